@@ -1,0 +1,44 @@
+"""The errors heedmap raises: one sentence that says what was given, what was expected, what to do.
+
+Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours.
+"""
+
+
+class HeedmapError(Exception):
+    """Anything that heedmap could not do and can explain."""
+
+
+class ArgumentError(HeedmapError):
+    """An argument of the wrong kind, size or range."""
+
+
+class WordError(HeedmapError):
+    """A word that cannot be pointed at; the kinds below say why."""
+
+
+class UnknownWordError(WordError):
+    """A word or phrase that does not stand in the prompt."""
+
+
+class TruncatedWordError(WordError):
+    """A word that stands in the prompt past the last token the model reads."""
+
+
+class NothingRecordedError(HeedmapError):
+    """Maps were asked for before anything was recorded."""
+
+
+class SelectionError(HeedmapError):
+    """A selection that the recording cannot answer: an axis not kept, a layer that is not there."""
+
+
+class ModelError(HeedmapError):
+    """A model that cannot be loaded, or that has no text cross-attention heedmap can read."""
+
+
+class TraceError(HeedmapError):
+    """A trace that could not act: opened twice, its processors replaced, or nothing seen."""
+
+
+class RunError(HeedmapError):
+    """A run folder or file that is missing, broken, or not to be trusted."""

@@ -1,0 +1,568 @@
+"""Prompt, words, tokens: what a person wrote and what the model read of it, tied by characters.
+
+Pure text, standard library only. Everything rests on character spans: a tokenizer says which
+characters of the prompt each token covers, `split_words` says which characters a person would call
+a word, and a token belongs to the word whose span it overlaps. Nothing is searched by its text in
+the token list, so repeats, commas, case and words of several tokens need no special care.
+
+Positions count on the `K` axis, the text tokens of the encoded sequence, specials included.
+"""
+
+import operator
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+from heedmap.errors import ArgumentError, ModelError, RunError, TruncatedWordError, UnknownWordError
+
+__all__ = ["Kind", "Token", "TokenTable", "Word", "read", "split_words", "tokenize"]
+
+Kind = Literal["text", "start", "end", "pad"]
+
+CLIP_LIMIT = 77
+MAX_PROMPT = 100_000  # characters; a run file may not make us chew on more
+MAX_TOKENS = 65_536
+_LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
+_LISTED = 20
+
+
+# --- words: from characters to spans ----------------------------------------------------------
+
+# `re` knows neither marks nor emoji, so every character is first mapped to a letter for its class,
+# and `_WORD` runs over that string of classes, whose indices are those of the prompt.
+_CLASSES = re.compile(
+    "|".join(
+        (
+            r"(?P<s>[\s\u200b])",  # space
+            r"(?P<j>['\u2019\uff07\-\u2010\u2011\u00b7])",  # joins two parts of one word
+            r"(?P<n>[.,])",  # may stand inside a number
+            r"(?P<u>_)|(?P<o><)|(?P<c>>)",
+            r"(?P<z>[\u00ad\u200c\u200d\u2060])",  # invisible joiners
+            r"(?P<v>\ufe0f)",  # makes an emoji of the symbol before it
+            r"(?P<k>\u20e3)",  # makes a keycap of it
+            r"(?P<t>[\U0001f3fb-\U0001f3ff])",  # skin tones
+            r"(?P<f>[\U0001f1e6-\U0001f1ff])",  # two make a flag
+            r"(?P<g>[\U000e0020-\U000e007f])",  # tags: the flags of Scotland, Wales, …
+            r"(?P<e>[\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u25fb-\u25fe\u2600-\u275a"
+            r"\u2761-\u2767\u2794-\u27bf\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001faff])",  # emoji
+            r"(?P<h>[\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+            r"\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
+            r"\U0001aff0-\U0001b16f\U00020000-\U0003ffff])",  # Han, Hiragana, Katakana
+        )
+    )
+)
+_CATEGORIES = {"L": "w", "N": "w", "M": "m"}
+_EMOJI = r"(?:[et]v?t?|xv)k?g*+"
+_WORD = re.compile(
+    "|".join(
+        (
+            r"o[^socdwhe]*+[dwhe][^soc]*+c(?:ud++)?",  # <my-cat>, <my-cat>_1
+            r"[dx]v?k",  # a keycap
+            r"ff?",
+            rf"{_EMOJI}(?:z{_EMOJI})*+",
+            r"h[hmvz]*+",
+            # Possessive throughout: a prompt of 100,000 odd characters must stay linear.
+            r"[dw](?:[dwmvzk]|u++(?=[dw])|j(?=[dw])|(?<=d)n(?=d))*+",
+        )
+    )
+)
+
+
+@lru_cache(maxsize=8192)
+def _class(char: str) -> str:
+    if match := _CLASSES.match(char):
+        return match.lastgroup or "x"
+    category = unicodedata.category(char)
+    return "d" if category == "Nd" else _CATEGORIES.get(category[0], "x")
+
+
+def split_words(prompt: str) -> list[tuple[int, int]]:
+    """Return the `(start, end)` character spans of what a person would call the words of `prompt`.
+
+    A word is letters, digits and their marks, with inner apostrophes, hyphens and underscores
+    ("don't", "snow-covered", "long_hair") and the inner points and commas of a number ("1.5").
+    A placeholder of textual inversion, `<my-cat>`, is one word with its brackets. Every emoji is a
+    word of its own. Chinese and Japanese have no spaces: a run of Han and kana is one word; so is
+    a run of any other script without spaces, as Thai. Punctuation alone is no word.
+
+    The spans are in order and do not overlap; the time is linear in the length of the prompt.
+    """
+    return [match.span() for match in _WORD.finditer("".join(map(_class, prompt)))]
+
+
+_SAME = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u02bc", "'")
+    | dict.fromkeys("\u2010\u2011", "-")
+    | dict.fromkeys("\ufe0f\u00ad\u2060")
+)
+
+
+def _fold(text: str) -> str:
+    """What two spellings of one word have in common (NFKC, case, apostrophes, hyphens)."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFKC", folded).translate(_SAME)
+
+
+@lru_cache(maxsize=4096)
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(_fold(text[start:end]) for start, end in split_words(text))
+
+
+# --- the table --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One position of the encoded sequence.
+
+    Attributes:
+        position: index on the `K` axis.
+        id: the tokenizer's number for it.
+        text: the piece of the prompt it covers; a label such as "<pad>" for the specials. Several
+            tokens may cover the same piece: an emoji is often three.
+        start: first character of the piece in the prompt (0 for the specials).
+        end: one past its last character (0 for the specials).
+        kind: "text", or which special token it is.
+    """
+
+    position: int
+    id: int
+    text: str
+    start: int
+    end: int
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of the prompt and the tokens the model read of it.
+
+    Attributes:
+        number: counts the words from 0 in reading order.
+        text: the word as it stands in the prompt.
+        start: its first character in the prompt.
+        end: one past its last character.
+        tokens: positions on the `K` axis, ascending; empty when the word is past the limit.
+        missing: how many of its tokens lie past the limit and were not read.
+    """
+
+    number: int
+    text: str
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+    missing: int = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether some or all of the word lies past the limit."""
+        return self.missing > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """What the model read of one prompt.
+
+    Attributes:
+        prompt: the text as given.
+        tokens: all positions of the encoded sequence, specials included.
+        words: all words of the prompt, those past the limit too.
+        limit: how many tokens the model reads, specials included (77 for CLIP).
+        missing: how many tokens of the prompt lie past the limit.
+    """
+
+    prompt: str
+    tokens: tuple[Token, ...]
+    words: tuple[Word, ...]
+    limit: int
+    missing: int = 0
+
+    @property
+    def read_words(self) -> tuple[Word, ...]:
+        """The words of which the model read at least one token."""
+        return tuple(word for word in self.words if word.tokens)
+
+    @property
+    def cut(self) -> Word | None:
+        """The first word that was not read whole, or None."""
+        return next((word for word in self.words if word.truncated), None)
+
+    def positions(self, *kinds: Kind) -> tuple[int, ...]:
+        """Positions on the `K` axis of the tokens of these kinds (default: "text")."""
+        return tuple(t.position for t in self.tokens if t.kind in (kinds or ("text",)))
+
+    def at(self, number: int) -> Word:
+        """Return the word with this number; negative numbers count from the end."""
+        return self.words[_pick(number, len(self.words), "word number", "the prompt has", "words")]
+
+    def matches(self, query: str) -> tuple[tuple[Word, ...], ...]:
+        """Return every place where a word or phrase stands, each as its words.
+
+        Whole words are compared ("cat" is not in "cathedral"), without regard to case, Unicode
+        form, spaces, and punctuation around or between them. Places do not overlap and come in
+        reading order; words past the limit are included. Several emoji that the tokenizer reads
+        as one token are one word, and found by any of them.
+
+        Raises:
+            UnknownWordError: if there is no such place; the message says which words there are.
+        """
+        if not isinstance(query, str):
+            raise ArgumentError(
+                f"A word or phrase is a string, not {_show(query)}; for a word by its number, "
+                "use at()."
+            )
+        wanted = _keys(query)
+        if not wanted:
+            raise UnknownWordError(
+                f"{_show(query)} contains no word to look for; give a word or phrase of the "
+                f"prompt. {self._inventory()}"
+            )
+        keys: list[str] = []
+        owners: list[Word] = []
+        for word in self.words:
+            parts = _keys(word.text)
+            keys += parts
+            owners += [word] * len(parts)
+        found: list[tuple[Word, ...]] = []
+        index = 0
+        while index <= len(keys) - len(wanted):
+            if tuple(keys[index : index + len(wanted)]) == wanted:
+                place = tuple(dict.fromkeys(owners[index : index + len(wanted)]))
+                if not found or found[-1] != place:
+                    found.append(place)
+                index += len(wanted)
+            else:
+                index += 1
+        if not found:
+            raise UnknownWordError(
+                f"{_show(query)} is not in the prompt. {self._nearest(wanted, keys)}"
+                f"{self._inventory()}"
+            )
+        return tuple(found)
+
+    def find(self, query: str, occurrence: int | None = None) -> tuple[int, ...]:
+        """Return the positions on the `K` axis of the tokens of a word or phrase.
+
+        Where it stands several times, the tokens of all places that were read are returned, in
+        ascending order; `occurrence` picks one place (0 is the first, -1 the last). A word that
+        the limit cut in the middle gives the tokens that were read.
+
+        Raises:
+            UnknownWordError: if it is not in the prompt, or not as often as `occurrence` asks.
+            TruncatedWordError: if it is only in the part that the model did not read.
+        """
+        places = self.matches(query)
+        if occurrence is not None:
+            stands = f"{_show(query)} stands in the prompt"
+            place = _pick(occurrence, len(places), "occurrence", stands, "times")
+            places = (places[place],)
+        read = [place for place in places if all(word.tokens for word in place)]
+        if not read:
+            cut = self.cut
+            where = f" at {_show(cut.text)} (word {cut.number})" if cut else ""
+            raise TruncatedWordError(
+                f"{_show(query)} was not read by the model: it takes {self.limit} tokens, and the "
+                f"prompt was cut{where}. Shorten the prompt or move the word towards its start."
+            )
+        return tuple(sorted({t for place in read for word in place for t in word.tokens}))
+
+    def _nearest(self, wanted: Sequence[str], keys: Sequence[str]) -> str:
+        known = dict(zip(keys, (key[:64] for key in keys), strict=True))
+        strange = next((key for key in wanted if key not in known), None)
+        if strange is None:
+            return "Each of its words is, but not in this order side by side. "
+        near = get_close_matches(strange[:64], known.values(), n=3)
+        near += [k for k in known.values() if strange in k and k not in near][: 3 - len(near)]
+        return f"Did you mean {' or '.join(map(_show, dict.fromkeys(near)))}? " if near else ""
+
+    def _inventory(self) -> str:
+        spellings: dict[str, str] = {}
+        for word in self.words:
+            spellings.setdefault(_fold(word.text), word.text)
+        texts = list(spellings.values())
+        if not texts:
+            return "The prompt has no words."
+        rest = len(texts) - _LISTED
+        more = f", … and {rest} more" if rest > 0 else ""
+        return f"The prompt has: {', '.join(map(_show, texts[:_LISTED]))}{more}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as plain JSON types; `from_dict` reads it back equal."""
+        return {
+            "prompt": self.prompt,
+            "limit": self.limit,
+            "missing": self.missing,
+            "tokens": [asdict(token) for token in self.tokens],
+            "words": [asdict(word) | {"tokens": list(word.tokens)} for word in self.words],
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> "TokenTable":
+        """Build a table from what a file claims to be one.
+
+        Raises:
+            RunError: if anything in it has the wrong type, is out of range, or contradicts itself.
+        """
+        return _parse_table(data)
+
+
+def _show(value: object) -> str:
+    """A value for a message: escaped (a prompt may hold control characters) and kept short."""
+    if isinstance(value, str) and len(value) > 60:
+        value = value[:59] + "…"
+    return repr(value)
+
+
+def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
+    try:
+        index = operator.index(cast(Any, number))
+    except TypeError:
+        raise ArgumentError(f"The {what} is an integer, not {_show(number)}.") from None
+    if -count <= index < count:
+        return index % count
+    span = f"use 0 to {count - 1}" if count > 1 else "use 0" if count else "there is none to pick"
+    things = things.removesuffix("s") if count == 1 else things
+    raise UnknownWordError(f"There is no {what} {index}: {has} {count} {things}; {span}.")
+
+
+# --- from tokenizers --------------------------------------------------------------------------
+
+
+def read(
+    prompt: str,
+    ids: Sequence[int],
+    *,
+    text_ids: Sequence[int],
+    text_offsets: Sequence[tuple[int, int]],
+    start_id: int | None,
+    end_id: int | None,
+) -> TokenTable:
+    """Build the table of a prompt from what was encoded.
+
+    The kinds of the tokens follow from counting, not from their ids: after the start token come as
+    many text tokens as the prompt has (or fit), then one end token; the rest is padding. So it does
+    not matter that the padding of Stable Diffusion 1 is the end token, and that of 2 and of SDXL's
+    second encoder "!", which a user may also have typed.
+
+    Args:
+        prompt: the text.
+        ids: `[K]`, the ids given to the text encoder, specials and padding included.
+        text_ids: all ids of the prompt, without specials, not truncated.
+        text_offsets: for each of `text_ids` the `(start, end)` characters of the prompt it covers.
+        start_id: the start token, None if the tokenizer has none.
+        end_id: the end token, None if the tokenizer has none.
+
+    Raises:
+        ArgumentError: if `ids` are not what this prompt encodes to; labels would be wrong.
+    """
+    _check_prompt(prompt)
+    ids, text_ids = list(ids), list(text_ids)
+    lead = int(start_id is not None)
+    room = max(0, len(ids) - lead - int(end_id is not None))
+    count = min(len(text_ids), room)
+    expected = [start_id] * lead + text_ids[:count] + [end_id] * (end_id is not None)
+    if ids[: len(expected)] != expected or len(text_ids) != len(text_offsets):
+        where = next((i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b), 0)
+        raise ArgumentError(
+            f"The token ids given are not those of the prompt {_show(prompt)}: they differ at "
+            f"position {where}. Give the ids that this prompt was encoded to, or its own text."
+        )
+
+    spans = _whole_spans(prompt, text_offsets)
+    tokens: list[Token] = []
+    for position, token_id in enumerate(ids):
+        if lead <= position < lead + count:
+            start, end = spans[position - lead]
+            tokens.append(Token(position, token_id, prompt[start:end], start, end, "text"))
+        else:
+            kind = "start" if position < lead else "end" if position < len(expected) else "pad"
+            tokens.append(Token(position, token_id, _LABELS[kind], 0, 0, kind))
+    words = tuple(
+        Word(
+            number,
+            prompt[start:end],
+            start,
+            end,
+            tuple(index + lead for index in members if index < count),
+            sum(index >= count for index in members),
+        )
+        for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
+    )
+    return TokenTable(prompt, tuple(tokens), words, len(ids), len(text_ids) - count)
+
+
+def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Trim spaces off the spans, and give them the accents that normalisation merged away.
+
+    Of "e" + U+0301, composed before it is tokenized, the offsets cover the "e" alone: what follows
+    a span up to the next token or space is part of it.
+    """
+    spans: list[tuple[int, int]] = []
+    following = group = len(prompt)
+    for start, end in reversed(list(offsets)):
+        if start != group:
+            following, group = group, start
+        while end < following and not prompt[end].isspace():
+            end += 1
+        while start < end and prompt[start].isspace():
+            start += 1
+        while start < end and prompt[end - 1].isspace():
+            end -= 1
+        spans.append((start, end))
+    return spans[::-1]
+
+
+def _assign(
+    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, list[int]]]:
+    """Give each token to the first word it overlaps.
+
+    CLIP has tokens for repeated emoji, over several words: a word left without a token of its own
+    joins the one that holds it. A word that no token touches at all was dropped by the tokenizer
+    and is left out, since the model cannot know of it.
+    """
+    ends = [end for _, end in words]
+    members: list[list[int]] = [[] for _ in words]
+    holder: dict[int, int] = {}
+    for index, (start, end) in enumerate(spans):
+        first = other = bisect_right(ends, start)
+        while other < len(words) and words[other][0] < end:
+            if other == first:
+                members[first].append(index)
+            else:
+                holder.setdefault(other, first)
+            other += 1
+    joined: dict[int, tuple[int, int, list[int]]] = {}
+    for number, (start, end) in enumerate(words):
+        if members[number]:
+            joined[number] = (start, end, members[number])
+        elif number in holder:
+            start, _, tokens = joined[holder[number]]
+            joined[holder[number]] = (start, end, tokens)
+    return list(joined.values())
+
+
+def _check_prompt(prompt: object) -> None:
+    if not isinstance(prompt, str):
+        raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
+    if len(prompt) > MAX_PROMPT:
+        raise ArgumentError(
+            f"The prompt has {len(prompt)} characters; at most {MAX_PROMPT} are taken. Shorten it."
+        )
+    if not _is_unicode(prompt):
+        raise ArgumentError(
+            f"The prompt {_show(prompt)} is not valid Unicode (a lone surrogate); give UTF-8 text."
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def tokenize(prompt: str, tokenizer: Any) -> TokenTable:
+    """Tokenize `prompt` as the pipelines of diffusers do, and build its table.
+
+    Args:
+        prompt: one text; the empty text gives a table without words.
+        tokenizer: a `CLIPTokenizer` of transformers, or any that gives character offsets.
+    """
+    _check_prompt(prompt)
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            f"The tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
+            "be tied to tokens; load the model with its fast tokenizer."
+        )
+    limit = int(tokenizer.model_max_length)
+    if limit > MAX_TOKENS:  # transformers writes 1e30 for "not set"
+        limit = CLIP_LIMIT
+    encoded = tokenizer(prompt, padding="max_length", max_length=limit, truncation=True)
+    # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
+    whole = tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    return read(
+        prompt,
+        encoded["input_ids"],
+        text_ids=whole["input_ids"],
+        text_offsets=whole["offset_mapping"],
+        start_id=tokenizer.bos_token_id,
+        end_id=tokenizer.eos_token_id,
+    )
+
+
+# --- from files, which are never trusted ------------------------------------------------------
+
+
+_SPAN: dict[str, type] = {"text": str, "start": int, "end": int}
+_TOKEN = {"position": int, "id": int} | _SPAN | {"kind": str}
+_WORD_ROW = {"number": int} | _SPAN | {"tokens": list, "missing": int}
+_TABLE = {"prompt": str, "limit": int, "missing": int, "tokens": list, "words": list}
+
+
+def _fields(data: object, where: str, kinds: dict[str, type]) -> Any:
+    """The named values of a row, each of exactly its type (True is no number)."""
+    row = cast(dict[str, Any], data) if isinstance(data, dict) else {}
+    for name, kind in kinds.items():
+        given = type(row.get(name))
+        _demand(given is kind, f"{where} needs {name!r} as {kind.__name__}, not {given.__name__}")
+    return [row[name] for name in kinds]
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise RunError(f"The token table is broken: {what}. Make the run again.")
+
+
+def _parse_table(data: object) -> TokenTable:
+    prompt, limit, missing, rows, word_rows = _fields(data, "the table", _TABLE)
+    _demand(len(prompt) <= MAX_PROMPT and _is_unicode(prompt), "its prompt is too long or not text")
+    _demand(len(rows) == limit <= MAX_TOKENS, f"{len(rows)} tokens do not make its limit {limit}")
+    _demand(len(word_rows) <= len(prompt), f"{len(word_rows)} words do not fit in the prompt")
+
+    tokens: list[Token] = []
+    for position, row in enumerate(rows):
+        token = Token(*_fields(row, f"token {position}", _TOKEN))
+        label = _LABELS.get(token.kind)
+        _demand(
+            token.position == position
+            and 0 <= token.id < 2**31
+            and (token.kind == "text" or label is not None)
+            and 0 <= token.start <= token.end <= (0 if label else len(prompt))
+            and token.text == (label or prompt[token.start : token.end]),
+            f"token {position} contradicts its place, its kind or the prompt",
+        )
+        tokens.append(token)
+
+    words: list[Word] = []
+    free = {token.position for token in tokens if token.kind == "text"}
+    for index, row in enumerate(word_rows):
+        number, text, start, end, held, unread = _fields(row, f"word {index}", _WORD_ROW)
+        _demand(
+            number == index
+            and (words[-1].end if words else 0) <= start < end <= len(prompt)
+            and text == prompt[start:end]
+            and unread >= 0
+            and len(held) + unread > 0,
+            f"word {index} contradicts its place or the prompt",
+        )
+        for position in held:
+            _demand(
+                type(position) is int
+                and position in free
+                and tokens[position].start < end
+                and start < tokens[position].end,
+                f"word {index} claims a token that is not its own, {_show(position)}",
+            )
+            free.remove(position)
+        _demand(held == sorted(held), f"word {index} has its tokens out of order")
+        words.append(Word(number, text, start, end, tuple(held), unread))
+    unread = sum(word.missing for word in words)
+    _demand(unread <= missing < 2**31, f"its words miss {unread} tokens, it says {missing} in all")
+    return TokenTable(prompt, tuple(tokens), tuple(words), limit, missing)
