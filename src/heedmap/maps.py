@@ -1,0 +1,468 @@
+"""From a recording to heat maps: select, aggregate, resize, normalise, mask, save, load.
+
+Axes, by the letters used all through heedmap: S step · H head · Q latent position (Q = h·w,
+row-major) · K text token · h, w a layer's own grid. Everything is numpy: reading a saved run costs
+no torch.
+"""
+
+import fnmatch
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from heedmap import pictures
+from heedmap.errors import ArgumentError, NothingRecordedError, RunError, SelectionError
+from heedmap.words import TokenTable, Word
+
+Axis = Literal["layer", "step", "head"]
+Scale = Literal["word", "shared", "raw"]
+AXES: tuple[Axis, ...] = ("layer", "step", "head")
+CELLS = 64
+"""Cells on the short side of a heat map."""
+FORMAT = 1
+MAX_FILE = 4 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One cross-attention layer: its dotted path in the UNet, its heads, its grid (h, w)."""
+
+    name: str
+    heads: int
+    grid: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What one image's run left behind: attention probabilities at the axes that were kept.
+
+    Attributes:
+        layers: the layers, in the order of the UNet; one named "mean" where layers were averaged.
+        arrays: one float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
+        keep: the axes that were kept, of "layer", "step", "head".
+        timesteps: the scheduler's timestep of every step that was run.
+        positions: which positions of the encoded text the K axis holds.
+        table: the words and tokens of the prompt.
+        latent: (h, w) of the latent.
+        size: (W, H) of the picture in pixels.
+    """
+
+    layers: tuple[Layer, ...]
+    arrays: tuple[np.ndarray, ...]
+    keep: frozenset[Axis]
+    timesteps: tuple[float, ...]
+    positions: tuple[int, ...]
+    table: TokenTable
+    latent: tuple[int, int]
+    size: tuple[int, int]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(a.nbytes for a in self.arrays)
+
+    def save(self, path: str | Path) -> None:
+        """Write the recording to a safetensors file; `load` reads it back equal."""
+        layers = [asdict(layer) for layer in self.layers]
+        about = {
+            "format": FORMAT,
+            "layers": layers,
+            "keep": sorted(self.keep),
+            "timesteps": self.timesteps,
+            "positions": self.positions,
+            "table": self.table.to_dict(),
+            "latent": self.latent,
+            "size": self.size,
+        }
+        arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
+        save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Recording":
+        """Read a recording that `save` wrote; the file is checked, never trusted.
+
+        Raises:
+            RunError: if the file is missing, too large, or not what `save` writes.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise RunError(f"no maps at {path}: expected the maps.safetensors of a saved run")
+        if path.stat().st_size > MAX_FILE:
+            raise RunError(f"{path} is larger than 4 GiB: not a recording that heedmap wrote")
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = json.loads((file.metadata() or {})["heedmap"])
+                return _read_recording(about, file)
+        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError, OSError) as error:
+            raise RunError(
+                f"{path} is not a recording that heedmap wrote ({type(error).__name__}); "
+                "make the run again"
+            ) from error
+
+
+def _read_recording(about: dict[str, Any], file: Any) -> Recording:
+    def need(holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(what)
+
+    def pair(value: Any) -> tuple[int, int]:
+        need(isinstance(value, list) and len(value) == 2, "a pair")
+        need(all(type(v) is int and 0 < v <= 2**20 for v in value), "positive whole numbers")
+        return value[0], value[1]
+
+    need(isinstance(about, dict) and about.get("format") == FORMAT, "the format's version")
+    layers = tuple(
+        Layer(str(entry["name"]), int(entry["heads"]), pair(entry["grid"]))
+        for entry in about["layers"]
+    )
+    keep: frozenset[Any] = frozenset(about["keep"])
+    need(keep <= set(AXES), "the kept axes")
+    timesteps = tuple(float(t) for t in about["timesteps"])
+    table = TokenTable.from_dict(about["table"])
+    positions = tuple(int(p) for p in about["positions"])
+    need(all(0 <= p < len(table.tokens) for p in positions), "positions within the tokens")
+    need(set(file.keys()) == {f"layer.{i}" for i in range(len(layers))}, "one array a layer")
+    arrays = []
+    for i, layer in enumerate(layers):
+        # The shape is compared before the array is read, so nothing unexpected is allocated.
+        shape = (
+            len(timesteps) if "step" in keep else 1,
+            layer.heads if "head" in keep else 1,
+            layer.grid[0] * layer.grid[1],
+            len(positions),
+        )
+        part = file.get_slice(f"layer.{i}")
+        need(tuple(part.get_shape()) == shape and part.get_dtype() == "F32", "an array's shape")
+        array = file.get_tensor(f"layer.{i}")
+        need(bool(np.isfinite(array).all()), "finite numbers")
+        arrays.append(array)
+    return Recording(
+        layers, tuple(arrays), keep, timesteps, positions, table,
+        pair(about["latent"]), pair(about["size"]),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """One word's map.
+
+    Attributes:
+        label: the word or phrase.
+        values: float32 (h, w), 64 cells on the short side: the share of attention (0 to 1) that
+            each place gave to the word's tokens, averaged over the selection.
+        size: (W, H) of the picture in pixels.
+        image: the picture, where it is known.
+        shared: the lowest and the highest value among the maps of all the prompt's words in the
+            same selection, for pictures that can be compared.
+    """
+
+    label: str
+    values: np.ndarray
+    size: tuple[int, int]
+    image: Image.Image | None = None
+    shared: tuple[float, float] = (0.0, 1.0)
+
+    def span(self, scale: Scale = "word") -> tuple[float, float]:
+        """The values that a picture shows as coldest and hottest.
+
+        Args:
+            scale: "word" (from this map's least to its greatest value), "shared" (that of all the
+                prompt's words) or "raw" (0 to 1).
+        """
+        if scale == "word":
+            return float(self.values.min()), float(self.values.max())
+        if scale == "shared":
+            return self.shared
+        if scale == "raw":
+            return 0.0, 1.0
+        raise ArgumentError(f"scale {scale!r} is not known: expected 'word', 'shared' or 'raw'")
+
+    def overlay(
+        self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
+    ) -> Image.Image:
+        """The heat over the picture, enlarged so that its short side has `short_side` pixels.
+
+        Args:
+            image: the picture, where the map does not know it (maps of a bare `trace`).
+            scale: what is shown as coldest and hottest, see `span`.
+            short_side: pixels on the short side at least; larger pictures keep their size.
+
+        Raises:
+            ArgumentError: if no picture is known or given.
+        """
+        picture = image or self.image
+        if picture is None:
+            raise ArgumentError(
+                f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
+            )
+        low, high = self.span(scale)
+        return pictures.overlay(
+            pictures.enlarge(picture, short_side=short_side), self.values, low=low, high=high
+        )
+
+    def mask(self, threshold: float = 0.5) -> np.ndarray:
+        """Where the word acted: bool (H, W) at the picture's size.
+
+        Args:
+            threshold: 0 to 1, where between the map's least and greatest value the mask begins. A
+                constant map has an empty mask.
+        """
+        if not 0 <= threshold <= 1:
+            raise ArgumentError(f"threshold {threshold} is out of range: expected 0 to 1")
+        low, high = self.span("word")
+        large = pictures.resize_map(self.values, self.size)
+        if high <= low:
+            return np.zeros(large.shape, dtype=bool)
+        return large >= low + threshold * (high - low)
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """The pixel (x, y) under the middle of the hottest cell."""
+        y, x = np.unravel_index(int(self.values.argmax()), self.values.shape)
+        h, w = self.values.shape
+        return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
+
+
+LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMaps:
+    """The heat maps of one image: by word, by number, over a selection of layers, steps, heads."""
+
+    recording: Recording
+    image: Image.Image | None = None
+    _layers: tuple[int, ...] | None = None
+    _steps: tuple[int, ...] | None = None
+    _heads: tuple[int, ...] | None = None
+
+    @property
+    def tokens(self) -> TokenTable:
+        """The words and tokens of the prompt, as the model read them."""
+        return self.recording.table
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The words that the model read, in order."""
+        return self.recording.table.read_words
+
+    def __iter__(self) -> Iterator[HeatMap]:
+        """The map of each word that the model read, in order."""
+        return (self.at(word.number) for word in self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, query: str) -> HeatMap:
+        """The map of a word or phrase.
+
+        A word's tokens are added up, and so are a phrase's words and all the places at which it
+        stands in the prompt: the value is the share of attention that went to any of them.
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        if not isinstance(query, str):
+            raise ArgumentError(f"{query!r} is no word: pass text, or use at() for word numbers")
+        return self._map(query.strip(), self.tokens.find(query))
+
+    def at(self, number: int) -> HeatMap:
+        """The map of the word with this number (negative ones count from the end)."""
+        word = self.tokens.at(number)
+        if not word.tokens:
+            self.tokens.find(word.text, occurrence=None)  # raises, with the limit's sentence
+        return self._map(word.text, word.tokens)
+
+    def token(self, position: int) -> HeatMap:
+        """The map of one token, by its position in the encoded text (0 is the start token)."""
+        if position not in self.recording.positions:
+            raise SelectionError(
+                f"token {position} was not recorded: expected one of "
+                f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
+            )
+        return self._map(self.tokens.tokens[position].text, (position,))
+
+    def select(
+        self,
+        layers: LayerFilter | None = None,
+        steps: int | slice | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
+        *,
+        resolution: int | tuple[int, int] | None = None,
+        timesteps: tuple[float, float] | None = None,
+    ) -> "HeatMaps":
+        """The same maps over a part of what was kept.
+
+        Args:
+            layers: "down", "mid" or "up"; a layer's name; a pattern ("*attentions.0*"); a list of
+                these; or a function of a `Layer` that says whether to take it.
+            steps: a step number, a slice or a list (negative numbers count from the end).
+            heads: a head's number or a list; layers with fewer heads are then left out.
+            resolution: only layers whose grid is (h, w), or has this many cells on its short side.
+            timesteps: (high, low): only steps whose timestep lies in this range, both ends in.
+
+        Raises:
+            SelectionError: if an axis was not kept, or nothing is left.
+        """
+        chosen = self
+        if layers is not None or resolution is not None:
+            chosen = replace(chosen, _layers=chosen._pick_layers(layers, resolution))
+        if steps is not None or timesteps is not None:
+            chosen = replace(chosen, _steps=chosen._pick_steps(steps, timesteps))
+        if heads is not None:
+            chosen = replace(chosen, **chosen._pick_heads(heads))
+        return chosen
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of the selection."""
+        return tuple(self.recording.layers[i] for i in self._layer_indices())
+
+    def _layer_indices(self) -> tuple[int, ...]:
+        return (
+            self._layers if self._layers is not None else tuple(range(len(self.recording.layers)))
+        )
+
+    def _kept(self, axis: Axis) -> None:
+        if axis not in self.recording.keep:
+            kept = ", ".join(sorted(self.recording.keep)) or "none"
+            raise SelectionError(
+                f"{axis}s cannot be selected, since they were averaged while recording (kept: "
+                f"{kept}): record again with keep including '{axis}'"
+            )
+
+    def _pick_layers(
+        self, wanted: LayerFilter | None, resolution: int | tuple[int, int] | None
+    ) -> tuple[int, ...]:
+        self._kept("layer")
+        names = [self.recording.layers[i].name for i in self._layer_indices()]
+        found = []
+        for i in self._layer_indices():
+            layer = self.recording.layers[i]
+            grids = (layer.grid, min(layer.grid))
+            if resolution is not None and resolution not in grids:
+                continue
+            if wanted is None or _layer_matches(layer, wanted):
+                found.append(i)
+        if not found:
+            sides = sorted({min(self.recording.layers[i].grid) for i in self._layer_indices()})
+            raise SelectionError(
+                f"no layer fits layers={wanted!r}, resolution={resolution!r}: the layers are "
+                f"{', '.join(names)}, with {', '.join(map(str, sides))} cells on the short side"
+            )
+        return tuple(found)
+
+    def _pick_steps(
+        self,
+        wanted: int | slice | Sequence[int] | None,
+        timesteps: tuple[float, float] | None,
+    ) -> tuple[int, ...]:
+        self._kept("step")
+        total = len(self.recording.timesteps)
+        found = _indices(wanted, total, "step")
+        if timesteps is not None:
+            low, high = min(timesteps), max(timesteps)
+            found = [i for i in found if low <= self.recording.timesteps[i] <= high]
+        if self._steps is not None:
+            found = [i for i in found if i in self._steps]
+        if not found:
+            raise SelectionError(
+                f"no step fits steps={wanted!r}, timesteps={timesteps!r}: the run has {total} steps"
+            )
+        return tuple(found)
+
+    def _pick_heads(self, wanted: int | Sequence[int]) -> dict[str, Any]:
+        self._kept("head")
+        most = max(self.recording.layers[i].heads for i in self._layer_indices())
+        heads = _indices(wanted, most, "head")
+        if self._heads is not None:
+            heads = [h for h in heads if h in self._heads]
+        fitting = tuple(
+            i
+            for i in self._layer_indices()
+            if heads and max(heads) < self.recording.layers[i].heads
+        )
+        if not heads or not fitting:
+            raise SelectionError(
+                f"no layer has all of the heads {wanted!r}: expected 0 to {most - 1}"
+            )
+        return {"_heads": tuple(heads), "_layers": fitting}
+
+    def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
+        values = self._values(positions)
+        return HeatMap(label, values, self.recording.size, self.image, self._shared())
+
+    def _shared(self) -> tuple[float, float]:
+        cached: tuple[float, float] | None = self.__dict__.get("_shared_span")
+        if cached is None:
+            maps = [self._values(word.tokens) for word in self.words]
+            cached = (min(float(m.min()) for m in maps), max(float(m.max()) for m in maps))
+            self.__dict__["_shared_span"] = cached
+        return cached
+
+    def _values(self, positions: tuple[int, ...]) -> np.ndarray:
+        """The mean over the selection of the summed probabilities of these tokens: (h, w)."""
+        recording = self.recording
+        if not recording.arrays:
+            raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
+        missing = [p for p in positions if p not in recording.positions]
+        if missing:
+            raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
+        columns = [recording.positions.index(p) for p in positions]
+        w, h = cells(recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        indices = self._layer_indices()
+        for i in indices:
+            part = recording.arrays[i]
+            if self._steps is not None:
+                part = part[list(self._steps)]
+            if self._heads is not None:
+                part = part[:, list(self._heads)]
+            flat = part[..., columns].sum(axis=-1, dtype=np.float32).mean(axis=(0, 1))
+            total += _resize(flat.reshape(recording.layers[i].grid), (w, h))
+        return total / np.float32(len(indices))
+
+
+def cells(latent: tuple[int, int]) -> tuple[int, int]:
+    """The (w, h) of a heat map for a latent of (h, w): 64 on the short side, in proportion."""
+    h, w = latent
+    short = min(h, w)
+    return round(CELLS * w / short), round(CELLS * h / short)
+
+
+def _resize(grid: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    # Pillow's bilinear filter widens when it shrinks, so that no cell of a finer grid is skipped.
+    picture = Image.fromarray(np.ascontiguousarray(grid, dtype=np.float32))
+    return np.asarray(picture.resize(size, Image.Resampling.BILINEAR))
+
+
+def _layer_matches(layer: Layer, wanted: LayerFilter) -> bool:
+    if isinstance(wanted, str):
+        if wanted in ("down", "mid", "up"):
+            return layer.name.startswith(f"{wanted}_block")
+        return layer.name == wanted or fnmatch.fnmatchcase(layer.name, wanted)
+    if callable(wanted):
+        return bool(wanted(layer))
+    return any(_layer_matches(layer, one) for one in wanted)
+
+
+def _indices(wanted: int | slice | Sequence[int] | None, total: int, what: str) -> list[int]:
+    if wanted is None:
+        return list(range(total))
+    if isinstance(wanted, slice):
+        return list(range(total))[wanted]
+    numbers = [wanted] if isinstance(wanted, int) else list(wanted)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or not -total <= number < total:
+            raise SelectionError(
+                f"{what} {number!r} is not there: expected whole numbers from 0 to {total - 1}"
+            )
+    return sorted({number % total for number in numbers})

@@ -1,0 +1,87 @@
+"""Shared fixtures: a small Stable Diffusion of random weights, and the embedded one."""
+
+import pytest
+import torch
+from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from tokenizers import pre_tokenizers
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+
+def letter_tokenizer() -> CLIPTokenizer:
+    """A CLIP tokenizer without merges but for "house" and "at": the other words are letters."""
+    merges = [("h", "o"), ("u", "s"), ("ho", "us"), ("hous", "e</w>"), ("a", "t</w>")]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in merges)]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    for special in ("<|startoftext|>", "<|endoftext|>"):
+        vocabulary[special] = len(vocabulary)
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=77)
+
+
+def random_pipeline(seed: int = 0) -> StableDiffusionPipeline:
+    """A Stable Diffusion 1.x of real classes with tiny random weights: 3 levels, 6 cross layers."""
+    torch.manual_seed(seed)
+    tokenizer = letter_tokenizer()
+    unet = UNet2DConditionModel(
+        sample_size=16,
+        block_out_channels=(16, 32, 32),
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        mid_block_type="UNetMidBlock2DCrossAttn",
+        layers_per_block=1,
+        attention_head_dim=2,
+        cross_attention_dim=32,
+        norm_num_groups=8,
+    )
+    vae = AutoencoderKL(
+        block_out_channels=(8, 8, 8, 8),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        layers_per_block=1,
+        norm_num_groups=4,
+    )
+    text = CLIPTextModel(
+        CLIPTextConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=77,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    # Random weights attend almost evenly: sharper keys make wrong maps visible.
+    for name, parameter in unet.named_parameters():
+        if ".attn2.to_q." in name or ".attn2.to_k." in name:
+            parameter.data.mul_(6)
+    pipe = StableDiffusionPipeline(
+        vae=vae.eval(),
+        text_encoder=text.eval(),
+        tokenizer=tokenizer,
+        unet=unet.eval(),
+        scheduler=DDIMScheduler(beta_schedule="scaled_linear", clip_sample=False, steps_offset=1),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@pytest.fixture
+def pipe() -> StableDiffusionPipeline:
+    """A fresh random pipeline."""
+    return random_pipeline()
+
+
+@pytest.fixture(scope="session")
+def embedded() -> StableDiffusionPipeline:
+    """The embedded model, loaded once; tests must leave it as it was."""
+    import heedmap
+
+    loaded = heedmap.load()
+    loaded.set_progress_bar_config(disable=True)
+    return loaded

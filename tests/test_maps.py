@@ -1,0 +1,301 @@
+"""Heat maps: worked numbers, selections, geometry, files that are not trusted."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import letter_tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from heedmap.errors import (
+    ArgumentError,
+    RunError,
+    SelectionError,
+    TruncatedWordError,
+    UnknownWordError,
+)
+from heedmap.maps import HeatMap, HeatMaps, Layer, Recording, cells
+from heedmap.words import tokenize
+
+PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
+
+
+def recording(
+    prompt=PROMPT, keep=("layer", "step", "head"), latent=(16, 16), steps=3, seed=0
+) -> Recording:
+    """A recording of numbers by chance: two layers up, one down, with different heads."""
+    rng = np.random.default_rng(seed)
+    table = tokenize(prompt, letter_tokenizer())
+    positions = table.positions("start", "text", "end")
+    h, w = latent
+    half = (-(-h // 2), -(-w // 2))
+    layers = (
+        Layer("down_blocks.0.attentions.0.transformer_blocks.0.attn2", 2, latent),
+        Layer("up_blocks.0.attentions.0.transformer_blocks.0.attn2", 4, half),
+        Layer("up_blocks.1.attentions.1.transformer_blocks.0.attn2", 2, latent),
+    )
+    arrays = []
+    for layer in layers:
+        shape = (
+            steps if "step" in keep else 1,
+            layer.heads if "head" in keep else 1,
+            layer.grid[0] * layer.grid[1],
+            len(positions),
+        )
+        scores = np.exp(rng.normal(size=shape))
+        arrays.append((scores / scores.sum(-1, keepdims=True)).astype(np.float32))
+    timesteps = tuple(float(t) for t in range(900, 900 - steps, -1))
+    return Recording(
+        layers, tuple(arrays), frozenset(keep), timesteps, positions, table, latent, (w * 8, h * 8),
+    )  # fmt: skip
+
+
+def constant(value: float, latent=(12, 16)) -> HeatMaps:
+    made = recording(latent=latent)
+    arrays = tuple(np.full_like(a, value) for a in made.arrays)
+    return HeatMaps(
+        Recording(
+            made.layers, arrays, made.keep, made.timesteps, made.positions, made.table, latent,
+            made.size,
+        )
+    )  # fmt: skip
+
+
+def test_a_constant_stays_constant():
+    maps = constant(0.125)
+    assert maps["house"].values.shape == (64, 85)
+    np.testing.assert_array_equal(maps["house"].values, 0.125)
+    # "sea" is three tokens, "at" stands twice: shares add up.
+    np.testing.assert_allclose(maps["sea"].values, 0.375, rtol=1e-6)
+    np.testing.assert_allclose(maps["at"].values, 0.25, rtol=1e-6)
+    np.testing.assert_allclose(maps["at sea"].values, 0.5, rtol=1e-6)
+    np.testing.assert_allclose(maps.at(0).values, 0.125, rtol=1e-6)
+    assert not maps["house"].mask().any()
+
+
+def test_values_are_the_mean_over_layers_steps_and_heads():
+    made = recording(latent=(64, 64))  # the map's own cells, so that nothing is resized
+    up = HeatMaps(made).select("up_blocks.1*")
+    token = made.table.find("house")[0]
+    column = made.positions.index(token)
+    expected = made.arrays[2][..., column].mean((0, 1)).reshape(64, 64)
+    np.testing.assert_allclose(up["house"].values, expected, rtol=1e-5)
+    one = up.select(steps=1, heads=[1])["house"].values
+    np.testing.assert_allclose(one, made.arrays[2][1, 1, :, column].reshape(64, 64), rtol=1e-6)
+    half = HeatMaps(made).select(resolution=32)
+    assert [layer.grid for layer in half.layers] == [(32, 32)]
+    every = HeatMaps(made)["house"].values
+    parts = [HeatMaps(made).select(layer.name)["house"].values for layer in made.layers]
+    np.testing.assert_allclose(every, np.mean(parts, axis=0), rtol=1e-5)
+
+
+def test_a_hot_cell_stays_where_it_is():
+    made = recording(latent=(8, 16), steps=1)
+    arrays = [np.zeros_like(a) for a in made.arrays]
+    column = made.positions.index(made.table.find("house")[0])
+    arrays[0][:, :, 3 * 16 + 13, column] = 1.0  # row 3, column 13 of the 8×16 grid
+    hot = HeatMaps(
+        Recording(
+            made.layers, tuple(arrays), made.keep, made.timesteps, made.positions, made.table,
+            made.latent, made.size,
+        )
+    )["house"]  # fmt: skip
+    assert hot.values.shape == (64, 128)
+    x, y = hot.peak
+    assert 13 * 8 <= x < 14 * 8
+    assert 3 * 8 <= y < 4 * 8
+    mask = hot.mask()
+    assert mask.shape == (64, 128)
+    rows, columns = np.nonzero(mask)
+    assert abs(rows.mean() - 3.5 * 8) < 1
+    assert abs(columns.mean() - 13.5 * 8) < 1
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_the_short_side_has_64_cells(h, w):
+    columns, rows = cells((h, w))
+    assert min(columns, rows) == 64
+    assert abs(columns / rows - w / h) <= 0.5 * max(1, w / h) / 64 + 1e-9 or max(h, w) > 64 * min(
+        h, w
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "count"),
+    [
+        ({"layers": "up"}, 2),
+        ({"layers": "down"}, 1),
+        ({"layers": "*attentions.0*"}, 2),
+        ({"layers": ["down", "*up_blocks.1*"]}, 2),
+        ({"layers": lambda layer: layer.heads == 4}, 1),
+        ({"resolution": 8}, 1),
+        ({"resolution": (16, 16)}, 2),
+        ({"layers": "up", "resolution": 16}, 1),
+        ({"heads": [3]}, 1),
+        ({"steps": slice(0, 2), "heads": 1}, 3),
+        ({"timesteps": (900, 899)}, 3),
+    ],
+)
+def test_selections(choice, count):
+    assert len(HeatMaps(recording()).select(**choice).layers) == count
+
+
+def test_selections_narrow_one_another():
+    maps = HeatMaps(recording())
+    assert len(maps.select("up").select(resolution=16).layers) == 1
+    twice = maps.select(steps=slice(0, 2)).select(steps=[1, 2])
+    np.testing.assert_array_equal(twice["house"].values, maps.select(steps=1)["house"].values)
+    negative = maps.select(steps=-1)
+    np.testing.assert_array_equal(negative["house"].values, maps.select(steps=2)["house"].values)
+
+
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [
+        ({"layers": "mid"}, "no layer fits layers='mid'"),
+        ({"resolution": 99}, "with 8, 16 cells on the short side"),
+        ({"steps": 3}, "step 3 is not there: expected whole numbers from 0 to 2"),
+        ({"steps": slice(5, 9)}, "no step fits"),
+        ({"timesteps": (10, 0)}, "the run has 3 steps"),
+        ({"heads": 4}, "head 4 is not there"),
+    ],
+)
+def test_empty_selections_say_what_there_is(choice, sentence):
+    with pytest.raises(SelectionError, match=sentence):
+        HeatMaps(recording()).select(**choice)
+
+
+@pytest.mark.parametrize("axis", ["layer", "step", "head"])
+def test_averaged_axes_cannot_be_selected(axis):
+    made = recording(keep={"layer", "step", "head"} - {axis})
+    choice = {"layer": {"layers": "up"}, "step": {"steps": 0}, "head": {"heads": 0}}[axis]
+    with pytest.raises(SelectionError, match=f"record again with keep including '{axis}'"):
+        HeatMaps(made).select(**choice)
+
+
+def test_words_that_are_not_there():
+    maps = HeatMaps(recording("at house " + "x" * 90 + " end"))
+    with pytest.raises(UnknownWordError, match="house"):
+        _ = maps["hous"]
+    with pytest.raises(TruncatedWordError, match="77"):
+        _ = maps["end"]
+    with pytest.raises(TruncatedWordError, match="77"):
+        maps.at(3)
+    with pytest.raises(UnknownWordError, match="9"):
+        maps.at(9)
+    with pytest.raises(ArgumentError, match="use at"):
+        _ = maps[2]
+    assert [heat.label for heat in maps] == ["at", "house", "x" * 90]
+
+
+def test_overlays_and_scales():
+    picture = Image.new("RGB", (128, 128), (40, 120, 200))
+    maps = HeatMaps(recording(), picture)
+    heat = maps["house"]
+    assert heat.overlay().size == (256, 256)
+    low, high = heat.span("shared")
+    assert low <= heat.values.min()
+    assert high >= heat.values.max()
+    assert heat.span("raw") == (0.0, 1.0)
+    assert heat.overlay(scale="raw") != heat.overlay(scale="word")
+    with pytest.raises(ArgumentError, match="pass it, as in overlay"):
+        HeatMaps(recording())["house"].overlay()
+    with pytest.raises(ArgumentError, match="expected 'word', 'shared' or 'raw'"):
+        heat.overlay(scale="loud")
+    with pytest.raises(ArgumentError, match="threshold 2 is out of range"):
+        heat.mask(2)
+
+
+def test_mask_thresholds_between_least_and_greatest():
+    values = np.linspace(0.2, 0.6, 64 * 64, dtype=np.float32).reshape(64, 64)
+    heat = HeatMap("x", values, (64, 64))
+    assert heat.mask(0).all()
+    assert heat.mask(0.5).mean() == pytest.approx(0.5, abs=0.02)
+    assert heat.mask(1).sum() >= 1
+
+
+# --- files ---
+
+
+def test_read_back_equal(tmp_path):
+    for keep in (("layer",), ("layer", "step", "head")):
+        made = recording("a <b> “수박” 🦒 house", keep=keep, latent=(13, 22))
+        made.save(tmp_path / "maps.safetensors")
+        back = Recording.load(tmp_path / "maps.safetensors")
+        for name in ("layers", "keep", "timesteps", "positions", "table", "latent", "size"):
+            assert getattr(back, name) == getattr(made, name)
+        for a, b in zip(made.arrays, back.arrays, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def _tamper(path, change):
+    with safe_open(path, framework="numpy") as file:
+        about = json.loads(file.metadata()["heedmap"])
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    change(about, arrays)
+    save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
+
+
+def _without_layer(about, arrays):
+    del arrays["layer.0"]
+
+
+def _other_grid(about, arrays):
+    about["layers"][0]["grid"] = [9, 9]
+
+
+def _huge_grid(about, arrays):
+    about["latent"] = [2**40, 1]
+
+
+def _other_axes(about, arrays):
+    about["keep"] = ["layer", "colour"]
+
+
+def _position_out_of_range(about, arrays):
+    about["positions"][0] = 1000
+
+
+def _newer_format(about, arrays):
+    about["format"] = 99
+
+
+def _not_finite(about, arrays):
+    arrays["layer.0"][0, 0, 0, 0] = np.nan
+
+
+def _double_precision(about, arrays):
+    arrays["layer.0"] = arrays["layer.0"].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _without_layer, _other_grid, _huge_grid, _other_axes, _position_out_of_range, _newer_format,
+        _not_finite, _double_precision,
+    ],
+)  # fmt: skip
+def test_hostile_files_are_refused(tmp_path, change):
+    path = tmp_path / "maps.safetensors"
+    recording().save(path)
+    _tamper(path, change)
+    with pytest.raises(RunError, match=r"is not a recording that heedmap wrote|table"):
+        Recording.load(path)
+
+
+def test_broken_and_missing_files(tmp_path):
+    path = tmp_path / "maps.safetensors"
+    with pytest.raises(RunError, match="no maps at"):
+        Recording.load(path)
+    for content in (b"", b"\x80\x04pickle", b"\xff" * 64):
+        path.write_bytes(content)
+        with pytest.raises(RunError, match="is not a recording"):
+            Recording.load(path)
+    recording().save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(RunError, match="is not a recording"):
+        Recording.load(path)

@@ -1,0 +1,325 @@
+"""Recording: the picture unchanged, the pipeline as it was, each image its own true maps."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import random_pipeline
+from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
+from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
+
+from heedmap.errors import (
+    ArgumentError,
+    ModelError,
+    NothingRecordedError,
+    SelectionError,
+    TraceError,
+)
+from heedmap.tracing import RecordingProcessor, cross_attention_layers, trace
+
+
+def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
+    """The pictures of a call with fixed noise, as floats (B, h, w, 3)."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    return pipe(
+        prompt, num_inference_steps=steps, generator=generators, output_type="np", **arguments
+    ).images
+
+
+class Reference:
+    """The classic computation of diffusers, beside an untouched SDPA output."""
+
+    def __init__(self, original, store):
+        self.original, self.store = original, store
+
+    def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
+        query = attn.head_to_batch_dim(attn.to_q(hidden_states)).float()
+        key = attn.head_to_batch_dim(attn.to_k(encoder_hidden_states)).float()
+        scores = attn.get_attention_scores(query, key)
+        self.store.append(scores.unflatten(0, (-1, attn.heads)))  # (B, H, Q, K)
+        return self.original(attn, hidden_states, encoder_hidden_states, attention_mask)
+
+
+def state_of(pipe):
+    """Everything that a trace might leave changed."""
+    modules = dict(pipe.unet.named_modules())
+    hooks = sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks)
+        for part in (pipe.unet, pipe.text_encoder)
+        for m in part.modules()
+    )
+    return (
+        {name: id(m.processor) for name, m in modules.items() if hasattr(m, "processor")},
+        hooks,
+        set(vars(pipe)),
+        set(vars(pipe.unet)),
+    )
+
+
+def state_without_timing(pipe):
+    """As `state_of`, without what every pipeline call itself sets (`_guidance_scale`, …)."""
+    processors, hooks, names, unet_names = state_of(pipe)
+    return processors, hooks, "encode_prompt" in names, unet_names
+
+
+@pytest.mark.parametrize("guidance", [1.0, 5.0])
+@pytest.mark.parametrize("size", [(128, 128), (96, 128), (104, 176)])
+def test_picture_is_bit_identical(pipe, guidance, size):
+    arguments = {"guidance_scale": guidance, "height": size[0], "width": size[1]}
+    plain = run(pipe, "a red house", **arguments)
+    with trace(pipe, {"layer", "step", "head"}) as recorder:
+        traced = run(pipe, "a red house", **arguments)
+    assert np.array_equal(plain, traced)
+    assert recorder.recordings[0].latent == (size[0] // 8, size[1] // 8)
+    assert recorder.recordings[0].size == (size[1], size[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("processor", [AttnProcessor2_0, AttnProcessor])
+def test_any_processor_and_type_is_untouched(pipe, dtype, processor):
+    pipe.to(dtype)
+    pipe.unet.set_attn_processor(processor())
+    plain = run(pipe, "a house")
+    with trace(pipe) as recorder:
+        traced = run(pipe, "a house")
+    assert np.array_equal(plain, traced)
+    assert recorder.recordings[0].arrays[0].dtype == np.float32
+
+
+@pytest.mark.parametrize("guidance", [1.0, 5.0])
+def test_probabilities_equal_diffusers_own(pipe, guidance):
+    prompts, seeds = ["a red house", "at the cat"], (3, 4)
+    layers = cross_attention_layers(pipe)
+    stores = {name: [] for name in layers}
+    originals = {name: layer.processor for name, layer in layers.items()}
+    for name, layer in layers.items():
+        layer.set_processor(Reference(originals[name], stores[name]))
+    run(pipe, prompts, seeds, guidance_scale=guidance)
+    for name, layer in layers.items():
+        layer.set_processor(originals[name])
+    with trace(pipe, {"layer", "step", "head"}, tokens="all") as recorder:
+        run(pipe, prompts, seeds, guidance_scale=guidance)
+    for image, recording in enumerate(recorder.recordings):
+        assert [layer.name for layer in recording.layers] == list(layers)
+        for layer, array in zip(recording.layers, recording.arrays, strict=True):
+            for step, scores in enumerate(stores[layer.name]):
+                conditional = scores[-2:][image].numpy()
+                np.testing.assert_allclose(array[step], conditional, atol=1e-5)
+            np.testing.assert_allclose(array.sum(-1), 1, atol=1e-5)
+
+
+def test_kept_axes_are_means_of_the_whole(pipe):
+    def record(keep):
+        with trace(pipe, keep) as recorder:
+            run(pipe, "a red house")
+        return recorder.recordings[0]
+
+    whole = record({"layer", "step", "head"})
+    for keep in ({"layer"}, {"layer", "step"}, {"layer", "head"}):
+        part = record(keep)
+        axes = tuple(i for i, axis in enumerate(("step", "head")) if axis not in keep)
+        for full, reduced in zip(whole.arrays, part.arrays, strict=True):
+            np.testing.assert_allclose(reduced, full.mean(axes, keepdims=True), atol=1e-6)
+    for keep in ((), {"step"}):
+        part = record(keep)
+        assert [layer.name for layer in part.layers] == ["mean"]
+        assert part.arrays[0].shape == ((len(keep) and 3) or 1, 1, 256, len(part.positions))
+        np.testing.assert_allclose(part.arrays[0].sum(-1).mean(), _mass(whole), atol=1e-5)
+
+
+def _mass(recording):
+    """The share of attention on the recorded tokens, averaged over layers and places."""
+    return np.mean([a.sum(-1).mean() for a in recording.arrays])
+
+
+def test_each_image_its_own_map(pipe):
+    prompts = ["a red house", "at the very big cat"]
+    with trace(pipe, {"layer", "step"}) as recorder:
+        # One noise for each of four pictures: prompt by prompt, two each.
+        run(pipe, prompts, seeds=(1, 2, 3, 4), num_images_per_prompt=2)
+        run(pipe, "a house", seeds=(5,), guidance_scale=1.0)
+    texts = [m.tokens.prompt for m in recorder.maps]
+    assert texts == [prompts[0]] * 2 + [prompts[1]] * 2 + ["a house"]
+    for prompt, seed, together in (
+        (prompts[0], 2, recorder.recordings[1]),
+        (prompts[1], 3, recorder.recordings[2]),
+    ):
+        with trace(pipe, {"layer", "step"}) as alone:
+            run(pipe, prompt, seeds=(seed,))
+        for a, b in zip(alone.recordings[0].arrays, together.arrays, strict=True):
+            np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_later_runs_do_not_alter_a_recording(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house")
+        first = recorder.recordings[0]
+        before = [a.copy() for a in first.arrays]
+        run(pipe, "the other cat", seeds=(8,))
+    assert all(np.array_equal(a, b) for a, b in zip(before, first.arrays, strict=True))
+    assert len(recorder.maps) == 2
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "steps"), [(EulerAncestralDiscreteScheduler, 4), (HeunDiscreteScheduler, 4)]
+)
+def test_one_map_a_step(pipe, scheduler, steps):
+    pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
+    with trace(pipe, {"layer", "step"}) as recorder:
+        run(pipe, "a house", steps=steps)
+    recording = recorder.recordings[0]
+    assert len(recording.timesteps) == steps
+    assert all(len(array) == steps for array in recording.arrays)
+    assert list(recording.timesteps) == sorted(recording.timesteps, reverse=True)
+
+
+def test_tokens_are_the_prompts_own_or_all(pipe):
+    with trace(pipe) as own, pytest.raises(TraceError, match="another trace is open"), trace(pipe):
+        pass
+    with trace(pipe) as own:
+        run(pipe, "at house")
+    assert own.recordings[0].positions == (0, 1, 2, 3)
+    with trace(pipe, tokens="all") as every:
+        run(pipe, "at house")
+    assert every.recordings[0].positions == tuple(range(77))
+
+
+# --- the pipeline comes back as it was ---
+
+
+def test_restored_after_success_and_errors(pipe):
+    before = state_without_timing(pipe)
+    with trace(pipe):
+        run(pipe, "a house")
+    assert state_without_timing(pipe) == before
+
+    class Stop(BaseException):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    with pytest.raises(Stop), trace(pipe):
+        run(pipe, "a house", callback_on_step_end=stop)
+    assert state_without_timing(pipe) == before
+    with pytest.raises(KeyboardInterrupt), trace(pipe):
+        raise KeyboardInterrupt
+    assert state_without_timing(pipe) == before
+
+
+def test_restored_when_installing_fails_half_way(pipe, monkeypatch):
+    before = state_without_timing(pipe)
+    layers = list(cross_attention_layers(pipe).values())
+    original = layers[3].set_processor
+    monkeypatch.setattr(
+        type(layers[3]), "set_processor",
+        lambda self, processor: (_ for _ in ()).throw(RuntimeError("full"))
+        if self is layers[3] and isinstance(processor, RecordingProcessor)
+        else AttnSet(self, processor),
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="full"), trace(pipe):
+        pass
+    monkeypatch.undo()
+    assert original.__func__ is type(layers[3]).set_processor
+    assert state_without_timing(pipe) == before
+
+
+def AttnSet(layer, processor):
+    layer.processor = processor
+
+
+def test_restored_when_a_layer_fails_within(pipe):
+    before = state_without_timing(pipe)
+    layer = next(iter(cross_attention_layers(pipe).values()))
+
+    def fail(*_):
+        raise RuntimeError("within")
+
+    handle = layer.to_v.register_forward_hook(fail)
+    with pytest.raises(RuntimeError, match="within"), trace(pipe):
+        run(pipe, "a house")
+    handle.remove()
+    assert state_without_timing(pipe) == before
+
+
+def test_keyword_arguments_still_reach_the_processor(pipe):
+    seen = []
+
+    class Curious(AttnProcessor2_0):
+        def __call__(
+            self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None, mood=None
+        ):
+            seen.append(mood)
+            return super().__call__(attn, hidden_states, encoder_hidden_states, attention_mask)
+
+    pipe.unet.set_attn_processor(Curious())
+    with trace(pipe):
+        run(pipe, "a house", steps=1, cross_attention_kwargs={"mood": "curious"})
+    assert set(seen) == {"curious"}
+
+
+# --- no silent nothing ---
+
+
+def test_errors_say_what_to_do(pipe):
+    with pytest.raises(ArgumentError, match=r"keep=\['colour'\] is not known"):
+        trace(pipe, {"colour"})
+    with pytest.raises(ArgumentError, match="expected 'prompt' or 'all'"):
+        trace(pipe, tokens="some")
+    with trace(pipe) as recorder:
+        pass
+    with pytest.raises(NothingRecordedError, match="inside of the `with` block"):
+        _ = recorder.maps
+    with pytest.raises(TraceError, match="open already"), recorder, recorder:
+        pass
+    with pytest.raises(TraceError, match="prompt_embeds"), trace(pipe):
+        run(pipe, None, prompt_embeds=torch.zeros(1, 77, 32), guidance_scale=1.0)
+    with pytest.raises(TraceError, match="before the pipeline encoded a prompt"), trace(pipe):
+        pipe.unet(torch.zeros(1, 4, 16, 16), 1, torch.zeros(1, 77, 32))
+
+
+def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
+    calls = []
+    with (
+        pytest.raises(TraceError, match="was replaced while the trace was open"),
+        trace(pipe),
+    ):
+        pipe.enable_attention_slicing()
+        run(pipe, "a house", callback_on_step_end=lambda *a: calls.append(1) or a[-1])
+    assert not calls
+    # What the user set stays theirs.
+    assert all(
+        type(layer.processor).__name__ == "SlicedAttnProcessor"
+        for layer in cross_attention_layers(pipe).values()
+    )
+
+
+def test_slicing_and_fusing_before_the_trace(pipe):
+    pipe.enable_attention_slicing()
+    plain = run(pipe, "a house")
+    with trace(pipe) as recorder:
+        assert np.array_equal(plain, run(pipe, "a house"))
+    assert recorder.maps[0]["house"].values.max() > 0
+    pipe = random_pipeline()
+    pipe.unet.fuse_qkv_projections()
+    with pytest.raises(TraceError, match="fused projections"), trace(pipe):
+        run(pipe, "a house")
+
+
+def test_models_without_text_cross_attention(pipe):
+    class Transformer:
+        unet = None
+
+    with pytest.raises(ModelError, match="Transformer has no UNet with text cross-attention"):
+        trace(Transformer())
+
+
+def test_words_past_the_limit(pipe):
+    prompt = "at house " + "x" * 80 + " the end"
+    with trace(pipe) as recorder:
+        run(pipe, prompt, steps=1)
+    maps = recorder.maps[0]
+    assert maps["house"].values.shape == (64, 64)
+    with pytest.raises(Exception, match="77"):
+        _ = maps["end"]
+    with pytest.raises(SelectionError, match="steps cannot be selected"):
+        maps.select(steps=0)
