@@ -1,0 +1,215 @@
+"""A run on disk: written whole or not at all, read back equal, never trusted."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from heedmap import pictures
+from heedmap.errors import RunError
+from heedmap.maps import HeatMap, HeatMaps, Recording, Scale
+from heedmap.words import Word
+
+FORMAT = 1
+MAX_SETTINGS = 4 * 2**20  # bytes of run.json
+MAX_PIXELS = 2**27
+_SCALES: dict[str, str] = {
+    "shared": "shared by all words",
+    "word": "each word its own",
+    "raw": "raw probability",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One generated picture with its maps and everything that is needed to make it again.
+
+    Attributes:
+        image: the picture, as the pipeline gave it.
+        maps: its heat maps by word.
+        settings: prompt, seed, steps, guidance, size, model, versions, all other arguments; plain
+            JSON types.
+    """
+
+    image: Image.Image
+    maps: HeatMaps
+    settings: dict[str, Any]
+
+    def sheet(self, *, scale: Scale = "shared") -> Image.Image:
+        """The picture, then one overlay a word, captioned, with the scale that was used."""
+        return sheet_of(self.maps, list(self.maps), str(self.settings["prompt"]), scale=scale)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run's folder, whole or not at all.
+
+        `image.png` (with the settings as a `parameters` text chunk), `sheet.png`,
+        `words/<number>-<word>.png`, `maps.safetensors`, `run.json`. An older run of that name is
+        replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            RunError: if the folder exists and is not a run.
+        """
+        folder = Path(folder)
+        if folder.exists() and not _looks_like_run(folder):
+            raise RunError(
+                f"{folder} exists and is not a run of heedmap: nothing was written; choose another "
+                "folder"
+            )
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name[:40]}.", dir=folder.parent))
+        try:
+            partial.chmod(0o777 & ~_umask())  # mkdtemp's own is for its owner alone
+            self._write(partial)
+            if folder.exists():
+                shutil.rmtree(folder)
+            partial.rename(folder)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        return folder
+
+    def _write(self, folder: Path) -> None:
+        text = PngInfo()
+        text.add_itxt("parameters", parameters_text(self.settings))
+        self.image.save(folder / "image.png", pnginfo=text)
+        self.sheet().save(folder / "sheet.png")
+        (folder / "words").mkdir()
+        files = {}
+        for word, heat in zip(self.maps.words, self.maps, strict=True):
+            files[word.number] = word_file(word)
+            heat.overlay(scale="shared").save(folder / files[word.number])
+        self.maps.recording.save(folder / "maps.safetensors")
+        about = {
+            "format": FORMAT,
+            "settings": self.settings,
+            "words": [
+                {"number": w.number, "text": w.text, "tokens": list(w.tokens),
+                 "file": files.get(w.number)}
+                for w in self.maps.tokens.words
+            ],
+        }  # fmt: skip
+        text = json.dumps(about, indent=2, ensure_ascii=False)
+        (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Run":
+        """Read a saved run; no model and no torch is loaded.
+
+        Raises:
+            RunError: if the folder is no run, or something in it is broken or hostile.
+        """
+        folder = Path(folder)
+        about = _read_about(folder)
+        settings = about["settings"]
+        recording = Recording.load(folder / "maps.safetensors")
+        image = _read_image(folder / "image.png")
+        if recording.table.prompt != settings.get("prompt") or recording.size != image.size:
+            raise RunError(
+                f"{folder} does not hold together: its picture, maps and settings are of different "
+                "runs; make the run again"
+            )
+        return cls(image, HeatMaps(recording, image), settings)
+
+
+def sheet_of(
+    maps: HeatMaps, chosen: list[HeatMap], title: str, *, scale: Scale = "shared"
+) -> Image.Image:
+    """A sheet of the picture and of these maps, which must be of `maps`' selection."""
+    if maps.image is None:
+        raise RunError("these maps know no picture: a sheet needs one")
+    panels = [
+        pictures.Panel(heat.label, heat.overlay(scale=scale), f"up to {heat.values.max():.2g}")
+        for heat in chosen
+    ]
+    low, high = chosen[0].span(scale) if chosen else (0.0, 1.0)
+    return pictures.sheet(
+        pictures.enlarge(maps.image), panels, title=title, scale=_SCALES[scale],
+        low="least" if scale == "word" else low, high="most" if scale == "word" else high,
+    )  # fmt: skip
+
+
+def word_file(word: Word) -> str:
+    """The name of a word's overlay within the run's folder."""
+    return f"words/{word.number}-{slug(word.text, 40)}.png"
+
+
+def slug(text: str, length: int) -> str:
+    """Text made into part of a file's name: letters, digits, hyphens; never empty."""
+    return re.sub(r"[^\w]+", "-", text).strip("-_")[:length].strip("-_").lower() or "word"
+
+
+def default_folder(prompt: str, seed: int, root: str | Path = "outputs") -> Path:
+    """A folder below `root` that is not there yet, named after the prompt and the seed."""
+    stem = f"{slug(prompt, 48)}-{seed}"
+    names = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
+    return next(path for path in (Path(root) / name for name in names) if not path.exists())
+
+
+def parameters_text(settings: dict[str, Any]) -> str:
+    """The settings as the text that web UIs read from a picture's `parameters` chunk."""
+    lines = [str(settings["prompt"])]
+    if settings.get("negative"):
+        lines.append(f"Negative prompt: {settings['negative']}")
+    width, height = settings["size"]
+    lines.append(
+        f"Steps: {settings['steps']}, Sampler: {settings['scheduler']}, "
+        f"CFG scale: {settings['guidance']}, Seed: {settings['seed']}, Size: {width}x{height}, "
+        f"Model: {settings['model']}, Version: heedmap {settings['versions']['heedmap']}"
+    )
+    return "\n".join(lines)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _looks_like_run(folder: Path) -> bool:
+    try:
+        _read_about(folder)
+    except RunError:
+        return False
+    return True
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    if not path.is_file():
+        raise RunError(f"{folder} is not a run: expected a folder with run.json, as `save` writes")
+    if path.stat().st_size > MAX_SETTINGS:
+        raise RunError(f"{path} is larger than 4 MiB: not settings that heedmap wrote")
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is not JSON: make the run again") from error
+    if not isinstance(about, dict) or not isinstance(about.get("settings"), dict):
+        raise RunError(f"{path} has no settings: make the run again")
+    if about.get("format") != FORMAT:
+        raise RunError(
+            f"{path} has format {about.get('format')!r}: this version of heedmap reads format "
+            f"{FORMAT}; make the run again"
+        )
+    return about
+
+
+def _read_image(path: Path) -> Image.Image:
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            if image.size[0] * image.size[1] > MAX_PIXELS:
+                raise RunError(f"{path} has {image.size[0]}×{image.size[1]} pixels: too many")
+            image.load()
+            return image.convert("RGB") if image.mode != "RGB" else image.copy()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise RunError(f"{path} is missing or broken: make the run again") from error

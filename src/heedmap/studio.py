@@ -1,0 +1,221 @@
+"""One call each: from a prompt to a run with its picture and its maps."""
+
+import platform
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from diffusers import DiffusionPipeline
+
+from heedmap import models
+from heedmap.errors import ArgumentError
+from heedmap.maps import Axis, HeatMaps
+from heedmap.runs import Run
+from heedmap.tracing import trace
+
+Progress = Callable[[int, int], None]
+"""Called after every step with the number of steps done and the number of all."""
+
+_OURS = {
+    "prompt": "the prompt",
+    "generator": "seed",
+    "num_inference_steps": "steps",
+    "guidance_scale": "guidance",
+    "width": "size",
+    "height": "size",
+    "negative_prompt": "negative",
+    "num_images_per_prompt": "generate_batch with one seed a picture",
+    "output_type": "run.image",
+    "return_dict": "run.image",
+}
+
+
+def generate(
+    pipe: DiffusionPipeline,
+    prompt: str,
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
+    guidance: float | None = None,
+    size: tuple[int, int] | None = None,
+    negative: str | None = None,
+    keep: Iterable[Axis] = ("layer",),
+    progress: Progress | None = None,
+    **arguments: Any,
+) -> Run:
+    """Generate one picture and record which word acted where.
+
+    Args:
+        pipe: a pipeline, as `load` gives it.
+        prompt: what to draw.
+        seed: of the starting noise; drawn, and noted in the run's settings, if None.
+        steps: denoising steps; the model's own default if None.
+        guidance: classifier-free guidance scale; the model's own default if None.
+        size: (width, height) in pixels; the model's own if None.
+        negative: what to keep away from (the unconditional branch's prompt).
+        keep: the axes to keep in the maps, of "layer", "step", "head".
+        progress: called after every step.
+        arguments: any other argument of the pipeline, passed on.
+
+    Raises:
+        ArgumentError: if an argument is out of range.
+        TraceError: if the maps could not be recorded.
+    """
+    seeds = [_drawn_seed() if seed is None else seed]
+    return generate_batch(
+        pipe, [prompt], seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
+        keep=keep, progress=progress, **arguments,
+    )[0]  # fmt: skip
+
+
+def generate_batch(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    *,
+    seeds: Sequence[int],
+    steps: int | None = None,
+    guidance: float | None = None,
+    size: tuple[int, int] | None = None,
+    negative: str | None = None,
+    keep: Iterable[Axis] = ("layer",),
+    progress: Progress | None = None,
+    **arguments: Any,
+) -> list[Run]:
+    """Generate several pictures in one batch: one run for each prompt with its seed.
+
+    Arguments and errors are those of `generate`.
+    """
+    given = {"steps": steps, "guidance": guidance, "size": size}
+    _check(pipe, prompts, seeds, given, arguments)
+    call = _call_arguments(pipe, given)
+    # Noise is drawn on the CPU, so that a seed means the same picture on every device.
+    generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+    if negative is not None:
+        call["negative_prompt"] = [negative] * len(prompts)
+    with trace(pipe, keep) as recorder, _progress(pipe, progress, arguments) as callback:
+        draw: Any = pipe  # the base class of all pipelines is not callable itself
+        images = draw(
+            prompt=list(prompts), generator=generators, **call, **{**arguments, **callback}
+        ).images
+    runs = []
+    for image, recording, seed in zip(images, recorder.recordings, seeds, strict=True):
+        used = {
+            "prompt": recording.table.prompt,
+            "negative": negative,
+            "seed": seed,
+            "steps": len(recording.timesteps),
+            "guidance": call.get("guidance_scale", getattr(pipe, "guidance_scale", None)),
+            "size": list(image.size),
+            "keep": sorted(recording.keep),
+            **describe(pipe),
+            "arguments": {name: _plain(value) for name, value in arguments.items()},
+        }
+        runs.append(Run(image, HeatMaps(recording, image), used))
+    return runs
+
+
+def describe(pipe: DiffusionPipeline) -> dict[str, Any]:
+    """What a pipeline is, for a run's settings: model, classes, precision, versions."""
+    packages = ("heedmap", "torch", "diffusers", "transformers")
+    return {
+        "model": models.name_of(pipe),
+        "pipeline": type(pipe).__name__,
+        "scheduler": type(getattr(pipe, "scheduler")).__name__,  # noqa: B009
+        "device": pipe.device.type,
+        "dtype": str(pipe.dtype).removeprefix("torch."),
+        "versions": {
+            **{package: version(package) for package in packages},
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _drawn_seed() -> int:
+    return secrets.randbelow(2**31)
+
+
+def _check(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    given: dict[str, Any],
+    arguments: dict[str, Any],
+) -> None:
+    for name in arguments.keys() & _OURS.keys():
+        raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
+    if not prompts or len(prompts) != len(seeds):
+        raise ArgumentError(
+            f"{len(prompts)} prompts and {len(seeds)} seeds were given: expected one seed a prompt"
+        )
+    for prompt in prompts:
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise ArgumentError(
+                f"the prompt {prompt!r} has no words: expected a text such as 'a red house'"
+            )
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ArgumentError(f"the seed {seed!r} is out of range: expected 0 to 2**63 - 1")
+    steps, guidance, size = given["steps"], given["guidance"], given["size"]
+    if steps is not None and (not isinstance(steps, int) or not 1 <= steps <= 1000):
+        raise ArgumentError(f"steps={steps!r} is out of range: expected 1 to 1000")
+    if guidance is not None and not 0 <= guidance <= 100:  # NaN is refused too
+        raise ArgumentError(f"guidance={guidance!r} is out of range: expected 0 to 100")
+    if size is not None:
+        factor = int(getattr(pipe, "vae_scale_factor", 8))
+        if len(size) != 2 or any(side <= 0 or side % factor for side in size):
+            raise ArgumentError(
+                f"the size {size!r} does not fit the model: expected a width and a height that are "
+                f"multiples of {factor} pixels"
+            )
+
+
+def _call_arguments(pipe: DiffusionPipeline, given: dict[str, Any]) -> dict[str, Any]:
+    own = models.card()["defaults"] if models.is_embedded(pipe) else {}
+    call: dict[str, Any] = {}
+    for name, argument in (("steps", "num_inference_steps"), ("guidance", "guidance_scale")):
+        value = given[name] if given[name] is not None else own.get(name)
+        if value is not None:
+            call[argument] = value
+    if given["size"] is not None:
+        call["width"], call["height"] = given["size"]
+    return call
+
+
+@contextmanager
+def _progress(
+    pipe: DiffusionPipeline, progress: Progress | None, arguments: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Call `progress` after every step instead of showing the pipeline's own bar."""
+    if progress is None:
+        yield {}
+        return
+    users = arguments.get("callback_on_step_end")
+
+    def after_step(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        order = int(getattr(pipe.scheduler, "order", 1))
+        progress(step // order + 1, -(-pipe.num_timesteps // order))
+        return users(pipe, step, timestep, tensors) if users is not None else tensors
+
+    before = getattr(pipe, "_progress_bar_config", None)
+    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
+    try:
+        yield {"callback_on_step_end": after_step}
+    finally:
+        if before is None:
+            del pipe._progress_bar_config
+        else:
+            pipe._progress_bar_config = before
+
+
+def _plain(value: Any) -> Any:
+    """A value as plain JSON types; what has none is named by its type."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return f"<{type(value).__name__}>"

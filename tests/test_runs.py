@@ -1,0 +1,153 @@
+"""Run folders: written whole or not at all, read back equal, never trusted."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import letter_tokenizer
+from PIL import Image
+from test_maps import recording
+
+from heedmap.errors import RunError
+from heedmap.maps import HeatMaps
+from heedmap.runs import Run, default_folder, parameters_text, slug, word_file
+from heedmap.words import tokenize
+
+SETTINGS = {
+    "prompt": "at house, at sea", "negative": "dogs", "seed": 7, "steps": 3, "guidance": 4.0,
+    "size": [128, 128], "model": "heedmap-tiny", "scheduler": "DDIMScheduler",
+    "versions": {"heedmap": "0.1.0"},
+}  # fmt: skip
+
+
+def made_run(prompt="at house, at sea") -> Run:
+    rng = np.random.default_rng(0)
+    image = Image.fromarray(rng.integers(0, 255, (128, 128, 3), dtype=np.uint8))
+    return Run(image, HeatMaps(recording(prompt), image), {**SETTINGS, "prompt": prompt})
+
+
+def test_written_whole_and_read_back_equal(tmp_path):
+    run = made_run()
+    folder = run.save(tmp_path / "outputs" / "x")
+    assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == {
+        "image.png", "sheet.png", "maps.safetensors", "run.json",
+        "words/0-at.png", "words/1-house.png", "words/2-at.png", "words/3-sea.png",
+    }  # fmt: skip
+    back = Run.load(folder)
+    assert back.settings == run.settings
+    assert np.array_equal(np.asarray(back.image), np.asarray(run.image))
+    for a, b in zip(run.maps, back.maps, strict=True):
+        np.testing.assert_array_equal(a.values, b.values)
+    assert back.maps.tokens == run.maps.tokens
+    about = json.loads((folder / "run.json").read_text())
+    assert [w["file"] for w in about["words"]][1] == "words/1-house.png"
+    assert list(tmp_path.glob("outputs/.*")) == []
+
+
+def test_same_run_same_bytes(tmp_path):
+    a, b = made_run().save(tmp_path / "a"), made_run().save(tmp_path / "b")
+    for path in a.rglob("*"):
+        if path.is_file():
+            assert path.read_bytes() == (b / path.relative_to(a)).read_bytes()
+
+
+def test_the_picture_tells_its_settings(tmp_path):
+    folder = made_run("수박 at <b> “house”").save(tmp_path / "x")
+    with Image.open(folder / "image.png") as image:
+        text = image.text["parameters"]
+    assert text == (
+        "수박 at <b> “house”\nNegative prompt: dogs\nSteps: 3, Sampler: DDIMScheduler, "
+        "CFG scale: 4.0, Seed: 7, Size: 128x128, Model: heedmap-tiny, Version: heedmap 0.1.0"
+    )
+    assert "Negative" not in parameters_text({**SETTINGS, "negative": None})
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    run = made_run()
+    folder = run.save(tmp_path / "x")
+    before = (folder / "run.json").read_bytes()
+    monkeypatch.setattr("heedmap.maps.Recording.save", lambda *_: (_ for _ in ()).throw(OSError()))
+    with pytest.raises(OSError):
+        run.save(folder)
+    with pytest.raises(OSError):
+        run.save(tmp_path / "y")
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+    assert (folder / "run.json").read_bytes() == before
+
+
+def test_only_runs_are_replaced(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("five years")
+    with pytest.raises(RunError, match="is not a run of heedmap: nothing was written"):
+        made_run().save(tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "five years"
+    folder = made_run().save(tmp_path / "x")
+    (folder / "old.txt").write_text("left over")
+    made_run("at sea").save(folder)
+    assert Run.load(folder).settings["prompt"] == "at sea"
+    assert not (folder / "old.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("run.json", b"{", "is not JSON"),
+        ("run.json", b"[1]", "has no settings"),
+        ("run.json", b'{"settings": {}, "format": 99}', "has format 99"),
+        ("run.json", b"[" * 100_000, "is not JSON"),
+        ("run.json", b" " * 5_000_000, "larger than 4 MiB"),
+        ("image.png", b"GIF89a", "missing or broken"),
+        ("image.png", b"", "missing or broken"),
+        ("maps.safetensors", b"\x80\x04", "is not a recording"),
+    ],
+)
+def test_broken_runs_are_refused(tmp_path, file, content, sentence):
+    folder = made_run().save(tmp_path / "x")
+    (folder / file).write_bytes(content)
+    with pytest.raises(RunError, match=sentence):
+        Run.load(folder)
+
+
+def test_parts_of_different_runs_are_refused(tmp_path):
+    one, other = made_run().save(tmp_path / "a"), made_run("at sea").save(tmp_path / "b")
+    (one / "maps.safetensors").write_bytes((other / "maps.safetensors").read_bytes())
+    with pytest.raises(RunError, match="does not hold together"):
+        Run.load(one)
+    with pytest.raises(RunError, match=r"is not a run: expected a folder with run\.json"):
+        Run.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A red house!", "a-red-house"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("", "word"),
+        ("🦒", "word"),
+        ("수박", "수박"),
+        ("x" * 99, "x" * 40),
+        ("a/b\\c:d\0e\nf", "a-b-c-d-e-f"),
+    ],
+)
+def test_names_of_files(text, expected):
+    assert slug(text, 40) == expected
+
+
+def test_default_folders_are_fresh(tmp_path):
+    first = default_folder("a red house", 7, tmp_path)
+    assert first == tmp_path / "a-red-house-7"
+    first.mkdir()
+    assert default_folder("a red house", 7, tmp_path).name == "a-red-house-7-2"
+
+
+def test_word_files_stay_within_the_folder(tmp_path):
+    table = tokenize("../up <i>x</i> c:\\d", letter_tokenizer())
+    for word in table.words:
+        assert (tmp_path / word_file(word)).resolve().parent == (tmp_path / "words").resolve()
+
+
+def test_sheet_of_many_words():
+    run = made_run(" ".join(["at house"] * 20))
+    width, height = run.sheet().size
+    assert width <= 2400
+    assert height <= 3000

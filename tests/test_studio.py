@@ -1,0 +1,120 @@
+"""From a prompt to a run: determinism, batches, arguments, hostile prompts."""
+
+import numpy as np
+import pytest
+from conftest import random_pipeline
+
+from heedmap.errors import ArgumentError
+from heedmap.runs import Run
+from heedmap.studio import generate, generate_batch
+
+
+def same(a: Run, b: Run) -> bool:
+    return np.array_equal(np.asarray(a.image), np.asarray(b.image)) and all(
+        np.array_equal(x.values, y.values) for x, y in zip(a.maps, b.maps, strict=True)
+    )
+
+
+def test_same_seed_same_picture(pipe):
+    first = generate(pipe, "a red house", seed=7, steps=2)
+    assert same(first, generate(random_pipeline(), "a red house", seed=7, steps=2))
+    assert not same(first, generate(pipe, "a red house", seed=8, steps=2))
+
+
+def test_the_picture_is_the_bare_pipelines(pipe):
+    import torch
+
+    run = generate(pipe, "a house", seed=3, steps=2, guidance=4.0, size=(144, 96), negative="sea")
+    bare = pipe(
+        "a house", negative_prompt="sea", num_inference_steps=2, guidance_scale=4.0, width=144,
+        height=96, generator=torch.Generator().manual_seed(3),
+    ).images[0]  # fmt: skip
+    assert np.array_equal(np.asarray(run.image), np.asarray(bare))
+    assert run.image.size == (144, 96)
+    assert run.maps["house"].values.shape == (64, 96)
+
+
+def test_settings_repeat_the_run(pipe):
+    run = generate(pipe, "a house", steps=2, guidance=3.0, eta=0.5, keep={"layer", "step"})
+    s = run.settings
+    assert (s["steps"], s["guidance"], s["arguments"]) == (2, 3.0, {"eta": 0.5})
+    again = generate(
+        pipe, s["prompt"], seed=s["seed"], steps=s["steps"], guidance=s["guidance"],
+        size=tuple(s["size"]), negative=s["negative"], keep=s["keep"], **s["arguments"],
+    )  # fmt: skip
+    assert same(run, again)
+    assert s["versions"].keys() == {"heedmap", "torch", "diffusers", "transformers", "python"}
+    assert (s["device"], s["dtype"], s["pipeline"]) == (
+        "cpu", "float32", "StableDiffusionPipeline",
+    )  # fmt: skip
+
+
+def test_a_batch_is_many_runs(pipe):
+    prompts = ["a house", "at the sea"]
+    runs = generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
+    assert [r.settings["prompt"] for r in runs] == prompts
+    assert [r.settings["seed"] for r in runs] == [1, 2]
+    alone = generate(pipe, "at the sea", seed=2, steps=2)
+    difference = np.asarray(runs[1].image).astype(int) - np.asarray(alone.image)
+    assert np.abs(difference).max() <= 1
+
+
+def test_progress_and_the_users_own_callback(pipe):
+    told, mine = [], []
+
+    def callback(pipe, step, timestep, tensors):
+        mine.append(step)
+        return tensors
+
+    bar = dict(pipe._progress_bar_config)
+    generate(
+        pipe, "a house", seed=0, steps=3, progress=lambda *now: told.append(now),
+        callback_on_step_end=callback,
+    )  # fmt: skip
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert mine == [0, 1, 2]
+    assert pipe._progress_bar_config == bar
+    del pipe._progress_bar_config
+    generate(pipe, "a house", seed=0, steps=1, progress=lambda *_: None)
+    assert "_progress_bar_config" not in vars(pipe)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "🦒🏽 un “château” d'été",
+        "한국어 집",
+        "house " * 1000,
+        "a\nred\thouse\r\n",
+        '\'"`$(rm -rf)"<img src=x onerror=alert(1)></script>',
+        "!!!",
+        "x" * 3000,
+    ],
+)
+def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
+    run = generate(pipe, prompt, seed=0, steps=1)
+    back = Run.load(run.save(tmp_path / "run"))
+    assert back.settings["prompt"] == prompt
+    assert len(back.maps) == len(run.maps)
+    assert len(list((tmp_path / "run" / "words").iterdir())) == len(run.maps)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"prompt": ""}, "has no words"),
+        ({"prompt": " \n "}, "has no words"),
+        ({"prompt": ["a"]}, "has no words: expected a text"),
+        ({"seed": -1}, "the seed -1 is out of range"),
+        ({"steps": 0}, "steps=0 is out of range: expected 1 to 1000"),
+        ({"guidance": float("nan")}, "guidance=nan is out of range"),
+        ({"size": (100, 128)}, "multiples of 8 pixels"),
+        ({"size": (0, 128)}, "multiples of 8 pixels"),
+        ({"output_type": "latent"}, "output_type is set by heedmap: use run.image"),
+        ({"generator": None}, "generator is set by heedmap: use seed"),
+        ({"keep": {"colour"}}, "is not known: expected any of"),
+    ],
+)
+def test_bad_arguments(pipe, arguments, sentence):
+    with pytest.raises(ArgumentError, match=sentence):
+        generate(pipe, **{"prompt": "a house", "steps": 1, "seed": 0, **arguments})
