@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageDraw
 
-from heedmap import pictures
+from heedmap import lettering, pictures
 from heedmap.errors import ArgumentError
 from heedmap.pictures import COLORMAPS, Panel, colour, enlarge, grid, overlay, resize_map, sheet
 
@@ -67,11 +67,11 @@ def only_dejavu(monkeypatch):
     """A machine without any other font."""
 
     def forget():
-        for cached in (pictures._font_file, pictures._length, pictures.drawable):
+        for cached in (lettering._font_file, lettering._length, lettering.drawable):
             cached.cache_clear()
 
-    own = pictures._fonts(False)
-    monkeypatch.setattr(pictures, "_fonts", lambda others: () if others else own)
+    own = lettering._fonts(False)
+    monkeypatch.setattr(lettering, "_fonts", lambda others: () if others else own)
     forget()
     yield
     monkeypatch.undo()
@@ -270,12 +270,12 @@ def test_errors_say_what_is_wrong(call, says):
 
 
 def test_spelled_where_there_is_no_glyph(only_dejavu):
-    assert pictures.drawable("한국 house 🏠!") == "U+D55C·AD6D house U+1F3E0·!"
-    assert pictures.drawable("a한") == "a·U+D55C"
-    assert pictures.drawable("\u1112\u1161\u11ab") == "U+D55C"  # jamo, composed
-    assert pictures.drawable("👩\u200d💻 ❤\ufe0f") == "U+1F469·1F4BB ❤"
-    assert pictures.drawable(" a\n\tb\u00a0 c\u200b ") == "a b c"
-    assert pictures.drawable("\x00\ud800\ue000\u3164") == "U+0000·D800·E000·3164"
+    assert lettering.drawable("한국 house 🏠!") == "U+D55C·AD6D house U+1F3E0·!"
+    assert lettering.drawable("a한") == "a·U+D55C"
+    assert lettering.drawable("\u1112\u1161\u11ab") == "U+D55C"  # jamo, composed
+    assert lettering.drawable("👩\u200d💻 ❤\ufe0f") == "U+1F469·1F4BB ❤"
+    assert lettering.drawable(" a\n\tb\u00a0 c\u200b ") == "a b c"
+    assert lettering.drawable("\x00\ud800\ue000\u3164") == "U+0000·D800·E000·3164"
     assert png(grid([Panel("한", scene())])) == png(grid([Panel("U+D55C", scene())]))
 
 
@@ -294,8 +294,8 @@ def test_spelled_where_there_is_no_glyph(only_dejavu):
     ],
 )
 def test_every_character_has_its_font(text):
-    runs = pictures._runs(pictures.drawable(text))
-    assert "".join(run for _, run in runs) == pictures.drawable(text)
+    runs = lettering._runs(lettering.drawable(text))
+    assert "".join(run for _, run in runs) == lettering.drawable(text)
     for path, run in runs:
         known = characters(path)
         assert [sign for sign in run if ord(sign) not in known] == []
@@ -303,10 +303,10 @@ def test_every_character_has_its_font(text):
 
 
 def test_another_font_helps_out():
-    stix, dejavu = characters(pictures._fonts(True)[-1]), characters(pictures._fonts(False)[0])
+    stix, dejavu = characters(lettering._fonts(True)[-1]), characters(lettering._fonts(False)[0])
     sign = next(chr(code) for code in sorted(stix) if code not in dejavu and chr(code).isalpha())
-    assert pictures.drawable(f"a{sign}b") == f"a{sign}b"
-    assert len(pictures._runs(f"a{sign}b")) == 3
+    assert lettering.drawable(f"a{sign}b") == f"a{sign}b"
+    assert len(lettering._runs(f"a{sign}b")) == 3
 
 
 @settings(max_examples=60, deadline=None)
@@ -315,13 +315,13 @@ def test_another_font_helps_out():
     st.integers(96, 500),
 )
 def test_text_is_set_whole_and_within_its_column(text, width):
-    block = pictures.fit_text(text, width, size=24)
-    assert "".join(block.lines).replace(" ", "") == pictures.drawable(text).replace(" ", "")
+    block = lettering.fit_text(text, width, size=24)
+    assert "".join(block.lines).replace(" ", "") == lettering.drawable(text).replace(" ", "")
     assert 11 <= block.size <= 24
     assert block.width <= width
     if block.size > 11:  # only the smallest size may break words or run past two lines
         assert len(block.lines) <= 2
-        assert " ".join(block.lines) == pictures.drawable(text)
+        assert " ".join(block.lines) == lettering.drawable(text)
 
 
 @pytest.mark.parametrize("middle", [True, False])
@@ -329,7 +329,7 @@ def test_text_is_set_whole_and_within_its_column(text, width):
     "text", ["house", LONG, "a " * 200, "gjpqÅÉ", "בית אדום ליד עץ", "한국어 집"]
 )
 def test_ink_stays_in_the_box(text, middle):
-    block = pictures.fit_text(text, 160, size=24)
+    block = lettering.fit_text(text, 160, size=24)
     paper = Image.new("RGB", (400, block.height + 200), "white")
     block.draw(paper, 100, 100, 160, (0, 0, 0), middle)
     rows, columns = np.nonzero(np.asarray(paper.convert("L")) < 255)
@@ -339,31 +339,31 @@ def test_ink_stays_in_the_box(text, middle):
 
 def test_marks_stay_with_their_letters_and_too_many_do_no_harm():
     text = "e\u0327\u0323" * 200  # nothing composes the two marks
-    lines = pictures.fit_text(text, 112, size=16).lines
+    lines = lettering.fit_text(text, 112, size=16).lines
     assert len(lines) > 5 and all(line.startswith(("e", "\u0229")) for line in lines)
-    assert len(pictures.fit_text("a" + "\u0327" * 3000, 112, size=16).lines) < 100
+    assert len(lettering.fit_text("a" + "\u0327" * 3000, 112, size=16).lines) < 100
 
 
 def test_hebrew_begins_at_the_right():
-    block = pictures.fit_text("בית", 300, size=24)
+    block = lettering.fit_text("בית", 300, size=24)
     paper = Image.new("RGB", (300, 60), "white")
     block.draw(paper, 0, 0, 300, (0, 0, 0), False)
     assert np.nonzero(np.asarray(paper.convert("L")) < 255)[1].min() > (
-        200 if pictures._RAQM else -1
+        200 if lettering._RAQM else -1
     )
 
 
 def test_without_raqm_all_is_still_drawn(only_dejavu, monkeypatch):
-    monkeypatch.setattr(pictures, "_RAQM", False)
-    pictures._font.cache_clear()
+    monkeypatch.setattr(lettering, "_RAQM", False)
+    lettering._font.cache_clear()
     try:
         assert (
-            pictures.drawable("می\u200c\u062e\u0648\u0627\u0647\u0645")
+            lettering.drawable("می\u200c\u062e\u0648\u0627\u0647\u0645")
             == "می\u062e\u0648\u0627\u0647\u0645"
         )
         assert example("בית بيت 한 e\u0301").width > 0
     finally:
-        pictures._font.cache_clear()
+        lettering._font.cache_clear()
 
 
 # --- sheets -----------------------------------------------------------------------------------
@@ -383,10 +383,10 @@ def test_captions_are_never_cut(caption, size):
     ink, found = darkness(full) - darkness(bare), False
     for points in range(16, 27):  # the size that the grid chose
         paper = Image.new("RGB", (room + 200, 3000), "white")
-        pictures.fit_text(caption, room, size=points).draw(
+        lettering.fit_text(caption, room, size=points).draw(
             paper, 100, 100, room, pictures._INK, True
         )
-        note = pictures.fit_text("note", room, size=max(11, round(points * 0.8)))
+        note = lettering.fit_text("note", room, size=max(11, round(points * 0.8)))
         note.draw(paper, 100, 2800, room, pictures._SOFT, True)
         found |= darkness(paper) == ink
     assert found
@@ -486,7 +486,7 @@ print(json.dumps([light, untouched, "matplotlib.pyplot" in sys.modules, sorted(n
     )  # fmt: skip
     light, untouched, pyplot, names, digest = json.loads(done.stdout)
     assert light and untouched and not pyplot
-    assert names == ["heedmap", "heedmap.errors", "heedmap.pictures"]
+    assert names == ["heedmap", "heedmap.errors", "heedmap.lettering", "heedmap.pictures"]
     here: dict = {}
     exec(SCRIPT, here)
     assert here["digest"] == digest

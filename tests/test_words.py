@@ -18,7 +18,8 @@ from heedmap.errors import (
     TruncatedWordError,
     UnknownWordError,
 )
-from heedmap.words import TokenTable, read, split_words, tokenize
+from heedmap.prompts import split_words
+from heedmap.words import TokenTable, read, tokenize
 
 SENTENCES = [
     "a red house next to a blue tree",
