@@ -257,6 +257,7 @@ def _draw_thing(pen: ImageDraw.ImageDraw, shape: ImageDraw.ImageDraw, thing: Thi
     for part, inner, _ in paths:
         flat = inner.ravel().tolist()
         pen.polygon(flat, fill=shades[part.shade])
+        shape.polygon(flat, fill=255)  # whiskers and ropes stand out over the contour
         if part.inner:
             line = np.concatenate([inner, inner[:2]]).ravel().tolist()
             pen.line(line, fill=ink, width=max(round(contour * 0.7), 1))
