@@ -770,7 +770,10 @@ def assemble(
 
 
 def export(options: argparse.Namespace) -> None:
-    """The averaged weights as a pipeline folder, float16; the card keeps its measured figures."""
+    """The averaged weights as a pipeline folder, float16, with a card.
+
+    The card's figures are those of other weights, so it has none until `evaluate.py obey --card`.
+    """
     work = Path(options.work)
     state = torch.load(work / "unet_training.pt", map_location="cpu")
     tokenizer = CLIPTokenizer.from_pretrained(work / "tokenizer")
@@ -780,22 +783,36 @@ def export(options: argparse.Namespace) -> None:
         p.data.copy_(value)
     pipe = assemble(model.text, model.unet, tokenizer, work)
     pipe.to(dtype=torch.float16)
-    card_path = options.to / "card.json"
-    card = json.loads(card_path.read_text()) if card_path.exists() else {}
+    parts = {"unet": pipe.unet, "text_encoder": pipe.text_encoder, "vae": pipe.vae}
+    card = {
+        "name": "heedmap-tiny",
+        "licence": "Apache-2.0",
+        "draws": {
+            "nouns": scenes.NOUNS,
+            "colours": tuple(scenes.COLOURS),
+            "sizes": tuple(scenes.SIZES),
+            "relations": tuple(scenes.RELATIONS),
+            "settings": tuple(scenes.SETTINGS),
+        },
+        "limits": "Cartoon scenes of one to three of these things, 128x128 pixels, and nothing "
+        "else; an unknown word leaves the rest of the prompt as it is. More than three things, "
+        "things within things, text, people and photographs cannot be drawn.",
+        "defaults": {"steps": 25, "guidance": options.guidance},
+        "training": {
+            "samples_seen": state["seen"],
+            "world": "heedmap.tiny.scenes; held-out combinations are never shown",
+            "attention_supervision": False,
+            "loss": "squared error of v; cells with things count up to four times",
+            "text_dropout": "half of the captions: tokens do not see each other in the text "
+            "encoder; half: end and padding are replaced by the start state; a tenth: empty",
+            "parameters": {
+                n: sum(p.numel() for p in part.parameters()) for n, part in parts.items()
+            },
+        },
+    }
     partial = options.to.with_name(options.to.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     pipe.save_pretrained(partial, safe_serialization=True)
-    card["training"] = {
-        "samples_seen": state["seen"],
-        "world": "heedmap.tiny.scenes, 128x128 pixels; no attention supervision",
-        "loss": "v-prediction, squared error; cells with things weighted up to 4 times",
-        "parameters": {
-            name: sum(p.numel() for p in part.parameters())
-            for name, part in (("unet", pipe.unet), ("text_encoder", pipe.text_encoder),
-                               ("vae", pipe.vae))
-        },
-    }  # fmt: skip
-    card.pop("measured", None)  # figures of other weights; `evaluate.py obey` writes them anew
     (partial / "card.json").write_text(json.dumps(card, indent=2) + "\n")
     shutil.rmtree(options.to, ignore_errors=True)
     partial.rename(options.to)
@@ -832,6 +849,7 @@ def main() -> None:
     parser.add_argument("--sheet-minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--port", type=int, default=29511)
+    parser.add_argument("--guidance", type=float, default=4.0, help="default of the export")
     parser.add_argument("--to", type=Path, default=EXPORT, help="folder of the export")
     parser.add_argument("--from-export", action="store_true", help="begin at the exported weights")
     parser.add_argument("--no-compile", dest="compile", action="store_false")

@@ -1,0 +1,234 @@
+"""The embedded model draws what it is told: its card's figures, measured again at a small size."""
+
+import json
+import math
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+
+import heedmap
+from heedmap import models
+from heedmap.prompts import split_words
+from heedmap.tiny import scenes
+from heedmap.words import Word
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+
+import evaluate
+import judge
+
+N = 24
+ROWS = {
+    "one_object": "noun_and_colour",
+    "two_objects": "nouns_and_colours",
+    "relation": "right",
+    "setting": "right",
+}
+
+
+def least(measured: float, n: int) -> float:
+    """The least that a sound model shows among n pictures, if `measured` is its true share.
+
+    Three standard deviations of a share of n (one draw in 700 lies lower), and at least 0.12, since
+    near 1 a share is not spread like a normal one. A broken export draws noise and shows 0 to 0.1.
+    """
+    return measured - max(0.12, 3 * math.sqrt(measured * (1 - measured) / n))
+
+
+@pytest.fixture(scope="module")
+def card() -> dict[str, Any]:
+    path = models.embedded_folder() / "card.json"
+    measured = json.loads(path.read_text(encoding="utf-8")).get("measured")
+    assert measured, "no figures on the card: run python scripts/evaluate.py obey --card"
+    return measured
+
+
+@pytest.fixture(scope="module")
+def pipe() -> Any:
+    pipe = heedmap.load(device="cpu")
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@pytest.fixture(scope="module")
+def measured_again(pipe: Any, card: dict[str, Any]) -> dict[str, Any]:
+    how = {name: card[name] for name in ("seed", "steps", "guidance")}
+    return evaluate.obey(pipe, n=N, **how)[0]
+
+
+# --- the embedded model -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("row", "figure"), ROWS.items())
+def test_draws_as_well_as_its_card_says(
+    row: str, figure: str, card: dict[str, Any], measured_again: dict[str, Any]
+):
+    n, now = measured_again[row]["n"], measured_again[row][figure]
+    assert n >= N / 4, f"only {n} pictures to measure {row} by"
+    assert now >= least(card[row][figure], n), f"{row}: {now} of {n}, {card[row][figure]} before"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", ["noun_one", "noun_two", "colour_one"])
+def test_points_as_well_as_its_card_says(
+    figure: str, card: dict[str, Any], measured_again: dict[str, Any]
+):
+    n, now = measured_again["pointing"]["n"][figure], measured_again["pointing"][figure]
+    assert n >= N / 4, f"only {n} words to measure {figure} by"
+    assert now >= least(card["pointing"][figure], n)
+
+
+@pytest.mark.slow
+def test_autoencoder_is_as_sharp_as_its_card_says(pipe: Any, card: dict[str, Any]):
+    # Nothing here is drawn at random: the same scenes, the same weights.
+    assert evaluate.vae_psnr(pipe) == pytest.approx(card["vae_psnr_db"], abs=0.05)
+
+
+def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any]):
+    # The card itself changes by some bytes when the figures are written on it.
+    size = evaluate.size_mib(models.embedded_folder())
+    assert size <= 24
+    assert size == pytest.approx(card["size_mib"], abs=0.05)
+
+
+# --- what it is measured with -----------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_judge_is_right_on_rendered_scenes():
+    right = judge.rendered_right(300)
+    assert right["all"] >= 0.98, right
+
+
+def test_the_judge_finds_things_where_they_are():
+    drawn = [
+        scenes.draw(scenes.lay_out(scenes.HELD_OUT_SEED + k, 2, held_out=True)) for k in range(16)
+    ]
+    for scene, said in zip(drawn, judge.detect(np.stack([s.image for s in drawn])), strict=True):
+        masks = dict(zip(scene.layout.things, scene.masks, strict=True))
+        for thing, mask in masks.items():
+            (found,) = (f for f in said.things if (f.colour, f.noun) == (thing.colour, thing.noun))
+            large = found.mask.repeat(judge.CELL, 0).repeat(judge.CELL, 1)
+            assert (large & mask).sum() / (large | mask).sum() > 0.6
+            y, x = np.nonzero(mask)
+            assert found.centre == pytest.approx((x.mean() / 128, y.mean() / 128), abs=0.03)
+
+
+def test_the_judge_sees_nothing_where_nothing_is():
+    empty = [
+        scenes.draw(scenes.Layout(seed, (), setting, "")).image
+        for setting in scenes.SETTINGS
+        for seed in range(3)
+    ]
+    for said in judge.detect(np.stack(empty)):
+        assert said.things == ()
+
+
+def drawn_as_told(row: str, n: int = 24) -> list[evaluate.Result]:
+    """The results that a faultless model would give: the scenes themselves."""
+    plans = evaluate.plans(row, n)
+    pictures = np.stack([scenes.draw(plan.layout).image for plan in plans])
+    run: Any = SimpleNamespace(maps=SimpleNamespace(layers=()))
+    return [
+        evaluate.Result(plan, run, said, ())
+        for plan, said in zip(plans, judge.detect(pictures), strict=True)
+    ]
+
+
+def test_a_faultless_model_gets_full_marks():
+    rows = {row: drawn_as_told(row) for row in evaluate.ROWS}
+    figures = evaluate.figures_of(rows)
+    for row, figure in {**ROWS, "unseen_pairs": "noun_and_colour"}.items():
+        assert figures[row]["n"] >= 24 and figures[row][figure] == 1.0, row
+    assert {r.verdict for results in rows.values() for r in results} == {"right"}
+
+
+def test_a_model_that_mixes_captions_up_gets_no_marks():
+    rows = {row: drawn_as_told(row) for row in evaluate.ROWS}
+    for row, results in rows.items():
+        said = [results[-1].said, *(r.said for r in results[:-1])]
+        rows[row] = [
+            evaluate.Result(r.plan, r.run, s, ()) for r, s in zip(results, said, strict=True)
+        ]
+    figures = evaluate.figures_of(rows)
+    assert figures["one_object"]["noun_and_colour"] < 0.2
+    assert figures["two_objects"]["nouns_and_colours"] < 0.1
+    assert figures["setting"]["right"] < 0.5
+
+
+@dataclass
+class MapsOf:
+    """Maps whose words are hottest where `peaks` says, by their first characters."""
+
+    caption: scenes.Caption
+    peaks: dict[int, tuple[int, int]]
+    layers: tuple[()] = ()
+
+    @property
+    def tokens(self) -> Any:
+        spans = enumerate(split_words(self.caption.text))
+        return SimpleNamespace(words=[Word(k, "", a, b, (k,)) for k, (a, b) in spans])
+
+    def at(self, number: int) -> Any:
+        return SimpleNamespace(peak=self.peaks[self.tokens.words[number].start])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool):
+    seeds = range(scenes.HELD_OUT_SEED, scenes.HELD_OUT_SEED + 2000)
+    twins = (
+        layout for layout in (scenes.lay_out(seed, 2) for seed in seeds)
+        if layout.things[0].noun == layout.things[1].noun
+    )  # fmt: skip
+    for layout in islice(twins, 12):
+        caption = scenes.object_caption(layout, Random(layout.seed))
+        scene = scenes.draw(layout)
+        (said,) = judge.detect(scene.image[None])
+        assert judge.is_right(said, layout)
+        inner = [_inmost(mask) for mask in scene.masks]
+        peaks = {
+            mention.start: inner[mention.things[0] ^ swapped]
+            for mention in caption.mentions
+            if mention.things
+        }
+        plan, maps = evaluate.Plan(layout, caption, 0), MapsOf(caption, peaks)
+        points = list(evaluate._points(plan, maps, said))  # type: ignore[arg-type]
+        assert [p.kind for p in points] == ["colour", "noun"] * 2
+        assert all(p.inside is not swapped for p in points)
+
+
+def _inmost(mask: np.ndarray) -> tuple[int, int]:
+    """The pixel (x, y) of a mask with the most of it around."""
+    around = Image.fromarray(mask.astype(np.uint8) * 255).filter(ImageFilter.BoxBlur(8))
+    y, x = np.unravel_index(int(np.asarray(around).argmax()), mask.shape)
+    return int(x), int(y)
+
+
+def test_components_are_what_touches_by_a_side():
+    mask = np.array([[1, 1, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0]], dtype=bool)
+    pieces = judge.components(mask)
+    assert sorted(int(piece.sum()) for piece in pieces) == [1, 2, 3]
+    assert np.array_equal(np.logical_or.reduce(pieces), mask)
+
+
+def test_plans_are_held_out_repeatable_and_of_their_row():
+    for row in evaluate.ROWS:
+        plans = evaluate.plans(row, 20)
+        assert plans == evaluate.plans(row, 30)[:20]
+        assert [p.seed for p in plans] != [p.seed for p in evaluate.plans(row, 20, seed=1)]
+        for plan in plans:
+            unseen = {(t.colour, t.noun) for t in plan.layout.things} & scenes.UNSEEN_PAIRS
+            assert scenes.is_held_out(plan.layout) and bool(unseen) == (row == "unseen_pairs")
+            assert plan.layout.seed >= scenes.HELD_OUT_SEED
+            assert len(plan.layout.things) == evaluate.ROWS[row][0]
+            if row == "relation":
+                assert plan.layout.relation in evaluate.DIRECTIONS
