@@ -2,10 +2,8 @@
 
 import json
 import math
-import sys
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+import evaluate
 import heedmap
+import judge
 from heedmap import models
 from heedmap.prompts import split_words
 from heedmap.tiny import scenes
 from heedmap.words import Word
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-
-import evaluate
-import judge
 
 N = 24
 ROWS = {

@@ -1,0 +1,245 @@
+"""The house: who may import whom, what an import costs, which names are public."""
+
+import ast
+import importlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import heedmap
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "heedmap"
+
+# A module imports only from floors below its own; `heedmap` itself and packages are no floor.
+FLOORS: list[set[str]] = [
+    {"errors"},
+    {"lettering"},  # text set in pictures: a part of `pictures`, and so below it
+    {"attention", "prompts", "lettering", "tiny"},
+    {"words", "pictures"},
+    {"edits", "maps"},
+    {"tracing"},
+    {"models", "runs", "explorer"},
+    {"studio"},
+    {"sweep", "app", "cli"},
+]
+FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
+
+KNOW_DIFFUSERS = {"tracing", "models", "studio"}
+KNOW_TRANSFORMERS = KNOW_DIFFUSERS
+KNOW_NO_TORCH = {
+    "errors",
+    "prompts",
+    "words",
+    "lettering",
+    "pictures",
+    "maps",
+    "runs",
+    "tiny",
+    "explorer",
+    "cli",
+}
+HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "numpy", "PIL", "scipy"}
+
+
+def room(path: Path) -> str:
+    """The name that a file has on its floor: `maps` for maps.py, `tiny` for all of tiny/."""
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """Dotted names of all a file imports, at the top, inside functions, and for types only."""
+    names: set[str] = set()
+    package = ["heedmap", *path.relative_to(SOURCE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names |= {f"{base}.{alias.name}" for alias in node.names}
+    return frozenset(names)
+
+
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+each_file = pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix()
+)
+
+
+@each_file
+def test_stands_on_a_floor_and_imports_only_from_below(path: Path):
+    here = room(path)
+    assert here in FLOOR, f"{here} stands on no floor: give it one here and in the README"
+    for name in imports(path):
+        if name.partition(".")[0] != "heedmap" or name == "heedmap.__version__":
+            continue
+        other = name.split(".")[1] if "." in name else ""
+        if other not in FLOOR:
+            # `from heedmap import x` or `import heedmap`: the public names come from above.
+            assert FLOOR[here] == len(FLOORS) - 1, f"{here} imports {name} from the roof"
+        elif other != here:
+            assert FLOOR[other] < FLOOR[here], f"{here} imports {name}, which is not below it"
+
+
+@each_file
+def test_knows_only_the_libraries_of_its_floor(path: Path):
+    here = room(path)
+    known = {name.partition(".")[0] for name in imports(path)}
+    assert "diffusers" not in known or here in KNOW_DIFFUSERS
+    assert "transformers" not in known or here in KNOW_TRANSFORMERS
+    assert "torch" not in known or here not in KNOW_NO_TORCH
+    if here in {"errors", "prompts", "words"}:
+        assert known <= set(sys.stdlib_module_names) | {"heedmap"}
+
+
+@each_file
+def test_imports_only_what_is_declared(path: Path):
+    packages = {"pillow": "PIL"}
+    declared = {packages.get(name, name) for name in requirements()}
+    known = {name.partition(".")[0] for name in imports(path)}
+    assert known <= declared | set(sys.stdlib_module_names) | {"heedmap"}
+
+
+@each_file
+def test_reads_no_file_that_could_run_code(path: Path):
+    assert not {name.partition(".")[0] for name in imports(path)} & {"pickle", "marshal", "shelve"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            assert ast.unparse(node.func) not in {"eval", "exec", "torch.load", "np.load"}
+
+
+def test_no_room_for_odds_and_ends():
+    assert not [p for p in FILES if re.search("util|helper|common|misc", p.stem)]
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def test_public_names_resolve():
+    for name in heedmap.__all__:
+        value = getattr(heedmap, name)
+        assert getattr(value, "__name__", name) == name
+        assert value.__doc__, f"{name} has no docstring"
+    assert list(heedmap.__all__) == sorted(heedmap.__all__)
+    assert set(heedmap.__all__) <= set(dir(heedmap))
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: (node.module or "").removeprefix("heedmap.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == heedmap._HOME
+    assert sorted(seen) == heedmap.__all__
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        heedmap.nonsense  # noqa: B018
+
+
+@each_file
+def test_modules_have_what_they_announce(path: Path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    module = importlib.import_module(".".join(("heedmap", *parts)).removesuffix(".__init__"))
+    assert module.__doc__, "a module says what it is for"
+    assert [n for n in getattr(module, "__all__", []) if not hasattr(module, n)] == []
+
+
+# --- what is declared -------------------------------------------------------------------------
+
+
+@cache
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def requirements(*extras: str) -> set[str]:
+    wanted = list(project()["project"]["dependencies"])
+    for extra in extras:
+        wanted += project()["project"]["optional-dependencies"][extra]
+    return {re.split(r"[^\w.-]", line)[0].lower() for line in wanted}
+
+
+def test_every_requirement_is_pinned():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in pins)
+    names = [line.partition("==")[0].lower() for line in pins]
+    assert len(names) == len(set(names))
+    build = {re.split(r"[^\w.-]", line)[0] for line in project()["build-system"]["requires"]}
+    extras = project()["project"]["optional-dependencies"]
+    assert requirements(*extras) | build <= set(names)
+
+
+def test_version_is_the_one_declared():
+    assert heedmap.__version__ in {project()["project"]["version"], "unknown"}  # not installed
+
+
+# --- what it costs ----------------------------------------------------------------------------
+
+PROBE = """
+import json, sys
+try:
+    {code}
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}})), file=sys.stderr)
+"""
+
+
+def loaded_by(code: str, folder: Path) -> set[str]:
+    """The top-level modules that a fresh interpreter has after running `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(code=code)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=True,
+    )
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def test_import_costs_nothing(tmp_path: Path):
+    assert not loaded_by("import heedmap", tmp_path) & (HEAVY | {"typer", "rich"})
+
+
+@pytest.mark.parametrize("verb", ["", "generate", "inspect", "words"])
+def test_help_loads_nothing_heavy(verb: str, tmp_path: Path):
+    code = f"from heedmap.cli import app; app({[*verb.split(), '--help']!r})"
+    assert not loaded_by(code, tmp_path) & HEAVY
+
+
+def test_help_is_instant(tmp_path: Path):
+    """At most 0.4 s, median of five, for `heedmap --help` in a fresh process."""
+    command = [sys.executable, "-m", "heedmap.cli", "--help"]
+    costs: list[float] = []
+    for _ in range(6):
+        before, start = os.times(), time.perf_counter()
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        wall, after = time.perf_counter() - start, os.times()
+        work = sum(after[2:4]) - sum(before[2:4])
+        # Where other programs hold the cores, waiting for them is not the command's cost.
+        costs.append(wall if os.getloadavg()[0] < (os.cpu_count() or 1) else work)
+    assert statistics.median(costs[1:]) <= 0.4, costs  # the first may compile bytecode
+
+
+def test_words_loads_no_torch(tmp_path: Path):
+    """Runs on the embedded model's tokenizer."""
+    code = "from heedmap.cli import app; app(['words', 'a red house', '--json'])"
+    assert not loaded_by(code, tmp_path) & {"torch", "diffusers", "matplotlib"}
