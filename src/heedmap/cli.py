@@ -331,7 +331,7 @@ def inspect(
             for file, heat in chosen.items()
         ],
     }
-    with whole_folder(folder, mark="inspect.json") as partial:
+    with runs.whole_folder(folder, mark="inspect.json", what="a selection of a run") as partial:
         sheet = runs.sheet_of(maps, list(chosen.values()), maps.tokens.prompt, scale=scale)
         sheet.save(partial / "sheet.png")
         (partial / "words").mkdir()
@@ -414,27 +414,6 @@ def check_writable(folder: Path, *, holds_runs: bool) -> None:
         there = there.absolute().parent
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise RunError(f"Nothing can be written to {there}; choose another --out.")
-
-
-@contextmanager
-def whole_folder(folder: Path, *, mark: str) -> Generator[Path]:
-    """Let the block fill a folder that takes its place when all is written, or not at all.
-
-    A folder that is there already is replaced if it holds the file `mark`.
-    """
-    import shutil
-    import tempfile
-
-    if folder.exists() and not (folder / mark).is_file():
-        raise RunError(f"{folder} exists and holds no {mark}; choose another --out.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".heedmap.", dir=folder.parent) as scratch:
-        partial = Path(scratch) / "new"
-        partial.mkdir()
-        yield partial
-        if folder.exists():
-            folder.rename(Path(scratch) / "old")
-        shutil.move(partial, folder)
 
 
 # --- what is printed --------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 
 import itertools
 import json
-import os
 import re
-import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,24 +60,9 @@ class Run:
         Raises:
             RunError: if the folder exists and is not a run.
         """
-        folder = Path(folder)
-        if folder.exists() and not _looks_like_run(folder):
-            raise RunError(
-                f"{folder} exists and is not a run of heedmap: nothing was written; choose another "
-                "folder"
-            )
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name[:40]}.", dir=folder.parent))
-        try:
-            partial.chmod(0o777 & ~_umask())  # mkdtemp's own is for its owner alone
+        with whole_folder(folder, mark="run.json", what="a run of heedmap") as partial:
             self._write(partial)
-            if folder.exists():
-                shutil.rmtree(folder)
-            partial.rename(folder)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        return folder
+        return Path(folder)
 
     def _write(self, folder: Path) -> None:
         text = PngInfo()
@@ -120,6 +105,36 @@ class Run:
                 "runs; make the run again"
             )
         return cls(image, HeatMaps(recording, image), settings)
+
+
+@contextmanager
+def whole_folder(folder: str | Path, *, mark: str, what: str) -> Iterator[Path]:
+    """Let the block fill a folder that takes its place when all is written, or not at all.
+
+    Args:
+        folder: the folder to be.
+        mark: the file that tells a folder of this kind; one that holds it is replaced.
+        what: what a folder of this kind is called, for the error.
+
+    Yields:
+        An empty folder to write to.
+
+    Raises:
+        RunError: if the folder exists and is of another kind.
+    """
+    folder = Path(folder)
+    if folder.exists() and not (folder / mark).is_file():
+        raise RunError(
+            f"{folder} exists and is not {what}: nothing was written; choose another folder"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".heedmap.", dir=folder.parent) as scratch:
+        partial = Path(scratch) / "new"
+        partial.mkdir()
+        yield partial
+        if folder.exists():
+            folder.rename(Path(scratch) / "old")
+        partial.rename(folder)
 
 
 def sheet_of(
@@ -168,20 +183,6 @@ def parameters_text(settings: dict[str, Any]) -> str:
         f"Model: {settings['model']}, Version: heedmap {settings['versions']['heedmap']}"
     )
     return "\n".join(lines)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _looks_like_run(folder: Path) -> bool:
-    try:
-        _read_about(folder)
-    except RunError:
-        return False
-    return True
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
