@@ -23,7 +23,6 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"lettering"},  # text set in pictures: a part of `pictures`, and so below it
     {"attention", "prompts", "lettering", "tiny"},
     {"words", "pictures"},
     {"edits", "maps"},
@@ -243,3 +242,14 @@ def test_words_loads_no_torch(tmp_path: Path):
     """Runs on the embedded model's tokenizer."""
     code = "from heedmap.cli import app; app(['words', 'a red house', '--json'])"
     assert not loaded_by(code, tmp_path) & {"torch", "diffusers", "matplotlib"}
+
+
+def test_the_readmes_table_is_the_cards():
+    import readme
+
+    card = json.loads((SOURCE / "tiny" / "model" / "card.json").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.table(card) in text, "run python scripts/readme.py --table"
+    for kind, words in card["draws"].items():
+        if kind not in ("relations", "settings"):  # told in other words
+            assert ", ".join(words) in text
