@@ -461,7 +461,8 @@ def test_inspect_writes_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch
     good("inspect", saved, "--out", "seen", "--scale", "raw")
     assert json.loads((desk / "seen" / "inspect.json").read_text())["selection"]["scale"] == "raw"
     (desk / "letters").mkdir()
-    assert "letters exists and is not a selection of a run" in bad("inspect", saved, "--out", "letters")
+    said = bad("inspect", saved, "--out", "letters")
+    assert "letters exists and is not a selection of a run" in said
 
 
 def test_inspect_loads_no_model_and_no_torch(saved: Path):
