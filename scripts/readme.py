@@ -44,11 +44,6 @@ def table(card: dict[str, Any]) -> str:
                 ("colour", "one thing", pointing["colour_one"], pointing["n"]["colour_one"]),
             )
         ),
-        (
-            "the judge itself, on rendered held-out scenes",
-            measured["judge"]["rendered_right"],
-            measured["judge"]["n"],
-        ),
     ]
     lines = [
         BEGIN,
@@ -56,10 +51,12 @@ def table(card: dict[str, Any]) -> str:
         "| --- | --- | --- |",
         *(f"| {what} | {_percent(value)} | {n} |" for what, value, n in rows),
         "",
-        f"{training['samples_seen']:,} samples seen; {measured['steps']} steps at guidance "
-        f"{measured['guidance']:g}; autoencoder {measured['vae_psnr_db']} dB on held-out scenes; "
-        f"{measured['size_mib']} MiB in all; measured on {measured['date']} with "
-        f"`{measured['command']}`.",
+        f"The judge itself is right on {_percent(measured['judge']['rendered_right'])} of "
+        "rendered held-out scenes. The model has seen "
+        f"{training['samples_seen']:,} samples; it drew {measured['steps']} steps at guidance "
+        f"{measured['guidance']:g}; its autoencoder gives held-out scenes "
+        f"back at {measured['vae_psnr_db']} dB; all files are {measured['size_mib']} MiB. Measured on "
+        f"{measured['date']} with `{measured['command']}`.",
         END,
     ]
     return "\n".join(lines)
