@@ -55,8 +55,8 @@ def table(card: dict[str, Any]) -> str:
         "rendered held-out scenes. The model has seen "
         f"{training['samples_seen']:,} samples; it drew {measured['steps']} steps at guidance "
         f"{measured['guidance']:g}; its autoencoder gives held-out scenes "
-        f"back at {measured['vae_psnr_db']} dB; all files are {measured['size_mib']} MiB. Measured on "
-        f"{measured['date']} with `{measured['command']}`.",
+        f"back at {measured['vae_psnr_db']} dB; all files are {measured['size_mib']} MiB. Measured "
+        f"on {measured['date']} with `{measured['command']}`.",
         END,
     ]
     return "\n".join(lines)
