@@ -106,7 +106,7 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
         ({"prompt": " \n "}, "has no words"),
         ({"prompt": ["a"]}, "has no words: expected a text"),
         ({"seed": -1}, "the seed -1 is out of range"),
-        ({"steps": 0}, "steps=0 is out of range: expected 1 to 1000"),
+        ({"steps": 0}, "steps=0 is out of range: expected 1 to 999"),
         ({"guidance": float("nan")}, "guidance=nan is out of range"),
         ({"size": (100, 128)}, "multiples of 8 pixels"),
         ({"size": (0, 128)}, "multiples of 8 pixels"),

@@ -159,8 +159,8 @@ def _check(
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ArgumentError(f"the seed {seed!r} is out of range: expected 0 to 2**63 - 1")
     steps, guidance, size = given["steps"], given["guidance"], given["size"]
-    if steps is not None and (not isinstance(steps, int) or not 1 <= steps <= 1000):
-        raise ArgumentError(f"steps={steps!r} is out of range: expected 1 to 1000")
+    if steps is not None and (not isinstance(steps, int) or not 1 <= steps <= 999):
+        raise ArgumentError(f"steps={steps!r} is out of range: expected 1 to 999")
     if guidance is not None and not 0 <= guidance <= 100:  # NaN is refused too
         raise ArgumentError(f"guidance={guidance!r} is out of range: expected 0 to 100")
     if size is not None:
