@@ -261,6 +261,11 @@ class Average:
             mine.copy_(theirs)
 
 
+def made(work: Path, part: str) -> Path:
+    """The folder of an earlier result: in `work`, or the exported one where that is lost."""
+    return work / part if (work / part).is_dir() else EXPORT / part
+
+
 def training_layout(seed: int, count: int | None = None) -> scenes.Layout:
     """A layout that training may see."""
     return scenes.lay_out(seed, count, held_out=False)
@@ -476,7 +481,7 @@ def report_vae(vae: AutoencoderKL, run: Run, n: int = 192) -> float:
 def train_decoder(rank: int, options: argparse.Namespace) -> None:
     """The decoder alone, on whole pictures: the latents of training stay as they are."""
     run = Run(rank, options)
-    vae = AutoencoderKL.from_pretrained(run.work / "vae").to(run.device)  # type: ignore[union-attr]
+    vae = AutoencoderKL.from_pretrained(made(run.work, "vae"), dtype=torch.float32).to(run.device)  # type: ignore[union-attr]
     vae.encoder.requires_grad_(False)
     vae.quant_conv.requires_grad_(False)
     optimiser = make_optimiser([vae], options.lr or 2e-3, 1e-3, ("conv_in", "conv_out", "quant"))
@@ -523,7 +528,11 @@ def train_decoder(rank: int, options: argparse.Namespace) -> None:
 def make_latents(rank: int, options: argparse.Namespace) -> None:
     """Shards of encoded scenes: latents, the share of thing pixels in every cell, seeds, counts."""
     run = Run(rank, options)
-    vae = AutoencoderKL.from_pretrained(run.work / "vae").to(run.device).eval()  # type: ignore[union-attr]
+    vae = (
+        AutoencoderKL.from_pretrained(made(run.work, "vae"), dtype=torch.float32)
+        .to(run.device)
+        .eval()
+    )  # type: ignore[union-attr]
     folder = run.work / "latents"
     folder.mkdir(exist_ok=True)
 
@@ -654,7 +663,7 @@ def training_batch(
 def train_unet(rank: int, options: argparse.Namespace) -> None:
     """Text encoder and UNet, from latents and captions."""
     run = Run(rank, options)
-    tokenizer = CLIPTokenizer.from_pretrained(run.work / "tokenizer")
+    tokenizer = CLIPTokenizer.from_pretrained(made(run.work, "tokenizer"))
     torch.manual_seed(options.seed)
     if options.from_export:
         text = CLIPTextModel.from_pretrained(
@@ -759,7 +768,7 @@ def assemble(
     text: CLIPTextModel, unet: UNet2DConditionModel, tokenizer: CLIPTokenizer, work: Path
 ) -> StableDiffusionPipeline:
     """A pipeline of the parts."""
-    vae = AutoencoderKL.from_pretrained(work / "vae")
+    vae = AutoencoderKL.from_pretrained(made(work, "vae"), dtype=torch.float32)
     pipe = StableDiffusionPipeline(
         vae=vae.to(unet.device),  # type: ignore[union-attr]
         text_encoder=text, tokenizer=tokenizer, unet=unet, scheduler=noise_schedule(),
@@ -776,7 +785,7 @@ def export(options: argparse.Namespace) -> None:
     """
     work = Path(options.work)
     state = torch.load(work / "unet_training.pt", map_location="cpu")
-    tokenizer = CLIPTokenizer.from_pretrained(work / "tokenizer")
+    tokenizer = CLIPTokenizer.from_pretrained(made(work, "tokenizer"))
     model = Model(text_model(tokenizer), unet_model(options.latent_side))
     model.load_state_dict(state["model"])
     for p, value in zip(model.parameters(), state["average"]["values"], strict=True):
