@@ -1,10 +1,18 @@
 """Shared fixtures: a small Stable Diffusion of random weights, and the embedded one."""
 
+import os
+
+# Tiny tensors: threads cost more than they bring, above all where other work shares the cores. The
+# variable reaches the processes that tests start, so that they compute the same bits.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import pytest
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 from tokenizers import pre_tokenizers
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+torch.set_num_threads(1)
 
 
 def letter_tokenizer() -> CLIPTokenizer:

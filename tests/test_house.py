@@ -26,6 +26,7 @@ FLOORS: list[set[str]] = [
     {"attention", "prompts", "lettering", "tiny"},
     {"words", "pictures"},
     {"edits", "maps"},
+    {"processors", "encodings"},
     {"tracing"},
     {"models", "runs", "explorer"},
     {"studio"},
@@ -33,7 +34,7 @@ FLOORS: list[set[str]] = [
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 
-KNOW_DIFFUSERS = {"tracing", "models", "studio"}
+KNOW_DIFFUSERS = {"processors", "tracing", "models", "studio"}
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",

@@ -14,7 +14,8 @@ from heedmap.errors import (
     SelectionError,
     TraceError,
 )
-from heedmap.tracing import RecordingProcessor, cross_attention_layers, trace
+from heedmap.processors import RecordingProcessor
+from heedmap.tracing import _steps_of_passes, cross_attention_layers, trace
 
 
 def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
@@ -271,9 +272,15 @@ def test_errors_say_what_to_do(pipe):
         _ = recorder.maps
     with pytest.raises(TraceError, match="open already"), recorder, recorder:
         pass
-    with pytest.raises(TraceError, match="prompt_embeds"), trace(pipe):
-        run(pipe, None, prompt_embeds=torch.zeros(1, 77, 32), guidance_scale=1.0)
-    with pytest.raises(TraceError, match="before the pipeline encoded a prompt"), trace(pipe):
+    with pytest.raises(ArgumentError, match=r"branches=\['left'\] is not known"):
+        trace(pipe, branches=["left"])
+    with pytest.raises(TraceError, match="guidance is off"), trace(pipe, branches=["negative"]):
+        run(pipe, "a house", guidance_scale=1.0)
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=1)
+    with pytest.raises(NothingRecordedError, match="the negative branch was not recorded"):
+        _ = recorder.negative_maps
+    with pytest.raises(TraceError, match="of this trace encoded a prompt"), trace(pipe):
         pipe.unet(torch.zeros(1, 4, 16, 16), 1, torch.zeros(1, 77, 32))
 
 
@@ -300,8 +307,23 @@ def test_slicing_and_fusing_before_the_trace(pipe):
         assert np.array_equal(plain, run(pipe, "a house"))
     assert recorder.maps[0]["house"].values.max() > 0
     pipe = random_pipeline()
+    with trace(pipe) as apart:
+        run(pipe, "a house")
     pipe.unet.fuse_qkv_projections()
-    with pytest.raises(TraceError, match="fused projections"), trace(pipe):
+    plain = run(pipe, "a house")
+    with trace(pipe) as recorder:
+        assert np.array_equal(plain, run(pipe, "a house"))
+    for a, b in zip(apart.recordings[0].arrays, recorder.recordings[0].arrays, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_processors_whose_attention_cannot_be_seen(pipe):
+    class Hidden:
+        def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
+            return hidden_states
+
+    pipe.unet.set_attn_processor(Hidden())
+    with pytest.raises(TraceError, match=r"Hidden at .* computes its attention where"), trace(pipe):
         run(pipe, "a house")
 
 
@@ -323,3 +345,100 @@ def test_words_past_the_limit(pipe):
         _ = maps["end"]
     with pytest.raises(SelectionError, match="steps cannot be selected"):
         maps.select(steps=0)
+
+
+# --- prompt_embeds, the negative branch, what may be kept ---
+
+
+def test_states_given_directly_are_labelled_by_position_or_by_their_prompts(pipe):
+    states = pipe.encode_prompt("a red house", "cpu", 1, False)[0]
+    arguments = {"prompt_embeds": states, "guidance_scale": 1.0}
+    with trace(pipe) as known:
+        plain = run(pipe, "a red house", guidance_scale=1.0)
+    with trace(pipe) as positions:
+        assert np.array_equal(plain, run(pipe, None, **arguments))
+    house = known.maps[0].tokens.find("house")
+    by_position = positions.maps[0][str(house[0])].values
+    np.testing.assert_allclose(by_position, known.maps[0]["house"].values, atol=1e-6)
+    with trace(pipe, prompts="a red house") as told:
+        run(pipe, None, **arguments)
+    assert np.array_equal(told.maps[0]["house"].values, known.maps[0]["house"].values)
+    with (
+        pytest.raises(TraceError, match=r"have 77 tokens, .* 1 of 9 tokens"),
+        trace(pipe, prompts="abc"),
+    ):
+        run(pipe, None, **{**arguments, "prompt_embeds": torch.zeros(1, 9, 32)})
+    with pytest.raises(TraceError, match="have 3 prompts"), trace(pipe, prompts=["a", "b", "c"]):
+        run(pipe, None, **arguments)
+
+
+def test_the_negative_branch_on_request(pipe):
+    negative = {"negative_prompt": "at cat"}
+    with trace(pipe, branches=["conditional", "negative"]) as both:
+        run(pipe, "a house", **negative)
+    with trace(pipe) as swapped:  # the first step sees the same noise in both branches
+        run(pipe, "at cat", negative_prompt="a house")
+    assert both.maps[0].tokens.prompt == "a house"
+    assert both.negative_maps[0].tokens.prompt == "at cat"
+    with trace(pipe, {"step"}, branches=["negative"]) as one:
+        run(pipe, "a house", **negative)
+    with trace(pipe, {"step"}) as other:
+        run(pipe, "at cat", negative_prompt="a house")
+    first = (one.negative_recordings[0].arrays[0][0], other.recordings[0].arrays[0][0])
+    np.testing.assert_allclose(*first, atol=1e-6)
+    assert swapped.maps[0].tokens.prompt == "at cat"
+
+
+def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
+    everything = {"layer", "step", "head"}
+    with trace(pipe, everything, tokens="all") as recorder:
+        run(pipe, "a house", height=104, width=176)
+    size = recorder.recordings[0].nbytes
+    calls = []
+    with (
+        pytest.raises(ArgumentError, match=r"would take \d+ MiB, and the limit is"),
+        trace(pipe, everything, tokens="all", limit=size - 1),
+    ):
+        run(pipe, "a house", height=104, width=176, callback_on_step_end=lambda *a: calls.append(1))
+    assert not calls
+    with trace(pipe, everything, tokens="all", limit=size) as recorder:
+        run(pipe, "a house", height=104, width=176)
+
+
+def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
+    monkeypatch.setattr("heedmap.tracing.WARN", 1000)
+    with pytest.warns(UserWarning, match="MiB of memory"), trace(pipe):
+        run(pipe, "a house", steps=1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_latents_that_are_no_numbers(pipe, bad):
+    with pytest.raises(ArgumentError, match="the latents hold NaN or Inf before"), trace(pipe):
+        run(pipe, "a house", latents=torch.full((1, 4, 16, 16), bad))
+
+    def spoil(pipe, step, timestep, tensors):
+        return {"latents": tensors["latents"] * bad}
+
+    with trace(pipe) as recorder:
+        pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
+    with pytest.raises(TraceError, match="holds NaN or Inf"):
+        _ = recorder.maps
+
+
+@pytest.mark.parametrize(
+    ("order", "timesteps", "first", "expected"),
+    [
+        (1, [9, 6, 3], 9, [0, 1, 2]),
+        (2, [9, 6, 6, 3, 3], 9, [0, 0, 1, 1, 2]),  # Heun
+        (1, [9, 6, 6, 3, 1], 9, [0, 0, 1, 2, 3]),  # PNDM: the second call corrects the first
+        (1, [9, 6, 3], 6, [0, 1]),  # img2img
+        (1, [9, 6, 3], 7, [0, 1, 2]),
+    ],
+)
+def test_the_step_of_every_pass(order, timesteps, first, expected):
+    class Scheduler:
+        pass
+
+    scheduler = Scheduler()
+    scheduler.order, scheduler.timesteps = order, torch.tensor(timesteps)
+    assert _steps_of_passes(scheduler, first) == expected

@@ -1,18 +1,14 @@
-"""The one module that touches diffusers' attention: install, record, restore.
+"""Record the text cross-attention of a pipeline: install, keep what was asked for, restore.
 
-A trace puts a processor of its own in front of the processor of every text cross-attention layer.
-It calls the original, so the picture is the original's to the bit, and reads the queries and keys
-that the original computes (through hooks on the projections), from which the probabilities are
-computed beside it. That serves every processor that projects with `to_q` and `to_k`, known or not.
-
-Which tokens a map belongs to is taken from the pipeline's own `encode_prompt`, and checked against
-the token ids that the text encoder was given.
+A trace puts a processor of its own in front of the processor of every text cross-attention layer
+(`processors`) and listens to what the pipeline encodes (`encodings`). From the queries and keys
+that the picture is made with it computes the probabilities of the wanted tokens beside it, and
+keeps their means over the axes that were not asked for.
 """
 
-import inspect
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
 from types import TracebackType
 from typing import Any, Literal
 
@@ -21,27 +17,38 @@ from diffusers import DiffusionPipeline, UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 from torch.nn.functional import interpolate
 
-from heedmap import attention
+from heedmap import attention, encodings
+from heedmap.attention import Scores
+from heedmap.encodings import Branch, Encoding
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
 from heedmap.maps import AXES, Axis, HeatMaps, Layer, Recording
-from heedmap.words import TokenTable, tokenize
+from heedmap.processors import RecordingProcessor, uncompiled
 
 Tokens = Literal["prompt", "all"]
+BranchName = Literal["conditional", "negative"]
+LIMIT = 2 * 2**30
+"""Bytes that a trace may keep, unless told otherwise."""
+WARN = 256 * 2**20
+"""Bytes from which on a trace says beforehand how much it will keep."""
 
 
-def cross_attention_layers(pipe: DiffusionPipeline) -> dict[str, Attention]:
+def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     """The text cross-attention layers of a pipeline's UNet, by dotted path, as they are run.
 
     Raises:
         ModelError: if the pipeline has no UNet with text cross-attention.
     """
     unet: Any = getattr(pipe, "unet", None)
-    layers = {}
+    unet = getattr(unet, "_orig_mod", unet)  # within what torch.compile made of it
+    layers: dict[str, Attention] = {}
     if isinstance(unet, UNet2DConditionModel):
         found = [
             (name, module)
             for name, module in unet.named_modules()
-            if isinstance(module, Attention) and module.is_cross_attention
+            # Layers with added keys (DeepFloyd IF, Kandinsky) mix text and picture in one softmax.
+            if isinstance(module, Attention)
+            and module.is_cross_attention
+            and module.added_kv_proj_dim is None
         ]
         # The UNet registers its middle last; within a stage the order is that of the forward pass.
         stages = ("down_blocks", "mid_block", "up_blocks")
@@ -49,14 +56,21 @@ def cross_attention_layers(pipe: DiffusionPipeline) -> dict[str, Attention]:
     if not layers:
         raise ModelError(
             f"{type(pipe).__name__} has no UNet with text cross-attention: expected a Stable "
-            "Diffusion pipeline (1.x and its relatives); transformers such as SD 3 or Flux are not "
-            "supported"
+            "Diffusion pipeline (1.x, 2.x, XL and their relatives); transformers such as SD 3 or "
+            "Flux, and UNets that mix text and picture in one softmax (DeepFloyd IF, Kandinsky), "
+            "are not supported"
         )
     return layers
 
 
 def trace(
-    pipe: DiffusionPipeline, keep: Iterable[Axis] = ("layer",), *, tokens: Tokens = "prompt"
+    pipe: DiffusionPipeline,
+    keep: Iterable[Axis] = ("layer",),
+    *,
+    tokens: Tokens = "prompt",
+    branches: Iterable[BranchName] = ("conditional",),
+    prompts: str | Sequence[str] | None = None,
+    limit: int = LIMIT,
 ) -> "Trace":
     """Record the text cross-attention of a pipeline while the `with` block is open.
 
@@ -69,53 +83,79 @@ def trace(
 
     Args:
         pipe: a Stable Diffusion pipeline.
-        keep: the axes to keep, of "layer", "step", "head"; the others are averaged while it runs.
+        keep: the axes to keep, of "layer", "step", "head"; the others are averaged while it runs
+            (steps: over the calls of the UNet).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
+        branches: what to record of a guided run: "conditional", "negative", or both.
+        prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these; the
+            words are else the positions of the tokens.
+        limit: how many bytes may be kept; a run that would keep more is refused before its first
+            step.
 
     Raises:
-        ArgumentError: if an axis or the choice of tokens is not known.
+        ArgumentError: if an axis, a branch or the choice of tokens is not known.
         ModelError: if the model has no text cross-attention.
     """
-    keep = frozenset(keep)
-    if not keep <= set(AXES):
+    wanted = frozenset(keep)
+    if not wanted <= set(AXES):
         raise ArgumentError(
-            f"keep={sorted(keep)} is not known: expected any of 'layer', 'step', 'head'"
+            f"keep={sorted(wanted)} is not known: expected any of 'layer', 'step', 'head'"
         )
     if tokens not in ("prompt", "all"):
         raise ArgumentError(f"tokens={tokens!r} is not known: expected 'prompt' or 'all'")
-    return Trace(pipe, keep, tokens)
+    sides = frozenset(branches)
+    if not sides or not sides <= {"conditional", "negative"}:
+        raise ArgumentError(
+            f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
+        )
+    texts = (prompts,) if isinstance(prompts, str) else None if prompts is None else tuple(prompts)
+    return Trace(pipe, wanted, tokens, sides, texts, limit)
 
 
-@dataclass
-class _Call:
-    """What one call of the pipeline has left so far."""
+@dataclass(eq=False)
+class _Side:
+    """What one branch of a call has left so far."""
 
-    tables: tuple[TokenTable, ...]  # one an image
+    branch: Branch
     positions: tuple[tuple[int, ...], ...]  # the K axis of each image
-    order: int  # calls of the UNet in a step of the scheduler
-    branches: int = 0
-    latent: tuple[int, int] = (0, 0)
-    passes: int = 0
-    timesteps: list[float] = field(default_factory=list)
+    block: int | None = None  # which block of the UNet's batch it is; None while it is not there
     # By image, layer and step ("" and 0 where those axes are averaged): sum and number of maps.
     sums: dict[tuple[int, str, int], torch.Tensor] = field(default_factory=dict)
     counts: dict[tuple[int, str, int], int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Call:
+    """What one call of the pipeline has left so far."""
+
+    sides: dict[BranchName, _Side]
+    images: int
+    steps: list[int] = field(default_factory=list)  # the step of each pass that is to come
+    states: torch.Tensor | None = None  # the text states of the last pass
+    latent: tuple[int, int] = (0, 0)
+    passes: int = 0
+    timesteps: list[float] = field(default_factory=list)
     grids: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
-        return (self.passes - 1) // self.order
+        return self.steps[min(self.passes, len(self.steps)) - 1]
 
 
 class Trace:
     """An open recording; made by `trace`. `maps` has one entry an image, in the order of images."""
 
-    def __init__(self, pipe: DiffusionPipeline, keep: frozenset[Axis], tokens: Tokens) -> None:
+    def __init__(
+        self, pipe: Any, keep: frozenset[Axis], tokens: Tokens, branches: frozenset[BranchName],
+        prompts: tuple[str, ...] | None, limit: int,
+    ) -> None:  # fmt: skip
         self._pipe = pipe
         self._keep = keep
         self._tokens: Tokens = tokens
+        self._branches = branches
+        self._prompts = prompts
+        self._limit = limit
         self._layers = cross_attention_layers(pipe)
-        self._heads = {name: layer.heads for name, layer in self._layers.items()}
         self._calls: list[_Call] = []
         self._installed: dict[str, RecordingProcessor] = {}
         self._undo: list[Callable[[], None]] = []
@@ -126,36 +166,63 @@ class Trace:
     @property
     def recordings(self) -> tuple[Recording, ...]:
         """One recording an image, in the order of the images, over all calls so far."""
-        done = [call for call in self._calls if call.passes]
-        if not done:
-            raise NothingRecordedError(
-                "nothing was recorded: call the pipeline inside of the `with` block of the trace"
-            )
-        return tuple(
-            self._recording(call, image) for call in done for image in range(len(call.tables))
-        )
+        return self._recordings("conditional")
+
+    @property
+    def negative_recordings(self) -> tuple[Recording, ...]:
+        """The same of the negative branch, where it was asked for."""
+        return self._recordings("negative")
 
     @property
     def maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of each image, in the order of the images, over all calls so far."""
         return tuple(HeatMaps(recording) for recording in self.recordings)
 
-    def _recording(self, call: _Call, image: int) -> Recording:
+    @property
+    def negative_maps(self) -> tuple[HeatMaps, ...]:
+        """The same of the words of the negative prompt, where that branch was asked for."""
+        return tuple(HeatMaps(recording) for recording in self.negative_recordings)
+
+    def _recordings(self, name: BranchName) -> tuple[Recording, ...]:
+        done = [call for call in self._calls if call.passes]
+        if not done:
+            raise NothingRecordedError(
+                "nothing was recorded: call the pipeline inside of the `with` block of the trace"
+            )
+        if name not in self._branches:
+            raise NothingRecordedError(
+                f"the {name} branch was not recorded: pass branches including '{name}' to the trace"
+            )
+        return tuple(
+            self._recording(call, call.sides[name], image)
+            for call in done
+            for image in range(call.images)
+        )
+
+    def _recording(self, call: _Call, side: _Side, image: int) -> Recording:
         names = list(call.grids) if "layer" in self._keep else [""]
         arrays = []
         steps = range(len(call.timesteps)) if "step" in self._keep else (0,)
         for name in names:
             keys = [(image, name, step) for step in steps]
-            stacked = torch.stack([call.sums[key] / call.counts[key] for key in keys])
+            stacked = torch.stack([side.sums[key] / side.counts[key] for key in keys])
+            if not bool(stacked.isfinite().all()):
+                raise TraceError(
+                    f"the attention of {name or 'the UNet'} holds NaN or Inf, so the latents did: "
+                    "no map can be made; load the model with dtype 'float32' if it overflows"
+                )
             arrays.append(stacked.cpu().numpy())
-        layers = tuple(Layer(name, self._heads[name], call.grids[name]) for name in names if name)
+        layers = tuple(
+            Layer(name, self._layers[name].heads, call.grids[name]) for name in names if name
+        )
         if not layers:
-            layers = (Layer("mean", max(self._heads.values()), call.latent),)
+            heads = max(layer.heads for layer in self._layers.values())
+            layers = (Layer("mean", heads, call.latent),)
         factor = int(getattr(self._pipe, "vae_scale_factor", 8))
         h, w = call.latent
         return Recording(
-            layers, tuple(arrays), self._keep, tuple(call.timesteps), call.positions[image],
-            call.tables[image], call.latent, (w * factor, h * factor),
+            layers, tuple(arrays), self._keep, tuple(call.timesteps), side.positions[image],
+            side.branch.tables[image], call.latent, (w * factor, h * factor),
         )  # fmt: skip
 
     # --- install and restore ---
@@ -191,10 +258,9 @@ class Trace:
             self._undo.append(_put_back(layer, layer.processor, recorder))
             layer.set_processor(recorder)
             self._installed[name] = recorder
-        unet = self._pipe.unet
-        handle = unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
+        handle = self._pipe.unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._undo.append(handle.remove)
-        self._undo.append(_replace_method(self._pipe, "encode_prompt", self._watch_encoding))
+        self._undo.append(encodings.watch(self._pipe, self._prompts, self._begin))
 
     def _restore(self) -> None:
         self._open = False
@@ -210,55 +276,26 @@ class Trace:
 
     # --- while it runs ---
 
-    def _watch_encoding(self, encode: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(encode)
-
-        @wraps(encode)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs).arguments
-            read: list[torch.Tensor] = []
-
-            def listen(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                read.append(args[0] if args else kwargs["input_ids"])
-
-            encoder = getattr(self._pipe, "text_encoder")  # noqa: B009 - pyright does not know it
-            handle = encoder.register_forward_pre_hook(listen, with_kwargs=True)
-            try:
-                result = encode(*args, **kwargs)
-            finally:
-                handle.remove()
-            self._begin(given, read, images=result[0].shape[0])
-            return result
-
-        return watched
-
-    def _begin(self, given: dict[str, Any], read: list[torch.Tensor], images: int) -> None:
+    def _begin(self, encoding: Encoding) -> None:
         """A call of the pipeline begins: its prompts, as the text encoder read them."""
-        prompt = given.get("prompt")
-        if prompt is None or not read:
-            raise TraceError(
-                "the pipeline was given prompt_embeds, which do not tell the words: pass the "
-                "prompt as text"
-            )
-        tokenizer = getattr(self._pipe, "tokenizer")  # noqa: B009
-        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        if hasattr(self._pipe, "maybe_convert_prompt"):
-            prompts = self._pipe.maybe_convert_prompt(prompts, tokenizer)
-        tables = [tokenize(text, tokenizer) for text in prompts]
-        for table, ids in zip(tables, read[0].tolist(), strict=True):
-            if [token.id for token in table.tokens] != ids:
-                raise TraceError(
-                    f"the text encoder read other tokens than the prompt {table.prompt!r} has: "
-                    "heedmap cannot label its maps; pass the prompt as plain text"
-                )
-        each = images // len(tables)
-        per_image = tuple(table for table in tables for _ in range(each))
         kinds = (
             ("start", "text", "end", "pad") if self._tokens == "all" else ("start", "text", "end")
         )
-        order = int(getattr(self._pipe.scheduler, "order", 1))
-        self._calls.append(_Call(per_image, tuple(t.positions(*kinds) for t in per_image), order))
+        sides: dict[BranchName, _Side] = {}
+        for name, branch in (
+            ("conditional", encoding.conditional), ("negative", encoding.negative)
+        ):  # fmt: skip
+            if name not in self._branches:
+                continue
+            if branch is None:
+                raise TraceError(
+                    "the negative branch was asked for, but this call has none (guidance is off, "
+                    "or embedded in the model): pass a guidance above 1, or leave it out"
+                )
+            sides[name] = _Side(branch, tuple(t.positions(*kinds) for t in branch.tables))
+        self._calls.append(_Call(sides, images=len(encoding.conditional.tables)))
 
+    @uncompiled
     def _before_pass(
         self, unet: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
@@ -272,128 +309,136 @@ class Trace:
                 )
         if not self._calls:
             raise TraceError(
-                "the UNet ran before the pipeline encoded a prompt: call the pipeline itself, with "
-                "the prompt as text, inside of the trace"
+                "the UNet ran before the pipeline of this trace encoded a prompt: call that very "
+                "pipeline, with the prompt as text, inside of the trace"
             )
         call = self._calls[-1]
         sample = args[0] if args else kwargs["sample"]
         timestep = args[1] if len(args) > 1 else kwargs["timestep"]
-        rows, latent = sample.shape[0], (sample.shape[-2], sample.shape[-1])
-        images = len(call.tables)
-        if rows not in (images, 2 * images):
+        states = args[2] if len(args) > 2 else kwargs["encoder_hidden_states"]
+        if states is not call.states:
+            for side in call.sides.values():
+                side.block = side.branch.block_in(states)
+            call.states = states
+        conditional = call.sides.get("conditional")
+        if conditional is not None and conditional.block is None:
             raise TraceError(
-                f"the UNet was given {rows} latents for {images} images: expected one or two (with "
-                "guidance) for each"
+                f"the UNet was given text states of shape {tuple(states.shape)} that are not those "
+                "of the prompt: expected the pipeline of this trace to run with what it encoded "
+                "(another pipeline on the same UNet? states changed by a callback?)"
             )
-        call.branches, call.latent = rows // images, latent
+        now = float(torch.as_tensor(timestep).flatten()[0])
+        if not call.passes:
+            self._start(call, sample, now)
         call.passes += 1
         if call.step == len(call.timesteps):
-            call.timesteps.append(float(torch.as_tensor(timestep).flatten()[0]))
+            call.timesteps.append(now)
 
-    def _record(
-        self,
-        name: str,
-        attn: Attention,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        mask: torch.Tensor | None,
-    ) -> None:
-        """Take in one layer's queries (B, Q, H·d) and keys (B, K, H·d) of all branches."""
-        call = self._calls[-1]
-        images = len(call.tables)
-        first = (call.branches - 1) * images  # the conditional branch comes last
-        q = attention.split_heads(query[first:], attn.heads)
-        k = attention.split_heads(key[first:], attn.heads)
-        q = attn.norm_q(q) if attn.norm_q is not None else q
-        k = attn.norm_k(k) if attn.norm_k is not None else k
-        if mask is not None:
-            rows = query.shape[0]
-            bias: Any = attn.prepare_attention_mask(mask, key.shape[1], rows)
-            mask = bias.view(rows, attn.heads, -1, bias.shape[-1])[first:]
-        grid = attention.grid_of(query.shape[1], call.latent)
-        call.grids[name] = grid
-        for image in range(images):
-            p = attention.probabilities(
-                q[image], k[image], scale=attn.scale, mask=None if mask is None else mask[image]
-            )[..., list(call.positions[image])]
-            if "head" not in self._keep:
-                p = p.mean(dim=0, keepdim=True)
-            if "layer" not in self._keep:
-                p = _regrid(p, grid, call.latent)
-            slot = (
-                image,
-                name if "layer" in self._keep else "",
-                call.step if "step" in self._keep else 0,
+    def _start(self, call: _Call, sample: torch.Tensor, timestep: float) -> None:
+        """Before the first step of a call: the latent is sound, and what is kept fits."""
+        if not bool(sample.isfinite().all()):
+            raise ArgumentError(
+                "the latents hold NaN or Inf before the first step: expected finite numbers; look "
+                "at the latents or the picture that the pipeline was given"
             )
-            if slot in call.sums:
-                if call.sums[slot].shape != p.shape:
+        call.latent = (sample.shape[-2], sample.shape[-1])
+        call.steps = _steps_of_passes(self._pipe.scheduler, timestep)
+        size = self._bytes(call)
+        if size > self._limit:
+            raise ArgumentError(
+                f"keep={sorted(self._keep)} would take {size / 2**20:,.0f} MiB, and the limit is "
+                f"{self._limit / 2**20:,.0f} MiB: keep fewer axes, or pass a higher limit"
+            )
+        if size > WARN:
+            warnings.warn(
+                f"keep={sorted(self._keep)} will take {size / 2**20:,.0f} MiB of memory",
+                stacklevel=2,
+            )
+
+    def _bytes(self, call: _Call) -> int:
+        """What a call will keep. A stage of the UNet halves its grid, rounding up."""
+        unet: Any = getattr(self._pipe.unet, "_orig_mod", self._pipe.unet)
+        last = len(unet.config.block_out_channels) - 1
+        cells = 0
+        for name, layer in self._layers.items():
+            stage, _, rest = name.partition(".")
+            number = int(rest.partition(".")[0]) if stage != "mid_block" else last
+            h, w = call.latent
+            for _ in range(last - number if stage == "up_blocks" else number):
+                h, w = (h + 1) // 2, (w + 1) // 2
+            if "layer" not in self._keep:
+                h, w = call.latent
+            each = h * w * (layer.heads if "head" in self._keep else 1)
+            cells = cells + each if "layer" in self._keep else max(cells, each)
+        steps = max(call.steps) + 1 if "step" in self._keep else 1
+        columns = sum(len(p) for side in call.sides.values() for p in side.positions)
+        return 4 * cells * steps * columns
+
+    def _record(self, name: str, scores: Scores) -> None:
+        """Take in what one layer's attention is made of, for all rows of the batch."""
+        call = self._calls[-1]
+        grid = attention.grid_of(scores.query.shape[2], call.latent)
+        call.grids[name] = grid
+        layer = name if "layer" in self._keep else ""
+        step = call.step if "step" in self._keep else 0
+        for side in call.sides.values():
+            if side.block is None:
+                continue
+            for image in range(call.images):
+                row = side.block * call.images + image
+                p = _kept(scores, row, side.positions[image], by_head="head" in self._keep)
+                if "layer" not in self._keep:
+                    p = _regrid(p, grid, call.latent)
+                slot = (image, layer, step)
+                if slot not in side.sums:
+                    side.sums[slot], side.counts[slot] = p, 1
+                    continue
+                if side.sums[slot].shape != p.shape:
                     raise ArgumentError(
                         "the layers have different numbers of heads: heads cannot be kept while "
                         "layers are averaged; keep 'layer' too"
                     )
-                call.sums[slot] += p
-                call.counts[slot] += 1
-            else:
-                call.sums[slot] = p
-                call.counts[slot] = 1
+                side.sums[slot] += p
+                side.counts[slot] += 1
 
 
-class RecordingProcessor:
-    """Calls the layer's own processor and hands its queries and keys on."""
+def _kept(scores: Scores, row: int, tokens: tuple[int, ...], *, by_head: bool) -> torch.Tensor:
+    """(H, Q, K') of one row, or (1, Q, K') averaged over the heads."""
+    heads = scores.query.shape[1]
+    if by_head:
+        return scores.of(row, slice(None), tokens)
+    if scores.query.device.type != "cpu":
+        return scores.of(row, slice(None), tokens).mean(dim=0, keepdim=True)
+    # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
+    total = scores.of(row, slice(0, 1), tokens)
+    for head in range(1, heads):
+        total += scores.of(row, slice(head, head + 1), tokens)
+    return total.div_(heads)
 
-    def __init__(self, original: Any, name: str, record: Callable[..., None]) -> None:
-        self.original = original
-        self.name = name
-        self.record = record
 
-        # `Attention.forward` reads the signature of `processor.__call__` to decide which keyword
-        # arguments to pass on, so the instance shows that of the original.
-        def call(*args: Any, **kwargs: Any) -> torch.Tensor:
-            return type(self).__call__(self, *args, **kwargs)
+def _steps_of_passes(scheduler: Any, first: float) -> list[int]:
+    """The step that each call of the UNet belongs to.
 
-        call.__signature__ = inspect.signature(original.__call__)
-        self.__dict__["__call__"] = call
+    Second-order schedulers (Heun) call it twice a step. PNDM repeats its second timestep: the first
+    two calls make the first step.
 
-    def __call__(
-        self,
-        attn: Attention,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        """Run the original processor; its output is returned untouched."""
-        seen: dict[str, torch.Tensor] = {}
-
-        def listener(what: str) -> Callable[..., None]:
-            def listen(module: torch.nn.Module, args: Any, output: torch.Tensor) -> None:
-                seen.setdefault(what, output)
-
-            return listen
-
-        handles = [
-            projection.register_forward_hook(listener(what))
-            for what, projection in (("query", attn.to_q), ("key", attn.to_k))
-            if projection is not None
-        ]
-        try:
-            output = self.original(
-                attn, hidden_states, encoder_hidden_states, attention_mask, *args, **kwargs
-            )
-        finally:
-            for handle in handles:
-                handle.remove()
-        if set(seen) != {"query", "key"}:
-            raise TraceError(
-                f"{type(self.original).__name__} at {self.name} does not use the layer's own "
-                "projections (fused projections?): call unfuse_qkv_projections() before the trace"
-            )
-        with torch.no_grad():
-            self.record(
-                self.name, attn, seen["query"].detach(), seen["key"].detach(), attention_mask
-            )
-        return output
+    Args:
+        scheduler: with its timesteps set.
+        first: the timestep of the first call; img2img begins later than the schedule.
+    """
+    timesteps = [float(t) for t in scheduler.timesteps]
+    timesteps = timesteps[timesteps.index(first) :] if first in timesteps else timesteps
+    order = int(getattr(scheduler, "order", 1))
+    if order > 1:
+        return [number // order for number in range(len(timesteps))]
+    ahead = [*timesteps[1:], None]
+    steps, step = [], 0
+    for number, (now, following) in enumerate(zip(timesteps, ahead, strict=True)):
+        steps.append(step)
+        # A call whose timestep comes again belongs to the same step as the call before it.
+        corrected = number + 2 < len(timesteps) and timesteps[number + 2] == following
+        step += not (corrected and now != following)
+    return steps
 
 
 def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
@@ -401,22 +446,6 @@ def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
         # A processor that the user set meanwhile is theirs to keep.
         if layer.processor is ours:
             layer.set_processor(original)
-
-    return undo
-
-
-def _replace_method(
-    owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> Callable[[], None]:
-    """Put a wrapped method on the instance; the result takes it off again."""
-    before = vars(owner).get(name)
-    vars(owner)[name] = wrap(getattr(owner, name))
-
-    def undo() -> None:
-        if before is None:
-            vars(owner).pop(name, None)
-        else:
-            vars(owner)[name] = before
 
     return undo
 

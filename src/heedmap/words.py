@@ -10,7 +10,7 @@ Positions count on the `K` axis, the text tokens of the encoded sequence, specia
 
 import operator
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 from heedmap.errors import ArgumentError, ModelError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.prompts import fold, split_words, word_keys
 
-__all__ = ["Kind", "Token", "TokenTable", "Word", "read", "tokenize"]
+__all__ = ["Kind", "Token", "TokenTable", "Word", "by_position", "read", "tokenize"]
 
 Kind = Literal["text", "start", "end", "pad"]
 
@@ -384,12 +384,20 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def tokenize(prompt: str, tokenizer: Any) -> TokenTable:
+def tokenize(
+    prompt: str, tokenizer: Any, *, expand: Callable[[str], str] | None = None
+) -> TokenTable:
     """Tokenize `prompt` as the pipelines of diffusers do, and build its table.
 
     Args:
         prompt: one text; the empty text gives a table without words.
         tokenizer: a `CLIPTokenizer` of transformers, or any that gives character offsets.
+        expand: what textual inversion makes of a text: a placeholder of several vectors becomes
+            several placeholders, all of which belong to the one word of the prompt.
+
+    Raises:
+        ArgumentError: if the prompt is no text, or too long.
+        ModelError: if the tokenizer gives no character offsets.
     """
     _check_prompt(prompt)
     if not getattr(tokenizer, "is_fast", False):
@@ -400,17 +408,61 @@ def tokenize(prompt: str, tokenizer: Any) -> TokenTable:
     limit = int(tokenizer.model_max_length)
     if limit > MAX_TOKENS:  # transformers writes 1e30 for "not set"
         limit = CLIP_LIMIT
-    encoded = tokenizer(prompt, padding="max_length", max_length=limit, truncation=True)
+    text, origin = (prompt, None) if expand is None else _expanded(prompt, tokenizer, expand)
+    encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
     # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
-    whole = tokenizer(prompt, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    offsets = whole["offset_mapping"]
+    if origin is not None:
+        offsets = [(origin[a][0], origin[max(a, b - 1)][1]) for a, b in offsets]
     return read(
         prompt,
         encoded["input_ids"],
         text_ids=whole["input_ids"],
-        text_offsets=whole["offset_mapping"],
+        text_offsets=offsets,
         start_id=tokenizer.bos_token_id,
         end_id=tokenizer.eos_token_id,
     )
+
+
+def _expanded(
+    prompt: str, tokenizer: Any, expand: Callable[[str], str]
+) -> tuple[str, list[tuple[int, int]] | None]:
+    """The prompt with its placeholders expanded, and for each character the span it comes from."""
+    whole = expand(prompt)
+    if whole == prompt:
+        return prompt, None
+    placeholders = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
+    text, origin, at = "", [], 0
+    while at < len(prompt):
+        piece = next((p for p in placeholders if prompt.startswith(p, at)), prompt[at])
+        for char in expand(piece):
+            text += char
+            origin.append((at, at + len(piece)))
+        at += len(piece)
+    if text != whole:
+        raise ModelError(
+            f"The placeholders in {_show(prompt)} cannot be tied to their vectors: expected names "
+            "that do not contain each other; rename the embedding."
+        )
+    return text, origin
+
+
+def by_position(count: int) -> TokenTable:
+    """The table of text states of which no text is known: the words are the positions.
+
+    Args:
+        count: K, the number of text tokens; the word "5" is the token at position 5.
+    """
+    prompt = " ".join(map(str, range(count)))
+    tokens, words, at = [], [], 0
+    for position in range(count):
+        text = str(position)
+        end = at + len(text)
+        tokens.append(Token(position, 0, text, at, end, "text"))
+        words.append(Word(position, text, at, end, (position,)))
+        at = end + 1
+    return TokenTable(prompt, tuple(tokens), tuple(words), count)
 
 
 # --- from files, which are never trusted ------------------------------------------------------

@@ -1,0 +1,219 @@
+"""What a pipeline reads: the prompts of a call, tied to the text states that the UNet is given.
+
+`watch` listens to the pipeline's own `encode_prompt`. The labels of the tokens come from the ids
+that the text encoders were given, and the rows of the UNet's batch are told apart by comparing them
+with the states that came out, so neither depends on how a pipeline stacks its branches.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import torch
+
+from heedmap.errors import TraceError
+from heedmap.words import TokenTable, by_position, tokenize
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """One branch of a call: for each image its words, and the text states (B, K, C)."""
+
+    tables: tuple[TokenTable, ...]
+    states: torch.Tensor
+
+    def block_in(self, states: torch.Tensor) -> int | None:
+        """Which block of B rows of a UNet's text states (n·B, K, C) is this branch, if any."""
+        images = len(self.tables)
+        mine = self.states.to(states)
+        if mine.shape[1:] != states.shape[1:]:
+            return None
+        for block in range(states.shape[0] // images):
+            if torch.equal(states[block * images : (block + 1) * images], mine):
+                return block
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """What one call of a pipeline reads; `negative` is None without guidance."""
+
+    conditional: Branch
+    negative: Branch | None
+
+
+def watch(
+    pipe: Any, prompts: Sequence[str] | None, begin: Callable[[Encoding], None]
+) -> Callable[[], None]:
+    """Call `begin` whenever the pipeline encodes its prompts.
+
+    Args:
+        pipe: the pipeline; its method is replaced on the instance.
+        prompts: the texts of `prompt_embeds`, where the pipeline is given these instead of text.
+        begin: called with what was read, before the first step.
+
+    Returns:
+        A function that puts the method back.
+
+    Raises:
+        TraceError: if the pipeline has no method that encodes prompts.
+    """
+    # InstructPix2Pix has the older method only; of both, the older one calls the newer.
+    name = next((n for n in ("encode_prompt", "_encode_prompt") if hasattr(pipe, n)), None)
+    if name is None:
+        raise TraceError(
+            f"{type(pipe).__name__} has no encode_prompt: heedmap cannot tell what its UNet reads; "
+            "expected a text-to-image pipeline of diffusers"
+        )
+    encode = getattr(pipe, name)
+    signature = inspect.signature(encode)
+
+    @wraps(encode)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        with ExitStack() as stack:
+            readers = [_Reader(*pair, stack) for pair in _encoders(pipe)]
+            result = encode(*args, **kwargs)
+        begin(_encoding(pipe, bound.arguments, readers, result, prompts))
+        return result
+
+    before = vars(pipe).get(name)
+    vars(pipe)[name] = watched
+
+    def undo() -> None:
+        if before is None:
+            vars(pipe).pop(name, None)
+        else:
+            vars(pipe)[name] = before
+
+    return undo
+
+
+def prompt_table(pipe: Any, prompt: str) -> TokenTable:
+    """The words and tokens of a prompt as this pipeline would read it."""
+    return tokenize(prompt, _encoders(pipe)[0][0], expand=_expansion(pipe))
+
+
+class _Reader:
+    """A tokenizer, and what its text encoder was given and made of it while it is watched."""
+
+    def __init__(self, tokenizer: Any, encoder: torch.nn.Module, stack: ExitStack) -> None:
+        self.tokenizer = tokenizer
+        self.ids: list[list[list[int]]] = []
+        self.states: list[torch.Tensor] = []
+        before = encoder.register_forward_pre_hook(self._before, with_kwargs=True)
+        stack.callback(before.remove)
+        stack.callback(encoder.register_forward_hook(self._after).remove)
+
+    def _before(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
+
+    def _after(self, _: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self.states.append(output[0])
+
+
+def _encoders(pipe: Any) -> list[tuple[Any, Any]]:
+    """The tokenizers and text encoders of a pipeline that it has, in their order."""
+    pairs = [
+        (getattr(pipe, f"tokenizer{n}", None), getattr(pipe, f"text_encoder{n}", None))
+        for n in ("", "_2")
+    ]
+    return [pair for pair in pairs if pair[0] is not None and pair[1] is not None]
+
+
+def _expansion(pipe: Any) -> Callable[[str], str] | None:
+    """What textual inversion makes of a placeholder of several vectors."""
+    convert = getattr(pipe, "maybe_convert_prompt", None)
+    if convert is None:
+        return None
+    tokenizer = _encoders(pipe)[0][0]
+    return lambda text: convert(text, tokenizer)
+
+
+def _encoding(
+    pipe: Any, given: dict[str, Any], readers: list[_Reader], result: Any,
+    prompts: Sequence[str] | None,
+) -> Encoding:  # fmt: skip
+    each = int(given.get("num_images_per_prompt") or 1)
+    states, negative_states = _states(result, readers, each)
+    if given.get("prompt") is not None and readers:
+        tables = _tables(pipe, given, "prompt", readers, call=0)
+    elif prompts is not None:
+        tables = [prompt_table(pipe, prompt) for prompt in prompts]
+    else:
+        tables = [by_position(states.shape[1])] * (states.shape[0] // each)
+    conditional = _branch(tables, states)
+    if negative_states is None:
+        return Encoding(conditional, None)
+    if given.get("negative_prompt_embeds") is not None or not readers:
+        negative = [by_position(states.shape[1])] * (negative_states.shape[0] // each)
+    else:
+        call = 1 if given.get("prompt_embeds") is None else 0
+        negative = _tables(pipe, given, "negative_prompt", readers, call, count=len(tables))
+    return Encoding(conditional, _branch(negative, negative_states))
+
+
+def _states(
+    result: Any, readers: list[_Reader], each: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The conditional and the negative text states among what encode_prompt returned."""
+    if not isinstance(result, torch.Tensor):
+        return result[0], result[1]
+    # The older method returns its branches in one tensor, in an order of the pipeline's own.
+    if not readers or not readers[0].states:
+        raise TraceError(
+            "this pipeline was given prompt_embeds and mixes its branches before heedmap can tell "
+            "them apart: pass the prompt as text"
+        )
+    found = [states.repeat_interleave(each, dim=0).to(result) for states in readers[0].states[:2]]
+    return found[0], found[1] if len(found) > 1 else None
+
+
+def _branch(tables: Sequence[TokenTable], states: torch.Tensor) -> Branch:
+    images, tokens = states.shape[:2]
+    wrong = next((t for t in tables if len(t.tokens) != tokens), None)
+    if not tables or images % len(tables) or wrong is not None:
+        read = f"{len(wrong.tokens)} tokens" if wrong else f"{len(tables)} prompts"
+        raise TraceError(
+            f"the prompts have {read}, the text states are {images} of {tokens} tokens: expected "
+            "prompts that these prompt_embeds were made of, or none (labels by position)"
+        )
+    each = images // len(tables)
+    return Branch(tuple(table for table in tables for _ in range(each)), states)
+
+
+def _tables(
+    pipe: Any, given: dict[str, Any], which: str, readers: list[_Reader], call: int,
+    count: int | None = None,
+) -> list[TokenTable]:  # fmt: skip
+    """The tables of the prompts, checked against the ids that each text encoder read."""
+    texts = _listed(given.get(which) or "", count)
+    other = given.get(f"{which}_2")
+    if other is not None and _listed(other, count) != texts:
+        raise TraceError(
+            f"{which}_2 differs from {which}: each position of the text then stands for two "
+            f"tokens, one of each, and a map could not be labelled; pass {which} alone"
+        )
+    tables = [prompt_table(pipe, text) for text in texts]
+    for reader in readers:
+        if call >= len(reader.ids):  # a negative prompt of zeros, that no encoder read
+            continue
+        expected = [tokenize(t, reader.tokenizer, expand=_expansion(pipe)) for t in texts]
+        for table, mine, ids in zip(tables, expected, reader.ids[call], strict=True):
+            places = [(token.start, token.end, token.kind) for token in table.tokens]
+            if [token.id for token in mine.tokens] != ids or [
+                (token.start, token.end, token.kind) for token in mine.tokens
+            ] != places:
+                raise TraceError(
+                    f"the text encoder read other tokens than the prompt {table.prompt!r} has: "
+                    "heedmap cannot label its maps; pass the prompt as plain text"
+                )
+    return tables
+
+
+def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
+    return [text] * (count or 1) if isinstance(text, str) else list(text)

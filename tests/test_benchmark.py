@@ -1,0 +1,66 @@
+"""What recording costs: the benchmark itself, at a tiny width. Its figures are not judged here."""
+
+import json
+import math
+
+import pytest
+
+import benchmark
+
+TINY = ["--width=32", "--latent=16", "--rounds=3"]
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict:
+    return benchmark.record(benchmark.parse(["record", *TINY, "--repeats=0"]))
+
+
+def test_figures_have_the_promised_names(figures: dict):
+    assert {"extra_percent", "retained_mb", "peak_extra_mb", "bit_identical", "peers", "spread"} < (
+        json.loads(json.dumps(figures)).keys()
+    )
+    assert set(figures["extra_percent"]) == {"all_tokens", "prompt_tokens"}
+    assert set(figures["map_ms"]) == {"one_word", "all_words"}
+    assert set(figures["peers"]) == {"classic", "store_everything", "attention_store"}
+    for row in (*figures["peers"].values(), {"extra_percent": 0.0, "retained_mb": 1.0}):
+        assert set(row) == {"extra_percent", "retained_mb"}
+        assert math.isfinite(row["extra_percent"]) and row["retained_mb"] > 0
+    assert figures["peak_extra_mb"] is None, "no peaks were asked for"
+
+
+def test_only_heedmap_changes_nothing(figures: dict):
+    assert figures["bit_identical"] is True
+    same = figures["spread"]["identical"]
+    assert [name for name in same if same[name]] == ["all_tokens", "prompt_tokens"]
+
+
+def test_what_heedmap_holds_does_not_grow_with_the_steps(figures: dict):
+    held = {name: list(by.values()) for name, by in figures["spread"]["retained_mb"].items()}
+    for name in ("all_tokens", "prompt_tokens", "classic", "attention_store"):
+        assert held[name][-1] <= held[name][0] + 0.01, name
+    steps = benchmark.parse(["record", *TINY]).rounds + 2
+    assert held["store_everything"][-1] == pytest.approx(
+        steps * held["store_everything"][0], abs=0.1
+    )
+    assert figures["peers"]["store_everything"]["retained_mb"] > 4 * figures["retained_mb"]
+
+
+def test_report_can_be_read(figures: dict, capsys: pytest.CaptureFixture[str]):
+    benchmark.report(figures)
+    text = capsys.readouterr().out
+    assert "bit-identical        yes" in text and "store_everything" in text
+
+
+@pytest.mark.slow
+def test_peaks_are_those_of_both_runs():
+    found = benchmark.peaks(benchmark.parse(["record", *TINY, "--repeats=1"]))
+    assert found["recorded"][0] == pytest.approx(found["plain"][0], abs=50)
+
+
+def test_the_prompt_has_twelve_tokens_with_its_ends():
+    from heedmap import models
+    from heedmap.words import tokenize
+
+    table = tokenize(benchmark.PROMPT, models.tokenizer())
+    assert len(table.positions("start", "text", "end")) == 12
+    assert [len(word.tokens) for word in table.words] == [1] * 10
