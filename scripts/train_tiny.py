@@ -18,6 +18,7 @@ No mask shapes the attention. Masks weight the diffusion loss (object pixels cou
 """
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -352,11 +353,12 @@ def crops(
 
 
 def picture_loss(y: torch.Tensor, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """L1 + L2 + gradients, things counting three times."""
+    """L1 + L2 + gradients + L2 of 4x4 means (tints), things counting three times."""
     d = (y - x).float()
     weight = 1 + 2 * mask
     edges = (d[..., 1:] - d[..., :-1]).abs().mean() + (d[..., 1:, :] - d[..., :-1, :]).abs().mean()
-    return (weight * (0.5 * d.abs() + 2 * d.square())).mean() + 0.5 * edges
+    tint = nn.functional.avg_pool2d(weight * d, 4).square().mean()
+    return (weight * (0.5 * d.abs() + 2 * d.square())).mean() + 0.25 * edges + 2 * tint
 
 
 def train_vae(rank: int, options: argparse.Namespace) -> None:
@@ -479,31 +481,44 @@ def report_vae(vae: AutoencoderKL, run: Run, n: int = 192) -> float:
 
 
 def train_decoder(rank: int, options: argparse.Namespace) -> None:
-    """The decoder alone, on whole pictures: the latents of training stay as they are."""
+    """The decoder on whole pictures: the latents of training stay as they are.
+
+    With `--encoder` the encoder learns too, held near its old latents so that a UNet of those has
+    little to learn again; the latents have to be made anew.
+    """
     run = Run(rank, options)
     vae = AutoencoderKL.from_pretrained(made(run.work, "vae"), dtype=torch.float32).to(run.device)  # type: ignore[union-attr]
-    vae.encoder.requires_grad_(False)
-    vae.quant_conv.requires_grad_(False)
+    old = copy.deepcopy(vae).requires_grad_(False)
+    vae.encoder.requires_grad_(options.encoder)
+    vae.quant_conv.requires_grad_(options.encoder)
     optimiser = make_optimiser([vae], options.lr or 2e-3, 1e-3, ("conv_in", "conv_out", "quant"))
     parameters = [p for p in vae.parameters() if p.requires_grad]
     average = Average(parameters, 0.99)
     rng = Random(time.time_ns() + rank)
 
-    def loss_of(x: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    def latents_of(model: AutoencoderKL, x: torch.Tensor) -> torch.Tensor:
+        return model.quant_conv(model.encoder(x))[:, :4].float()  # type: ignore[misc]
+
+    def loss_of(
+        x: torch.Tensor, mask: torch.Tensor, noise: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         with run.autocast():
             with torch.no_grad():
-                z = vae.quant_conv(vae.encoder(x))[:, :4].float() + noise
-            y = vae.decoder(vae.post_quant_conv(z))
-        return picture_loss(y, x, mask)
+                z = before = latents_of(old, x)
+            if options.encoder:
+                z = latents_of(vae, x)
+            y = vae.decoder(vae.post_quant_conv(z + noise))
+        drift = (z - before).square().mean()
+        return picture_loss(y, x, mask) + 0.05 * drift, drift.detach()
 
-    loss_of = run.compiled(loss_of)
+    loss_of = run.compiled(loss_of)  # type: ignore[assignment]
     batch, step, done = options.batch or 8, 0, 0.0
     while done < 1:
         x, mask = crops(rng, batch, scenes.SIZE, run.device)
         noise = (
             0.5 * options.noise * torch.randn(batch, 4, options.latent_side, options.latent_side)
         )
-        loss = loss_of(x, mask, noise.to(run.device))
+        loss, drift = loss_of(x, mask, noise.to(run.device))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         run.share_gradients(parameters, clip=1.0)
@@ -515,7 +530,7 @@ def train_decoder(rank: int, options: argparse.Namespace) -> None:
         average.update()
         step += 1
         if step % 100 == 0:
-            run.log(step=step, done=done, loss=float(loss.detach()))
+            run.log(step=step, done=done, loss=float(loss.detach()), drift=float(drift))
     if rank == 0:
         average.swap()
         vae.save_pretrained(run.work / "vae")
@@ -860,6 +875,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=29511)
     parser.add_argument("--guidance", type=float, default=4.0, help="default of the export")
     parser.add_argument("--to", type=Path, default=EXPORT, help="folder of the export")
+    parser.add_argument("--encoder", action="store_true", help="the stage 'decoder' trains both")
     parser.add_argument("--from-export", action="store_true", help="begin at the exported weights")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--no-bf16", dest="bf16", action="store_false")

@@ -1,6 +1,7 @@
 """Run folders: written whole or not at all, read back equal, never trusted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,6 +43,20 @@ def test_written_whole_and_read_back_equal(tmp_path):
     about = json.loads((folder / "run.json").read_text())
     assert [w["file"] for w in about["words"]][1] == "words/1-house.png"
     assert list(tmp_path.glob("outputs/.*")) == []
+
+
+def test_the_maps_of_the_negative_prompt_come_along(tmp_path):
+    run = made_run()
+    run = replace(run, negative_maps=HeatMaps(recording("at dogs"), run.image))
+    folder = run.save(tmp_path / "x")
+    back = Run.load(folder)
+    assert back.negative_maps.tokens.prompt == "at dogs"
+    np.testing.assert_array_equal(
+        back.negative_maps["dogs"].values, run.negative_maps["dogs"].values
+    )
+    (folder / "negative.safetensors").write_bytes(b"no")
+    with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
+        Run.load(folder)
 
 
 def test_same_run_same_bytes(tmp_path):

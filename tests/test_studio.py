@@ -49,6 +49,21 @@ def test_settings_repeat_the_run(pipe):
     )  # fmt: skip
 
 
+def test_more_tokens_and_the_negative_branch(pipe):
+    plain = generate(pipe, "a house", negative="at sea", seed=1, steps=2)
+    assert plain.negative_maps is None
+    run = generate(
+        pipe, "a house", negative="at sea", seed=1, steps=2, tokens="all", branches=["negative"],
+        progress=lambda *_: None,
+    )  # fmt: skip
+    assert run.maps.recording.positions == tuple(range(77))
+    assert [word.text for word in run.negative_maps.words] == ["at", "sea"]
+    assert run.negative_maps.image is run.image
+    np.testing.assert_allclose(run.maps["house"].values, plain.maps["house"].values, atol=1e-6)
+    with pytest.raises(ArgumentError, match="pass a higher limit"):
+        generate(pipe, "a house", steps=2, limit=10)
+
+
 def test_a_batch_is_many_runs(pipe):
     prompts = ["a house", "at the sea"]
     runs = generate_batch(pipe, prompts, seeds=[1, 2], steps=2)

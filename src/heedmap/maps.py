@@ -419,16 +419,25 @@ class HeatMaps:
         columns = [recording.positions.index(p) for p in positions]
         w, h = cells(recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
-        indices = self._layer_indices()
-        for i in indices:
-            part = recording.arrays[i]
-            if self._steps is not None:
-                part = part[list(self._steps)]
-            if self._heads is not None:
-                part = part[:, list(self._heads)]
-            flat = part[..., columns].sum(axis=-1, dtype=np.float32).mean(axis=(0, 1))
-            total += _resize(flat.reshape(recording.layers[i].grid), (w, h))
-        return total / np.float32(len(indices))
+        reduced = self._reduced()
+        for layer, means in zip(self.layers, reduced, strict=True):
+            total += _resize(means[:, columns].sum(axis=-1).reshape(layer.grid), (w, h))
+        return total / np.float32(len(reduced))
+
+    def _reduced(self) -> list[np.ndarray]:
+        """The layers of the selection, each averaged over its steps and heads: (Q, K)."""
+        cached: list[np.ndarray] | None = self.__dict__.get("_means")
+        if cached is None:
+            cached = []
+            for i in self._layer_indices():
+                part = self.recording.arrays[i]
+                if self._steps is not None:
+                    part = part[list(self._steps)]
+                if self._heads is not None:
+                    part = part[:, list(self._heads)]
+                cached.append(part.mean(axis=(0, 1), dtype=np.float32))
+            self.__dict__["_means"] = cached
+        return cached
 
 
 def cells(latent: tuple[int, int]) -> tuple[int, int]:

@@ -37,11 +37,13 @@ class Run:
         maps: its heat maps by word.
         settings: prompt, seed, steps, guidance, size, model, versions, all other arguments; plain
             JSON types.
+        negative_maps: the heat maps of the negative prompt, where its branch was recorded.
     """
 
     image: Image.Image
     maps: HeatMaps
     settings: dict[str, Any]
+    negative_maps: HeatMaps | None = None
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """The picture, then one overlay a word, captioned, with the scale that was used."""
@@ -51,8 +53,8 @@ class Run:
         """Write the run's folder, whole or not at all.
 
         `image.png` (with the settings as a `parameters` text chunk), `sheet.png`,
-        `words/<number>-<word>.png`, `maps.safetensors`, `run.json`. An older run of that name is
-        replaced.
+        `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`), `run.json`. An
+        older run of that name is replaced.
 
         Returns:
             The folder.
@@ -75,6 +77,8 @@ class Run:
             files[word.number] = word_file(word)
             heat.overlay(scale="shared").save(folder / files[word.number])
         self.maps.recording.save(folder / "maps.safetensors")
+        if self.negative_maps is not None:
+            self.negative_maps.recording.save(folder / "negative.safetensors")
         about = {
             "format": FORMAT,
             "settings": self.settings,
@@ -99,12 +103,19 @@ class Run:
         settings = about["settings"]
         recording = Recording.load(folder / "maps.safetensors")
         image = _read_image(folder / "image.png")
-        if recording.table.prompt != settings.get("prompt") or recording.size != image.size:
+        negative = folder / "negative.safetensors"
+        against = Recording.load(negative) if negative.exists() else None
+        if (
+            recording.table.prompt != settings.get("prompt")
+            or recording.size != image.size
+            or (against is not None and against.size != image.size)
+        ):
             raise RunError(
                 f"{folder} does not hold together: its picture, maps and settings are of different "
                 "runs; make the run again"
             )
-        return cls(image, HeatMaps(recording, image), settings)
+        negative_maps = None if against is None else HeatMaps(against, image)
+        return cls(image, HeatMaps(recording, image), settings, negative_maps)
 
 
 @contextmanager

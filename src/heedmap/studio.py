@@ -14,7 +14,7 @@ from heedmap import models
 from heedmap.errors import ArgumentError
 from heedmap.maps import Axis, HeatMaps
 from heedmap.runs import Run
-from heedmap.tracing import trace
+from heedmap.tracing import LIMIT, BranchName, Tokens, trace
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
@@ -43,6 +43,9 @@ def generate(
     size: tuple[int, int] | None = None,
     negative: str | None = None,
     keep: Iterable[Axis] = ("layer",),
+    tokens: Tokens = "prompt",
+    branches: Iterable[BranchName] = ("conditional",),
+    limit: int = LIMIT,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Run:
@@ -57,6 +60,10 @@ def generate(
         size: (width, height) in pixels; the model's own if None.
         negative: what to keep away from (the unconditional branch's prompt).
         keep: the axes to keep in the maps, of "layer", "step", "head".
+        tokens: "prompt" for the prompt's own tokens, "all" for the padding too.
+        branches: "conditional" for the prompt's maps; with "negative", those of the negative
+            prompt too (`Run.negative_maps`).
+        limit: bytes that the maps may take; a run that would need more is refused beforehand.
         progress: called after every step.
         arguments: any other argument of the pipeline, passed on.
 
@@ -67,7 +74,7 @@ def generate(
     seeds = [_drawn_seed() if seed is None else seed]
     return generate_batch(
         pipe, [prompt], seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
-        keep=keep, progress=progress, **arguments,
+        keep=keep, tokens=tokens, branches=branches, limit=limit, progress=progress, **arguments,
     )[0]  # fmt: skip
 
 
@@ -81,6 +88,9 @@ def generate_batch(
     size: tuple[int, int] | None = None,
     negative: str | None = None,
     keep: Iterable[Axis] = ("layer",),
+    tokens: Tokens = "prompt",
+    branches: Iterable[BranchName] = ("conditional",),
+    limit: int = LIMIT,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> list[Run]:
@@ -95,13 +105,18 @@ def generate_batch(
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
-    with trace(pipe, keep) as recorder, _progress(pipe, progress, arguments) as callback:
+    sides = {"conditional", *branches}
+    recorder = trace(pipe, keep, tokens=tokens, branches=sides, limit=limit)
+    with recorder, _progress(pipe, progress, arguments) as callback:
         draw: Any = pipe  # the base class of all pipelines is not callable itself
         images = draw(
             prompt=list(prompts), generator=generators, **call, **{**arguments, **callback}
         ).images
+    negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     runs = []
-    for image, recording, seed in zip(images, recorder.recordings, seeds, strict=True):
+    for image, recording, other, seed in zip(
+        images, recorder.recordings, negatives, seeds, strict=True
+    ):
         used = {
             "prompt": recording.table.prompt,
             "negative": negative,
@@ -113,7 +128,8 @@ def generate_batch(
             **describe(pipe),
             "arguments": {name: _plain(value) for name, value in arguments.items()},
         }
-        runs.append(Run(image, HeatMaps(recording, image), used))
+        against = None if other is None else HeatMaps(other, image)
+        runs.append(Run(image, HeatMaps(recording, image), used, against))
     return runs
 
 
