@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import heedmap
-from heedmap import cli, maps, models, studio
+from heedmap import cli, models, recordings, studio
 from heedmap.maps import HeatMap, HeatMaps
 from heedmap.runs import Run
 from heedmap.words import tokenize
@@ -139,7 +139,7 @@ def test_what_is_no_range(text: str):
 
 
 def test_lists():
-    assert cli.AXES == maps.AXES
+    assert cli.AXES == recordings.AXES
     assert cli.parse_numbers("0, 2") == [0, 2]
     assert cli.parse_names("up, mid,") == ["up", "mid"]
     assert cli.parse_axes("step,layer") == {"step", "layer"}

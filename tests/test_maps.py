@@ -18,7 +18,8 @@ from heedmap.errors import (
     TruncatedWordError,
     UnknownWordError,
 )
-from heedmap.maps import HeatMap, HeatMaps, Layer, Recording, cells
+from heedmap.maps import HeatMap, HeatMaps, cells
+from heedmap.recordings import Layer, Recording
 from heedmap.words import tokenize
 
 PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end

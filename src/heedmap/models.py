@@ -94,6 +94,16 @@ def tokenizer(model: str | Path | None = None) -> Any:
     return found
 
 
+def check_size(pipe: Any, size: tuple[int, int]) -> None:
+    """Raise an ArgumentError unless a pipeline can draw a picture of (width, height) pixels."""
+    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    if len(size) != 2 or any(side <= 0 or side % factor for side in size):
+        raise ArgumentError(
+            f"the size {size!r} does not fit the model: expected a width and a height that are "
+            f"multiples of {factor} pixels"
+        )
+
+
 def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
         return embedded_folder()

@@ -15,7 +15,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from heedmap import pictures
 from heedmap.errors import RunError
-from heedmap.maps import HeatMap, HeatMaps, Recording, Scale
+from heedmap.maps import HeatMap, HeatMaps, Scale
+from heedmap.recordings import Recording
 from heedmap.words import Word
 
 FORMAT = 1

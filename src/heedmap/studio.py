@@ -12,7 +12,8 @@ from diffusers import DiffusionPipeline
 
 from heedmap import models
 from heedmap.errors import ArgumentError
-from heedmap.maps import Axis, HeatMaps
+from heedmap.maps import HeatMaps
+from heedmap.recordings import Axis
 from heedmap.runs import Run
 from heedmap.tracing import LIMIT, BranchName, Tokens, trace
 
@@ -105,7 +106,7 @@ def generate_batch(
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
-    sides = {"conditional", *branches}
+    sides: set[BranchName] = {"conditional", *branches}
     recorder = trace(pipe, keep, tokens=tokens, branches=sides, limit=limit)
     with recorder, _progress(pipe, progress, arguments) as callback:
         draw: Any = pipe  # the base class of all pipelines is not callable itself
@@ -180,12 +181,7 @@ def _check(
     if guidance is not None and not 0 <= guidance <= 100:  # NaN is refused too
         raise ArgumentError(f"guidance={guidance!r} is out of range: expected 0 to 100")
     if size is not None:
-        factor = int(getattr(pipe, "vae_scale_factor", 8))
-        if len(size) != 2 or any(side <= 0 or side % factor for side in size):
-            raise ArgumentError(
-                f"the size {size!r} does not fit the model: expected a width and a height that are "
-                f"multiples of {factor} pixels"
-            )
+        models.check_size(pipe, size)
 
 
 def _call_arguments(pipe: DiffusionPipeline, given: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ keeps their means over the axes that were not asked for.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
@@ -21,8 +21,9 @@ from heedmap import attention, encodings
 from heedmap.attention import Scores
 from heedmap.encodings import Branch, Encoding
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
-from heedmap.maps import AXES, Axis, HeatMaps, Layer, Recording
-from heedmap.processors import RecordingProcessor, uncompiled
+from heedmap.maps import HeatMaps
+from heedmap.processors import Record, RecordingProcessor, uncompiled
+from heedmap.recordings import AXES, Axis, Layer, Recording
 
 Tokens = Literal["prompt", "all"]
 BranchName = Literal["conditional", "negative"]
@@ -61,6 +62,37 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
             "are not supported"
         )
     return layers
+
+
+def install(
+    layers: Mapping[str, Attention], record: Record, undo: Callable[[Callable[[], None]], object]
+) -> dict[str, RecordingProcessor]:
+    """Put a recording processor in front of the own one of every layer.
+
+    Args:
+        layers: by dotted path, as `cross_attention_layers` gives them.
+        record: called with the path and the scores whenever a layer has run.
+        undo: given what takes a change back, before each change is made.
+
+    Returns:
+        The recording processors, by dotted path.
+
+    Raises:
+        TraceError: if there are some already.
+    """
+    for name, layer in layers.items():
+        if isinstance(layer.processor, RecordingProcessor):
+            raise TraceError(
+                f"another trace is open on this UNet (at {name}): close it first, since two "
+                "recordings of one UNet would mix"
+            )
+    installed: dict[str, RecordingProcessor] = {}
+    for name, layer in layers.items():
+        recorder: Any = RecordingProcessor(layer.processor, name, record)
+        undo(_put_back(layer, layer.processor, recorder))
+        layer.set_processor(recorder)
+        installed[name] = recorder
+    return installed
 
 
 def trace(
@@ -230,12 +262,6 @@ class Trace:
     def __enter__(self) -> "Trace":
         if self._open:
             raise TraceError("this trace is open already: open it once, or make another")
-        for name, layer in self._layers.items():
-            if isinstance(layer.processor, RecordingProcessor):
-                raise TraceError(
-                    f"another trace is open on this UNet (at {name}): close it first, since two "
-                    "recordings of one UNet would mix"
-                )
         try:
             self._install()
         except BaseException:
@@ -253,11 +279,7 @@ class Trace:
         self._restore()
 
     def _install(self) -> None:
-        for name, layer in self._layers.items():
-            recorder: Any = RecordingProcessor(layer.processor, name, self._record)
-            self._undo.append(_put_back(layer, layer.processor, recorder))
-            layer.set_processor(recorder)
-            self._installed[name] = recorder
+        self._installed = install(self._layers, self._record, self._undo.append)
         handle = self._pipe.unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._undo.append(handle.remove)
         self._undo.append(encodings.watch(self._pipe, self._prompts, self._begin))
