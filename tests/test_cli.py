@@ -18,7 +18,7 @@ import heedmap
 from heedmap import cli, models, recordings, studio
 from heedmap.maps import HeatMap, HeatMaps
 from heedmap.runs import Run
-from heedmap.words import tokenize
+from heedmap.tokens import tokenize
 
 PROMPT = "a red house"
 FILES = {

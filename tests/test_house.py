@@ -25,22 +25,23 @@ FLOORS: list[set[str]] = [
     {"errors"},
     {"attention", "prompts", "lettering", "tiny"},
     {"words", "pictures"},
-    {"edits", "recordings"},
+    {"tokens", "recordings", "edits"},
     {"maps"},
     {"processors", "encodings"},
     {"tracing"},
     {"models", "runs", "explorer"},
-    {"studio"},
+    {"studio", "dimensions"},
     {"sweep", "app", "cli"},
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 
-KNOW_DIFFUSERS = {"processors", "tracing", "models", "studio"}
+KNOW_DIFFUSERS = {"processors", "tracing", "models", "studio", "dimensions"}
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",
     "prompts",
     "words",
+    "tokens",
     "lettering",
     "pictures",
     "recordings",
@@ -101,7 +102,7 @@ def test_knows_only_the_libraries_of_its_floor(path: Path):
     assert "diffusers" not in known or here in KNOW_DIFFUSERS
     assert "transformers" not in known or here in KNOW_TRANSFORMERS
     assert "torch" not in known or here not in KNOW_NO_TORCH
-    if here in {"errors", "prompts", "words"}:
+    if here in {"errors", "prompts", "words", "tokens"}:
         assert known <= set(sys.stdlib_module_names) | {"heedmap"}
 
 
@@ -221,7 +222,7 @@ def test_import_costs_nothing(tmp_path: Path):
     assert not loaded_by("import heedmap", tmp_path) & (HEAVY | {"typer", "rich"})
 
 
-@pytest.mark.parametrize("verb", ["", "generate", "inspect", "words"])
+@pytest.mark.parametrize("verb", ["", "generate", "inspect", "words", "layers"])
 def test_help_loads_nothing_heavy(verb: str, tmp_path: Path):
     code = f"from heedmap.cli import app; app({[*verb.split(), '--help']!r})"
     assert not loaded_by(code, tmp_path) & HEAVY

@@ -20,7 +20,7 @@ from heedmap.errors import (
 )
 from heedmap.maps import HeatMap, HeatMaps, cells
 from heedmap.recordings import Layer, Recording
-from heedmap.words import tokenize
+from heedmap.tokens import tokenize
 
 PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
 

@@ -12,7 +12,7 @@ from test_maps import recording
 from heedmap.errors import RunError
 from heedmap.maps import HeatMaps
 from heedmap.runs import Run, default_folder, parameters_text, slug, word_file
-from heedmap.words import tokenize
+from heedmap.tokens import tokenize
 
 SETTINGS = {
     "prompt": "at house, at sea", "negative": "dogs", "seed": 7, "steps": 3, "guidance": 4.0,

@@ -19,7 +19,8 @@ from heedmap.errors import (
     UnknownWordError,
 )
 from heedmap.prompts import split_words
-from heedmap.words import TokenTable, read, tokenize
+from heedmap.tokens import read, tokenize
+from heedmap.words import TokenTable
 
 SENTENCES = [
     "a red house next to a blue tree",

@@ -9,7 +9,7 @@ import os
 import secrets
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from heedmap.errors import ArgumentError, HeedmapError, RunError
 
 if TYPE_CHECKING:
+    from heedmap.dimensions import LayerShapes
     from heedmap.maps import HeatMap, HeatMaps
     from heedmap.runs import Run
     from heedmap.words import TokenTable
@@ -126,6 +127,16 @@ Model = Annotated[
         help="A folder or a hub id. Left out: the embedded model, offline.",
     ),
 ]
+Size = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_size, metavar="WxH", help="In pixels, as 512x768. Left out: the model's."
+    ),
+]
+Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to run.")]
+Dtype = Annotated[
+    Literal["auto", "float32", "float16", "bfloat16"], typer.Option(help="Precision.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folders, nothing else.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
@@ -168,12 +179,7 @@ def generate(
             min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
         ),
     ] = None,
-    size: Annotated[
-        Any,
-        typer.Option(
-            parser=parse_size, metavar="WxH", help="In pixels, as 512x768. Left out: the model's."
-        ),
-    ] = None,
+    size: Size = None,
     negative: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the picture should not show.")
     ] = None,
@@ -189,12 +195,8 @@ def generate(
             help="What `inspect` can tell apart later: layer, step, head, with commas.",
         ),
     ] = "layer",
-    device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to run.")
-    ] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "float16", "bfloat16"], typer.Option(help="Precision.")
-    ] = "auto",
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -216,10 +218,7 @@ def generate(
     check_writable(fixed or root, holds_runs=fixed is None)
     saved: list[tuple[dict[str, Any], TokenTable]] = []
     hidden = quiet or json or not sys.stderr.isatty()
-    local = model is None or Path(model).exists()
-    if hidden or local:
-        os.environ.setdefault("TQDM_DISABLE", "1")  # else its bars show how a download goes on
-    with progress_bar("Loading the model", hidden=hidden or not local):
+    with loading(model, hidden=hidden):
         from heedmap import models, runs, studio
 
         pipe = models.load(model, device=device, dtype=dtype)
@@ -357,13 +356,53 @@ def words(
     And which words are past what the model reads.
     """
     from heedmap import models
-    from heedmap.words import tokenize
+    from heedmap.tokens import tokenize
 
     table = tokenize(prompt, models.tokenizer(model))
     if json:
         print_json(table.to_dict())
     else:
         print_tokens(table)
+
+
+@app.command()
+def layers(
+    model: Model = None,
+    size: Size = None,
+    layer: Annotated[
+        str | None,
+        typer.Option(
+            "--layer",
+            "-l",
+            metavar="NAME",
+            help="Which to follow from X to Y: down, mid, up, a layer, or a pattern with *. "
+            "Left out: the first.",
+        ),
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    json: Json = False,
+) -> None:
+    """Print the shapes in every cross-attention layer of a model.
+
+    Of Q, K, V, the scores and the output: measured while the model takes one step.
+    """
+    hidden = json or not sys.stderr.isatty()
+    with loading(model, hidden=hidden):
+        from heedmap import dimensions, models
+
+        pipe = models.load(model, device=device, dtype=dtype)
+    pipe.set_progress_bar_config(disable=True)
+    with progress_bar("Taking one step", hidden=hidden):
+        found = dimensions.layer_shapes(pipe, size=size)
+    chosen = found[:1] if layer is None else dimensions.pick(found, layer)
+    drawn = size or models.own_size(pipe)
+    if json:
+        listed = found if layer is None else chosen
+        about = {"model": models.name_of(pipe), "size": drawn}
+        print_json({**about, "layers": [one.to_dict() for one in listed]})
+    else:
+        print_layers(f"{models.name_of(pipe)}, {'×'.join(map(str, drawn))} pixels", found, chosen)
 
 
 # --- what is selected, and where it is saved --------------------------------------------------
@@ -509,8 +548,54 @@ def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     )
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print a table: framed to fit at a terminal, plain and whole in a pipe."""
+def print_layers(
+    title: str, layers: "Sequence[LayerShapes]", followed: "Sequence[LayerShapes]"
+) -> None:
+    """Print the shapes of all layers, and some of them line by line."""
+    from heedmap.dimensions import short_names
+
+    columns = ("layer", "grid", "heads", "Q", "K, V", "scores", "output")
+    names = [layer.name for layer in layers]
+    cells = [
+        [
+            "×".join(map(str, pair))
+            for pair in (
+                layer.grid,
+                (layer.heads, layer.head_key[1]),
+                layer.query,
+                layer.key,
+                layer.scores,
+                layer.output,
+            )
+        ]
+        for layer in layers
+    ]
+    rows, shorter = (
+        [(name, *shapes) for name, shapes in zip(column, cells, strict=True)]
+        for column in (names, short_names(names))
+    )
+    print_table(columns, rows, title, right=columns[1:], shorter=shorter)
+    for layer in followed:
+        print_table(("", "made of", "shape"), layer.chain(), layer.name, right=("shape",))
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str = "",
+    *,
+    right: Container[str] = ("#",),
+    shorter: Iterable[Sequence[str]] | None = None,
+) -> None:
+    """Print a table: framed to fit at a terminal, plain and whole in a pipe.
+
+    Args:
+        columns: their headings.
+        rows: a cell for each column.
+        title: a line above.
+        right: which columns stand at the right.
+        shorter: what to print instead of `rows` where the terminal is too narrow for these.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -520,11 +605,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     framed = console.is_terminal
     if not framed:
         console.width = 1_000_000  # nothing is folded: a program may read it
-    table = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=framed)
-    for column in columns:
-        table.add_column(column, justify="right" if column == "#" else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+
+    def made(rows: Iterable[Sequence[str]]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=framed)
+        for column in columns:
+            justify = "right" if column in right else "left"
+            table.add_column(column, justify=justify, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        return table
+
+    table = made(rows)
+    if shorter is not None and console.measure(table).maximum > console.width:
+        table = made(shorter)
     if title:
         console.print(Text(printable(title), style="bold"), soft_wrap=True)
     console.print(table)
@@ -560,6 +653,16 @@ def print_unread(table: "TokenTable") -> None:
 def plural(count: int, thing: str) -> str:
     """A count and its noun."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+@contextmanager
+def loading(model: str | None, *, hidden: bool) -> Generator[None]:
+    """Show that a model is being loaded: by a bar, or by the hub's own while it downloads."""
+    local = model is None or Path(model).exists()
+    if hidden or local:
+        os.environ.setdefault("TQDM_DISABLE", "1")
+    with progress_bar("Loading the model", hidden=hidden or not local):
+        yield
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from heedmap.errors import TraceError
-from heedmap.words import TokenTable, by_position, tokenize
+from heedmap.tokens import by_position, tokenize
+from heedmap.words import TokenTable
 
 
 @dataclass(frozen=True, eq=False)

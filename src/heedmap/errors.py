@@ -42,3 +42,10 @@ class TraceError(HeedmapError):
 
 class RunError(HeedmapError):
     """A run folder or file that is missing, broken, or not to be trusted."""
+
+
+def quoted(value: object) -> str:
+    """A value for a message: escaped (a prompt may hold control characters) and kept short."""
+    if isinstance(value, str) and len(value) > 60:
+        value = value[:59] + "…"
+    return repr(value)

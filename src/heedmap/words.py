@@ -9,23 +9,25 @@ Positions count on the `K` axis, the text tokens of the encoded sequence, specia
 """
 
 import operator
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
-from heedmap.errors import ArgumentError, ModelError, RunError, TruncatedWordError, UnknownWordError
-from heedmap.prompts import fold, split_words, word_keys
-
-__all__ = ["Kind", "Token", "TokenTable", "Word", "by_position", "read", "tokenize"]
+from heedmap.errors import (
+    ArgumentError,
+    RunError,
+    TruncatedWordError,
+    UnknownWordError,
+    quoted,
+)
+from heedmap.prompts import fold, word_keys
 
 Kind = Literal["text", "start", "end", "pad"]
 
-CLIP_LIMIT = 77
 MAX_PROMPT = 100_000  # characters; a run file may not make us chew on more
 MAX_TOKENS = 65_536
-_LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
+LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
 _LISTED = 20
 
 
@@ -129,13 +131,13 @@ class TokenTable:
         """
         if not isinstance(query, str):
             raise ArgumentError(
-                f"A word or phrase is a string, not {_show(query)}; for a word by its number, "
+                f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
                 "use at()."
             )
         wanted = word_keys(query)
         if not wanted:
             raise UnknownWordError(
-                f"{_show(query)} contains no word to look for; give a word or phrase of the "
+                f"{quoted(query)} contains no word to look for; give a word or phrase of the "
                 f"prompt. {self._inventory()}"
             )
         keys: list[str] = []
@@ -156,7 +158,7 @@ class TokenTable:
                 index += 1
         if not found:
             raise UnknownWordError(
-                f"{_show(query)} is not in the prompt. {self._nearest(wanted, keys)}"
+                f"{quoted(query)} is not in the prompt. {self._nearest(wanted, keys)}"
                 f"{self._inventory()}"
             )
         return tuple(found)
@@ -174,15 +176,15 @@ class TokenTable:
         """
         places = self.matches(query)
         if occurrence is not None:
-            stands = f"{_show(query)} stands in the prompt"
+            stands = f"{quoted(query)} stands in the prompt"
             place = _pick(occurrence, len(places), "occurrence", stands, "times")
             places = (places[place],)
         read = [place for place in places if all(word.tokens for word in place)]
         if not read:
             cut = self.cut
-            where = f" at {_show(cut.text)} (word {cut.number})" if cut else ""
+            where = f" at {quoted(cut.text)} (word {cut.number})" if cut else ""
             raise TruncatedWordError(
-                f"{_show(query)} was not read by the model: it takes {self.limit} tokens, and the "
+                f"{quoted(query)} was not read by the model: it takes {self.limit} tokens, and the "
                 f"prompt was cut{where}. Shorten the prompt or move the word towards its start."
             )
         return tuple(sorted({t for place in read for word in place for t in word.tokens}))
@@ -194,7 +196,7 @@ class TokenTable:
             return "Each of its words is, but not in this order side by side. "
         near = get_close_matches(strange[:64], known.values(), n=3)
         near += [k for k in known.values() if strange in k and k not in near][: 3 - len(near)]
-        return f"Did you mean {' or '.join(map(_show, dict.fromkeys(near)))}? " if near else ""
+        return f"Did you mean {' or '.join(map(quoted, dict.fromkeys(near)))}? " if near else ""
 
     def _inventory(self) -> str:
         spellings: dict[str, str] = {}
@@ -205,7 +207,7 @@ class TokenTable:
             return "The prompt has no words."
         rest = len(texts) - _LISTED
         more = f", … and {rest} more" if rest > 0 else ""
-        return f"The prompt has: {', '.join(map(_show, texts[:_LISTED]))}{more}."
+        return f"The prompt has: {', '.join(map(quoted, texts[:_LISTED]))}{more}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain JSON types; `from_dict` reads it back equal."""
@@ -227,18 +229,11 @@ class TokenTable:
         return _parse_table(data)
 
 
-def _show(value: object) -> str:
-    """A value for a message: escaped (a prompt may hold control characters) and kept short."""
-    if isinstance(value, str) and len(value) > 60:
-        value = value[:59] + "…"
-    return repr(value)
-
-
 def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
     try:
         index = operator.index(cast(Any, number))
     except TypeError:
-        raise ArgumentError(f"The {what} is an integer, not {_show(number)}.") from None
+        raise ArgumentError(f"The {what} is an integer, not {quoted(number)}.") from None
     if -count <= index < count:
         return index % count
     span = f"use 0 to {count - 1}" if count > 1 else "use 0" if count else "there is none to pick"
@@ -246,226 +241,16 @@ def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
     raise UnknownWordError(f"There is no {what} {index}: {has} {count} {things}; {span}.")
 
 
-# --- from tokenizers --------------------------------------------------------------------------
+# --- from files, which are never trusted ------------------------------------------------------
 
 
-def read(
-    prompt: str,
-    ids: Sequence[int],
-    *,
-    text_ids: Sequence[int],
-    text_offsets: Sequence[tuple[int, int]],
-    start_id: int | None,
-    end_id: int | None,
-) -> TokenTable:
-    """Build the table of a prompt from what was encoded.
-
-    The kinds of the tokens follow from counting, not from their ids: after the start token come as
-    many text tokens as the prompt has (or fit), then one end token; the rest is padding. So it does
-    not matter that the padding of Stable Diffusion 1 is the end token, and that of 2 and of SDXL's
-    second encoder "!", which a user may also have typed.
-
-    Args:
-        prompt: the text.
-        ids: `[K]`, the ids given to the text encoder, specials and padding included.
-        text_ids: all ids of the prompt, without specials, not truncated.
-        text_offsets: for each of `text_ids` the `(start, end)` characters of the prompt it covers.
-        start_id: the start token, None if the tokenizer has none.
-        end_id: the end token, None if the tokenizer has none.
-
-    Raises:
-        ArgumentError: if `ids` are not what this prompt encodes to; labels would be wrong.
-    """
-    _check_prompt(prompt)
-    ids, text_ids = list(ids), list(text_ids)
-    lead = int(start_id is not None)
-    room = max(0, len(ids) - lead - int(end_id is not None))
-    count = min(len(text_ids), room)
-    expected = [start_id] * lead + text_ids[:count] + [end_id] * (end_id is not None)
-    if ids[: len(expected)] != expected or len(text_ids) != len(text_offsets):
-        where = next((i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b), 0)
-        raise ArgumentError(
-            f"The token ids given are not those of the prompt {_show(prompt)}: they differ at "
-            f"position {where}. Give the ids that this prompt was encoded to, or its own text."
-        )
-
-    spans = _whole_spans(prompt, text_offsets)
-    tokens: list[Token] = []
-    for position, token_id in enumerate(ids):
-        if lead <= position < lead + count:
-            start, end = spans[position - lead]
-            tokens.append(Token(position, token_id, prompt[start:end], start, end, "text"))
-        else:
-            kind = "start" if position < lead else "end" if position < len(expected) else "pad"
-            tokens.append(Token(position, token_id, _LABELS[kind], 0, 0, kind))
-    words = tuple(
-        Word(
-            number,
-            prompt[start:end],
-            start,
-            end,
-            tuple(index + lead for index in members if index < count),
-            sum(index >= count for index in members),
-        )
-        for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
-    )
-    return TokenTable(prompt, tuple(tokens), words, len(ids), len(text_ids) - count)
-
-
-def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Trim spaces off the spans, and give them the accents that normalisation merged away.
-
-    Of "e" + U+0301, composed before it is tokenized, the offsets cover the "e" alone: what follows
-    a span up to the next token or space is part of it.
-    """
-    spans: list[tuple[int, int]] = []
-    following = group = len(prompt)
-    for start, end in reversed(list(offsets)):
-        if start != group:
-            following, group = group, start
-        while end < following and not prompt[end].isspace():
-            end += 1
-        while start < end and prompt[start].isspace():
-            start += 1
-        while start < end and prompt[end - 1].isspace():
-            end -= 1
-        spans.append((start, end))
-    return spans[::-1]
-
-
-def _assign(
-    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]
-) -> list[tuple[int, int, list[int]]]:
-    """Give each token to the first word it overlaps.
-
-    CLIP has tokens for repeated emoji, over several words: a word left without a token of its own
-    joins the one that holds it. A word that no token touches at all was dropped by the tokenizer
-    and is left out, since the model cannot know of it.
-    """
-    ends = [end for _, end in words]
-    members: list[list[int]] = [[] for _ in words]
-    holder: dict[int, int] = {}
-    for index, (start, end) in enumerate(spans):
-        first = other = bisect_right(ends, start)
-        while other < len(words) and words[other][0] < end:
-            if other == first:
-                members[first].append(index)
-            else:
-                holder.setdefault(other, first)
-            other += 1
-    joined: dict[int, tuple[int, int, list[int]]] = {}
-    for number, (start, end) in enumerate(words):
-        if members[number]:
-            joined[number] = (start, end, members[number])
-        elif number in holder:
-            start, _, tokens = joined[holder[number]]
-            joined[holder[number]] = (start, end, tokens)
-    return list(joined.values())
-
-
-def _check_prompt(prompt: object) -> None:
-    if not isinstance(prompt, str):
-        raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
-    if len(prompt) > MAX_PROMPT:
-        raise ArgumentError(
-            f"The prompt has {len(prompt)} characters; at most {MAX_PROMPT} are taken. Shorten it."
-        )
-    if not _is_unicode(prompt):
-        raise ArgumentError(
-            f"The prompt {_show(prompt)} is not valid Unicode (a lone surrogate); give UTF-8 text."
-        )
-
-
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8 (a lone surrogate cannot)."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def tokenize(
-    prompt: str, tokenizer: Any, *, expand: Callable[[str], str] | None = None
-) -> TokenTable:
-    """Tokenize `prompt` as the pipelines of diffusers do, and build its table.
-
-    Args:
-        prompt: one text; the empty text gives a table without words.
-        tokenizer: a `CLIPTokenizer` of transformers, or any that gives character offsets.
-        expand: what textual inversion makes of a text: a placeholder of several vectors becomes
-            several placeholders, all of which belong to the one word of the prompt.
-
-    Raises:
-        ArgumentError: if the prompt is no text, or too long.
-        ModelError: if the tokenizer gives no character offsets.
-    """
-    _check_prompt(prompt)
-    if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(
-            f"The tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
-            "be tied to tokens; load the model with its fast tokenizer."
-        )
-    limit = int(tokenizer.model_max_length)
-    if limit > MAX_TOKENS:  # transformers writes 1e30 for "not set"
-        limit = CLIP_LIMIT
-    text, origin = (prompt, None) if expand is None else _expanded(prompt, tokenizer, expand)
-    encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
-    # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
-    whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets = whole["offset_mapping"]
-    if origin is not None:
-        offsets = [(origin[a][0], origin[max(a, b - 1)][1]) for a, b in offsets]
-    return read(
-        prompt,
-        encoded["input_ids"],
-        text_ids=whole["input_ids"],
-        text_offsets=offsets,
-        start_id=tokenizer.bos_token_id,
-        end_id=tokenizer.eos_token_id,
-    )
-
-
-def _expanded(
-    prompt: str, tokenizer: Any, expand: Callable[[str], str]
-) -> tuple[str, list[tuple[int, int]] | None]:
-    """The prompt with its placeholders expanded, and for each character the span it comes from."""
-    whole = expand(prompt)
-    if whole == prompt:
-        return prompt, None
-    placeholders = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
-    text, origin, at = "", [], 0
-    while at < len(prompt):
-        piece = next((p for p in placeholders if prompt.startswith(p, at)), prompt[at])
-        for char in expand(piece):
-            text += char
-            origin.append((at, at + len(piece)))
-        at += len(piece)
-    if text != whole:
-        raise ModelError(
-            f"The placeholders in {_show(prompt)} cannot be tied to their vectors: expected names "
-            "that do not contain each other; rename the embedding."
-        )
-    return text, origin
-
-
-def by_position(count: int) -> TokenTable:
-    """The table of text states of which no text is known: the words are the positions.
-
-    Args:
-        count: K, the number of text tokens; the word "5" is the token at position 5.
-    """
-    prompt = " ".join(map(str, range(count)))
-    tokens, words, at = [], [], 0
-    for position in range(count):
-        text = str(position)
-        end = at + len(text)
-        tokens.append(Token(position, 0, text, at, end, "text"))
-        words.append(Word(position, text, at, end, (position,)))
-        at = end + 1
-    return TokenTable(prompt, tuple(tokens), tuple(words), count)
-
-
-# --- from files, which are never trusted ------------------------------------------------------
 
 
 _SPAN: dict[str, type] = {"text": str, "start": int, "end": int}
@@ -490,14 +275,14 @@ def _demand(holds: bool, what: str) -> None:
 
 def _parse_table(data: object) -> TokenTable:
     prompt, limit, missing, rows, word_rows = _fields(data, "the table", _TABLE)
-    _demand(len(prompt) <= MAX_PROMPT and _is_unicode(prompt), "its prompt is too long or not text")
+    _demand(len(prompt) <= MAX_PROMPT and is_unicode(prompt), "its prompt is too long or not text")
     _demand(len(rows) == limit <= MAX_TOKENS, f"{len(rows)} tokens do not make its limit {limit}")
     _demand(len(word_rows) <= len(prompt), f"{len(word_rows)} words do not fit in the prompt")
 
     tokens: list[Token] = []
     for position, row in enumerate(rows):
         token = Token(*_fields(row, f"token {position}", _TOKEN))
-        label = _LABELS.get(token.kind)
+        label = LABELS.get(token.kind)
         _demand(
             token.position == position
             and 0 <= token.id < 2**31
@@ -526,7 +311,7 @@ def _parse_table(data: object) -> TokenTable:
                 and position in free
                 and tokens[position].start < end
                 and start < tokens[position].end,
-                f"word {index} claims a token that is not its own, {_show(position)}",
+                f"word {index} claims a token that is not its own, {quoted(position)}",
             )
             free.remove(position)
         _demand(held == sorted(held), f"word {index} has its tokens out of order")
