@@ -27,7 +27,7 @@ FLOORS: list[set[str]] = [
     {"words", "pictures"},
     {"tokens", "recordings", "edits"},
     {"maps"},
-    {"processors", "encodings"},
+    {"processors", "encodings", "tallies"},
     {"tracing"},
     {"models", "runs", "explorer"},
     {"studio", "dimensions"},

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import torch
 from diffusers import DiffusionPipeline, UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
-from torch.nn.functional import interpolate
 
 from heedmap import attention, encodings
 from heedmap.attention import Scores
@@ -24,6 +23,7 @@ from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, Trac
 from heedmap.maps import HeatMaps
 from heedmap.processors import Record, RecordingProcessor, uncompiled
 from heedmap.recordings import AXES, Axis, Layer, Recording
+from heedmap.tallies import Tally, plain
 
 Tokens = Literal["prompt", "all"]
 BranchName = Literal["conditional", "negative"]
@@ -149,11 +149,8 @@ class _Side:
     """What one branch of a call has left so far."""
 
     branch: Branch
-    positions: tuple[tuple[int, ...], ...]  # the K axis of each image
+    tally: Tally
     block: int | None = None  # which block of the UNet's batch it is; None while it is not there
-    # By image, layer and step ("" and 0 where those axes are averaged): sum and number of maps.
-    sums: dict[tuple[int, str, int], torch.Tensor] = field(default_factory=dict)
-    counts: dict[tuple[int, str, int], int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -236,14 +233,13 @@ class Trace:
         arrays = []
         steps = range(len(call.timesteps)) if "step" in self._keep else (0,)
         for name in names:
-            keys = [(image, name, step) for step in steps]
-            stacked = torch.stack([side.sums[key] / side.counts[key] for key in keys])
-            if not bool(stacked.isfinite().all()):
+            means = side.tally.mean(image, name, steps)
+            if not bool(means.isfinite().all()):
                 raise TraceError(
                     f"the attention of {name or 'the UNet'} holds NaN or Inf, so the latents did: "
                     "no map can be made; load the model with dtype 'float32' if it overflows"
                 )
-            arrays.append(stacked.cpu().numpy())
+            arrays.append(means.cpu().numpy())
         layers = tuple(
             Layer(name, self._layers[name].heads, call.grids[name]) for name in names if name
         )
@@ -253,7 +249,7 @@ class Trace:
         factor = int(getattr(self._pipe, "vae_scale_factor", 8))
         h, w = call.latent
         return Recording(
-            layers, tuple(arrays), self._keep, tuple(call.timesteps), side.positions[image],
+            layers, tuple(arrays), self._keep, tuple(call.timesteps), side.tally.positions[image],
             side.branch.tables[image], call.latent, (w * factor, h * factor),
         )  # fmt: skip
 
@@ -314,7 +310,8 @@ class Trace:
                     "the negative branch was asked for, but this call has none (guidance is off, "
                     "or embedded in the model): pass a guidance above 1, or leave it out"
                 )
-            sides[name] = _Side(branch, tuple(t.positions(*kinds) for t in branch.tables))
+            positions = [table.positions(*kinds) for table in branch.tables]
+            sides[name] = _Side(branch, Tally(self._keep, positions))
         self._calls.append(_Call(sides, images=len(encoding.conditional.tables)))
 
     @uncompiled
@@ -393,49 +390,22 @@ class Trace:
             each = h * w * (layer.heads if "head" in self._keep else 1)
             cells = cells + each if "layer" in self._keep else max(cells, each)
         steps = max(call.steps) + 1 if "step" in self._keep else 1
-        columns = sum(len(p) for side in call.sides.values() for p in side.positions)
+        columns = sum(len(p) for side in call.sides.values() for p in side.tally.positions)
         return 4 * cells * steps * columns
 
     def _record(self, name: str, scores: Scores) -> None:
         """Take in what one layer's attention is made of, for all rows of the batch."""
         call = self._calls[-1]
-        grid = attention.grid_of(scores.query.shape[2], call.latent)
+        _, heads, positions, _ = scores.query.shape
+        grid = attention.grid_of(positions, call.latent)
         call.grids[name] = grid
-        layer = name if "layer" in self._keep else ""
-        step = call.step if "step" in self._keep else 0
         for side in call.sides.values():
             if side.block is None:
                 continue
             for image in range(call.images):
-                row = side.block * call.images + image
-                p = _kept(scores, row, side.positions[image], by_head="head" in self._keep)
-                if "layer" not in self._keep:
-                    p = _regrid(p, grid, call.latent)
-                slot = (image, layer, step)
-                if slot not in side.sums:
-                    side.sums[slot], side.counts[slot] = p, 1
-                    continue
-                if side.sums[slot].shape != p.shape:
-                    raise ArgumentError(
-                        "the layers have different numbers of heads: heads cannot be kept while "
-                        "layers are averaged; keep 'layer' too"
-                    )
-                side.sums[slot] += p
-                side.counts[slot] += 1
-
-
-def _kept(scores: Scores, row: int, tokens: tuple[int, ...], *, by_head: bool) -> torch.Tensor:
-    """(H, Q, K') of one row, or (1, Q, K') averaged over the heads."""
-    heads = scores.query.shape[1]
-    if by_head:
-        return scores.of(row, slice(None), tokens)
-    if scores.query.device.type != "cpu":
-        return scores.of(row, slice(None), tokens).mean(dim=0, keepdim=True)
-    # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
-    total = scores.of(row, slice(0, 1), tokens)
-    for head in range(1, heads):
-        total += scores.of(row, slice(head, head + 1), tokens)
-    return total.div_(heads)
+                of = plain(scores, side.block * call.images + image)
+                device = scores.query.device
+                side.tally.add(image, name, call.step, of, heads, grid, call.latent, device)
 
 
 def _steps_of_passes(scheduler: Any, first: float) -> list[int]:
@@ -470,13 +440,3 @@ def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
             layer.set_processor(original)
 
     return undo
-
-
-def _regrid(p: torch.Tensor, grid: tuple[int, int], latent: tuple[int, int]) -> torch.Tensor:
-    """(H, Q, K) from the layer's grid to the latent's, so that layers can be averaged."""
-    if grid == latent:
-        return p
-    heads, _, k = p.shape
-    planes = p.permute(0, 2, 1).reshape(heads, k, *grid)
-    planes = interpolate(planes, size=latent, mode="bilinear", antialias=True)
-    return planes.reshape(heads, k, -1).permute(0, 2, 1)
