@@ -25,9 +25,10 @@ FLOORS: list[set[str]] = [
     {"errors"},
     {"attention", "prompts", "lettering", "tiny"},
     {"words", "pictures"},
-    {"tokens", "recordings", "edits"},
+    {"tokens", "alignment", "weights", "recordings", "edits"},
     {"maps"},
     {"processors", "encodings", "tallies"},
+    {"layers", "steering"},
     {"tracing"},
     {"models", "runs", "explorer"},
     {"studio", "dimensions"},
@@ -35,12 +36,14 @@ FLOORS: list[set[str]] = [
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 
-KNOW_DIFFUSERS = {"processors", "tracing", "models", "studio", "dimensions"}
+KNOW_DIFFUSERS = {"processors", "layers", "tracing", "models", "studio", "dimensions"}
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",
     "prompts",
     "words",
+    "alignment",
+    "weights",
     "tokens",
     "lettering",
     "pictures",
@@ -102,7 +105,7 @@ def test_knows_only_the_libraries_of_its_floor(path: Path):
     assert "diffusers" not in known or here in KNOW_DIFFUSERS
     assert "transformers" not in known or here in KNOW_TRANSFORMERS
     assert "torch" not in known or here not in KNOW_NO_TORCH
-    if here in {"errors", "prompts", "words", "tokens"}:
+    if here in {"errors", "prompts", "words", "alignment", "weights", "tokens"}:
         assert known <= set(sys.stdlib_module_names) | {"heedmap"}
 
 

@@ -7,22 +7,23 @@ keeps their means over the axes that were not asked for.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
 import torch
-from diffusers import DiffusionPipeline, UNet2DConditionModel
-from diffusers.models.attention_processor import Attention
+from diffusers import DiffusionPipeline
 
 from heedmap import attention, encodings
 from heedmap.attention import Scores
 from heedmap.encodings import Branch, Encoding
-from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
+from heedmap.layers import cross_attention_layers, install, self_attention_layers
 from heedmap.maps import HeatMaps
-from heedmap.processors import Record, RecordingProcessor, uncompiled
+from heedmap.processors import RecordingProcessor, uncompiled
 from heedmap.recordings import AXES, Axis, Layer, Recording
+from heedmap.steering import Now, Steerer, Steering
 from heedmap.tallies import Tally, plain
 
 Tokens = Literal["prompt", "all"]
@@ -33,68 +34,6 @@ WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
 
 
-def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
-    """The text cross-attention layers of a pipeline's UNet, by dotted path, as they are run.
-
-    Raises:
-        ModelError: if the pipeline has no UNet with text cross-attention.
-    """
-    unet: Any = getattr(pipe, "unet", None)
-    unet = getattr(unet, "_orig_mod", unet)  # within what torch.compile made of it
-    layers: dict[str, Attention] = {}
-    if isinstance(unet, UNet2DConditionModel):
-        found = [
-            (name, module)
-            for name, module in unet.named_modules()
-            # Layers with added keys (DeepFloyd IF, Kandinsky) mix text and picture in one softmax.
-            if isinstance(module, Attention)
-            and module.is_cross_attention
-            and module.added_kv_proj_dim is None
-        ]
-        # The UNet registers its middle last; within a stage the order is that of the forward pass.
-        stages = ("down_blocks", "mid_block", "up_blocks")
-        layers = dict(sorted(found, key=lambda item: stages.index(item[0].partition(".")[0])))
-    if not layers:
-        raise ModelError(
-            f"{type(pipe).__name__} has no UNet with text cross-attention: expected a Stable "
-            "Diffusion pipeline (1.x, 2.x, XL and their relatives); transformers such as SD 3 or "
-            "Flux, and UNets that mix text and picture in one softmax (DeepFloyd IF, Kandinsky), "
-            "are not supported"
-        )
-    return layers
-
-
-def install(
-    layers: Mapping[str, Attention], record: Record, undo: Callable[[Callable[[], None]], object]
-) -> dict[str, RecordingProcessor]:
-    """Put a recording processor in front of the own one of every layer.
-
-    Args:
-        layers: by dotted path, as `cross_attention_layers` gives them.
-        record: called with the path and the scores whenever a layer has run.
-        undo: given what takes a change back, before each change is made.
-
-    Returns:
-        The recording processors, by dotted path.
-
-    Raises:
-        TraceError: if there are some already.
-    """
-    for name, layer in layers.items():
-        if isinstance(layer.processor, RecordingProcessor):
-            raise TraceError(
-                f"another trace is open on this UNet (at {name}): close it first, since two "
-                "recordings of one UNet would mix"
-            )
-    installed: dict[str, RecordingProcessor] = {}
-    for name, layer in layers.items():
-        recorder: Any = RecordingProcessor(layer.processor, name, record)
-        undo(_put_back(layer, layer.processor, recorder))
-        layer.set_processor(recorder)
-        installed[name] = recorder
-    return installed
-
-
 def trace(
     pipe: DiffusionPipeline,
     keep: Iterable[Axis] = ("layer",),
@@ -103,6 +42,7 @@ def trace(
     branches: Iterable[BranchName] = ("conditional",),
     prompts: str | Sequence[str] | None = None,
     limit: int = LIMIT,
+    steering: Steering | None = None,
 ) -> "Trace":
     """Record the text cross-attention of a pipeline while the `with` block is open.
 
@@ -123,6 +63,8 @@ def trace(
             words are else the positions of the tokens.
         limit: how many bytes may be kept; a run that would keep more is refused before its first
             step.
+        steering: what to change in the attention of the conditional branch; the pictures of the
+            images that it names are then others. Their maps are of what was changed.
 
     Raises:
         ArgumentError: if an axis, a branch or the choice of tokens is not known.
@@ -141,7 +83,7 @@ def trace(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
         )
     texts = (prompts,) if isinstance(prompts, str) else None if prompts is None else tuple(prompts)
-    return Trace(pipe, wanted, tokens, sides, texts, limit)
+    return Trace(pipe, wanted, tokens, sides, texts, limit, steering)
 
 
 @dataclass(eq=False)
@@ -176,7 +118,7 @@ class Trace:
 
     def __init__(
         self, pipe: Any, keep: frozenset[Axis], tokens: Tokens, branches: frozenset[BranchName],
-        prompts: tuple[str, ...] | None, limit: int,
+        prompts: tuple[str, ...] | None, limit: int, steering: Steering | None,
     ) -> None:  # fmt: skip
         self._pipe = pipe
         self._keep = keep
@@ -185,6 +127,9 @@ class Trace:
         self._prompts = prompts
         self._limit = limit
         self._layers = cross_attention_layers(pipe)
+        self._own = self_attention_layers(pipe) if steering and steering.sources else {}
+        self.steerer = Steerer(steering, self._now) if steering else None
+        """What was changed, and how much; None without steering."""
         self._calls: list[_Call] = []
         self._installed: dict[str, RecordingProcessor] = {}
         self._undo: list[Callable[[], None]] = []
@@ -275,7 +220,12 @@ class Trace:
         self._restore()
 
     def _install(self) -> None:
-        self._installed = install(self._layers, self._record, self._undo.append)
+        steerer = self.steerer
+        self._installed = install(
+            self._layers, self._record, self._undo.append, steerer and steerer.cross
+        )
+        if steerer is not None:
+            self._installed |= install(self._own, _ignore, self._undo.append, steerer.own)
         handle = self._pipe.unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._undo.append(handle.remove)
         self._undo.append(encodings.watch(self._pipe, self._prompts, self._begin))
@@ -320,7 +270,8 @@ class Trace:
     ) -> None:
         """The UNet is about to run: which step this is, and the latent's true size."""
         for name, recorder in self._installed.items():
-            if self._layers[name].processor is not recorder:
+            layer = self._layers.get(name) or self._own[name]
+            if layer.processor is not recorder:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
@@ -352,6 +303,13 @@ class Trace:
         call.passes += 1
         if call.step == len(call.timesteps):
             call.timesteps.append(now)
+
+    def _now(self) -> Now:
+        """Where the run is, for rules."""
+        call = self._calls[-1]
+        block = call.sides["conditional"].block
+        assert block is not None
+        return Now(block * call.images, call.step, max(call.steps) + 1, call.latent)
 
     def _start(self, call: _Call, sample: torch.Tensor, timestep: float) -> None:
         """Before the first step of a call: the latent is sound, and what is kept fits."""
@@ -404,6 +362,8 @@ class Trace:
                 continue
             for image in range(call.images):
                 of = plain(scores, side.block * call.images + image)
+                if side is call.sides.get("conditional") and self.steerer is not None:
+                    of = self.steerer.probabilities(scores, image, name, of)
                 device = scores.query.device
                 side.tally.add(image, name, call.step, of, heads, grid, call.latent, device)
 
@@ -433,10 +393,5 @@ def _steps_of_passes(scheduler: Any, first: float) -> list[int]:
     return steps
 
 
-def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
-    def undo() -> None:
-        # A processor that the user set meanwhile is theirs to keep.
-        if layer.processor is ours:
-            layer.set_processor(original)
-
-    return undo
+def _ignore(name: str, scores: Scores) -> None:
+    """What self-attention is made of is not recorded."""

@@ -1,0 +1,244 @@
+"""Change the attention of some images of a batch by rules, and only theirs.
+
+`Steering` says what is to be done and does it with the tensors of one layer; `Steerer` does it
+while a pipeline runs, and notes where a rule acted and how much attention it moved. Nothing that
+was recorded is an alias of what is changed here: every function makes new tensors, but for the
+output of the attention, which is fresh from the kernel.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedmap.attention import Scores, grid_of
+from heedmap.edits import Biased, Rule, Site, apply, linear, mixture
+from heedmap.errors import ArgumentError
+from heedmap.processors import Changes
+from heedmap.tallies import Probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class Steering:
+    """What is to be changed in a call of a pipeline.
+
+    Attributes:
+        rules: for each image that is edited (by its number in the batch) its rules, in order;
+            biases act first, since they come before the softmax.
+        sources: for each image that takes from another the number of that one.
+        self_window: fractions of the run, from and up to which images with a source also take the
+            source's self-attention (its queries and keys, with their own values).
+        self_cells: the largest grid, in cells, at which they do.
+    """
+
+    rules: Mapping[int, Sequence[Rule]]
+    sources: Mapping[int, int] = field(default_factory=dict)
+    self_window: tuple[float, float] = (0.0, 0.0)
+    self_cells: int = 32 * 32
+
+    def probabilities(
+        self, scores: Scores, first: int, image: int, site: Site, heads: slice
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """One image's probabilities (H', Q, K) as they are, and edited by its rules' definition.
+
+        Args:
+            scores: of the whole batch.
+            first: the row of the first image of the branch.
+            image: the number of the image.
+            site: the layer and step.
+            heads: which; a rule of a user's own always sees all of them.
+        """
+        rules = self.ordered(image)
+        source = self.sources.get(image)
+        every = range(scores.key.shape[2])
+        wide = heads if linear(r for r in rules if not isinstance(r, Biased)) else slice(None)
+        p = scores.of(first + image, wide, every)
+        there = None if source is None else scores.of(first + source, wide, every)
+        edited = apply(rules, p, replace(site, source=there))
+        return (p, edited) if wide is heads else (p[heads], edited[heads])
+
+    def output(
+        self, scores: Scores, value: torch.Tensor, output: torch.Tensor, first: int, site: Site
+    ) -> list[int]:
+        """Put the edited outputs in the place of the plain ones.
+
+        Args:
+            scores: of the whole batch.
+            value: (B, H, K, d).
+            output: (B, H, Q, d), changed in place for the edited images.
+            first: the row of the first image of the branch.
+            site: the layer and step.
+
+        Returns:
+            The numbers of the images at which a rule did something.
+        """
+        acted = []
+        for image in self.rules:
+            row = first + image
+            edited = self._edited(scores, value, first, image, site)
+            if edited is not None:
+                output[row] = edited.to(output)
+                acted.append(image)
+        return acted
+
+    def ordered(self, image: int) -> list[Rule]:
+        """The rules of an image in the order in which they act."""
+        return sorted(self.rules.get(image, ()), key=lambda rule: not isinstance(rule, Biased))
+
+    def _edited(
+        self, scores: Scores, value: torch.Tensor, first: int, image: int, site: Site
+    ) -> torch.Tensor | None:
+        rules = self.ordered(image)
+        biases = [rule.bias(site) for rule in rules if isinstance(rule, Biased)]
+        bias = _padded([b for b in biases if b is not None], scores)
+        rest = [rule for rule in rules if not isinstance(rule, Biased)]
+        row = first + image
+        if not linear(rest):
+            _, p = self.probabilities(scores, first, image, site, slice(None))
+            return p @ value[row].float()
+        mix = mixture(rest, site)
+        if mix is None and bias is None:
+            return None
+        own = value[row] if mix is None else mix.own.to(value) @ value[row]
+        edited = _attend(scores, row, own, bias)
+        if mix is not None and mix.source is not None:
+            if image not in self.sources:
+                raise ArgumentError(
+                    "this rule takes attention from a source prompt, and there is none: use it in "
+                    "edit(), which runs the source beside"
+                )
+            there = mix.source.to(value) @ value[row]
+            edited = edited + _attend(scores, first + self.sources[image], there, None)
+        return edited
+
+    def shared(
+        self, query: torch.Tensor, key: torch.Tensor, first: int, step: int, steps: int
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Queries and keys of self-attention (B, H, Q, d) with the sources' in the images' place.
+
+        None where nothing is to be changed: outside of the window, or on too large a grid.
+        """
+        start, end = self.self_window
+        if not self.sources or not start * steps <= step < end * steps:
+            return None
+        if query.shape[2] > self.self_cells:
+            return None
+        rows = torch.arange(query.shape[0], device=query.device)
+        for image, source in self.sources.items():
+            rows[first + image] = first + source
+        return query[rows], key[rows]
+
+
+@dataclass(frozen=True)
+class Now:
+    """Where a run is: the row of the conditional branch's first image, the step, the latent."""
+
+    first: int
+    step: int
+    steps: int
+    latent: tuple[int, int]
+
+
+class Steerer:
+    """A steering at work.
+
+    Attributes:
+        steering: what is to be done.
+        acted: for each image at how many sites a rule did something.
+        shared: at how many sites self-attention was taken from the source.
+        moved: for each image, at each of these sites, the share of attention that went elsewhere:
+            half of Σ |P' − P| over the tokens, averaged over places and heads (0 to 1).
+    """
+
+    def __init__(self, steering: Steering, now: Callable[[], Now]) -> None:
+        self.steering = steering
+        self.acted: Counter[int] = Counter()
+        self.shared = 0
+        self.moved: dict[int, list[float]] = defaultdict(list)
+        self._now = now
+
+    def cross(self, name: str) -> Changes:
+        """The changes of a cross-attention layer."""
+
+        def output(scores: Scores, value: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
+            now = self._now()
+            self.acted.update(
+                self.steering.output(scores, value, plain, now.first, self._site(name, scores))
+            )
+            return plain
+
+        def weights(scores: Scores, p: torch.Tensor) -> torch.Tensor:
+            now, edited = self._now(), p.clone()
+            for image in self.steering.rules:
+                site = self._site(name, scores)
+                before, after = self.steering.probabilities(
+                    scores, now.first, image, site, slice(None)
+                )
+                if not torch.equal(before, after):
+                    edited[now.first + image] = after.to(p)
+                    self.acted[image] += 1
+            return edited
+
+        return Changes(lambda query, key: None, output, weights)
+
+    def own(self, name: str) -> Changes:
+        """The changes of a self-attention layer."""
+
+        def inputs(
+            query: torch.Tensor, key: torch.Tensor
+        ) -> tuple[torch.Tensor, torch.Tensor] | None:
+            now = self._now()
+            taken = self.steering.shared(query, key, now.first, now.step, now.steps)
+            self.shared += taken is not None
+            return taken
+
+        return Changes(inputs, lambda scores, value, output: output, lambda scores, p: p)
+
+    def probabilities(
+        self, scores: Scores, image: int, name: str, plain: Probabilities
+    ) -> Probabilities:
+        """The probabilities of an image as they acted; how much was moved is noted."""
+        if not self.steering.rules.get(image):
+            return plain
+        now, site = self._now(), self._site(name, scores)
+        moved = self.moved[image]
+
+        def of(heads: slice, tokens: Sequence[int]) -> torch.Tensor:
+            before, after = self.steering.probabilities(scores, now.first, image, site, heads)
+            moved.append(float((after - before).abs().sum(dim=-1).mean()) / 2)
+            return after[..., list(tokens)]
+
+        return of
+
+    def _site(self, name: str, scores: Scores) -> Site:
+        now = self._now()
+        return Site(name, now.step, now.steps, grid_of(scores.query.shape[2], now.latent))
+
+
+def _attend(
+    scores: Scores, row: int, value: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """(H, Q, d): one row's attention with other values, and a bias on its scores."""
+    mask = scores.mask
+    if mask is not None:
+        mask = mask.expand(scores.query.shape[0], -1, -1, -1)[row]
+    if bias is not None:
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=bias.dtype).masked_fill(~mask, float("-inf"))
+        mask = bias if mask is None else mask + bias
+        mask = mask.to(scores.query.dtype)
+    return scaled_dot_product_attention(
+        scores.query[row], scores.key[row], value, attn_mask=mask, scale=scores.scale
+    )
+
+
+def _padded(biases: list[torch.Tensor], scores: Scores) -> torch.Tensor | None:
+    """The sum of biases (Q, K') of different widths, as (Q, K)."""
+    if not biases:
+        return None
+    whole = torch.zeros(scores.query.shape[2], scores.key.shape[2], device=scores.query.device)
+    for bias in biases:
+        whole[:, : bias.shape[1]] += bias.to(whole)
+    return whole

@@ -1,0 +1,184 @@
+"""The rules of edits: worked by hand, and the fast ways against the definition."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedmap.attention import Scores
+from heedmap.edits import (
+    Confine,
+    Inject,
+    Mix,
+    Renormalize,
+    Reweight,
+    Site,
+    apply,
+    blend,
+    blend_mask,
+    mixture,
+)
+from heedmap.errors import ArgumentError
+from heedmap.steering import Steering
+
+P = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])  # (H=1, Q=2, K=3)
+SOURCE = torch.tensor([[[0.2, 0.2, 0.6], [0.7, 0.2, 0.1]]])
+
+
+def site(step=0, steps=10, grid=(1, 2), source=SOURCE):
+    return Site("layer", step, steps, grid, source)
+
+
+def inject(columns, start=0.0, end=0.8):
+    k = columns.shape[1]
+    return Inject(columns, torch.full((k,), start), torch.full((k,), end))
+
+
+def test_replace_by_hand():
+    # Source token 1 becomes the two target tokens 1 and 2, half of its attention each.
+    columns = torch.tensor([[1, 0, 0], [0, 0.5, 0.5], [0, 0, 0.0]])
+    edited = inject(columns)(P, site())
+    torch.testing.assert_close(edited, torch.tensor([[[0.2, 0.1, 0.1], [0.7, 0.1, 0.1]]]))
+
+
+@pytest.mark.parametrize(("step", "acts"), [(0, False), (2, True), (7, True), (8, False)])
+def test_the_window_is_closed_below_and_open_above(step, acts):
+    rule = inject(torch.eye(3), start=0.2, end=0.8)
+    expected = SOURCE if acts else P
+    torch.testing.assert_close(rule(P, site(step)), expected)
+    assert (rule.mix(site(step)) is not None) == acts
+
+
+def test_a_token_without_counterpart_keeps_its_own():
+    columns = torch.diag(torch.tensor([1.0, 0, 1]))
+    edited = inject(columns)(P, site())
+    torch.testing.assert_close(edited, torch.stack([SOURCE[..., 0], P[..., 1], SOURCE[..., 2]], -1))
+
+
+def test_words_have_windows_of_their_own():
+    rule = Inject(torch.eye(3), torch.zeros(3), torch.tensor([0.8, 0.1, 0.8]))
+    edited = rule(P, site(step=5))
+    torch.testing.assert_close(edited[..., 1], P[..., 1])
+    torch.testing.assert_close(edited[..., 0], SOURCE[..., 0])
+
+
+def test_reweight_by_hand():
+    rule = Reweight(torch.tensor([1, -1, 2.0]))
+    edited = rule(P, site())
+    torch.testing.assert_close(edited, torch.tensor([[[0.5, -0.3, 0.4], [0.1, -0.1, 1.6]]]))
+    whole = Renormalize()(edited, site())
+    torch.testing.assert_close(whole.sum(-1), torch.ones(1, 2))
+    negative = torch.tensor([[[-1.0, 0.5, 0.2]]])
+    torch.testing.assert_close(Renormalize()(negative, site()), negative)
+
+
+def test_confine_is_a_bias_before_the_softmax():
+    scores = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    region = torch.tensor([[1.0, 0], [0, 0]])
+    rule = Confine((1,), region, strength=1.5)
+    bias = rule.bias(site(grid=(2, 2)))
+    expected = (scores + torch.nn.functional.pad(bias, (0, 1))).softmax(-1)
+    edited = rule(scores.softmax(-1), site(grid=(2, 2)))
+    torch.testing.assert_close(edited, expected)
+    assert (edited[:, 1:, 1] == 0).all()
+    assert (edited[:, 0, 1] > scores.softmax(-1)[:, 0, 1]).all()
+    assert rule.bias(site(step=6, grid=(2, 2))) is None
+
+
+def test_a_region_smaller_than_a_cell_has_the_fullest():
+    region = torch.zeros(8, 8)
+    region[0, 0] = 1
+    bias = Confine((0,), region).bias(site(grid=(2, 2)))
+    assert torch.isfinite(bias[:, 0]).tolist() == [True, False, False, False]
+
+
+def test_rules_of_a_users_own():
+    def flatten(p, site):
+        return p.mean(dim=1, keepdim=True).expand_as(p)
+
+    torch.testing.assert_close(apply([flatten], P, site()), P.mean(1, keepdim=True).expand_as(P))
+    with pytest.raises(
+        ArgumentError, match=r"gave \(1, 2\) for probabilities of shape \(1, 2, 3\)"
+    ):
+        apply([lambda p, site: p.sum(-1)], P, site())
+    with pytest.raises(ArgumentError, match="gave <class 'int'>"):
+        apply([lambda p, site: 1], P, site())
+
+
+def test_a_source_that_is_not_there():
+    with pytest.raises(ArgumentError, match=r"use it in edit\(\)"):
+        inject(torch.eye(3))(P, site(source=None))
+
+
+@given(st.integers(0, 1000))
+def test_mixtures_compose_as_the_rules_do(seed):
+    generator = torch.Generator().manual_seed(seed)
+    p, source = (torch.rand(2, 5, 4, generator=generator).softmax(-1) for _ in range(2))
+    rules = [
+        inject(torch.rand(4, 4, generator=generator)),
+        Reweight(torch.randn(4, generator=generator)),
+        inject(torch.diag(torch.tensor([1.0, 0, 1, 0]))),
+        Reweight(torch.randn(4, generator=generator)),
+    ]
+    where = site(source=source)
+    mix = mixture(rules, where)
+    torch.testing.assert_close(mix(p, source), apply(rules, p, where), atol=1e-5, rtol=1e-5)
+    assert not mix.idle and Mix(None, torch.eye(4)).idle
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("kind", ["inject", "reweight", "confine", "all", "own"])
+def test_the_fast_way_is_the_definition(kind, mask):
+    generator = torch.Generator().manual_seed(1)
+    b, h, q, k, d = 4, 2, 6, 5, 8
+    query, value = (torch.randn(b, h, n, d, generator=generator) for n in (q, k))
+    key = torch.randn(b, h, k, d, generator=generator)
+    bias = torch.randn(b, 1, 1, k, generator=generator) if mask else None
+    scores = Scores(query, key, d**-0.5, bias)
+    every = {
+        "inject": inject(torch.rand(k, k, generator=generator)),
+        "reweight": Reweight(torch.randn(k, generator=generator)),
+        "confine": Confine((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]])),
+    }
+    rules = list(every.values()) if kind == "all" else [every.get(kind, lambda p, site: p.sqrt())]
+    steering = Steering({1: rules}, {1: 0})
+    where = Site("layer", 0, 10, (2, 3))
+    plain = torch.nn.functional.scaled_dot_product_attention(query, key, value, bias)
+    output = plain.clone()
+    assert steering.output(scores, value, output, first=2, site=where) == [1]
+    _, p = steering.probabilities(scores, 2, 1, where, slice(None))
+    torch.testing.assert_close(output[3], p @ value[3], atol=1e-5, rtol=1e-5)
+    others = [0, 1, 2]
+    assert torch.equal(output[others], plain[others])
+
+
+def test_a_rule_without_its_source():
+    scores = Scores(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), 0.5)
+    steering = Steering({0: [inject(torch.eye(3))]})
+    with pytest.raises(ArgumentError, match="runs the source beside"):
+        steering.output(scores, torch.randn(1, 1, 3, 4), torch.zeros(1, 1, 2, 4), 0, site())
+
+
+def test_self_attention_is_taken_within_its_window_and_grid():
+    query, key = torch.randn(4, 1, 16, 2), torch.randn(4, 1, 16, 2)
+    steering = Steering({}, {1: 0}, self_window=(0.2, 0.4), self_cells=16)
+    taken = steering.shared(query, key, first=2, step=3, steps=10)
+    assert taken is not None
+    assert torch.equal(taken[0][3], query[2]) and torch.equal(taken[1][3], key[2])
+    assert torch.equal(taken[0][:3], query[:3])
+    assert steering.shared(query, key, first=2, step=1, steps=10) is None
+    assert steering.shared(query, key, first=2, step=4, steps=10) is None
+    smaller = Steering({}, {1: 0}, self_window=(0, 1), self_cells=15)
+    assert smaller.shared(query, key, first=2, step=3, steps=10) is None
+
+
+def test_blend():
+    maps = torch.zeros(4, 4)
+    maps[1, 1] = 1.0
+    mask = blend_mask(maps, (8, 12))
+    assert mask.shape == (8, 12)
+    assert mask[2, 4] and not mask[7, 11]
+    source, target = torch.zeros(3, 8, 12), torch.ones(3, 8, 12)
+    mixed = blend(source, target, mask)
+    assert torch.equal(mixed[0], mask.float()) and torch.equal(mixed[0], mixed[2])
+    assert not source.any()
