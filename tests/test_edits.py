@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from heedmap.attention import Scores
 from heedmap.edits import (
-    Confine,
+    Region,
     Inject,
     Mix,
     Renormalize,
-    Reweight,
+    Weights,
     Site,
     apply,
     blend,
@@ -50,8 +50,7 @@ def test_the_window_is_closed_below_and_open_above(step, acts):
 
 
 def test_a_token_without_counterpart_keeps_its_own():
-    columns = torch.diag(torch.tensor([1.0, 0, 1]))
-    edited = inject(columns)(P, site())
+    edited = Inject(torch.eye(3), torch.zeros(3), torch.tensor([0.8, 0, 0.8]))(P, site())
     torch.testing.assert_close(edited, torch.stack([SOURCE[..., 0], P[..., 1], SOURCE[..., 2]], -1))
 
 
@@ -63,7 +62,7 @@ def test_words_have_windows_of_their_own():
 
 
 def test_reweight_by_hand():
-    rule = Reweight(torch.tensor([1, -1, 2.0]))
+    rule = Weights(torch.tensor([1, -1, 2.0]))
     edited = rule(P, site())
     torch.testing.assert_close(edited, torch.tensor([[[0.5, -0.3, 0.4], [0.1, -0.1, 1.6]]]))
     whole = Renormalize()(edited, site())
@@ -72,10 +71,10 @@ def test_reweight_by_hand():
     torch.testing.assert_close(Renormalize()(negative, site()), negative)
 
 
-def test_confine_is_a_bias_before_the_softmax():
+def test_region_is_a_bias_before_the_softmax():
     scores = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
     region = torch.tensor([[1.0, 0], [0, 0]])
-    rule = Confine((1,), region, strength=1.5)
+    rule = Region((1,), region, strength=1.5)
     bias = rule.bias(site(grid=(2, 2)))
     expected = (scores + torch.nn.functional.pad(bias, (0, 1))).softmax(-1)
     edited = rule(scores.softmax(-1), site(grid=(2, 2)))
@@ -88,7 +87,7 @@ def test_confine_is_a_bias_before_the_softmax():
 def test_a_region_smaller_than_a_cell_has_the_fullest():
     region = torch.zeros(8, 8)
     region[0, 0] = 1
-    bias = Confine((0,), region).bias(site(grid=(2, 2)))
+    bias = Region((0,), region).bias(site(grid=(2, 2)))
     assert torch.isfinite(bias[:, 0]).tolist() == [True, False, False, False]
 
 
@@ -116,9 +115,9 @@ def test_mixtures_compose_as_the_rules_do(seed):
     p, source = (torch.rand(2, 5, 4, generator=generator).softmax(-1) for _ in range(2))
     rules = [
         inject(torch.rand(4, 4, generator=generator)),
-        Reweight(torch.randn(4, generator=generator)),
+        Weights(torch.randn(4, generator=generator)),
         inject(torch.diag(torch.tensor([1.0, 0, 1, 0]))),
-        Reweight(torch.randn(4, generator=generator)),
+        Weights(torch.randn(4, generator=generator)),
     ]
     where = site(source=source)
     mix = mixture(rules, where)
@@ -137,8 +136,8 @@ def test_the_fast_way_is_the_definition(kind, mask):
     scores = Scores(query, key, d**-0.5, bias)
     every = {
         "inject": inject(torch.rand(k, k, generator=generator)),
-        "reweight": Reweight(torch.randn(k, generator=generator)),
-        "confine": Confine((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]])),
+        "reweight": Weights(torch.randn(k, generator=generator)),
+        "confine": Region((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]])),
     }
     rules = list(every.values()) if kind == "all" else [every.get(kind, lambda p, site: p.sqrt())]
     steering = Steering({1: rules}, {1: 0})

@@ -6,7 +6,7 @@ import torch
 from diffusers.models.attention_processor import AttnProcessor
 from test_tracing import run, state_without_timing
 
-from heedmap.edits import Inject, Reweight
+from heedmap.edits import Inject, Weights
 from heedmap.errors import TraceError
 from heedmap.steering import Steering
 from heedmap.tracing import trace
@@ -29,7 +29,7 @@ def edited(pipe, prompts, steering, steps=3, keep=("layer",), seeds=None, **argu
 def test_a_prompt_replaced_by_itself_is_the_plain_picture(pipe, guidance):
     prompts = ["a red house", "a red house"]
     plain = run(pipe, prompts, (5, 5), guidance_scale=guidance)
-    steering = Steering({1: [inject(), Reweight(torch.ones(K))]}, {1: 0}, (0, 1))
+    steering = Steering({1: [inject(), Weights(torch.ones(K))]}, {1: 0}, (0, 1))
     images, recorder = edited(pipe, prompts, steering, guidance_scale=guidance)
     assert np.abs(images - plain).max() < 1e-4
     assert np.array_equal(images[0], plain[0])
@@ -43,7 +43,7 @@ def test_only_the_image_that_is_named_is_changed(pipe):
     seeds = (1, 2, 3)
     plain = run(pipe, prompts, seeds)
     images, recorder = edited(
-        pipe, prompts, Steering({1: [Reweight(torch.full((K,), 3.0))]}), seeds=seeds
+        pipe, prompts, Steering({1: [Weights(torch.full((K,), 3.0))]}), seeds=seeds
     )
     assert np.array_equal(images[[0, 2]], plain[[0, 2]])
     assert np.abs(images[1] - plain[1]).max() > 1e-3
@@ -68,7 +68,7 @@ def test_a_rule_of_a_users_own_does_what_the_fast_way_does(pipe, processor):
     if processor is not None:
         pipe.unet.set_attn_processor(processor())
     rule = inject(0.5)
-    weights = Reweight(torch.linspace(-1, 2, K))
+    weights = Weights(torch.linspace(-1, 2, K))
     fast, _ = edited(pipe, prompts, Steering({1: [rule, weights]}, {1: 0}, (0, 0.7)))
     own = [lambda p, site: rule(p, site), lambda p, site: weights(p, site)]
     slow, recorder = edited(pipe, prompts, Steering({1: own}, {1: 0}, (0, 0.7)))
@@ -79,7 +79,7 @@ def test_a_rule_of_a_users_own_does_what_the_fast_way_does(pipe, processor):
 
 def test_both_kinds_of_processors_give_the_same_edit(pipe):
     prompts = ["a red house", "a red sea"]
-    steering = Steering({1: [inject(0.7), Reweight(torch.linspace(0, 2, K))]}, {1: 0}, (0, 0.7))
+    steering = Steering({1: [inject(0.7), Weights(torch.linspace(0, 2, K))]}, {1: 0}, (0, 0.7))
     fused, _ = edited(pipe, prompts, steering)
     pipe.unet.set_attn_processor(AttnProcessor())
     classic, _ = edited(pipe, prompts, steering)

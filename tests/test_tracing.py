@@ -15,7 +15,8 @@ from heedmap.errors import (
     TraceError,
 )
 from heedmap.processors import RecordingProcessor
-from heedmap.tracing import _steps_of_passes, cross_attention_layers, trace
+from heedmap.layers import cross_attention_layers
+from heedmap.tracing import _next_pass, _schedule, _steps, trace
 
 
 def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
@@ -426,19 +427,26 @@ def test_latents_that_are_no_numbers(pipe, bad):
 
 
 @pytest.mark.parametrize(
-    ("order", "timesteps", "first", "expected"),
+    ("order", "timesteps", "passes", "expected"),
     [
-        (1, [9, 6, 3], 9, [0, 1, 2]),
-        (2, [9, 6, 6, 3, 3], 9, [0, 0, 1, 1, 2]),  # Heun
-        (1, [9, 6, 6, 3, 1], 9, [0, 0, 1, 2, 3]),  # PNDM: the second call corrects the first
-        (1, [9, 6, 3], 6, [0, 1]),  # img2img
-        (1, [9, 6, 3], 7, [0, 1, 2]),
+        (1, [9, 6, 3], [9, 6, 3], [0, 1, 2]),
+        (2, [9, 6, 6, 3, 3], [9, 6, 6, 3, 3], [0, 0, 1, 1, 2]),  # Heun
+        (2, [9, 6, 6, 3, 3], [6, 3, 3], [0, 0, 1]),  # Heun, img2img
+        (1, [9, 6, 6, 3, 1], [9, 6, 6, 3, 1], [0, 0, 1, 2, 3]),  # PNDM: the second corrects
+        (1, [9, 6, 3], [6, 3], [0, 1]),  # img2img
+        (1, [9, 6, 3], [9, 9, 6, 6, 3, 3], [0, 0, 1, 1, 2, 2]),  # a pipeline of two passes a step
+        (1, [9, 6, 3], [8, 5, 2], [0, 1, 2]),
     ],
 )
-def test_the_step_of_every_pass(order, timesteps, first, expected):
+def test_the_step_of_every_pass(order, timesteps, passes, expected):
     class Scheduler:
         pass
 
     scheduler = Scheduler()
-    scheduler.order, scheduler.timesteps = order, torch.tensor(timesteps)
-    assert _steps_of_passes(scheduler, first) == expected
+    scheduler.timesteps = torch.tensor(timesteps)
+    schedule = _schedule(scheduler, passes[0], order)
+    steps, at, found = _steps(schedule, order), -1, []
+    for now in passes:
+        at = _next_pass(schedule, at, now)
+        found.append(steps[at])
+    assert found == expected

@@ -72,6 +72,10 @@ def attend(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return (weights @ value.to(weights.dtype)).to(value.dtype)
 
 
+LARGE = 32.0
+"""A log-sum from which on probabilities are not computed from it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Scores:
     """What the probabilities of one attention are made of, before the softmax.
@@ -83,8 +87,8 @@ class Scores:
         mask: added before the softmax, or boolean, as `probabilities` takes it; broadcast to
             (B, H, Q, K).
         log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, where it is known:
-            then the probabilities of a few tokens cost a few columns. A fused kernel that sums in
-            a half type gives it to about 4e-5.
+            then the probabilities of a few tokens cost a few columns. Of half types, a kernel
+            gives it to about 5e-5, and so the probabilities relative to their size.
     """
 
     query: torch.Tensor
@@ -102,9 +106,12 @@ class Scores:
             if mask is not None:
                 mask = mask.expand(*self.query.shape[:2], -1, -1)[image, heads]
             return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
+        every = len(tokens) == key.shape[1]
         key = key[:, list(tokens)].float() * self.scale
         offset = -self.log_sum[image, heads, :, None]
-        return torch.baddbmm(offset, query, key.mT).exp_()
+        p = torch.baddbmm(offset, query, key.mT).exp_()
+        # The log-sum of a half type is good to 5e-5; with all tokens there it is not needed.
+        return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
 
 
 def fused(
@@ -120,7 +127,8 @@ def fused(
     """`torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum where known.
 
     On the CPU the kernel that torch itself would choose also gives the logarithm of each row's sum
-    of exponentials; elsewhere, or with a mask, None stands in its place.
+    of exponentials; elsewhere, with a mask, or for scores so large that it would cost digits, None
+    stands in its place.
 
     Returns:
         The output (B, H, Q, d), and the log-sum (B, H, Q) in float32 or None.
@@ -130,9 +138,12 @@ def fused(
     if plain and query.device.type == "cpu" and query.ndim == 4 and not tracked:
         choice = torch._fused_sdp_choice(query, key, value, None, 0.0, False, scale=scale)
         if choice == SDPBackend.FLASH_ATTENTION.value:
-            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            output, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
                 query, key, value, 0.0, False, attn_mask=None, scale=scale
             )
+            # exp(s - log_sum) loses the digits that large scores have in common.
+            sound = bool(log_sum.abs().amax() < LARGE)
+            return output, log_sum if sound else None
     return (
         scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa

@@ -110,10 +110,9 @@ class Biased(Protocol):
 class Inject:
     """Take columns of the source's attention: prompt-to-prompt's replace and refine.
 
-    `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 while `start ≤ step/steps < end` for the target
-    tokens that have a counterpart, else 0. M has the columns of the tokens' counterparts; from
-    `alignment`, whose columns stay with their own words after a swap that changes the number of
-    tokens.
+    `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 for a target token while `start ≤ step/steps <
+    end`, else 0: a new token, that keeps its own column, has an `end` of 0. M is from `alignment`:
+    its columns stay with their own words after a swap that changes the number of tokens.
 
     Attributes:
         columns: M (K_src, K).
@@ -128,8 +127,7 @@ class Inject:
     def mix(self, site: Site) -> Mix | None:
         """A = M diag(α), B = diag(1 − α)."""
         at = torch.tensor(float(site.step))
-        alpha = (self.start * site.steps <= at) & (at < self.end * site.steps)
-        alpha = (alpha & self.columns.bool().any(dim=0)).float()
+        alpha = ((self.start * site.steps <= at) & (at < self.end * site.steps)).float()
         return Mix(self.columns * alpha, torch.diag(1 - alpha)) if alpha.any() else None
 
     def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
@@ -139,7 +137,7 @@ class Inject:
 
 
 @dataclass(frozen=True, eq=False)
-class Reweight:
+class Weights:
     """Multiply the attention that tokens draw: `P' = E ⊙ P`, not renormalised.
 
     Attributes:
@@ -159,7 +157,7 @@ class Reweight:
 
 @dataclass(frozen=True, eq=False)
 class Renormalize:
-    """Divide each row by its sum, so that it sums to 1 again; after `Reweight`, where wanted.
+    """Divide each row by its sum, so that it sums to 1 again; after `Weights`, where wanted.
 
     Rows whose sum is not positive (negative weights) are left as they are.
     """
@@ -171,7 +169,7 @@ class Renormalize:
 
 
 @dataclass(frozen=True, eq=False)
-class Confine:
+class Region:
     """Keep tokens' attention inside of a region, and so place what they name.
 
     A bias before the softmax, as in Paint-with-Words: outside of the region the tokens cannot be

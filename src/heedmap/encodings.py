@@ -26,35 +26,55 @@ class Branch:
     tables: tuple[TokenTable, ...]
     states: torch.Tensor
 
-    def block_in(self, states: torch.Tensor) -> int | None:
-        """Which block of B rows of a UNet's text states (n·B, K, C) is this branch, if any."""
+    def blocks_in(self, states: torch.Tensor) -> list[int]:
+        """Which blocks of B rows of a UNet's text states (n·B, K, C) read what this branch reads."""
         images = len(self.tables)
         mine = self.states.to(states)
         if mine.shape[1:] != states.shape[1:]:
-            return None
-        for block in range(states.shape[0] // images):
-            if torch.equal(states[block * images : (block + 1) * images], mine):
-                return block
-        return None
+            return []
+        blocks = states.split(images)
+        return [number for number, block in enumerate(blocks) if torch.equal(block, mine)]
 
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """What one call of a pipeline reads; `negative` is None without guidance."""
+    """What one call of a pipeline reads.
+
+    Attributes:
+        conditional: the prompt's branch.
+        negative: None without guidance.
+        negative_first: whether the pipeline stacks the negative branch before the conditional one.
+    """
 
     conditional: Branch
     negative: Branch | None
+    negative_first: bool = True
+
+    def blocks_in(self, states: torch.Tensor) -> dict[str, int]:
+        """Which block of a UNet's text states is which branch; a branch may be missing."""
+        blocks = {"conditional": self.conditional.blocks_in(states)}
+        if self.negative is not None:
+            blocks["negative"] = self.negative.blocks_in(states)
+            if blocks["negative"] == blocks["conditional"] and len(blocks["conditional"]) > 1:
+                # Both prompts are the same text: only their order tells them apart.
+                first, second = blocks["conditional"][:2]
+                names = ("negative", "conditional")
+                order = names if self.negative_first else names[::-1]
+                return dict(zip(order, (first, second), strict=True))
+        return {name: found[0] for name, found in blocks.items() if found}
 
 
 def watch(
-    pipe: Any, prompts: Sequence[str] | None, begin: Callable[[Encoding], None]
-) -> Callable[[], None]:
-    """Call `begin` whenever the pipeline encodes its prompts.
+    pipe: Any, prompts: Sequence[str] | None, begin: Callable[[Encoding], None],
+    end: Callable[[], None],
+) -> Callable[[], None]:  # fmt: skip
+    """Call `begin` whenever the pipeline encodes its prompts, and `end` when it is done.
 
     Args:
         pipe: the pipeline; its method is replaced on the instance.
         prompts: the texts of `prompt_embeds`, where the pipeline is given these instead of text.
         begin: called with what was read, before the first step.
+        end: called when the pipeline lets go of its models, which it does last of all.
 
     Returns:
         A function that puts the method back.
@@ -82,14 +102,27 @@ def watch(
         begin(_encoding(pipe, bound.arguments, readers, result, prompts))
         return result
 
-    before = vars(pipe).get(name)
-    vars(pipe)[name] = watched
+    release = pipe.maybe_free_model_hooks
+
+    @wraps(release)
+    def released() -> None:
+        end()
+        release()
+
+    undo = [_put(pipe, name, watched), _put(pipe, "maybe_free_model_hooks", released)]
+    return lambda: [put_back() for put_back in undo] and None
+
+
+def _put(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
+    """Put a method on an instance; the result takes it off again."""
+    before = vars(owner).get(name)
+    vars(owner)[name] = method
 
     def undo() -> None:
         if before is None:
-            vars(pipe).pop(name, None)
+            vars(owner).pop(name, None)
         else:
-            vars(pipe)[name] = before
+            vars(owner)[name] = before
 
     return undo
 
@@ -155,7 +188,9 @@ def _encoding(
     else:
         call = 1 if given.get("prompt_embeds") is None else 0
         negative = _tables(pipe, given, "negative_prompt", readers, call, count=len(tables))
-    return Encoding(conditional, _branch(negative, negative_states))
+    # The older method, InstructPix2Pix's, has the prompt first.
+    newer = not isinstance(result, torch.Tensor)
+    return Encoding(conditional, _branch(negative, negative_states), newer)
 
 
 def _states(

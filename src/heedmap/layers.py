@@ -94,3 +94,25 @@ def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
             layer.set_processor(original)
 
     return undo
+
+
+def run_uncompiled(unet: Any, undo: Callable[[Callable[[], None]], object]) -> None:
+    """Let a UNet that was compiled run as it was written, in whole or in its parts.
+
+    A processor of our own would cut the compiled code, and the cuts would stay in torch's cache.
+
+    Args:
+        unet: the UNet, or what `torch.compile` made of it.
+        undo: given what takes a change back, before each change is made.
+    """
+
+    def put(module: Any, name: str, value: Any) -> None:
+        before = vars(module)[name]
+        undo(lambda: vars(module).__setitem__(name, before))
+        vars(module)[name] = value
+
+    for module in unet.modules():
+        if hasattr(module, "_orig_mod"):
+            put(module, "forward", module._orig_mod.__call__)
+        if vars(module).get("_compiled_call_impl") is not None:
+            put(module, "_compiled_call_impl", None)

@@ -4,6 +4,7 @@ import platform
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -15,10 +16,13 @@ from heedmap.errors import ArgumentError
 from heedmap.maps import HeatMaps
 from heedmap.recordings import Axis
 from heedmap.runs import Run
-from heedmap.tracing import LIMIT, BranchName, Tokens, trace
+from heedmap.steering import Steering
+from heedmap.tracing import LIMIT, BranchName, Tokens, Trace, trace
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
+AfterStep = Callable[[Trace, int, torch.Tensor], torch.Tensor]
+"""Called after every step with the trace, the step and the latents; gives the latents to use."""
 
 _OURS = {
     "prompt": "the prompt",
@@ -99,6 +103,38 @@ def generate_batch(
 
     Arguments and errors are those of `generate`.
     """
+    runs, _ = draw(
+        pipe, prompts, seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
+        keep=keep, tokens=tokens, branches=branches, limit=limit, progress=progress,
+        arguments=arguments,
+    )  # fmt: skip
+    return runs
+
+
+def draw(
+    pipe: DiffusionPipeline,
+    prompts: Sequence[str],
+    *,
+    seeds: Sequence[int],
+    steps: int | None,
+    guidance: float | None,
+    size: tuple[int, int] | None,
+    negative: str | None,
+    keep: Iterable[Axis],
+    tokens: Tokens,
+    branches: Iterable[BranchName],
+    limit: int,
+    progress: Progress | None,
+    arguments: dict[str, Any],
+    steering: Steering | None = None,
+    after_step: AfterStep | None = None,
+) -> tuple[list[Run], Trace]:
+    """One batch with its trace: what `generate` and `edit` have in common.
+
+    Arguments and errors are those of `generate`; `steering` is what to change, and `after_step` is
+    given the open trace, the number of the step that is done and the latents (B, C, h, w), and
+    returns those to go on with.
+    """
     given = {"steps": steps, "guidance": guidance, "size": size}
     _check(pipe, prompts, seeds, given, arguments)
     call = _call_arguments(pipe, given)
@@ -107,10 +143,11 @@ def generate_batch(
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
     sides: set[BranchName] = {"conditional", *branches}
-    recorder = trace(pipe, keep, tokens=tokens, branches=sides, limit=limit)
-    with recorder, _progress(pipe, progress, arguments) as callback:
-        draw: Any = pipe  # the base class of all pipelines is not callable itself
-        images = draw(
+    recorder = trace(pipe, keep, tokens=tokens, branches=sides, limit=limit, steering=steering)
+    change = None if after_step is None else partial(after_step, recorder)
+    with recorder, _every_step(pipe, progress, change, arguments) as callback:
+        run: Any = pipe  # the base class of all pipelines is not callable itself
+        images = run(
             prompt=list(prompts), generator=generators, **call, **{**arguments, **callback}
         ).images
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
@@ -131,7 +168,7 @@ def generate_batch(
         }
         against = None if other is None else HeatMaps(other, image)
         runs.append(Run(image, HeatMaps(recording, image), used, against))
-    return runs
+    return runs, recorder
 
 
 def describe(pipe: DiffusionPipeline) -> dict[str, Any]:
@@ -197,20 +234,31 @@ def _call_arguments(pipe: DiffusionPipeline, given: dict[str, Any]) -> dict[str,
 
 
 @contextmanager
-def _progress(
-    pipe: DiffusionPipeline, progress: Progress | None, arguments: dict[str, Any]
+def _every_step(
+    pipe: DiffusionPipeline,
+    progress: Progress | None,
+    change: Callable[[int, torch.Tensor], torch.Tensor] | None,
+    arguments: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """Call `progress` after every step instead of showing the pipeline's own bar."""
-    if progress is None:
+    """Call `progress` after every step instead of showing the pipeline's own bar, and `change`."""
+    if progress is None and change is None:
         yield {}
         return
     users = arguments.get("callback_on_step_end")
 
     def after_step(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
         order = int(getattr(pipe.scheduler, "order", 1))
-        progress(step // order + 1, -(-pipe.num_timesteps // order))
-        return users(pipe, step, timestep, tensors) if users is not None else tensors
+        if progress is not None:
+            progress(step // order + 1, -(-pipe.num_timesteps // order))
+        if users is not None:
+            tensors = users(pipe, step, timestep, tensors)
+        if change is not None:
+            tensors = {**tensors, "latents": change(step, tensors["latents"])}
+        return tensors
 
+    if progress is None:
+        yield {"callback_on_step_end": after_step}
+        return
     before = getattr(pipe, "_progress_bar_config", None)
     pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
     try:

@@ -67,6 +67,10 @@ class Tally:
         slots = [(image, layer, step) for step in steps]
         return torch.stack([self._sums[slot] / self._counts[slot] for slot in slots])
 
+    def so_far(self, image: int, layer: str) -> torch.Tensor:
+        """The means (S, H, Q, K) of a layer at the steps there are."""
+        return self.mean(image, layer, (s for i, n, s in self._sums if (i, n) == (image, layer)))
+
 
 def plain(scores: Scores, row: int) -> Probabilities:
     """The probabilities of one row of a batch as they are."""

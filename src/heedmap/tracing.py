@@ -14,12 +14,18 @@ from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
+from torch.nn.functional import interpolate
 
 from heedmap import attention, encodings
 from heedmap.attention import Scores
 from heedmap.encodings import Branch, Encoding
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
-from heedmap.layers import cross_attention_layers, install, self_attention_layers
+from heedmap.layers import (
+    cross_attention_layers,
+    install,
+    run_uncompiled,
+    self_attention_layers,
+)
 from heedmap.maps import HeatMaps
 from heedmap.processors import RecordingProcessor, uncompiled
 from heedmap.recordings import AXES, Axis, Layer, Recording
@@ -93,24 +99,30 @@ class _Side:
     branch: Branch
     tally: Tally
     block: int | None = None  # which block of the UNet's batch it is; None while it is not there
+    timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
 
 
 @dataclass(eq=False)
 class _Call:
     """What one call of the pipeline has left so far."""
 
+    encoding: Encoding
     sides: dict[BranchName, _Side]
-    images: int
-    steps: list[int] = field(default_factory=list)  # the step of each pass that is to come
+    schedule: list[float] = field(default_factory=list)  # the timestep of each pass to come
+    steps: list[int] = field(default_factory=list)  # the step that each of these belongs to
+    at: int = -1  # where in the schedule the run is
+    over: bool = False
     states: torch.Tensor | None = None  # the text states of the last pass
     latent: tuple[int, int] = (0, 0)
-    passes: int = 0
-    timesteps: list[float] = field(default_factory=list)
     grids: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
+    def images(self) -> int:
+        return len(self.encoding.conditional.tables)
+
+    @property
     def step(self) -> int:
-        return self.steps[min(self.passes, len(self.steps)) - 1]
+        return self.steps[self.at]
 
 
 class Trace:
@@ -157,8 +169,31 @@ class Trace:
         """The same of the words of the negative prompt, where that branch was asked for."""
         return tuple(HeatMaps(recording) for recording in self.negative_recordings)
 
+    def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
+        """Where tokens act, as far as the open run has come: (h, w), for the blend of latents.
+
+        The mean over steps, heads and the layers of middle resolution (16 to 32 cells on the short
+        side; where there are none, the finest), of the summed probabilities of the tokens.
+        """
+        call = self._calls[-1]
+        tally = call.sides["conditional"].tally
+        columns = [tally.positions[image].index(token) for token in tokens]
+        grids = call.grids if "layer" in self._keep else {"": call.latent}
+        finest = max(min(grid) for grid in grids.values())
+        middle = [n for n, grid in grids.items() if 16 <= min(grid) <= 32] or [
+            n for n, grid in grids.items() if min(grid) == finest
+        ]
+        largest = max(grids[name] for name in middle)
+        total = torch.zeros(largest)
+        for name in middle:
+            mean = tally.so_far(image, name)[..., columns].sum(dim=-1).mean(dim=(0, 1)).cpu()
+            total += interpolate(mean.reshape(1, 1, *grids[name]), size=largest, mode="bilinear")[
+                0, 0
+            ]
+        return total / len(middle)
+
     def _recordings(self, name: BranchName) -> tuple[Recording, ...]:
-        done = [call for call in self._calls if call.passes]
+        done = [call for call in self._calls if call.at >= 0]
         if not done:
             raise NothingRecordedError(
                 "nothing was recorded: call the pipeline inside of the `with` block of the trace"
@@ -174,9 +209,13 @@ class Trace:
         )
 
     def _recording(self, call: _Call, side: _Side, image: int) -> Recording:
+        if not side.timesteps:
+            raise NothingRecordedError(
+                "the negative branch did not run: guidance was off throughout"
+            )
         names = list(call.grids) if "layer" in self._keep else [""]
         arrays = []
-        steps = range(len(call.timesteps)) if "step" in self._keep else (0,)
+        steps = tuple(side.timesteps) if "step" in self._keep else (0,)
         for name in names:
             means = side.tally.mean(image, name, steps)
             if not bool(means.isfinite().all()):
@@ -194,7 +233,7 @@ class Trace:
         factor = int(getattr(self._pipe, "vae_scale_factor", 8))
         h, w = call.latent
         return Recording(
-            layers, tuple(arrays), self._keep, tuple(call.timesteps), side.tally.positions[image],
+            layers, tuple(arrays), self._keep, tuple(side.timesteps.values()), side.tally.positions[image],
             side.branch.tables[image], call.latent, (w * factor, h * factor),
         )  # fmt: skip
 
@@ -226,9 +265,10 @@ class Trace:
         )
         if steerer is not None:
             self._installed |= install(self._own, _ignore, self._undo.append, steerer.own)
+        run_uncompiled(self._pipe.unet, self._undo.append)
         handle = self._pipe.unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._undo.append(handle.remove)
-        self._undo.append(encodings.watch(self._pipe, self._prompts, self._begin))
+        self._undo.append(encodings.watch(self._pipe, self._prompts, self._begin, self._end))
 
     def _restore(self) -> None:
         self._open = False
@@ -262,7 +302,7 @@ class Trace:
                 )
             positions = [table.positions(*kinds) for table in branch.tables]
             sides[name] = _Side(branch, Tally(self._keep, positions))
-        self._calls.append(_Call(sides, images=len(encoding.conditional.tables)))
+        self._calls.append(_Call(encoding, sides))
 
     @uncompiled
     def _before_pass(
@@ -277,7 +317,7 @@ class Trace:
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
                     "do it before the trace is opened"
                 )
-        if not self._calls:
+        if not self._calls or self._calls[-1].over:
             raise TraceError(
                 "the UNet ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
@@ -287,22 +327,28 @@ class Trace:
         timestep = args[1] if len(args) > 1 else kwargs["timestep"]
         states = args[2] if len(args) > 2 else kwargs["encoder_hidden_states"]
         if states is not call.states:
-            for side in call.sides.values():
-                side.block = side.branch.block_in(states)
+            blocks = call.encoding.blocks_in(states)
+            for name, side in call.sides.items():
+                side.block = blocks.get(name)
             call.states = states
-        conditional = call.sides.get("conditional")
-        if conditional is not None and conditional.block is None:
-            raise TraceError(
-                f"the UNet was given text states of shape {tuple(states.shape)} that are not those "
-                "of the prompt: expected the pipeline of this trace to run with what it encoded "
-                "(another pipeline on the same UNet? states changed by a callback?)"
-            )
+            if "conditional" not in blocks:
+                raise TraceError(
+                    f"the UNet was given text states of shape {tuple(states.shape)} that are not "
+                    "those of the prompt: expected the pipeline of this trace to run with what it "
+                    "encoded (another pipeline on the same UNet? states changed by a callback?)"
+                )
         now = float(torch.as_tensor(timestep).flatten()[0])
-        if not call.passes:
+        if call.at < 0:
             self._start(call, sample, now)
-        call.passes += 1
-        if call.step == len(call.timesteps):
-            call.timesteps.append(now)
+        call.at = _next_pass(call.schedule, call.at, now)
+        for side in call.sides.values():
+            if side.block is not None:
+                side.timesteps.setdefault(call.step, now)
+
+    def _end(self) -> None:
+        """The pipeline has finished a call."""
+        if self._calls:
+            self._calls[-1].over = True
 
     def _now(self) -> Now:
         """Where the run is, for rules."""
@@ -319,7 +365,9 @@ class Trace:
                 "at the latents or the picture that the pipeline was given"
             )
         call.latent = (sample.shape[-2], sample.shape[-1])
-        call.steps = _steps_of_passes(self._pipe.scheduler, timestep)
+        order = int(getattr(self._pipe.scheduler, "order", 1))
+        call.schedule = _schedule(self._pipe.scheduler, timestep, order)
+        call.steps = _steps(call.schedule, order)
         size = self._bytes(call)
         if size > self._limit:
             raise ArgumentError(
@@ -368,29 +416,41 @@ class Trace:
                 side.tally.add(image, name, call.step, of, heads, grid, call.latent, device)
 
 
-def _steps_of_passes(scheduler: Any, first: float) -> list[int]:
-    """The step that each call of the UNet belongs to.
-
-    Second-order schedulers (Heun) call it twice a step. PNDM repeats its second timestep: the first
-    two calls make the first step.
-
-    Args:
-        scheduler: with its timesteps set.
-        first: the timestep of the first call; img2img begins later than the schedule.
-    """
+def _schedule(scheduler: Any, first: float, order: int) -> list[float]:
+    """The timesteps of the passes to come, from the first one: img2img begins later than others."""
     timesteps = [float(t) for t in scheduler.timesteps]
-    timesteps = timesteps[timesteps.index(first) :] if first in timesteps else timesteps
-    order = int(getattr(scheduler, "order", 1))
+    starts = [i for i, t in enumerate(timesteps) if t == first]
+    # A run begins with a whole step, so of repeated timesteps not within one.
+    start = next((i for i in starts if i % order == 0), starts[0] if starts else 0)
+    return timesteps[start:]
+
+
+def _steps(timesteps: Sequence[float], order: int) -> list[int]:
+    """The step that each pass of a schedule belongs to.
+
+    Second-order schedulers (Heun) make two passes a step. PNDM repeats its second timestep: the
+    first two passes make the first step.
+    """
     if order > 1:
         return [number // order for number in range(len(timesteps))]
-    ahead = [*timesteps[1:], None]
     steps, step = [], 0
-    for number, (now, following) in enumerate(zip(timesteps, ahead, strict=True)):
+    for number, now in enumerate(timesteps):
         steps.append(step)
-        # A call whose timestep comes again belongs to the same step as the call before it.
-        corrected = number + 2 < len(timesteps) and timesteps[number + 2] == following
-        step += not (corrected and now != following)
+        ahead = timesteps[number + 1 : number + 3]
+        # A pass whose timestep comes again belongs to the same step as the pass before it.
+        step += not (len(ahead) == 2 and ahead[0] == ahead[1] != now)
     return steps
+
+
+def _next_pass(schedule: list[float], at: int, now: float) -> int:
+    """Where in the schedule a pass with the timestep `now` is, after one at `at`.
+
+    A pipeline may run its UNet several times with one timestep. One that the schedule does not hold
+    (a callback changed it) is taken for the next.
+    """
+    if now in schedule[at + 1 :]:
+        return schedule.index(now, at + 1)
+    return at if at >= 0 and now == schedule[at] else min(at + 1, len(schedule) - 1)
 
 
 def _ignore(name: str, scores: Scores) -> None:

@@ -1,0 +1,228 @@
+"""What every pipeline must pass: one shared function, and an independent computation beside it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline, UNet2DConditionModel
+from diffusers.models.attention_processor import Attention
+from torch import nn
+
+from heedmap.tracing import trace
+
+# The rows of a batch, in the order of the branches, as diffusers' pipelines lay them out.
+ALONE = ("conditional",)
+GUIDED = ("negative", "conditional")
+# Both others of InstructPix2Pix read the negative prompt; the text is guided against the one that
+# sees the picture, as the conditional one does.
+PIX2PIX = ("conditional", "negative", "without picture")
+PERTURBED = ("negative", "conditional", "perturbed")
+Layout = tuple[str, ...]
+
+TOLERANCE = 1e-5
+WHOLE = {"layer", "step", "head"}
+Scores = dict[str, list[np.ndarray]]  # by layer, one (B, H, Q, K) a pass of the UNet
+
+
+def paint(
+    pipe, *prompts, seeds: Sequence[int] = (0,), steps: int = 2, output_type="np", **arguments
+) -> np.ndarray:
+    """Call a pipeline with fixed noise: its pictures as an array (B, h, w, 3)."""
+    made = pipe(
+        *prompts,
+        num_inference_steps=steps,
+        generator=[torch.Generator().manual_seed(seed) for seed in seeds],
+        output_type=output_type,
+        **arguments,
+    ).images
+    return made.float().numpy() if torch.is_tensor(made) else np.asarray(made)
+
+
+def plain_unet(pipe) -> UNet2DConditionModel:
+    """The UNet inside of a compiled one."""
+    return getattr(pipe.unet, "_orig_mod", pipe.unet)
+
+
+@contextmanager
+def reference(pipe) -> Iterator[Scores]:
+    """Beside a run: the probabilities by diffusers' classic computation in float32.
+
+    Every attention that is handed a text is watched from outside, through a hook on the module: no
+    processor is touched, so this serves them all, and nothing here knows of heedmap.
+    """
+    scores: Scores = {}
+
+    def watch(name: str) -> Callable[..., None]:
+        def read(layer: Attention, args: tuple, kwargs: dict) -> None:
+            text = kwargs.get("encoder_hidden_states")
+            if text is None:  # self-attention
+                return
+            text = text[0] if isinstance(text, tuple) else text  # IP-Adapter: (text, pictures)
+            with torch.no_grad():
+                query = layer.head_to_batch_dim(layer.to_q(args[0])).float()
+                key = layer.head_to_batch_dim(layer.to_k(text)).float()
+                mask = layer.prepare_attention_mask(
+                    kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
+                )
+                found = layer.get_attention_scores(query, key, mask)
+            found = found.unflatten(0, (-1, layer.heads)).numpy()
+            scores.setdefault(name, []).append(found)
+
+        return read
+
+    handles = [
+        layer.register_forward_pre_hook(watch(name), with_kwargs=True)
+        for name, layer in plain_unet(pipe).named_modules()
+        if isinstance(layer, Attention)
+    ]
+    try:
+        yield scores
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def state_of(pipe) -> dict[str, object]:
+    """Everything that a trace might leave changed: processors, hooks, attributes, classes."""
+    parts = [part for part in pipe.components.values() if isinstance(part, nn.Module)]
+    modules = [module for part in parts for module in part.modules()]
+    layers = [module for module in modules if hasattr(module, "processor")]
+    return {
+        "processors": [layer.processor for layer in layers],
+        "hooks": [
+            [
+                list(hooks.values())
+                for name, hooks in vars(module).items()
+                if name.endswith("_hooks")
+            ]
+            for module in modules
+        ],
+        "attributes": [set(vars(module)) for module in modules],
+        # Offloading puts new hooks around `forward` at the end of each call.
+        "forward": [
+            hasattr(module, "_hf_hook") or vars(module).get("forward") for module in modules
+        ],
+        "own attributes": set(vars(pipe)),
+        "methods": {name: value for name, value in vars(pipe).items() if callable(value)},
+        "classes": [
+            dict(vars(kind))
+            for kind in (Attention, UNet2DConditionModel, type(pipe), DiffusionPipeline)
+        ],
+        "processor classes": [dict(vars(type(layer.processor))) for layer in layers],
+        "torch": [nn.functional.scaled_dot_product_attention, nn.Module.__call__],
+    }
+
+
+def assert_restored(pipe, before: dict[str, object]) -> None:
+    after = state_of(pipe)
+    for what, was in before.items():
+        assert after[what] == was, f"{what} of the pipeline changed"
+
+
+def grid(name: str, levels: int, latent: tuple[int, int]) -> tuple[int, int]:
+    """The grid that a layer has by its place in the UNet: ceil-halvings of the latent."""
+    stage, number = name.split(".")[0], name.split(".")[1]
+    level = {"down_blocks": int, "up_blocks": lambda n: levels - 1 - int(n)}.get(
+        stage, lambda _: levels - 1
+    )(number)
+    h, w = latent
+    for _ in range(level):
+        h, w = -(-h // 2), -(-w // 2)
+    return h, w
+
+
+def rows(scores: np.ndarray, layout: Layout, branch: str) -> np.ndarray:
+    """The rows of a branch out of a batch: (B, H, Q, K)."""
+    return np.split(scores, len(layout))[layout.index(branch)]
+
+
+def expect(
+    scores: Scores,
+    layouts: Sequence[Layout],
+    groups: Sequence[Sequence[int]],
+    branch: str = "conditional",
+) -> dict[str, np.ndarray]:
+    """By layer, what must have been recorded: (S, B, H, Q, K)."""
+    return {
+        name: np.stack(
+            [np.mean([rows(passes[i], layouts[i], branch) for i in group], 0) for group in groups]
+        )
+        for name, passes in scores.items()
+    }
+
+
+def compare(recordings, expected: dict[str, np.ndarray]) -> None:
+    """Every number of every recording against the independent one."""
+    for image, recording in enumerate(recordings):
+        assert {layer.name for layer in recording.layers} == set(expected)
+        for layer, array in zip(recording.layers, recording.arrays, strict=True):
+            assert array.dtype == np.float32
+            wanted = expected[layer.name][:, image][..., list(recording.positions)]
+            assert array.shape == wanted.shape, layer.name
+            np.testing.assert_allclose(
+                array, wanted, rtol=0, atol=TOLERANCE, err_msg=f"image {image}, {layer.name}"
+            )
+
+
+def check(
+    pipe,
+    call: Callable[[], np.ndarray],
+    prompts: Sequence[str],
+    layout: Layout | Sequence[Layout] = GUIDED,
+    groups: Sequence[Sequence[int]] | None = None,
+    branches: Sequence[str] = ("conditional",),
+    labels: Sequence[str] | None = None,
+    same_picture: Callable[[np.ndarray, np.ndarray], bool] = np.array_equal,
+):
+    """Run `call` bare and traced, and hold one against the other; returns the recorder.
+
+    Args:
+        pipe: the pipeline.
+        call: runs it, with the same seeds each time, and gives its pictures.
+        prompts: the prompt of each image, in the order of the images.
+        layout: the branches of the batch; one for each pass of the UNet where they change.
+        groups: which passes of the UNet make a step; each its own unless given.
+        branches: what is asked of the trace.
+        labels: handed on as the trace's `prompts`.
+        same_picture: how the pictures are compared; to the bit unless given.
+    """
+    with reference(pipe) as scores:
+        bare = call()
+    before = state_of(pipe)
+    extra = {} if labels is None else {"prompts": list(labels)}
+    with trace(pipe, WHOLE, tokens="all", branches=tuple(branches), **extra) as recorder:
+        traced = call()
+    assert_restored(pipe, before)
+    assert np.isfinite(bare).all() and bare.std() > 0
+    assert same_picture(bare, traced)
+
+    passes = len(next(iter(scores.values())))
+    layouts = [layout] * passes if isinstance(layout[0], str) else list(layout)
+    groups = groups or [[i] for i in range(passes)]
+    found = {"conditional": "recordings", "negative": "negative_recordings"}
+    levels = len(plain_unet(pipe).config.block_out_channels)
+    for branch in branches:
+        recordings = getattr(recorder, found[branch])
+        expected = expect(scores, layouts, groups, branch)
+        assert len(recordings) == len(prompts)
+        compare(recordings, expected)
+        for recording in recordings:
+            assert len(recording.timesteps) == len(groups)
+            tokens = expected[recording.layers[0].name].shape[-1]
+            assert recording.positions == tuple(range(tokens))
+            for layer in recording.layers:
+                assert layer.grid == grid(layer.name, levels, recording.latent)
+                assert layer.heads == expected[layer.name].shape[2]
+        if branch == "conditional":
+            assert [recording.table.prompt for recording in recordings] == list(prompts)
+    assert_telling(expect(scores, layouts, groups))
+    return recorder
+
+
+def assert_telling(expected: dict[str, np.ndarray]) -> None:
+    """The comparison could have failed: images differ, and so do steps, heads and places."""
+    for axis in range(4):
+        apart = max(np.ptp(wanted, axis=axis).max() for wanted in expected.values())
+        single = all(wanted.shape[axis] == 1 for wanted in expected.values())
+        assert single or apart > 100 * TOLERANCE, f"axis {axis} is flat"

@@ -1,0 +1,336 @@
+"""Small Stable Diffusions of random weights, each with what tells its family apart.
+
+The configurations are those of the published models (named beside each), with fewer channels and
+layers: what stays is the order of block types, heads per level, the width of the text against the
+UNet's, embeddings that are added, input channels, schedulers. They are saved with
+`save_pretrained` and come back through `from_pretrained`, as a user's would.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from conftest import letter_tokenizer
+from diffusers import (
+    AutoencoderKL,
+    ControlNetModel,
+    DDIMScheduler,
+    DDPMScheduler,
+    DiffusionPipeline,
+    EulerDiscreteScheduler,
+    LatentConsistencyModelPipeline,
+    LCMScheduler,
+    StableDiffusionInpaintPipeline,
+    StableDiffusionInstructPix2PixPipeline,
+    StableDiffusionPipeline,
+    StableDiffusionUpscalePipeline,
+    StableDiffusionXLImg2ImgPipeline,
+    StableDiffusionXLPipeline,
+    T2IAdapter,
+    UNet2DConditionModel,
+)
+from PIL import Image
+from safetensors.torch import save_file
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTextModelWithProjection,
+    CLIPTokenizer,
+    CLIPVisionConfig,
+    CLIPVisionModelWithProjection,
+)
+
+BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+UNCHECKED = {
+    "safety_checker": None,
+    "feature_extractor": None,
+    "requires_safety_checker": False,
+}
+CROSS, PLAIN = "CrossAttn{}Block2D", "{}Block2D"
+
+
+def blocks(*kinds: str) -> dict[str, tuple[str, ...]]:
+    """The block types of a UNet: those on the way up mirror those on the way down."""
+    return {
+        "down_block_types": tuple(kind.format("Down") for kind in kinds),
+        "up_block_types": tuple(kind.format("Up") for kind in reversed(kinds)),
+    }
+
+
+def unet(**config) -> UNet2DConditionModel:
+    """A UNet of random weights whose attention is sharp, so that wrong maps are seen."""
+    torch.manual_seed(0)
+    whole = {"sample_size": 16, "layers_per_block": 1, "norm_num_groups": 8} | config
+    model = UNet2DConditionModel(**whole).eval()
+    for name, parameter in model.named_parameters():
+        if ".to_q." in name or (
+            ".to_k." in name and parameter.shape[1] == whole["cross_attention_dim"]
+        ):
+            parameter.data.mul_(4)
+    return model
+
+
+def vae(levels: int = 4, **config) -> AutoencoderKL:
+    torch.manual_seed(1)
+    return AutoencoderKL(
+        block_out_channels=(8,) * levels,
+        down_block_types=("DownEncoderBlock2D",) * levels,
+        up_block_types=("UpDecoderBlock2D",) * levels,
+        layers_per_block=1,
+        norm_num_groups=4,
+        **config,
+    ).eval()
+
+
+def tokenizer(pad: str = "<|endoftext|>") -> CLIPTokenizer:
+    """Stable Diffusion 1 pads with the end token; 2 and the second of SDXL pad with "!"."""
+    made = letter_tokenizer()
+    made.pad_token = pad
+    return made
+
+
+def text_encoder(width: int, projection: int | None = None, act: str = "quick_gelu"):
+    torch.manual_seed(2 + width)
+    words = letter_tokenizer()
+    config = CLIPTextConfig(
+        vocab_size=len(words),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=77,
+        hidden_act=act,
+        projection_dim=projection or width,
+        bos_token_id=words.bos_token_id,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+    )
+    return (CLIPTextModelWithProjection if projection else CLIPTextModel)(config).eval()
+
+
+# --- the families ---
+
+
+SD1_UNET = {
+    "block_out_channels": (16, 32, 32, 32),
+    "attention_head_dim": 2,  # which diffusers reads as the number of heads; 8 in the real one
+    "cross_attention_dim": 32,
+    **blocks(CROSS, CROSS, CROSS, PLAIN),
+}
+SD2_UNET = {
+    "block_out_channels": (16, 32, 64, 64),
+    "attention_head_dim": (2, 4, 8, 8),  # 5, 10, 20, 20
+    "cross_attention_dim": 64,  # 1024
+    "use_linear_projection": True,
+    **blocks(CROSS, CROSS, CROSS, PLAIN),
+}
+
+
+def short() -> DiffusionPipeline:
+    """Stable Diffusion 1 with half of its levels, for what takes long with each layer."""
+    return sd1(block_out_channels=(16, 32), **blocks(CROSS, PLAIN))
+
+
+def ddim(**config) -> DDIMScheduler:
+    return DDIMScheduler(
+        **BETAS, clip_sample=False, set_alpha_to_one=False, steps_offset=1, **config
+    )
+
+
+def sd1(kind=StableDiffusionPipeline, scheduler=None, **config) -> DiffusionPipeline:
+    """stable-diffusion-v1-5/stable-diffusion-v1-5."""
+    return kind(
+        vae=vae(),
+        text_encoder=text_encoder(32),
+        tokenizer=tokenizer(),
+        unet=unet(**(SD1_UNET | config)),
+        scheduler=scheduler or ddim(),
+        **UNCHECKED,
+    )
+
+
+def sd2(kind=StableDiffusionPipeline, scheduler=None, **config) -> DiffusionPipeline:
+    """stabilityai/stable-diffusion-2-1: it predicts the velocity, and attends in float32."""
+    return kind(
+        vae=vae(),
+        text_encoder=text_encoder(64, act="gelu"),
+        tokenizer=tokenizer("!"),
+        unet=unet(**(SD2_UNET | {"upcast_attention": True} | config)),
+        scheduler=scheduler or ddim(prediction_type="v_prediction"),
+        **UNCHECKED,
+    )
+
+
+def turbo() -> DiffusionPipeline:
+    """stabilityai/sd-turbo: the 2.1 network, one step, no guidance."""
+    return sd2(
+        scheduler=EulerDiscreteScheduler(**BETAS, timestep_spacing="trailing", steps_offset=1),
+        upcast_attention=False,
+    )
+
+
+def lcm() -> DiffusionPipeline:
+    """SimianLuo/LCM_Dreamshaper_v7: the guidance is an embedding, so there is one branch."""
+    return sd1(LatentConsistencyModelPipeline, LCMScheduler(**BETAS), time_cond_proj_dim=32)
+
+
+def pix2pix() -> DiffusionPipeline:
+    """timbrooks/instruct-pix2pix: 4 channels of the latent and 4 of the picture."""
+    return sd1(StableDiffusionInstructPix2PixPipeline, in_channels=8)
+
+
+def inpainting() -> DiffusionPipeline:
+    """runwayml/stable-diffusion-inpainting: latent, mask and masked picture."""
+    return sd1(StableDiffusionInpaintPipeline, in_channels=9)
+
+
+def sdxl() -> DiffusionPipeline:
+    """stabilityai/stable-diffusion-xl-base-1.0: two text encoders, no attention at full size."""
+    return StableDiffusionXLPipeline(
+        vae=vae(scaling_factor=0.13025),
+        text_encoder=text_encoder(24),
+        text_encoder_2=text_encoder(40, projection=40, act="gelu"),
+        tokenizer=tokenizer(),
+        tokenizer_2=tokenizer("!"),
+        unet=unet(
+            block_out_channels=(16, 32, 64),
+            attention_head_dim=(2, 4, 8),  # 5, 10, 20
+            cross_attention_dim=64,  # 768 + 1280
+            transformer_layers_per_block=(1, 1, 2),  # 1, 2, 10
+            use_linear_projection=True,
+            addition_embed_type="text_time",
+            addition_time_embed_dim=8,
+            projection_class_embeddings_input_dim=40 + 6 * 8,
+            **blocks(PLAIN, CROSS, CROSS),
+        ),
+        scheduler=EulerDiscreteScheduler(**BETAS, timestep_spacing="leading", steps_offset=1),
+        add_watermarker=False,
+    )
+
+
+def refiner() -> DiffusionPipeline:
+    """stabilityai/stable-diffusion-xl-refiner-1.0: the second text encoder alone."""
+    return StableDiffusionXLImg2ImgPipeline(
+        vae=vae(scaling_factor=0.13025),
+        text_encoder=None,
+        text_encoder_2=text_encoder(40, projection=40, act="gelu"),
+        tokenizer=None,
+        tokenizer_2=tokenizer("!"),
+        unet=unet(
+            block_out_channels=(16, 32, 64, 64),
+            attention_head_dim=(2, 4, 8, 8),  # 6, 12, 24, 24
+            cross_attention_dim=40,  # 1280
+            transformer_layers_per_block=2,  # 4
+            use_linear_projection=True,
+            addition_embed_type="text_time",
+            addition_time_embed_dim=8,
+            projection_class_embeddings_input_dim=40 + 5 * 8,
+            **blocks(PLAIN, CROSS, CROSS, PLAIN),
+        ),
+        scheduler=EulerDiscreteScheduler(**BETAS, timestep_spacing="leading", steps_offset=1),
+        requires_aesthetics_score=True,
+        force_zeros_for_empty_prompt=False,
+        add_watermarker=False,
+    )
+
+
+def upscaler() -> DiffusionPipeline:
+    """stabilityai/stable-diffusion-x4-upscaler: both attentions of a block read the text."""
+    return StableDiffusionUpscalePipeline(
+        vae=vae(levels=3, scaling_factor=0.08333),
+        text_encoder=text_encoder(64, act="gelu"),
+        tokenizer=tokenizer("!"),
+        unet=unet(
+            in_channels=7,
+            block_out_channels=(16, 32, 32, 64),
+            attention_head_dim=2,
+            cross_attention_dim=64,
+            only_cross_attention=(True, True, True, False),
+            num_class_embeds=1000,
+            use_linear_projection=True,
+            **blocks(PLAIN, CROSS, CROSS, CROSS),
+        ),
+        low_res_scheduler=DDPMScheduler(beta_schedule="scaled_linear"),
+        scheduler=ddim(prediction_type="v_prediction"),
+    )
+
+
+FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
+    made.__name__: made
+    for made in (sd1, short, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler)
+}
+
+
+# --- what is put beside a model ---
+
+
+def controlnet(of: UNet2DConditionModel) -> ControlNetModel:
+    """A ControlNet for a UNet; its closing convolutions start at zero, so it is given weights."""
+    torch.manual_seed(3)
+    model = ControlNetModel.from_unet(of, conditioning_embedding_out_channels=(4, 8, 8, 16))
+    for parameter in model.controlnet_down_blocks.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    return model.eval()
+
+
+def t2i_adapter() -> T2IAdapter:
+    torch.manual_seed(4)
+    return T2IAdapter(
+        in_channels=3,
+        channels=[*SD1_UNET["block_out_channels"]],
+        num_res_blocks=1,
+        downscale_factor=8,
+        adapter_type="full_adapter",
+    ).eval()
+
+
+def save_ip_adapter(folder: Path, unet: UNet2DConditionModel) -> None:
+    """The files of h94/IP-Adapter: models/ip-adapter_sd15.safetensors, models/image_encoder."""
+    torch.manual_seed(5)
+    cross, seen = unet.config.cross_attention_dim, 16
+    weights = {
+        "image_proj.proj.weight": torch.randn(4 * cross, seen) / 4,
+        "image_proj.proj.bias": torch.randn(4 * cross),
+        "image_proj.norm.weight": torch.ones(cross),
+        "image_proj.norm.bias": torch.zeros(cross),
+    }
+    number = 1  # they are numbered with the self-attention layers: 1, 3, 5, …
+    for name in unet.attn_processors:
+        if name.endswith("attn2.processor"):
+            width = unet.get_submodule(name.removesuffix(".processor")).to_k.out_features
+            for what in ("k", "v"):
+                weights[f"ip_adapter.{number}.to_{what}_ip.weight"] = torch.randn(width, cross)
+            number += 2
+    (folder / "models").mkdir(parents=True)
+    save_file(weights, folder / "models" / "ip-adapter_sd15.safetensors")
+    config = CLIPVisionConfig(
+        hidden_size=16,
+        intermediate_size=32,
+        projection_dim=seen,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=16,
+    )
+    CLIPVisionModelWithProjection(config).eval().save_pretrained(folder / "models/image_encoder")
+
+
+def save_textual_inversion(folder: Path, token: str, vectors: int, width: int) -> None:
+    """A learned_embeds.safetensors of several vectors for one token."""
+    torch.manual_seed(6)
+    folder.mkdir(parents=True)
+    save_file({token: torch.randn(vectors, width)}, folder / "learned_embeds.safetensors")
+
+
+def picture(w: int, h: int) -> Image.Image:
+    """A picture to start from: the same for each size, and nowhere flat."""
+    noise = np.random.default_rng(7).integers(0, 256, (h, w, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+def mask(w: int, h: int) -> Image.Image:
+    """White (to be painted) in its right half."""
+    white = np.zeros((h, w), dtype=np.uint8)
+    white[:, w // 2 :] = 255
+    return Image.fromarray(white)

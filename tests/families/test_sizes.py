@@ -1,0 +1,49 @@
+"""True geometry: every size has the grids that halving its latent, rounding up, gives."""
+
+import pytest
+
+from families.checking import ALONE, check, paint
+
+PROMPT = "a red house"
+
+# (W, H) in pixels, and the grids of the levels of the UNet.
+SD1 = [
+    ((512, 384), [(48, 64), (24, 32), (12, 16), (6, 8)]),
+    ((640, 640), [(80, 80), (40, 40), (20, 20), (10, 10)]),
+    ((768, 768), [(96, 96), (48, 48), (24, 24), (12, 12)]),
+    ((176, 104), [(13, 22), (7, 11), (4, 6), (2, 3)]),
+    ((104, 176), [(22, 13), (11, 7), (6, 4), (3, 2)]),
+    ((8, 264), [(33, 1), (17, 1), (9, 1), (5, 1)]),
+]
+SDXL = [
+    ((832, 1216), [(76, 52), (38, 26)]),
+    ((1216, 832), [(52, 76), (26, 38)]),
+]
+CASES = [("sd1", *case) for case in SD1] + [("sdxl", *case) for case in SDXL]
+
+
+@pytest.mark.parametrize(("family", "size", "grids"), CASES)
+def test_size(load, family, size, grids):
+    pipe = load(family)
+    w, h = size
+
+    def call():
+        # The latents are enough: large pictures take the VAE longer than all the rest.
+        small = {"steps": 1, "guidance_scale": 1.0, "output_type": "latent"}
+        return paint(pipe, PROMPT, width=w, height=h, **small)
+
+    recording = check(pipe, call, [PROMPT], ALONE).recordings[0]
+    assert recording.size == size
+    assert recording.latent == (h // 8, w // 8)
+    assert sorted({layer.grid for layer in recording.layers}, reverse=True) == grids
+    cells = recorder_cells(recording)
+    assert min(cells) == 64
+    assert cells[0] / cells[1] == pytest.approx(w / h, rel=0.02)
+
+
+def recorder_cells(recording):
+    """The (w, h) of a word's map."""
+    from heedmap.maps import HeatMaps
+
+    values = HeatMaps(recording)["red"].values
+    return values.shape[1], values.shape[0]

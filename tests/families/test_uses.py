@@ -1,0 +1,544 @@
+"""Every way of calling a pipeline: pictures in, adapters, guidance, batches, threads, callbacks."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    ControlNetModel,
+    StableDiffusionAdapterPipeline,
+    StableDiffusionControlNetPipeline,
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionInpaintPipeline,
+    StableDiffusionPAGPipeline,
+    StableDiffusionPipeline,
+    StableDiffusionXLImg2ImgPipeline,
+    StableDiffusionXLInpaintPipeline,
+    T2IAdapter,
+)
+
+from families import models
+from families.checking import (
+    ALONE,
+    GUIDED,
+    PERTURBED,
+    PIX2PIX,
+    TOLERANCE,
+    WHOLE,
+    check,
+    compare,
+    expect,
+    paint,
+    reference,
+    state_of,
+)
+from families.models import mask, picture
+from heedmap.errors import HeedmapError, TraceError
+from heedmap.tracing import trace
+
+PROMPT = "a red house"
+PAIR = [PROMPT, "the cat sat at a big tree"]
+
+
+# --- a picture to start from ---
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [("sd1", StableDiffusionImg2ImgPipeline), ("sdxl", StableDiffusionXLImg2ImgPipeline)],
+)
+def test_img2img(load, family, kind):
+    pipe = load(family, kind)
+
+    def call():
+        start = [picture(96, 128)] * 2
+        return paint(pipe, PAIR, seeds=(1, 2), image=start, strength=0.5, steps=4)
+
+    recorder = check(pipe, call, PAIR)
+    # The first half of the schedule is skipped, and of the second every step is there.
+    assert len(recorder.recordings[0].timesteps) == 2
+    assert max(recorder.recordings[0].timesteps) < 600
+    assert recorder.recordings[0].latent == (16, 12)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [("sd1", StableDiffusionInpaintPipeline), ("sdxl", StableDiffusionXLInpaintPipeline)],
+)
+def test_inpainting_with_a_plain_unet(load, family, kind):
+    pipe = load(family, kind)
+
+    def call():
+        given = {"image": picture(128, 128), "mask_image": mask(128, 128)}
+        return paint(pipe, PROMPT, width=128, height=128, strength=0.99, **given)
+
+    check(pipe, call, [PROMPT])
+
+
+# --- what is put beside the UNet ---
+
+
+@pytest.mark.parametrize("guess", [False, True])
+def test_controlnet(load, tmp_path, guess):
+    models.controlnet(load("sd1").unet).save_pretrained(tmp_path)
+    pipe = load(
+        "sd1",
+        StableDiffusionControlNetPipeline,
+        controlnet=ControlNetModel.from_pretrained(tmp_path),
+    )
+
+    def call():
+        given = {"image": picture(96, 64), "guess_mode": guess, "negative_prompt": "hat"}
+        return paint(pipe, PROMPT, **given)
+
+    recorder = check(pipe, call, [PROMPT], branches=("conditional", "negative"))
+    assert recorder.recordings[0].size == (96, 64)
+
+
+def test_guess_mode_without_a_prompt(load, tmp_path):
+    """As it is meant to be used: the branches differ by the ControlNet alone, not by their text."""
+    models.controlnet(load("sd1").unet).save_pretrained(tmp_path)
+    controlnet = ControlNetModel.from_pretrained(tmp_path)
+    pipe = load("sd1", StableDiffusionControlNetPipeline, controlnet=controlnet)
+    check(pipe, lambda: paint(pipe, "", image=picture(64, 64), guess_mode=True), [""])
+
+
+# Its pipeline still decodes by a method that diffusers deprecates.
+@pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
+def test_t2i_adapter(load, tmp_path):
+    models.t2i_adapter().save_pretrained(tmp_path)
+    adapter = T2IAdapter.from_pretrained(tmp_path)
+    pipe = load("sd1", StableDiffusionAdapterPipeline, adapter=adapter)
+
+    def call():
+        return paint(pipe, PROMPT, image=picture(128, 64), width=128, height=64)
+
+    check(pipe, call, [PROMPT])
+
+
+def test_lora(load, tmp_path):
+    from peft import LoraConfig
+    from peft.utils import get_peft_model_state_dict
+
+    trained = load("sd1")
+    torch.manual_seed(8)
+    parts = {"unet": ["to_q", "to_k", "to_v", "to_out.0"], "text_encoder": ["q_proj", "v_proj"]}
+    layers = {}
+    for part, targets in parts.items():
+        config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+        getattr(trained, part).add_adapter(config)
+        weights = get_peft_model_state_dict(getattr(trained, part))
+        layers[f"{part}_lora_layers"] = weights
+    StableDiffusionPipeline.save_lora_weights(tmp_path, **layers)
+
+    pipe = load("sd1")
+    with trace(pipe, WHOLE) as bare:
+        paint(pipe, PROMPT)
+    pipe.load_lora_weights(tmp_path)
+    recorder = check(
+        pipe, lambda: paint(pipe, PROMPT, cross_attention_kwargs={"scale": 0.7}), [PROMPT]
+    )
+    with_lora = recorder.recordings[0].arrays[0][..., : len(bare.recordings[0].positions)]
+    assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
+
+
+@pytest.fixture
+def adapted(load, tmp_path):
+    """A pipeline with an IP-Adapter."""
+    pipe = load("sd1")
+    models.save_ip_adapter(tmp_path / "ip", pipe.unet)
+    pipe.load_ip_adapter(
+        str(tmp_path / "ip"), subfolder="models", weight_name="ip-adapter_sd15.safetensors"
+    )
+    return pipe
+
+
+def test_ip_adapter(adapted):
+    def call():
+        return paint(adapted, PAIR, seeds=(1, 2), ip_adapter_image=picture(32, 32))
+
+    recorder = check(adapted, call, PAIR, branches=("conditional", "negative"))
+    # The text's attention alone: its 77 tokens share all of it, the 4 of the picture are apart.
+    for array in recorder.recordings[0].arrays:
+        assert array.shape[-1] == 77
+        np.testing.assert_allclose(array.sum(-1), 1, atol=TOLERANCE)
+
+
+def test_ip_adapter_with_the_same_text_on_both_sides(adapted):
+    """The branches differ by their picture alone, so their texts cannot tell them apart."""
+
+    def call():
+        given = {"negative_prompt": PROMPT, "ip_adapter_image": picture(32, 32)}
+        return paint(adapted, PROMPT, **given)
+
+    check(adapted, call, [PROMPT], branches=("conditional", "negative"))
+
+
+@pytest.mark.parametrize(
+    ("guidance", "layout"), [(5.0, PERTURBED), (0.0, ("conditional", "perturbed"))]
+)
+def test_pag(load, guidance, layout):
+    pipe = load("sd1", StableDiffusionPAGPipeline, pag_applied_layers=["mid", "up"])
+
+    def call():
+        return paint(pipe, PAIR, seeds=(1, 2), guidance_scale=guidance, pag_scale=3.0)
+
+    branches = ("conditional", "negative") if "negative" in layout else ("conditional",)
+    check(pipe, call, PAIR, layout, branches=branches)
+
+
+# --- the text ---
+
+
+@pytest.fixture
+def inverted(load, tmp_path):
+    """A pipeline that has learned "<cat>" as three vectors."""
+    pipe = load("sd1")
+    models.save_textual_inversion(tmp_path / "cat", "<cat>", vectors=3, width=32)
+    pipe.load_textual_inversion(str(tmp_path / "cat"))
+    return pipe
+
+
+def test_textual_inversion(inverted):
+    prompt = "a <cat>, at a house"
+    recorder = check(inverted, lambda: paint(inverted, prompt), [prompt])
+    table, maps = recorder.recordings[0].table, recorder.maps[0]
+    assert [word.text for word in table.words] == ["a", "<cat>", "at", "a", "house"]
+    assert table.words[1].tokens == (2, 3, 4)
+    assert [table.tokens[place].text for place in (2, 3, 4, 5)] == ["<cat>"] * 3 + [","]
+    each = sum(maps.token(place).values for place in (2, 3, 4))
+    np.testing.assert_allclose(maps["<cat>"].values, each, atol=TOLERANCE)
+
+
+def test_textual_inversion_twice_and_in_the_negative_prompt(inverted):
+    prompts = ["a <cat> <cat>", "a red house"]
+    recorder = check(
+        inverted,
+        lambda: paint(inverted, prompts, seeds=(1, 2), negative_prompt=["at <cat>", "tree"]),
+        prompts,
+        branches=("conditional", "negative"),
+    )
+    first, negative = recorder.recordings[0].table, recorder.negative_recordings[0].table
+    assert [word.tokens for word in first.words] == [(1,), (2, 3, 4), (5, 6, 7)]
+    assert first.find("<cat>") == (2, 3, 4, 5, 6, 7)
+    assert [word.tokens for word in negative.words] == [(1,), (2, 3, 4)]
+
+
+def encode(pipe, prompts, negative=""):
+    """The text states of prompts, made before anything is traced."""
+    with torch.no_grad():
+        found = pipe.encode_prompt(
+            prompts,
+            device="cpu",
+            num_images_per_prompt=1,
+            do_classifier_free_guidance=True,
+            negative_prompt=[negative] * len(prompts),
+        )
+    names = ["prompt_embeds", "negative_prompt_embeds"]
+    names += ["pooled_prompt_embeds", "negative_pooled_prompt_embeds"]
+    return dict(zip(names, found, strict=False))
+
+
+POSITIONS = " ".join(map(str, range(77)))
+
+
+@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+@pytest.mark.parametrize("guidance", [1.0, 5.0])
+def test_prompt_embeds_by_position(load, family, guidance):
+    pipe = load(family)
+    given = encode(pipe, PAIR)
+
+    def call():
+        return paint(pipe, seeds=(1, 2), guidance_scale=guidance, **given)
+
+    layout = GUIDED if guidance > 1 else ALONE
+    recorder = check(pipe, call, [POSITIONS] * 2, layout)
+    for maps in recorder.maps:
+        assert np.array_equal(maps["5"].values, maps.token(5).values)
+    with trace(pipe) as recorder:  # by default too every position has its map
+        call()
+    assert recorder.recordings[0].positions == tuple(range(77))
+
+
+@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+def test_prompt_embeds_with_their_prompts(load, family):
+    pipe = load(family)
+    given = encode(pipe, PAIR)
+    recorder = check(pipe, lambda: paint(pipe, seeds=(1, 2), **given), PAIR, labels=PAIR)
+    with trace(pipe, WHOLE, tokens="all") as spoken:
+        paint(pipe, PAIR, seeds=(1, 2), negative_prompt=[""] * 2)
+    for mine, theirs in zip(recorder.maps, spoken.maps, strict=True):
+        assert mine.tokens == theirs.tokens
+        np.testing.assert_allclose(mine.at(-1).values, theirs.at(-1).values, atol=TOLERANCE)
+
+
+def test_prompt_embeds_longer_than_one_text(load):
+    """Prompt weighting tools join several texts of 77 tokens."""
+    pipe = load("sd1")
+    first, second = encode(pipe, [PAIR[0]]), encode(pipe, [PAIR[1]])
+    given = {name: torch.cat([first[name], second[name]], dim=1) for name in first}
+    recorder = check(pipe, lambda: paint(pipe, **given), [" ".join(map(str, range(154)))])
+    assert recorder.maps[0]["153"].values.max() > 0
+
+
+def test_prompts_that_do_not_fit_the_embeds(load):
+    pipe = load("sd1")
+    given = encode(pipe, PAIR)
+    steps = []
+    with pytest.raises(TraceError, match="expected"), trace(pipe, prompts=["one", "two", "three"]):
+        paint(pipe, callback_on_step_end=lambda *a: steps.append(1) or a[-1], **given)
+    assert not steps
+
+
+@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+def test_clip_skip(load, family):
+    pipe = load(family)
+    if family == "sd1" and not hasattr(pipe.text_encoder, "text_model"):
+        # diffusers 0.42 asks for `text_encoder.text_model`, which transformers 5 no longer has:
+        # clip_skip fails there without heedmap too. A user's way around it, no module of its own:
+        vars(pipe.text_encoder)["text_model"] = pipe.text_encoder
+    recorder = check(pipe, lambda: paint(pipe, PROMPT, clip_skip=1), [PROMPT])
+    with trace(pipe, WHOLE, tokens="all") as unskipped:
+        paint(pipe, PROMPT)
+    assert recorder.recordings[0].table == unskipped.recordings[0].table
+    apart = np.abs(recorder.recordings[0].arrays[0] - unskipped.recordings[0].arrays[0]).max()
+    assert apart > 100 * TOLERANCE
+
+
+def test_a_prompt_past_the_limit(load):
+    pipe = load("sd1")
+    prompt = "at house " + "x" * 80 + " the end"
+    recorder = check(pipe, lambda: paint(pipe, prompt), [prompt])
+    assert recorder.maps[0]["house"].values.max() > 0
+    with pytest.raises(HeedmapError, match="77"):
+        _ = recorder.maps[0]["end"]
+
+
+# --- guidance and batches ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "layout"),
+    [
+        pytest.param({"guidance_scale": 1.0}, ALONE, id="off"),
+        pytest.param({"guidance_scale": 5.0}, GUIDED, id="on"),
+        pytest.param({"guidance_scale": 5.0, "guidance_rescale": 0.7}, GUIDED, id="rescaled"),
+    ],
+)
+@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+def test_guidance(load, family, arguments, layout):
+    pipe = load(family)
+    check(pipe, lambda: paint(pipe, PAIR, seeds=(1, 2), **arguments), PAIR, layout)
+
+
+def test_negative_prompts_of_a_batch(load):
+    pipe = load("sd1")
+    negatives = ["ugly hat", ""]
+
+    def call():
+        given = {"negative_prompt": negatives, "num_images_per_prompt": 2}
+        return paint(pipe, PAIR, seeds=(1, 2, 3, 4), **given)
+
+    texts = [PAIR[0], PAIR[0], PAIR[1], PAIR[1]]
+    recorder = check(pipe, call, texts, branches=("conditional", "negative"))
+    found = [recording.table.prompt for recording in recorder.negative_recordings]
+    assert found == ["ugly hat", "ugly hat", "", ""]
+
+
+def test_a_negative_branch_that_is_not_there(load):
+    pipe = load("sd1")
+    steps = []
+    with (
+        pytest.raises(HeedmapError, match="negative"),
+        trace(pipe, branches=("negative",)) as recorder,
+    ):
+        paint(
+            pipe,
+            PROMPT,
+            guidance_scale=1.0,
+            callback_on_step_end=lambda *a: steps.append(1) or a[-1],
+        )
+    assert not steps
+    with trace(pipe) as recorder:
+        paint(pipe, PROMPT)
+    with pytest.raises(HeedmapError, match="negative"):
+        _ = recorder.negative_maps
+
+
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "lcm"])
+def test_images_per_prompt(load, family):
+    pipe = load(family)
+
+    def call():
+        return paint(pipe, PAIR, seeds=(1, 2, 3, 4), num_images_per_prompt=2)
+
+    texts = [PAIR[0], PAIR[0], PAIR[1], PAIR[1]]
+    check(pipe, call, texts, ALONE if family == "lcm" else GUIDED)
+
+
+def test_images_per_prompt_of_instruct_pix2pix(load):
+    pipe = load("pix2pix")
+
+    def call():
+        start = [picture(64, 64)] * 4
+        return paint(pipe, PAIR, seeds=(1, 2, 3, 4), image=start, num_images_per_prompt=2)
+
+    texts = [PAIR[0], PAIR[0], PAIR[1], PAIR[1]]
+    check(pipe, call, texts, PIX2PIX)
+
+
+def test_prompts_of_different_length_keep_their_own_tokens(load):
+    pipe = load("sd1")
+    prompts = ["a", "at the very big red house", ""]
+    with reference(pipe) as scores:
+        paint(pipe, prompts, seeds=(1, 2, 3))
+    with trace(pipe, WHOLE) as recorder:
+        paint(pipe, prompts, seeds=(1, 2, 3))
+    compare(recorder.recordings, expect(scores, [GUIDED] * 2, [[0], [1]]))
+    for prompt, recording in zip(prompts, recorder.recordings, strict=True):
+        read = pipe.tokenizer(prompt).input_ids  # with start and end, without padding
+        assert recording.positions == tuple(range(len(read)))
+
+
+def test_one_generator_for_a_batch(load):
+    pipe = load("sd1")
+
+    def call():
+        generator = torch.Generator().manual_seed(3)
+        arguments = {"generator": generator, "output_type": "np", "num_inference_steps": 2}
+        return pipe(PAIR, **arguments).images
+
+    check(pipe, call, PAIR)
+
+
+def test_a_list_of_generators_gives_each_image_its_own_noise(load):
+    pipe = load("sd1")
+    prompts = [PROMPT] * 2
+    recorder = check(pipe, lambda: paint(pipe, prompts, seeds=(4, 5)), prompts)
+    alone = check(pipe, lambda: paint(pipe, PROMPT, seeds=(5,)), [PROMPT])
+    for a, b in zip(recorder.recordings[1].arrays, alone.recordings[0].arrays, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-4)  # a batch rounds otherwise
+
+
+# --- several calls, several pipelines ---
+
+
+def test_several_calls_under_one_trace(load):
+    pipe = load("sd1")
+
+    def call():
+        paint(pipe, PAIR, seeds=(1, 2), height=64, width=96)
+        paint(pipe, "a house", seeds=(3,), guidance_scale=1.0, steps=3)
+
+    with reference(pipe) as scores:
+        call()
+    before = state_of(pipe)
+    with trace(pipe, WHOLE, tokens="all") as recorder:
+        call()
+    assert state_of(pipe) == before
+    assert [maps.tokens.prompt for maps in recorder.maps] == [*PAIR, "a house"]
+    assert [recording.latent for recording in recorder.recordings] == [(8, 12), (8, 12), (16, 16)]
+    first = {name: passes[:2] for name, passes in scores.items()}
+    compare(recorder.recordings[:2], expect(first, [GUIDED] * 2, [[0], [1]]))
+    second = {name: passes[2:] for name, passes in scores.items()}
+    compare(recorder.recordings[2:], expect(second, [ALONE] * 3, [[0], [1], [2]]))
+
+
+def test_two_pipelines_in_two_threads(load):
+    pipes = load("sd1"), load("sd2")
+    together = Barrier(2, timeout=60)
+
+    def work(pipe, prompt):
+        def meet(*given):  # step by step, so that their layers run at the same time
+            together.wait()
+            return given[-1]
+
+        def call():
+            return paint(pipe, prompt, steps=4, callback_on_step_end=meet)
+
+        return check(pipe, call, [prompt], branches=("conditional", "negative"))
+
+    with ThreadPoolExecutor(2) as threads:
+        one, two = threads.map(work, pipes, PAIR)
+    assert one.maps[0]["house"].values.max() > 0
+    assert two.maps[0]["tree"].values.max() > 0
+
+
+# --- callbacks ---
+
+
+def test_a_callback_that_changes_the_latents(load):
+    pipe = load("sd1")
+
+    def dampen(pipe, step, timestep, given):
+        return {"latents": 0.9 * given["latents"]}
+
+    check(pipe, lambda: paint(pipe, PROMPT, callback_on_step_end=dampen), [PROMPT])
+
+
+def end_guidance(pipe, step, timestep, given):
+    """As diffusers' documentation has it: guidance is dropped after some steps."""
+    if step == 1:
+        given["prompt_embeds"] = given["prompt_embeds"].chunk(2)[-1]
+        pipe._guidance_scale = 0.0
+    return given
+
+
+WITH_EMBEDS = {
+    "callback_on_step_end": end_guidance,
+    "callback_on_step_end_tensor_inputs": ["prompt_embeds"],
+}
+
+
+def test_guidance_that_ends_half_way(load):
+    pipe = load("sd1")
+
+    def call():
+        return paint(pipe, PAIR, seeds=(1, 2), steps=4, **WITH_EMBEDS)
+
+    check(pipe, call, PAIR, [GUIDED, GUIDED, ALONE, ALONE])
+
+
+def test_a_negative_branch_that_ends_half_way(load):
+    """It was there for two steps of four: these are recorded, or the reason why not is told."""
+    pipe = load("sd1")
+    with reference(pipe) as scores:
+        paint(pipe, PROMPT, steps=4, **WITH_EMBEDS)
+    try:
+        with trace(pipe, WHOLE, tokens="all", branches=("negative",)) as recorder:
+            paint(pipe, PROMPT, steps=4, **WITH_EMBEDS)
+        recordings = recorder.negative_recordings
+    except HeedmapError as error:
+        assert "negative" in str(error)
+    else:
+        compare(recordings, expect(scores, [GUIDED] * 2, [[0], [1]], "negative"))
+
+
+def test_text_states_changed_by_a_callback_are_told(load):
+    pipe = load("sd1")
+
+    def swap(pipe, step, timestep, given):
+        return {"prompt_embeds": given["prompt_embeds"] + 1}
+
+    inputs = {
+        "callback_on_step_end": swap,
+        "callback_on_step_end_tensor_inputs": ["prompt_embeds"],
+    }
+    with pytest.raises(TraceError, match="callback"), trace(pipe):
+        paint(pipe, PROMPT, **inputs)
+
+
+def test_interrupt(load):
+    pipe = load("sd1")
+
+    def stop(pipe, step, timestep, given):
+        pipe._interrupt = step == 1
+        return given
+
+    recorder = check(
+        pipe, lambda: paint(pipe, PROMPT, steps=5, callback_on_step_end=stop), [PROMPT]
+    )
+    assert len(recorder.recordings[0].timesteps) == 2
+    assert all(len(array) == 2 for array in recorder.recordings[0].arrays)
