@@ -31,12 +31,21 @@ FLOORS: list[set[str]] = [
     {"layers", "steering"},
     {"tracing"},
     {"models", "runs", "explorer"},
-    {"studio", "dimensions"},
+    {"studio", "dimensions", "pairs"},
+    {"editing"},
     {"sweep", "app", "cli"},
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 
-KNOW_DIFFUSERS = {"processors", "layers", "tracing", "models", "studio", "dimensions"}
+KNOW_DIFFUSERS = {
+    "processors",
+    "layers",
+    "tracing",
+    "models",
+    "studio",
+    "dimensions",
+    "editing",
+}
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",
@@ -50,6 +59,7 @@ KNOW_NO_TORCH = {
     "recordings",
     "maps",
     "runs",
+    "pairs",
     "tiny",
     "explorer",
     "cli",
@@ -111,7 +121,7 @@ def test_knows_only_the_libraries_of_its_floor(path: Path):
 
 @each_file
 def test_imports_only_what_is_declared(path: Path):
-    packages = {"pillow": "PIL"}
+    packages = {"scikit-image": "skimage", "pillow": "PIL"}
     declared = {packages.get(name, name) for name in requirements()}
     known = {name.partition(".")[0] for name in imports(path)}
     assert known <= declared | set(sys.stdlib_module_names) | {"heedmap"}

@@ -27,7 +27,7 @@ class Branch:
     states: torch.Tensor
 
     def blocks_in(self, states: torch.Tensor) -> list[int]:
-        """Which blocks of B rows of a UNet's text states (n·B, K, C) read what this branch reads."""
+        """Which blocks of B rows of a UNet's text states (n·B, K, C) are those of this branch."""
         images = len(self.tables)
         mine = self.states.to(states)
         if mine.shape[1:] != states.shape[1:]:
@@ -109,8 +109,14 @@ def watch(
         end()
         release()
 
-    undo = [_put(pipe, name, watched), _put(pipe, "maybe_free_model_hooks", released)]
-    return lambda: [put_back() for put_back in undo] and None
+    first = _put(pipe, name, watched)
+    second = _put(pipe, "maybe_free_model_hooks", released)
+
+    def undo() -> None:
+        second()
+        first()
+
+    return undo
 
 
 def _put(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:

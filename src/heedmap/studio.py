@@ -76,7 +76,7 @@ def generate(
         ArgumentError: if an argument is out of range.
         TraceError: if the maps could not be recorded.
     """
-    seeds = [_drawn_seed() if seed is None else seed]
+    seeds = [drawn_seed() if seed is None else seed]
     return generate_batch(
         pipe, [prompt], seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
         keep=keep, tokens=tokens, branches=branches, limit=limit, progress=progress, **arguments,
@@ -187,7 +187,8 @@ def describe(pipe: DiffusionPipeline) -> dict[str, Any]:
     }
 
 
-def _drawn_seed() -> int:
+def drawn_seed() -> int:
+    """A seed by chance."""
     return secrets.randbelow(2**31)
 
 

@@ -169,6 +169,11 @@ class Trace:
         """The same of the words of the negative prompt, where that branch was asked for."""
         return tuple(HeatMaps(recording) for recording in self.negative_recordings)
 
+    @property
+    def steps(self) -> int:
+        """How many steps the running call has in all."""
+        return max(self._calls[-1].steps) + 1
+
     def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
         """Where tokens act, as far as the open run has come: (h, w), for the blend of latents.
 
@@ -233,8 +238,9 @@ class Trace:
         factor = int(getattr(self._pipe, "vae_scale_factor", 8))
         h, w = call.latent
         return Recording(
-            layers, tuple(arrays), self._keep, tuple(side.timesteps.values()), side.tally.positions[image],
-            side.branch.tables[image], call.latent, (w * factor, h * factor),
+            layers, tuple(arrays), self._keep, tuple(side.timesteps.values()),
+            side.tally.positions[image], side.branch.tables[image], call.latent,
+            (w * factor, h * factor),
         )  # fmt: skip
 
     # --- install and restore ---

@@ -1,0 +1,182 @@
+"""A picture and its edit, with the evidence of what the edit did; on disk too."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from skimage.metrics import structural_similarity
+
+from heedmap import pictures
+from heedmap.errors import ArgumentError, RunError
+from heedmap.maps import HeatMap
+from heedmap.pictures import Panel
+from heedmap.runs import Run, whole_folder
+
+FORMAT = 1
+MAX_ABOUT = 4 * 2**20  # bytes of pair.json
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A source picture, its edit, and what changed between them.
+
+    Attributes:
+        source: the run of the source prompt.
+        edited: the run of the edited prompt, from the same noise.
+        about: how it was edited and what it did, as plain JSON types: `kind` and `why`, the
+            windows, `words` (those that were changed, of each prompt), `sites` at which rules
+            acted and `self_sites` at which self-attention was taken from the source, `moved` (the
+            share of attention that the rules moved, 0 to 1) and `change` (see `compare`).
+        blend: bool (H, W) at the picture's size where the edit was let in, if it was blended.
+    """
+
+    source: Run
+    edited: Run
+    about: dict[str, Any]
+    blend: np.ndarray | None = None
+
+    def difference(self) -> Image.Image:
+        """How much each pixel changed: 0 to the largest change, as heat."""
+        change = _floats(self.source.image) - _floats(self.edited.image)
+        size = np.abs(change).mean(axis=-1)
+        return Image.fromarray(pictures.colour(size / max(float(size.max()), 1 / 255)))
+
+    def sheet(self) -> Image.Image:
+        """Before, after, the difference, both sides' changed words, and the blend's mask."""
+        before, after = self._heats(self.source, "source"), self._heats(self.edited, "edited")
+        top = max([heat.values.max() for heat in (*before, *after)], default=1.0)
+        panels = [
+            Panel("the edit", pictures.enlarge(self.edited.image), self.edited.settings["prompt"]),
+            Panel("the difference", pictures.enlarge(self.difference()), self._said()),
+        ]
+        for side, heats in (("before", before), ("after", after)):
+            panels += [
+                Panel(f"{heat.label} ({side})", self._overlay(heat, float(top))) for heat in heats
+            ]
+        if self.blend is not None:
+            mask = Image.fromarray((self.blend * 255).astype(np.uint8))
+            panels.append(Panel("let in", pictures.enlarge(mask.convert("RGB"))))
+        return pictures.sheet(
+            pictures.enlarge(self.source.image), panels,
+            title=f"{self.source.settings['prompt']} → {self.edited.settings['prompt']}",
+            scale="shared by both prompts' words", low=0.0, high=float(top),
+        )  # fmt: skip
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the pair's folder, whole or not at all.
+
+        `source/` and `edited/` (each a run's folder), `sheet.png`, `difference.png`, `blend.png`
+        where it was blended, and `pair.json`. An older pair of that name is replaced.
+
+        Raises:
+            RunError: if the folder exists and is not a pair.
+        """
+        with whole_folder(folder, mark="pair.json", what="an edit of heedmap") as partial:
+            self.source.save(partial / "source")
+            self.edited.save(partial / "edited")
+            self.sheet().save(partial / "sheet.png")
+            self.difference().save(partial / "difference.png")
+            if self.blend is not None:
+                Image.fromarray(self.blend).save(partial / "blend.png")
+            about = {"format": FORMAT, "about": self.about}
+            text = json.dumps(about, indent=2, ensure_ascii=False)
+            (partial / "pair.json").write_text(text + "\n", encoding="utf-8")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Pair":
+        """Read a saved pair; no model and no torch is loaded.
+
+        Raises:
+            RunError: if the folder is no pair, or something in it is broken or hostile.
+        """
+        folder = Path(folder)
+        path = folder / "pair.json"
+        if not path.is_file() or path.stat().st_size > MAX_ABOUT:
+            raise RunError(f"{folder} is not an edit: expected a folder with pair.json")
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            sound = about["format"] == FORMAT and isinstance(about["about"], dict)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunError(f"{path} is not what heedmap wrote: make the edit again") from error
+        if not sound:
+            raise RunError(
+                f"{path} has format {about['format']!r}: this version of heedmap reads format "
+                f"{FORMAT}; make the edit again"
+            )
+        source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
+        blend = None
+        if (folder / "blend.png").is_file():
+            blend = _read_mask(folder / "blend.png", source.image.size)
+        return cls(source, edited, about["about"], blend)
+
+    def _heats(self, run: Run, side: str) -> list[HeatMap]:
+        return [run.maps.at(number) for number in self.about["words"][side]]
+
+    def _overlay(self, heat: HeatMap, top: float) -> Image.Image:
+        picture = heat.image
+        if picture is None:
+            raise ArgumentError("these maps know no picture")
+        return pictures.overlay(pictures.enlarge(picture), heat.values, low=0, high=top)
+
+    def _said(self) -> str:
+        change = self.about["change"]
+        return f"MSE {change['inside']['mse']:.2g} inside, {change['outside']['mse']:.2g} outside"
+
+
+def compare(before: Image.Image, after: Image.Image, inside: np.ndarray) -> dict[str, Any]:
+    """How much a picture changed inside and outside of a mask.
+
+    Args:
+        before: a picture.
+        after: another of the same size.
+        inside: bool (H, W).
+
+    Returns:
+        For "inside" and "outside" each the mean squared error of values in 0 to 1, the peak
+        signal-to-noise ratio in dB and the structural similarity (Wang et al., 2004); None where
+        there is nothing to measure, or no error.
+
+    Raises:
+        ArgumentError: if the sizes differ.
+    """
+    if before.size != after.size or inside.shape != before.size[::-1]:
+        raise ArgumentError(
+            f"pictures of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
+            "be compared: expected one size"
+        )
+    a, b = _floats(before), _floats(after)
+    squares = ((a - b) ** 2).mean(axis=-1)
+    window = min(7, min(before.size) - (min(before.size) + 1) % 2)
+    measured: Any = structural_similarity(
+        a, b, data_range=1.0, channel_axis=2, full=True, win_size=window
+    )
+    similar = measured[1].mean(axis=-1)
+    found = {}
+    for name, where in (("inside", inside), ("outside", ~inside)):
+        mse = float(squares[where].mean()) if where.any() else None
+        found[name] = {
+            "share": round(float(where.mean()), 6),
+            "mse": mse,
+            "psnr_db": None if not mse else -10 * math.log10(mse),
+            "ssim": float(similar[where].mean()) if where.any() else None,
+        }
+    return found
+
+
+def _floats(image: Image.Image) -> np.ndarray:
+    return np.asarray(image.convert("RGB"), dtype=np.float64) / 255
+
+
+def _read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            if image.size != size:
+                raise RunError(f"{path} has {image.size} pixels, its picture {size}: not a pair")
+            return np.asarray(image.convert("1"), dtype=bool)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise RunError(f"{path} is broken: make the edit again") from error
