@@ -12,6 +12,7 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from heedmap.dimensions import layer_shapes
     from heedmap.errors import HeedmapError
     from heedmap.maps import HeatMap
     from heedmap.models import load
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["HeatMap", "HeedmapError", "Run", "generate", "load", "trace"]
+__all__ = ["HeatMap", "HeedmapError", "Run", "generate", "layer_shapes", "load", "trace"]
 
 _HOME = {
     "HeatMap": "maps",
     "HeedmapError": "errors",
     "Run": "runs",
     "generate": "studio",
+    "layer_shapes": "dimensions",
     "load": "models",
     "trace": "tracing",
 }

@@ -402,7 +402,12 @@ def layers(
         about = {"model": models.name_of(pipe), "size": drawn}
         print_json({**about, "layers": [one.to_dict() for one in listed]})
     else:
-        print_layers(f"{models.name_of(pipe)}, {'×'.join(map(str, drawn))} pixels", found, chosen)
+        print_layers(
+            f"{models.name_of(pipe)}, {'{}×{}'.format(*drawn)} pixels: "
+            f"{plural(len(found), 'layer')} of cross-attention",
+            found,
+            chosen,
+        )
 
 
 # --- what is selected, and where it is saved --------------------------------------------------
@@ -554,29 +559,33 @@ def print_layers(
     """Print the shapes of all layers, and some of them line by line."""
     from heedmap.dimensions import short_names
 
-    columns = ("layer", "grid", "heads", "Q", "K, V", "scores", "output")
+    columns = {
+        "grid": [layer.grid for layer in layers],
+        "heads": [(layer.heads, layer.head_query[1]) for layer in layers],
+        "Q": [layer.query for layer in layers],
+        "K, V": [layer.key for layer in layers],
+        "scores": [layer.scores for layer in layers],
+        "output": [layer.output for layer in layers],
+    }
+    if columns["Q"] == columns["output"]:  # as in all that are known: then the table is narrower
+        columns = {"Q, output" if name == "Q" else name: columns[name] for name in columns}
+        del columns["output"]
     names = [layer.name for layer in layers]
-    cells = [
-        [
-            "×".join(map(str, pair))
-            for pair in (
-                layer.grid,
-                (layer.heads, layer.head_key[1]),
-                layer.query,
-                layer.key,
-                layer.scores,
-                layer.output,
-            )
-        ]
-        for layer in layers
+    shapes = [
+        ["{}×{}".format(*pair) for pair in row] for row in zip(*columns.values(), strict=True)
     ]
     rows, shorter = (
-        [(name, *shapes) for name, shapes in zip(column, cells, strict=True)]
+        [(name, *row) for name, row in zip(column, shapes, strict=True)]
         for column in (names, short_names(names))
     )
-    print_table(columns, rows, title, right=columns[1:], shorter=shorter)
+    print_table(("layer", *columns), rows, title, right=columns, shorter=shorter)
+    typer.echo("Heads: number × channels. Scores: of one head. Q, K, V and output: of all.")
     for layer in followed:
-        print_table(("", "made of", "shape"), layer.chain(), layer.name, right=("shape",))
+        chain = layer.chain()
+        left, right = (max(len(str(shape[side])) for *_, shape in chain) for side in (0, 1))
+        lines = [(what, how, f"{n:{left}} × {m:<{right}}") for what, how, (n, m) in chain]
+        typer.echo()
+        print_table(("", "made of", "shape"), lines, layer.name)
 
 
 def print_table(
@@ -607,7 +616,11 @@ def print_table(
         console.width = 1_000_000  # nothing is folded: a program may read it
 
     def made(rows: Iterable[Sequence[str]]) -> Table:
-        table = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=framed)
+        table = Table(
+            box=box.SIMPLE_HEAD if framed else None,
+            pad_edge=framed,
+            collapse_padding=framed,
+        )
         for column in columns:
             justify = "right" if column in right else "left"
             table.add_column(column, justify=justify, overflow="fold")
@@ -616,8 +629,10 @@ def print_table(
         return table
 
     table = made(rows)
-    if shorter is not None and console.measure(table).maximum > console.width:
-        table = made(shorter)
+    if shorter is not None:
+        room = console.options.update(max_width=1_000_000)
+        if console.measure(table, options=room).maximum > console.width:
+            table = made(shorter)
     if title:
         console.print(Text(printable(title), style="bold"), soft_wrap=True)
     console.print(table)

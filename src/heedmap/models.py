@@ -104,6 +104,14 @@ def check_size(pipe: Any, size: tuple[int, int]) -> None:
         )
 
 
+def own_size(pipe: Any) -> tuple[int, int]:
+    """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
+    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    cells = pipe.unet.config.sample_size
+    h, w = (cells, cells) if isinstance(cells, int) else cells
+    return w * factor, h * factor
+
+
 def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
         return embedded_folder()
