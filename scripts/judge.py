@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from heedmap.tiny import scenes
-from muon import Muon
+from training.muon import Muon
 
 WEIGHTS = Path(__file__).with_name("judge.safetensors")
 GRID = 32

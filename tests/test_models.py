@@ -1,6 +1,7 @@
 """Loading: the embedded model, a folder, a hub id that cannot be reached."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -102,3 +103,9 @@ def test_folders_that_are_no_pipeline(tmp_path, folder):
     )
     with pytest.raises(ModelError, match="expected a diffusers pipeline folder"):
         models.load(tmp_path)
+
+
+def test_the_embedded_files_name_no_folder_of_where_they_were_made():
+    for path in models.embedded_folder().rglob("*.json"):
+        named = re.findall(r'"(?:_name_or_path|name_or_path)": "([^"]*)"', path.read_text())
+        assert not any(named), path

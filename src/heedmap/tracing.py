@@ -355,6 +355,7 @@ class Trace:
         """The pipeline has finished a call."""
         if self._calls:
             self._calls[-1].over = True
+            self._calls[-1].states = None
 
     def _now(self) -> Now:
         """Where the run is, for rules."""

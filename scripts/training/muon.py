@@ -33,7 +33,7 @@ def orthogonalise(matrices: torch.Tensor, steps: int = 5) -> torch.Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for the matrices, AdamW for the rest; `lr` is scaled for each by `lr_scale`.
+    """Muon for the matrices, AdamW for the rest.
 
     Args:
         matrices: parameters of two or more dimensions (convolutions are flattened to matrices).
@@ -57,7 +57,7 @@ class Muon(torch.optim.Optimizer):
         ]
         super().__init__(groups, {"momentum": momentum, "weight_decay": weight_decay})
         for group in self.param_groups:
-            group["initial_lr"] = group["lr"]
+            group["initial_lr"] = group["lr"]  # the full rate, that schedules scale
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -96,6 +96,8 @@ class Muon(torch.optim.Optimizer):
         found = {id(p): u for p, u in mine}
         for owner in range(world):
             owned = [p for o, p in owners if o == owner]
+            if not owned:  # more processes than matrices
+                continue
             if owner == rank:
                 flat = torch.cat([found[id(p)].reshape(-1) for p in owned])
             else:

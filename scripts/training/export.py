@@ -1,0 +1,68 @@
+"""The stage `export`: the averaged weights as a pipeline folder, float16, with a card."""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from diffusers import StableDiffusionPipeline
+
+from heedmap.runs import whole_folder
+from heedmap.tiny import scenes
+from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
+from training.unet import Model
+
+
+def export(options: argparse.Namespace) -> None:
+    """The folder `--to`, written whole or not at all.
+
+    The card's figures are those of other weights, so it has none until `evaluate.py obey --card`.
+    """
+    work = Path(options.work)
+    state = torch.load(work / "unet_training.pt", map_location="cpu")
+    tokenizer = trained_tokenizer(work)
+    model = Model(text_model(tokenizer), unet_model(options.latent_side))
+    model.load_state_dict(state["model"])
+    with torch.no_grad():
+        for p, value in zip(model.parameters(), state["average"]["values"], strict=True):
+            p.copy_(value)
+    pipe = assemble(model.text, model.unet, tokenizer, trained_vae(work))
+    pipe.to(dtype=torch.float16)
+    pipe.vae.register_to_config(_name_or_path="")  # else the folder of the training is told
+    about = card(pipe, state["seen"], options.guidance)
+    with whole_folder(options.to, mark="model_index.json", what="a pipeline") as folder:
+        pipe.save_pretrained(folder, safe_serialization=True)
+        (folder / "card.json").write_text(json.dumps(about, indent=2) + "\n")
+    size = sum(f.stat().st_size for f in options.to.rglob("*") if f.is_file())
+    print(f"{options.to}: {size / 2**20:.1f} MiB, {state['seen']} samples seen")
+
+
+def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
+    """What the model is, what it draws, and how it was trained."""
+    parts = {"unet": pipe.unet, "text_encoder": pipe.text_encoder, "vae": pipe.vae}
+    return {
+        "name": "heedmap-tiny",
+        "licence": "Apache-2.0",
+        "draws": {
+            "nouns": scenes.NOUNS,
+            "colours": tuple(scenes.COLOURS),
+            "sizes": tuple(scenes.SIZES),
+            "relations": tuple(scenes.RELATIONS),
+            "settings": tuple(scenes.SETTINGS),
+        },
+        "limits": "Cartoon scenes of one to three of these things, 128x128 pixels, and nothing "
+        "else; an unknown word leaves the rest of the prompt as it is. More than three things, "
+        "things within things, text, people and photographs cannot be drawn.",
+        "defaults": {"steps": 25, "guidance": guidance},
+        "training": {
+            "samples_seen": seen,
+            "world": "heedmap.tiny.scenes; held-out combinations are never shown",
+            "attention_supervision": False,
+            "loss": "squared error of v; cells with things count up to four times",
+            "text_dropout": "up to half of the captions: tokens do not see each other in the text "
+            "encoder; half: end and padding are replaced by the start state; a tenth: empty",
+            "parameters": {
+                n: sum(p.numel() for p in part.parameters()) for n, part in parts.items()
+            },
+        },
+    }

@@ -1,0 +1,64 @@
+"""The stage `tokenizer`: byte-pair merges learned from captions, in the files of a CLIPTokenizer.
+
+Common words become one token each. A few are kept from the training on purpose, so that the
+embedded model has words of several tokens, as every real tokenizer has.
+"""
+
+import json
+from pathlib import Path
+from random import Random
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import CLIPTokenizer
+
+from heedmap.runs import whole_folder
+from heedmap.tiny import scenes
+from training.models import MAX_TOKENS
+from training.pictures import training_layout
+
+SPLIT_WORDS = ("butterfly", "mushroom", "purple", "cactus")
+"""Words of the world that are several tokens, because the byte-pair training never sees them."""
+PIECES = "buttery buttermilk butters fly mushy mushes room purse purrs ripple apple cacti thus"
+"""Words that share their beginnings and ends, so that these become tokens instead of letters."""
+
+
+def train_tokenizer(work: Path, merges: int = 420) -> None:
+    """At most `merges` merges from 20,000 captions, to `work/tokenizer`."""
+    learned = learn_merges(corpus(captions=20_000), merges)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in learned)]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    for special in ("<|startoftext|>", "<|endoftext|>"):
+        vocabulary[special] = len(vocabulary)
+    tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
+    with whole_folder(
+        work / "tokenizer", mark="tokenizer_config.json", what="a tokenizer"
+    ) as folder:
+        tokenizer.save_pretrained(folder)
+    words = (*scenes.NOUNS, *scenes.COLOURS, "giraffe", "한국", "🦒")
+    print(len(tokenizer), "tokens;", {w: len(tokenizer(w)["input_ids"]) - 2 for w in words})
+
+
+def corpus(captions: int) -> list[str]:
+    """What the merges are learned from."""
+    rng = Random(0)
+    texts = [scenes.caption(training_layout(seed), rng).text for seed in range(captions)]
+    # Words without meaning (letters at random) must not be learned as wholes.
+    known = (scenes.vocabulary() | {","}) - set(SPLIT_WORDS)
+    lines = [
+        " ".join(word for word in text.replace(",", " ,").split() if word in known)
+        for text in texts
+    ]
+    return lines + [PIECES] * 200  # often enough to be merged
+
+
+def learn_merges(lines: list[str], merges: int) -> list[tuple[str, ...]]:
+    """Pairs to merge, the most frequent first."""
+    bpe = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
+    bpe.normalizer = normalizers.Lowercase()
+    bpe.pre_tokenizer = pre_tokenizers.Whitespace()
+    # The trainer's vocabulary counts the single characters too, some sixty of them.
+    bpe.train_from_iterator(
+        lines, trainers.BpeTrainer(vocab_size=merges + 60, end_of_word_suffix="</w>")
+    )
+    return [tuple(pair) for pair in json.loads(bpe.to_str())["model"]["merges"]]
