@@ -174,7 +174,7 @@ def test_usage_errors(arguments: list[str], sentence: str):
     assert sentence in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("verb", ["generate", "inspect", "words", "layers"])
+@pytest.mark.parametrize("verb", ["generate", "edit", "inspect", "words", "layers"])
 def test_every_option_is_explained(verb: str):
     page = " ".join(good(verb, "--help").split())
     for command in typer.main.get_command(cli.app).commands[verb].params:

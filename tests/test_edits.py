@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from heedmap.attention import Scores
 from heedmap.edits import (
-    Region,
     Inject,
     Mix,
+    Region,
     Renormalize,
-    Weights,
     Site,
+    Weights,
     apply,
     blend,
     blend_mask,

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from conftest import random_pipeline
+from PIL import Image
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.runs import Run
 from heedmap.studio import generate, generate_batch
 
@@ -47,6 +48,57 @@ def test_settings_repeat_the_run(pipe):
     assert (s["device"], s["dtype"], s["pipeline"]) == (
         "cpu", "float32", "StableDiffusionPipeline",
     )  # fmt: skip
+
+
+def test_weights_in_a_prompt(pipe, tmp_path):
+    plain = generate(pipe, "a red house", seed=7, steps=2)
+    assert plain.settings["prompt"] == plain.settings["text"] == "a red house"
+    run = generate(pipe, "a (red:3) house", seed=7, steps=2)
+    assert run.settings["prompt"] == "a (red:3) house"
+    assert run.settings["text"] == run.maps.tokens.prompt == "a red house"
+    assert not np.array_equal(np.asarray(run.image), np.asarray(plain.image))
+    assert run.maps["red"].values.mean() > 2 * plain.maps["red"].values.mean()
+    back = Run.load(run.save(tmp_path / "run"))
+    assert back.settings == run.settings
+    assert same(run, back)
+    with Image.open(tmp_path / "run" / "image.png") as image:
+        assert image.text["parameters"].startswith("a (red:3) house\n")
+    # One, and escapes, are no weights: the very same picture.
+    for written in ("a (red:1) house", "a red house"):
+        assert same(plain, generate(pipe, written, seed=7, steps=2))
+    escaped = generate(pipe, r"a \(red\) house", seed=7, steps=2)
+    assert escaped.settings["text"] == "a (red) house"
+
+
+def test_weights_may_be_negative_and_of_some_of_a_batch(pipe, tmp_path):
+    prompts = ["a red house", "a (red house:-1)", "a red house"]
+    runs = generate_batch(pipe, prompts, seeds=[7, 7, 7], steps=2)
+    plain = generate_batch(pipe, ["a red house"] * 3, seeds=[7, 7, 7], steps=2)
+    for number in (0, 2):
+        mine, other = runs[number], plain[number]
+        assert np.array_equal(np.asarray(mine.image), np.asarray(other.image))
+        for a, b in zip(mine.maps, other.maps, strict=True):
+            np.testing.assert_allclose(a.values, b.values, atol=1e-6)
+    assert not same(runs[1], plain[1])
+    assert runs[1].maps["red"].values.max() < 0
+    assert Run.load(runs[1].save(tmp_path / "run")).sheet().width > 256
+
+
+@pytest.mark.parametrize(
+    ("prompt", "error", "sentence"),
+    [
+        ("a (red:2 house", ArgumentError, "is not closed"),
+        ("a (red:1,5) house", ArgumentError, "is no number"),
+        ("a (,:2) house", ArgumentError, "covers no word"),
+        ("a house " * 40 + "(red:2)", TruncatedWordError, "has no effect"),
+    ],
+)
+def test_bad_weights_end_before_the_first_step(pipe, prompt, error, sentence):
+    def never(*_):
+        raise AssertionError("a step was run")
+
+    with pytest.raises(error, match=sentence):
+        generate(pipe, prompt, steps=1, seed=0, progress=never)
 
 
 def test_more_tokens_and_the_negative_branch(pipe):

@@ -14,8 +14,8 @@ from heedmap.errors import (
     SelectionError,
     TraceError,
 )
-from heedmap.processors import RecordingProcessor
 from heedmap.layers import cross_attention_layers
+from heedmap.processors import RecordingProcessor
 from heedmap.tracing import _next_pass, _schedule, _steps, trace
 
 

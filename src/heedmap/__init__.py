@@ -13,21 +13,35 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from heedmap.dimensions import layer_shapes
+    from heedmap.editing import edit
     from heedmap.errors import HeedmapError
     from heedmap.maps import HeatMap
     from heedmap.models import load
+    from heedmap.pairs import Pair
     from heedmap.runs import Run
     from heedmap.studio import generate
     from heedmap.tracing import trace
 
     __version__: str
 
-__all__ = ["HeatMap", "HeedmapError", "Run", "generate", "layer_shapes", "load", "trace"]
+__all__ = [
+    "HeatMap",
+    "HeedmapError",
+    "Pair",
+    "Run",
+    "edit",
+    "generate",
+    "layer_shapes",
+    "load",
+    "trace",
+]
 
 _HOME = {
     "HeatMap": "maps",
     "HeedmapError": "errors",
+    "Pair": "pairs",
     "Run": "runs",
+    "edit": "editing",
     "generate": "studio",
     "layer_shapes": "dimensions",
     "load": "models",

@@ -23,6 +23,7 @@ from heedmap.errors import ArgumentError, HeedmapError, RunError
 if TYPE_CHECKING:
     from heedmap.dimensions import LayerShapes
     from heedmap.maps import HeatMap, HeatMaps
+    from heedmap.pairs import Pair
     from heedmap.runs import Run
     from heedmap.words import TokenTable
 
@@ -92,6 +93,21 @@ def parse_range(text: str) -> slice:
 def show_range(steps: slice) -> str:
     """Write a range as `parse_range` reads it."""
     return ":".join("" if bound is None else str(bound) for bound in (steps.start, steps.stop))
+
+
+def parse_window(text: str) -> tuple[float, float]:
+    """Read `a:b`, fractions of a run, or one: up to which."""
+    first, colon, last = text.partition(":")
+    try:
+        low, high = (float(first), float(last)) if colon else (0.0, float(first))
+    except ValueError:
+        low = high = float("nan")
+    if not 0 <= low <= high <= 1:
+        raise typer.BadParameter(
+            f"{text!r} is no part of a run; write its end, such as 0.8, or A:B with both from 0 "
+            "to 1."
+        )
+    return low, high
 
 
 def parse_numbers(text: str) -> list[int]:
@@ -250,6 +266,128 @@ def generate(
         for about, tokens in saved:
             print_run(about)
             print_unread(tokens)
+
+
+@app.command()
+def edit(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt that is edited.")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="What it shall become. Left out: SOURCE with its weights, as (word:1.5).",
+        ),
+    ] = None,
+    model: Model = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
+    ] = None,
+    guidance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="X", help="How strictly to follow the prompts. Left out: the model's."
+        ),
+    ] = None,
+    size: Size = None,
+    negative: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
+    ] = None,
+    cross: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_window,
+            metavar="A:B",
+            help="While the source's cross-attention is taken, as parts of the run; B alone: from "
+            "its start.",
+        ),
+    ] = "0.8",
+    own: Annotated[
+        Any,
+        typer.Option(
+            "--self", parser=parse_window, metavar="A:B", help="The same of self-attention."
+        ),
+    ] = "0.4",
+    kind: Annotated[
+        Literal["auto", "replace", "refine"],
+        typer.Option(help="Word for word, or with words that are new. auto: by aligning them."),
+    ] = "auto",
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A->B", help="Change the picture only where these words act, as 'cat->dog'."
+        ),
+    ] = None,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD", help="With --only: nor where this word acts; may be repeated."
+        ),
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Left out: a new one in outputs/. With several targets: the one that holds them.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Draw SOURCE and what it becomes when words are changed.
+
+    Both from one noise, and with the source's attention for the words that stay. Saves both
+    pictures with their maps, their difference, a sheet of all and the figures.
+    """
+    asked = targets or [source]
+    fixed = out if len(asked) == 1 else None  # the pair's own folder, where one was named
+    root = out if out is not None and fixed is None else Path("outputs")
+    check_writable(fixed or root, holds_runs=fixed is None, mark="pair.json", what="an edit")
+    hidden = quiet or json or not sys.stderr.isatty()
+    with loading(model, hidden=hidden):
+        from heedmap import editing, models, runs
+
+        pipe = models.load(model, device=device, dtype=dtype)
+    first = secrets.randbelow(2**31) if seed is None else seed
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", message="the edit ", category=UserWarning)
+        with progress_bar("Drawing", hidden=hidden) as advance:
+            pairs = editing.edit(
+                pipe,
+                source,
+                asked if targets else None,
+                kind=None if kind == "auto" else kind,
+                cross=cross,
+                self_attention=own,
+                only=only,
+                protect=protect or (),
+                seed=first,
+                steps=steps,
+                guidance=guidance,
+                size=size,
+                negative=negative,
+                progress=advance,
+            )
+    saved: list[dict[str, Any]] = []
+    for text, pair in zip(asked, pairs if isinstance(pairs, list) else [pairs], strict=True):
+        folder = fixed or runs.default_folder(text, first, root)
+        saved.append(about_pair(pair.save(folder), pair))
+    for warning in told:
+        typer.echo(f"Warning: {printable(str(warning.message))}", err=True)
+    if json:
+        print_json({"edits": saved})
+    elif quiet:
+        print_lines(about["folder"] for about in saved)
+    else:
+        for about in saved:
+            print_pair(about)
 
 
 @app.command()
@@ -449,10 +587,12 @@ def selection_name(selection: Mapping[str, Any]) -> str:
     return slug(" ".join(parts), 100)
 
 
-def check_writable(folder: Path, *, holds_runs: bool) -> None:
+def check_writable(
+    folder: Path, *, holds_runs: bool, mark: str = "run.json", what: str = "a run"
+) -> None:
     """Raise before anything is computed if a run could not be saved in the end."""
-    if folder.exists() and not (holds_runs or (folder / "run.json").is_file()):
-        raise RunError(f"{folder} exists and is not a run of heedmap; choose another --out.")
+    if folder.exists() and not (holds_runs or (folder / mark).is_file()):
+        raise RunError(f"{folder} exists and is not {what} of heedmap; choose another --out.")
     there = folder if holds_runs else folder.absolute().parent
     while not there.exists():
         there = there.absolute().parent
@@ -527,6 +667,66 @@ def print_run(about: Mapping[str, Any]) -> None:
     }
     rows = [(Path(file).relative_to(about["folder"]).as_posix(), files[file]) for file in files]
     print_table(("file", "what it is"), rows, title=about["folder"])
+
+
+def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
+    """What `edit --json` says of a pair."""
+    settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
+    files = {
+        "source_image": "source/image.png",
+        "edited_image": "edited/image.png",
+        "sheet": "sheet.png",
+        "difference": "difference.png",
+        **({} if pair.blend is None else {"blend": "blend.png"}),
+        "figures": "pair.json",
+    }
+    return {
+        "folder": str(folder),
+        "source": pair.source.settings["prompt"],
+        "edited": settings["prompt"],
+        **{name: settings[name] for name in names},
+        "files": {name: str(folder / file) for name, file in files.items()},
+        "about": pair.about,
+    }
+
+
+def print_pair(about: Mapping[str, Any]) -> None:
+    """Print what was saved of an edit, what it was, and how much it changed."""
+    size = "×".join(map(str, about["size"]))
+    drawn = f"{size}, seed {about['seed']}, {about['steps']} steps"
+    what = {
+        "source_image": f"“{about['source']}”: {drawn}",
+        "edited_image": f"“{about['edited']}”, from the same noise",
+        "sheet": "both, their difference, and where the changed words acted",
+        "difference": "how much each pixel changed",
+        "blend": "where the edit was let in",
+        "figures": "the figures, and how it was edited",
+    }
+    rows = [
+        (Path(file).relative_to(about["folder"]).as_posix(), what[name])
+        for name, file in about["files"].items()
+    ]
+    print_table(("file", "what it is"), rows, title=about["folder"])
+    found, where = about["about"], "the mask" if about["about"]["only"] else "the changed words"
+    figures = [
+        (
+            f"{side} of {where}",
+            f"{change['share']:.0%}",
+            *(
+                "-" if change[name] is None else f"{change[name]:{form}}"
+                for name, form in (("mse", ".2g"), ("psnr_db", ".1f"), ("ssim", ".2f"))
+            ),
+        )
+        for side, change in found["change"].items()
+    ]
+    columns = ("change", "of the picture", "MSE", "PSNR (dB)", "SSIM")
+    print_table(columns, figures, right=columns[1:])
+    kind, sites = found["kind"].capitalize(), plural(found["sites"], "site")
+    typer.echo(f"{kind}: {printable(found['why'])}.")
+    typer.echo(
+        f"The rules acted at {sites} and moved {found['moved']:.1%} of the attention; "
+        f"self-attention was the source's at {found['self_sites']}."
+    )
 
 
 def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:

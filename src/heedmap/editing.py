@@ -23,9 +23,9 @@ from heedmap.alignment import (
     replacement,
     swap_of,
 )
-from heedmap.edits import Inject, Renormalize, Rule, Weights, blend, blend_mask
+from heedmap.edits import Inject, Renormalize, Rule, Site, blend, blend_mask
 from heedmap.encodings import prompt_table
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.pairs import Pair, compare
 from heedmap.recordings import Axis
 from heedmap.runs import Run
@@ -33,7 +33,7 @@ from heedmap.steering import Steering
 from heedmap.studio import Progress
 from heedmap.tracing import LIMIT, Trace
 from heedmap.weights import parse_weights, token_weights
-from heedmap.words import TokenTable
+from heedmap.words import TokenTable, Word
 
 Window = float | tuple[float, float]
 """A fraction of the run up to which, or two from and up to which, something is done."""
@@ -83,18 +83,19 @@ def edit(
 
     Args:
         pipe: a pipeline, as `load` gives it.
-        source: the prompt that is edited; weights in it hold for the edit where no target is given.
+        source: the prompt that is edited; weights in it hold for the edit where no target is given,
+            else for the source's own picture.
         target: what it shall become, or several; None where weights are all that changes.
         kind: "replace" where the words correspond one to one, "refine" where some were added;
             chosen by aligning the words if None (`Pair.about` says which and why).
         cross: while the source's cross-attention is taken (0 to 1, of the run).
-        words: other windows for single words or phrases of the target.
+        words: other windows for single words or phrases of the target that take from the source.
         self_attention: while the source's self-attention is taken.
         self_cells: the largest grid, in cells, at which it is (16 × 16 or 32 × 32 as a rule).
         renormalize: whether weighted rows are made to sum to 1 again.
         only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend).
-        protect: words of the source whose places stay, with `only`.
-        blend_from: fraction of the run from which latents are blended.
+        protect: a word of the source, or several, whose places stay, with `only`.
+        blend_from: fraction of the run from which latents are blended, below 1.
         threshold: of the maximum, above which a word is taken to act at a place.
         seed: of the one noise that all start from; drawn, and noted, if None.
         steps: as in `generate`.
@@ -115,37 +116,39 @@ def edit(
         TraceError: if the edit could not act.
     """
     several = target is not None and not isinstance(target, str)
-    asked = [None] if target is None else [target] if isinstance(target, str) else list(target)
+    asked = [source] if target is None else [target] if isinstance(target, str) else list(target)
     if not asked:
         raise ArgumentError("no target was given: expected a prompt, or several")
+    seed = studio.drawn_seed() if seed is None else seed
+    studio.check_prompts([source, *asked], [seed] * (len(asked) + 1))
     first = parse_weights(source)
     table = prompt_table(pipe, first.text)
-    windows = {word: _window(w, f"the window of {word!r}") for word, w in (words or {}).items()}
-    plans = [
-        _plan(
-            pipe, table, source if text is None else text, kind, _window(cross, "cross"), windows,
-            renormalize, only,
-        )
-        for text in asked
-    ]  # fmt: skip
+    weighted = {} if target is None else token_weights(first.spans, table)
+    ground = _Ground(table, weighted, kind, _window(cross, "cross"), _windows(words), only)
+    plans = [_plan(pipe, ground, text, renormalize) for text in asked]
     own = _window(self_attention, "self_attention")
-    if not 0 <= blend_from <= 1 or not 0 <= threshold <= 1:
+    if not (_is_number(blend_from) and 0 <= blend_from < 1):
         raise ArgumentError(
-            f"blend_from={blend_from!r}, threshold={threshold!r}: expected numbers from 0 to 1"
+            f"blend_from is {blend_from!r}: expected a fraction of the run, from 0 to below 1"
         )
-    steering = Steering(
-        {number: plan.rules for number, plan in enumerate(plans, 1)},
-        dict.fromkeys(range(1, len(plans) + 1), 0), own, self_cells,
-    )  # fmt: skip
-    weighted = token_weights(first.spans, table) if target is not None else {}
+    if not (_is_number(threshold) and 0 <= threshold <= 1):
+        raise ArgumentError(f"threshold is {threshold!r}: expected a number from 0 to 1")
+    kept = (protect,) if isinstance(protect, str) else tuple(protect)
+    if kept and only is None:
+        raise ArgumentError(
+            f"protect is {', '.join(map(repr, kept))}, but nothing is blended: pass only as well, "
+            "as in only='cat->dog'"
+        )
+    blending = None if only is None else _Blending(table, plans, kept, blend_from, threshold)
+    rules = {number: plan.rules for number, plan in enumerate(plans, 1)}
+    sources = dict.fromkeys(rules, 0)
     if weighted:
-        steering = Steering(
-            {0: [_weights(weighted, table)], **steering.rules}, steering.sources, own, self_cells
-        )
-    blending = _Blending(table, plans, tuple(protect), blend_from, threshold) if only else None
-    seed = studio.drawn_seed() if seed is None else seed
+        rules = {0: (studio.weights_rule(weighted, table),), **rules}
+    steering = Steering(rules, sources, own, self_cells)
     runs, recorder = studio.draw(
-        pipe, [first.text, *(plan.text for plan in plans)], seeds=[seed] * (len(plans) + 1),
+        pipe, [first.text, *(plan.text for plan in plans)],
+        written=[first.text if target is None else source, *asked],
+        seeds=[seed] * (len(plans) + 1),
         steps=steps, guidance=guidance, size=size, negative=negative, keep=keep, tokens="prompt",
         branches=("conditional",), limit=limit, progress=progress, arguments=arguments,
         steering=steering, after_step=blending,
@@ -155,10 +158,16 @@ def edit(
         about = {
             "kind": plan.kind,
             "why": plan.alignment.why,
-            "cross": list(_window(cross, "cross")),
+            "cross": list(ground.cross),
+            "windows": {word: list(window) for word, window in ground.windows.items()},
             "self": list(own),
+            "self_cells": self_cells,
             "weights": {str(position): weight for position, weight in plan.weights.items()},
+            "renormalize": renormalize,
             "only": only,
+            "protect": list(kept),
+            "blend_from": blend_from,
+            "threshold": threshold,
         }
         mask = None if blending is None else blending.mask(number)
         pairs.append(_pair(runs[0], runs[number], plan, about, recorder, number, mask))
@@ -166,9 +175,23 @@ def edit(
 
 
 @dataclass(frozen=True, eq=False)
+class _Ground:
+    """What all edits of one source have in common."""
+
+    table: TokenTable
+    weights: Mapping[int, float]
+    """Of the source's own picture, by position."""
+    kind: EditKind | None
+    cross: tuple[float, float]
+    windows: Mapping[str, tuple[float, float]]
+    only: str | None
+
+
+@dataclass(frozen=True, eq=False)
 class _Plan:
     """One edited prompt, ready to be drawn."""
 
+    ground: _Ground
     text: str
     table: TokenTable
     alignment: WordAlignment
@@ -178,8 +201,8 @@ class _Plan:
 
     @property
     def kind(self) -> str:
-        changed = self.alignment.swapped or self.alignment.added or self.alignment.dropped
-        return self.alignment.kind if changed or not self.weights else "reweight"
+        """What it is called in `Pair.about`."""
+        return self.alignment.kind if _words_changed(self.alignment) else "reweight"
 
     def changed(self) -> tuple[list[int], list[int]]:
         """The numbers of the words of the source, and of the target, that the edit is about."""
@@ -187,40 +210,49 @@ class _Plan:
         before |= {word.number for word in self.alignment.dropped}
         after = {b.number for _, b in self.alignment.swapped}
         after |= {word.number for word in self.alignment.added}
-        for a, b in self.alignment.pairs:
-            if b is not None and set(b.tokens) & set(self.weights):
-                after.add(b.number)
-                before |= {a.number} if a is not None else set()
-        read = {word.number for word in self.table.read_words}
-        return sorted(before), sorted(after & read)
+        for a, b in _reweighted(self.alignment, self.ground.weights, self.weights):
+            before |= {a.number} if a is not None else set()
+            after |= {b.number} if b is not None else set()
+        tables = (self.ground.table, self.table)
+        source, edited = ({word.number for word in table.read_words} for table in tables)
+        return sorted(before & source), sorted(after & edited)
 
 
-def _plan(
-    pipe: Any, source: TokenTable, text: str, kind: EditKind | None,
-    cross: tuple[float, float], windows: Mapping[str, tuple[float, float]], renormalize: bool,
-    only: str | None,
-) -> _Plan:  # fmt: skip
+def _words_changed(alignment: WordAlignment) -> bool:
+    return bool(alignment.swapped or alignment.added or alignment.dropped)
+
+
+def _reweighted(
+    alignment: WordAlignment, before: Mapping[int, float], after: Mapping[int, float]
+) -> list[tuple[Word | None, Word | None]]:
+    """The pairs of words whose weights differ."""
+
+    def weight(word: Word | None, weights: Mapping[int, float]) -> float:
+        return weights.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
+
+    return [(a, b) for a, b in alignment.pairs if weight(a, before) != weight(b, after)]
+
+
+def _plan(pipe: Any, ground: _Ground, text: str, renormalize: bool) -> _Plan:
+    source, cross = ground.table, ground.cross
     parsed = parse_weights(text)
     target = prompt_table(pipe, parsed.text)
-    alignment = pair_words(source, target, kind)
+    alignment = pair_words(source, target, ground.kind)
     if alignment.unread:
-        source.find(alignment.unread[0].text) if alignment.dropped else None
-        lost = alignment.unread[0].text
-        raise ArgumentError(
-            f"{lost!r} is changed, but stands past the {target.limit} tokens that the model reads: "
-            "shorten the prompt"
+        raise TruncatedWordError(
+            f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.limit} "
+            "tokens that the model reads: shorten the prompt, or move the word towards its start"
         )
     weights = token_weights(parsed.spans, target)
-    swaps = () if only is None else swap_of(only)
+    swaps = () if ground.only is None else swap_of(ground.only)
     for before, after in swaps:
         source.find(before)
         target.find(after)
-    same = not (alignment.swapped or alignment.added or alignment.dropped)
-    if same and all(weight == 1 for weight in weights.values()):
+    if not _words_changed(alignment) and not _reweighted(alignment, ground.weights, weights):
         raise ArgumentError(
-            f"the prompt {source.prompt!r} and its edit {text!r} have the same words and no "
-            "weights, so the edit would change nothing: change a word, or weight one as in "
-            "'(word:1.5)'"
+            f"the prompt {quoted(source.prompt)} and its edit {quoted(text)} have the same words "
+            "and the same weights, so the edit would change nothing: change a word, or weight one "
+            "as in '(word:1.5)'"
         )
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     end = torch.full((len(target.tokens),), cross[1])
@@ -234,31 +266,44 @@ def _plan(
             else:
                 columns[w, n] = 1.0
     start = torch.full_like(end, cross[0])
-    for word, (low, high) in windows.items():
-        tokens = list(target.find(word))
-        start[tokens], end[tokens] = low, high
+    for word, (low, high) in ground.windows.items():
+        taking = [n for n in target.find(word) if bool(columns[:, n].any())]
+        if not taking:
+            raise ArgumentError(
+                f"{quoted(word)} is new in {quoted(target.prompt)} and takes no attention from the "
+                "source, so it has no window: leave it out of words"
+            )
+        start[taking], end[taking] = low, high
     rules: list[Rule] = [Inject(columns, start, end)]
     if weights:
-        rules.append(_weights(weights, target))
+        rules.append(studio.weights_rule(weights, target))
         rules += [Renormalize()] * renormalize
-    return _Plan(parsed.text, target, alignment, tuple(rules), weights, swaps)
+    return _Plan(ground, parsed.text, target, alignment, tuple(rules), weights, swaps)
 
 
-def _weights(weights: Mapping[int, float], table: TokenTable) -> Weights:
-    every = torch.ones(len(table.tokens))
-    for position, weight in weights.items():
-        every[position] = weight
-    return Weights(every)
+def _windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, float]]:
+    return {word: _window(window, f"the window of {word!r}") for word, window in _items(words)}
+
+
+def _items(words: Mapping[str, Window] | None) -> Iterable[tuple[str, Window]]:
+    if words is not None and not isinstance(words, Mapping):
+        raise ArgumentError(f"words is {words!r}: expected windows by word, as in {{'cat': 0.3}}")
+    return () if words is None else words.items()
 
 
 def _window(window: Window, what: str) -> tuple[float, float]:
-    low, high = window if isinstance(window, tuple) else (0.0, window)
-    if not (0 <= low <= high <= 1):  # NaN is refused too
+    bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
+    sound = len(bounds) == 2 and all(map(_is_number, bounds))
+    if not sound or not 0 <= bounds[0] <= bounds[1] <= 1:  # NaN is refused too
         raise ArgumentError(
             f"{what} is {window!r}: expected a fraction of the run from 0 to 1, or two, the first "
             "not above the second"
         )
-    return float(low), float(high)
+    return float(bounds[0]), float(bounds[1])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class _Blending:
@@ -315,7 +360,8 @@ def _pair(
     else:
         masks = [source.maps.at(n).mask() for n in before]
         masks += [edited.maps.at(n).mask() for n in after]
-        inside = np.logical_or.reduce(masks)
+        nowhere = np.zeros(source.image.size[::-1], dtype=bool)
+        inside = np.logical_or.reduce([nowhere, *masks])
     moved = steerer.moved.get(number)
     about |= {
         "words": {"source": before, "edited": after},
@@ -324,10 +370,35 @@ def _pair(
         "moved": sum(moved) / len(moved) if moved else 0.0,
         "change": compare(source.image, edited.image, inside),
     }
+    for trouble in _idle(about, plan, source.settings["steps"]):
+        warnings.warn(trouble, stacklevel=3)
     if np.abs(np.asarray(source.image, float) - np.asarray(edited.image, float)).max() <= 1:
         warnings.warn(
-            f"the edit {edited.settings['prompt']!r} changed nothing in the picture above rounding "
-            f"({about['sites']} sites acted): try a smaller cross window, or another seed",
-            stacklevel=4,
+            f"the edit {quoted(edited.settings['prompt'])} changed nothing in the picture above "
+            f"rounding ({about['sites']} sites acted): try a smaller cross window, or another seed",
+            stacklevel=3,
         )
     return Pair(source, edited, about, mask)
+
+
+def _idle(about: Mapping[str, Any], plan: _Plan, steps: int) -> list[str]:
+    """What was asked for and did nothing in a run of so many steps."""
+    troubles = []
+    inject = plan.rules[0]
+    assert isinstance(inject, Inject)
+    windows = [plan.ground.cross, *plan.ground.windows.values()]
+    if any(low < high for low, high in windows) and not any(
+        inject.mix(Site("", step, steps, (1, 1))) for step in range(steps)
+    ):
+        troubles.append(
+            f"the edit {quoted(plan.text)} took no cross-attention from its source: no step of "
+            f"{steps} lies in cross={tuple(about['cross'])}; widen it, or use more steps"
+        )
+    low, high = about["self"]
+    if low < high and not about["self_sites"]:
+        troubles.append(
+            f"the edit {quoted(plan.text)} took no self-attention from its source: no step of "
+            f"{steps} lies in self_attention={(low, high)}, or no layer has at most "
+            f"{about['self_cells']} cells; widen it, or use more steps"
+        )
+    return troubles

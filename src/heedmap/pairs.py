@@ -48,14 +48,16 @@ class Pair:
     def sheet(self) -> Image.Image:
         """Before, after, the difference, both sides' changed words, and the blend's mask."""
         before, after = self._heats(self.source, "source"), self._heats(self.edited, "edited")
-        top = max([heat.values.max() for heat in (*before, *after)], default=1.0)
+        heats = (*before, *after)
+        top = max([float(heat.values.max()) for heat in heats], default=1.0)
+        low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
         panels = [
             Panel("the edit", pictures.enlarge(self.edited.image), self.edited.settings["prompt"]),
             Panel("the difference", pictures.enlarge(self.difference()), self._said()),
         ]
         for side, heats in (("before", before), ("after", after)):
             panels += [
-                Panel(f"{heat.label} ({side})", self._overlay(heat, float(top))) for heat in heats
+                Panel(f"{heat.label} ({side})", self._overlay(heat, low, top)) for heat in heats
             ]
         if self.blend is not None:
             mask = Image.fromarray((self.blend * 255).astype(np.uint8))
@@ -63,7 +65,8 @@ class Pair:
         return pictures.sheet(
             pictures.enlarge(self.source.image), panels,
             title=f"{self.source.settings['prompt']} → {self.edited.settings['prompt']}",
-            scale="shared by both prompts' words", low=0.0, high=float(top),
+            scale="shared by both prompts' words", low=low, high=top,
+            caption="the source", note=self.source.settings["prompt"],
         )  # fmt: skip
 
     def save(self, folder: str | Path) -> Path:
@@ -100,7 +103,7 @@ class Pair:
             raise RunError(f"{folder} is not an edit: expected a folder with pair.json")
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
-            sound = about["format"] == FORMAT and isinstance(about["about"], dict)
+            sound, found = about["format"] == FORMAT, about["about"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{path} is not what heedmap wrote: make the edit again") from error
         if not sound:
@@ -108,24 +111,55 @@ class Pair:
                 f"{path} has format {about['format']!r}: this version of heedmap reads format "
                 f"{FORMAT}; make the edit again"
             )
+        if not isinstance(found, dict):
+            raise RunError(f"{path} has no evidence: make the edit again")
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
+        if source.image.size != edited.image.size or not _sound(found, source, edited):
+            raise RunError(
+                f"{folder} does not hold together: its two runs and pair.json are of different "
+                "edits; make the edit again"
+            )
         blend = None
         if (folder / "blend.png").is_file():
             blend = _read_mask(folder / "blend.png", source.image.size)
-        return cls(source, edited, about["about"], blend)
+        return cls(source, edited, found, blend)
 
     def _heats(self, run: Run, side: str) -> list[HeatMap]:
         return [run.maps.at(number) for number in self.about["words"][side]]
 
-    def _overlay(self, heat: HeatMap, top: float) -> Image.Image:
+    def _overlay(self, heat: HeatMap, low: float, top: float) -> Image.Image:
         picture = heat.image
         if picture is None:
             raise ArgumentError("these maps know no picture")
-        return pictures.overlay(pictures.enlarge(picture), heat.values, low=0, high=top)
+        return pictures.overlay(pictures.enlarge(picture), heat.values, low=low, high=top)
 
     def _said(self) -> str:
-        change = self.about["change"]
-        return f"MSE {change['inside']['mse']:.2g} inside, {change['outside']['mse']:.2g} outside"
+        change = {side: self.about["change"][side]["mse"] for side in ("inside", "outside")}
+        said = [f"{mse:.2g} {side}" for side, mse in change.items() if mse is not None]
+        return f"MSE {', '.join(said)}"
+
+
+def _sound(about: dict[str, Any], source: Run, edited: Run) -> bool:
+    """Whether what is read of `about` is there and fits the runs."""
+
+    def numbers(value: Any, run: Run) -> bool:
+        read = {word.number for word in run.maps.words}
+        return isinstance(value, list) and all(type(n) is int and n in read for n in value)
+
+    def measured(value: Any) -> bool:
+        if not (isinstance(value, dict) and {"mse", "psnr_db", "ssim", "share"} <= value.keys()):
+            return False
+        return all(v is None or (type(v) is float and math.isfinite(v)) for v in value.values())
+
+    words, change = about.get("words"), about.get("change")
+    return (
+        isinstance(words, dict)
+        and isinstance(change, dict)
+        and numbers(words.get("source"), source)
+        and numbers(words.get("edited"), edited)
+        and measured(change.get("inside"))
+        and measured(change.get("outside"))
+    )
 
 
 def compare(before: Image.Image, after: Image.Image, inside: np.ndarray) -> dict[str, Any]:

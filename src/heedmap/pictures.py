@@ -246,6 +246,8 @@ def sheet(
     opacity: float = OPACITY,
     colormap: str = COLORMAP,
     columns: int | None = None,
+    caption: str = "",
+    note: str = "the picture",
 ) -> Image.Image:
     """Draw a sheet: title, the picture and then the panels, and the scale with its colour bar.
 
@@ -259,11 +261,14 @@ def sheet(
         opacity: that of the panels: the bar is an overlay on grey, so that it shows their colours.
         colormap: that of the panels.
         columns: as in `grid`.
+        caption: of the picture.
+        note: below it, smaller.
 
     Returns:
         An RGB picture, at most `MAX_WIDTH` wide.
     """
-    cells = grid([Panel("", image, "the picture"), *panels], columns=columns)
+    first = Panel(caption, image, note)
+    cells = grid([first, *panels], columns=columns)
     width = max(cells.width, 480)
     head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
     size = min(22, max(16, width // 75))

@@ -36,8 +36,8 @@ class Run:
     Attributes:
         image: the picture, as the pipeline gave it.
         maps: its heat maps by word.
-        settings: prompt, seed, steps, guidance, size, model, versions, all other arguments; plain
-            JSON types.
+        settings: prompt (as it was written, with weights) and text (what the model read of it),
+            seed, steps, guidance, size, model, versions, all other arguments; plain JSON types.
         negative_maps: the heat maps of the negative prompt, where its branch was recorded.
     """
 
@@ -107,7 +107,7 @@ class Run:
         negative = folder / "negative.safetensors"
         against = Recording.load(negative) if negative.exists() else None
         if (
-            recording.table.prompt != settings.get("prompt")
+            recording.table.prompt != settings.get("text", settings.get("prompt"))
             or recording.size != image.size
             or (against is not None and against.size != image.size)
         ):

@@ -2,7 +2,7 @@
 
 import platform
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -12,12 +12,16 @@ import torch
 from diffusers import DiffusionPipeline
 
 from heedmap import models
+from heedmap.edits import Weights
+from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError
 from heedmap.maps import HeatMaps
 from heedmap.recordings import Axis
 from heedmap.runs import Run
 from heedmap.steering import Steering
 from heedmap.tracing import LIMIT, BranchName, Tokens, Trace, trace
+from heedmap.weights import parse_weights, token_weights
+from heedmap.words import TokenTable
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
@@ -58,7 +62,8 @@ def generate(
 
     Args:
         pipe: a pipeline, as `load` gives it.
-        prompt: what to draw.
+        prompt: what to draw. Weights in brackets, `(word:1.5)`, multiply the attention that a word
+            draws; `heedmap.weights` says how they are written.
         seed: of the starting noise; drawn, and noted in the run's settings, if None.
         steps: denoising steps; the model's own default if None.
         guidance: classifier-free guidance scale; the model's own default if None.
@@ -73,8 +78,9 @@ def generate(
         arguments: any other argument of the pipeline, passed on.
 
     Raises:
-        ArgumentError: if an argument is out of range.
+        ArgumentError: if an argument is out of range, or a weight is no number.
         TraceError: if the maps could not be recorded.
+        TruncatedWordError: if the model does not read a word that is weighted.
     """
     seeds = [drawn_seed() if seed is None else seed]
     return generate_batch(
@@ -103,18 +109,37 @@ def generate_batch(
 
     Arguments and errors are those of `generate`.
     """
+    check_prompts(prompts, seeds)
+    parsed = [parse_weights(prompt) for prompt in prompts]
+    rules = {}
+    for number, prompt in enumerate(parsed):
+        if prompt.spans:
+            table = prompt_table(pipe, prompt.text)
+            weights = token_weights(prompt.spans, table)
+            if any(weight != 1 for weight in weights.values()):
+                rules[number] = [weights_rule(weights, table)]
     runs, _ = draw(
-        pipe, prompts, seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
-        keep=keep, tokens=tokens, branches=branches, limit=limit, progress=progress,
-        arguments=arguments,
+        pipe, [prompt.text for prompt in parsed], written=prompts, seeds=seeds,
+        steps=steps, guidance=guidance, size=size, negative=negative, keep=keep, tokens=tokens,
+        branches=branches, limit=limit, progress=progress,
+        arguments=arguments, steering=Steering(rules) if rules else None,
     )  # fmt: skip
     return runs
+
+
+def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:
+    """The rule that multiplies the attention of these positions on the K axis of a prompt."""
+    every = torch.ones(len(table.tokens))
+    for position, weight in weights.items():
+        every[position] = weight
+    return Weights(every)
 
 
 def draw(
     pipe: DiffusionPipeline,
     prompts: Sequence[str],
     *,
+    written: Sequence[str],
     seeds: Sequence[int],
     steps: int | None,
     guidance: float | None,
@@ -131,12 +156,14 @@ def draw(
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
-    Arguments and errors are those of `generate`; `steering` is what to change, and `after_step` is
-    given the open trace, the number of the step that is done and the latents (B, C, h, w), and
-    returns those to go on with.
+    Arguments and errors are those of `generate`; `prompts` are what the model reads, `written` the
+    same with the weights that the user wrote, for the settings; `steering` is what to change, and
+    `after_step` is given the open trace, the number of the step that is done and the latents
+    (B, C, h, w), and returns those to go on with.
     """
     given = {"steps": steps, "guidance": guidance, "size": size}
-    _check(pipe, prompts, seeds, given, arguments)
+    check_prompts(prompts, seeds)
+    _check(pipe, seeds, given, arguments)
     call = _call_arguments(pipe, given)
     # Noise is drawn on the CPU, so that a seed means the same picture on every device.
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
@@ -152,11 +179,12 @@ def draw(
         ).images
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     runs = []
-    for image, recording, other, seed in zip(
-        images, recorder.recordings, negatives, seeds, strict=True
+    for prompt, image, recording, other, seed in zip(
+        written, images, recorder.recordings, negatives, seeds, strict=True
     ):
         used = {
-            "prompt": recording.table.prompt,
+            "prompt": prompt,
+            "text": recording.table.prompt,
             "negative": negative,
             "seed": seed,
             "steps": len(recording.timesteps),
@@ -192,15 +220,8 @@ def drawn_seed() -> int:
     return secrets.randbelow(2**31)
 
 
-def _check(
-    pipe: DiffusionPipeline,
-    prompts: Sequence[str],
-    seeds: Sequence[int],
-    given: dict[str, Any],
-    arguments: dict[str, Any],
-) -> None:
-    for name in arguments.keys() & _OURS.keys():
-        raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
+def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> None:
+    """Raise if a prompt is none, or a seed."""
     if not prompts or len(prompts) != len(seeds):
         raise ArgumentError(
             f"{len(prompts)} prompts and {len(seeds)} seeds were given: expected one seed a prompt"
@@ -210,6 +231,13 @@ def _check(
             raise ArgumentError(
                 f"the prompt {prompt!r} has no words: expected a text such as 'a red house'"
             )
+
+
+def _check(
+    pipe: DiffusionPipeline, seeds: Sequence[int], given: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    for name in arguments.keys() & _OURS.keys():
+        raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
     for seed in seeds:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ArgumentError(f"the seed {seed!r} is out of range: expected 0 to 2**63 - 1")
@@ -254,7 +282,7 @@ def _every_step(
         if users is not None:
             tensors = users(pipe, step, timestep, tensors)
         if change is not None:
-            tensors = {**tensors, "latents": change(step, tensors["latents"])}
+            tensors = {**tensors, "latents": change(step // order, tensors["latents"])}
         return tensors
 
     if progress is None:

@@ -1,0 +1,245 @@
+"""A pair: its figures against numbers by hand, its pictures, and its folder, never trusted."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_maps import recording
+
+from heedmap.errors import ArgumentError, RunError
+from heedmap.maps import HeatMaps
+from heedmap.pairs import Pair, compare
+from heedmap.runs import Run
+
+SETTINGS = {
+    "prompt": "at house", "text": "at house", "negative": None, "seed": 7, "steps": 3,
+    "guidance": 4.0, "size": [128, 128], "model": "heedmap-tiny", "scheduler": "DDIMScheduler",
+    "versions": {"heedmap": "0.1.0"},
+}  # fmt: skip
+
+
+def noise(seed: int, size=(128, 128)) -> Image.Image:
+    rng = np.random.default_rng(seed)
+    return Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+
+
+def made_run(prompt: str, seed: int, text: str | None = None) -> Run:
+    image = noise(seed)
+    text = text or prompt
+    settings = {**SETTINGS, "prompt": prompt, "text": text}
+    return Run(image, HeatMaps(recording(text), image), settings)
+
+
+def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
+    source, target = made_run("at house", 0), made_run(edited, 1, edited.strip("():2"))
+    inside = np.zeros((128, 128), dtype=bool)
+    inside[:40, 10:70] = True
+    about = {
+        "kind": "replace", "why": "'house' became 'sea'", "sites": 21, "self_sites": 7,
+        "moved": 0.25, "words": {"source": [1], "edited": [1]},
+        "change": compare(source.image, target.image, inside),
+    }  # fmt: skip
+    return Pair(source, target, about, inside if blended else None)
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def test_figures_by_hand():
+    before = Image.new("RGB", (16, 8), (0, 0, 0))
+    pixels = np.zeros((8, 16, 3), dtype=np.uint8)
+    pixels[:, :4] = (51, 0, 102)  # 0.2, 0, 0.4: the squares' mean is (0.04 + 0.16) / 3
+    inside = np.zeros((8, 16), dtype=bool)
+    inside[:, :8] = True  # of which half has changed
+    change = compare(before, Image.fromarray(pixels), inside)
+    mse = 0.2 / 3 / 2
+    assert change["inside"]["share"] == 0.5
+    assert change["inside"]["mse"] == pytest.approx(mse, rel=1e-12)
+    assert change["inside"]["psnr_db"] == pytest.approx(-10 * math.log10(mse), rel=1e-12)
+    assert change["inside"]["ssim"] < 0.9
+    assert change["outside"]["mse"] == 0
+    assert change["outside"]["psnr_db"] is None
+
+
+@pytest.mark.parametrize("size", [(128, 128), (8, 24), (40, 9), (3, 3)])
+def test_the_same_picture_has_not_changed(size):
+    picture = noise(3, size)
+    for inside in (np.ones(size[::-1], dtype=bool), np.zeros(size[::-1], dtype=bool)):
+        change = compare(picture, picture, inside)
+        for name, share in (("inside", float(inside.mean())), ("outside", 1 - inside.mean())):
+            there = share > 0
+            assert change[name] == {
+                "share": share,
+                "mse": 0.0 if there else None,
+                "psnr_db": None,
+                "ssim": pytest.approx(1) if there else None,
+            }
+
+
+def test_figures_do_not_depend_on_the_order():
+    a, b = noise(1), noise(2)
+    inside = np.random.default_rng(0).random((128, 128)) > 0.3
+    one, other = compare(a, b, inside), compare(b, a, inside)
+    swapped = compare(a, b, ~inside)
+    for name, opposite in (("inside", "outside"), ("outside", "inside")):
+        assert one[name] == pytest.approx(other[name])
+        assert one[name] == swapped[opposite]
+        assert one[name]["mse"] == pytest.approx(1 / 6, rel=0.05)  # of two uniform numbers
+    worst = compare(Image.new("RGB", (9, 9)), Image.new("RGB", (9, 9), "white"), inside[:9, :9])
+    assert worst["inside"]["mse"] == 1
+    assert worst["inside"]["psnr_db"] == 0
+
+
+def test_other_sizes_are_not_compared():
+    inside = np.ones((128, 128), dtype=bool)
+    for other, mask in ((noise(0, (64, 128)), inside), (noise(0), inside[:64])):
+        with pytest.raises(ArgumentError, match="cannot be compared: expected one size"):
+            compare(noise(0), other, mask)
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+def test_the_difference_is_hot_where_it_changed():
+    pair = made_pair()
+    after = np.asarray(pair.source.image).copy()
+    after[100:, 100:] = 255 - after[100:, 100:]
+    pair = replace(pair, edited=replace(pair.edited, image=Image.fromarray(after)))
+    heat = np.asarray(pair.difference()).astype(int)
+    assert len(np.unique(heat[:100].reshape(-1, 3), axis=0)) == 1
+    assert heat[100:, 100:].sum(axis=-1).mean() > heat[0, 0].sum() + 200
+    same = replace(pair, edited=pair.source).difference()
+    assert len(np.unique(np.asarray(same).reshape(-1, 3), axis=0)) == 1
+
+
+def test_sheets_of_all_kinds():
+    plain, blended = made_pair().sheet(), made_pair(blended=True).sheet()
+    assert blended.tobytes() != plain.tobytes()
+    nowhere = made_pair()
+    nowhere.about["words"] = {"source": [], "edited": []}
+    nowhere.about["change"] = compare(
+        nowhere.source.image, nowhere.edited.image, np.zeros((128, 128), dtype=bool)
+    )
+    assert nowhere.sheet().width > 256
+
+
+def test_a_sheet_of_negative_weights():
+    pair = made_pair()
+    maps = pair.edited.maps
+    arrays = tuple(-array for array in maps.recording.arrays)
+    edited = replace(
+        pair.edited, maps=HeatMaps(replace(maps.recording, arrays=arrays), pair.edited.image)
+    )
+    pair = replace(pair, edited=edited)
+    pair.about["words"]["source"] = []
+    assert pair.sheet().width > 256
+
+
+# --- on disk ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blended", [False, True])
+@pytest.mark.parametrize("edited", ["at sea", "(at sea:2)"])
+def test_written_whole_and_read_back_equal(tmp_path, blended, edited):
+    pair = made_pair(blended, edited)
+    folder = pair.save(tmp_path / "outputs" / "x")
+    here = {p.name for p in folder.iterdir()}
+    files = {"source", "edited", "sheet.png", "difference.png", "pair.json"}
+    assert here == files | ({"blend.png"} if blended else set())
+    back = Pair.load(folder)
+    assert back.about == pair.about
+    assert (back.blend is None) == (not blended)
+    if blended:
+        np.testing.assert_array_equal(back.blend, pair.blend)
+    for mine, read in ((pair.source, back.source), (pair.edited, back.edited)):
+        assert read.settings == mine.settings
+        assert np.array_equal(np.asarray(read.image), np.asarray(mine.image))
+        for a, b in zip(mine.maps, read.maps, strict=True):
+            np.testing.assert_array_equal(a.values, b.values)
+    assert np.array_equal(np.asarray(back.sheet()), np.asarray(pair.sheet()))
+    assert list((tmp_path / "outputs").glob(".*")) == []
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    pair = made_pair()
+    folder = pair.save(tmp_path / "x")
+    before = (folder / "pair.json").read_bytes()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Pair, "difference", full)
+    for name in ("x", "y"):
+        with pytest.raises(OSError, match="no space left"):
+            pair.save(tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+    assert (folder / "pair.json").read_bytes() == before
+
+
+def test_only_pairs_are_replaced(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("five years")
+    run = made_run("at house", 0).save(tmp_path / "run")
+    for folder in (tmp_path / "mine", run):
+        with pytest.raises(RunError, match="is not an edit of heedmap: nothing was written"):
+            made_pair().save(folder)
+    folder = made_pair(blended=True).save(tmp_path / "x")
+    made_pair().save(folder)
+    assert Pair.load(folder).blend is None
+
+
+def hostile(change) -> bytes:
+    """A pair.json of which one thing is not what it should be."""
+    about = {"format": 1, "about": made_pair().about}
+    change(about)
+    return json.dumps(about).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", "is not what heedmap wrote"),
+        (b"\xff\xfe", "is not what heedmap wrote"),
+        (b"[1]", "is not what heedmap wrote"),
+        (b"7", "is not what heedmap wrote"),
+        (b"{}", "is not what heedmap wrote"),
+        (b"[" * 100_000, "is not what heedmap wrote"),
+        (b" " * 5_000_000, "is not an edit"),
+        (hostile(lambda a: a.update(format=99)), "has format 99"),
+        (hostile(lambda a: a.update(about=[])), "has no evidence"),
+        (hostile(lambda a: a["about"].pop("words")), "does not hold together"),
+        (hostile(lambda a: a["about"].update(words=[1])), "does not hold together"),
+        (hostile(lambda a: a["about"]["words"].update(source=[9])), "does not hold together"),
+        (hostile(lambda a: a["about"]["words"].update(edited=["1"])), "does not hold together"),
+        (hostile(lambda a: a["about"].update(change={})), "does not hold together"),
+        (hostile(lambda a: a["about"]["change"]["inside"].pop("mse")), "does not hold together"),
+        (hostile(lambda a: a["about"]["change"]["inside"].update(mse="0")), "does not hold"),
+        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=math.nan)), "does not hold"),
+        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=10**400)), "does not hold"),
+    ],
+)
+def test_hostile_pairs_are_refused(tmp_path, content, sentence):
+    folder = made_pair().save(tmp_path / "x")
+    (folder / "pair.json").write_bytes(content)
+    with pytest.raises(RunError, match=sentence):
+        Pair.load(folder)
+
+
+def test_parts_that_are_broken_or_of_others_are_refused(tmp_path):
+    with pytest.raises(RunError, match=r"is not an edit: expected a folder with pair\.json"):
+        Pair.load(tmp_path)
+    folder = made_pair(blended=True).save(tmp_path / "x")
+    noise(0, (64, 64)).convert("1").save(folder / "blend.png")
+    with pytest.raises(RunError, match="not a pair"):
+        Pair.load(folder)
+    (folder / "blend.png").write_bytes(b"GIF89a")
+    with pytest.raises(RunError, match="is broken: make the edit again"):
+        Pair.load(folder)
+    (folder / "blend.png").unlink()
+    assert Pair.load(folder).blend is None
+    (folder / "edited" / "image.png").unlink()
+    with pytest.raises(RunError, match="missing or broken"):
+        Pair.load(folder)
