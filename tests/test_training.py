@@ -35,7 +35,7 @@ from training.muon import Muon, orthogonalise
 from training.pictures import crops, to_pictures, training_layout
 from training.run import Run
 from training.tokenizer import PIECES, SPLIT_WORDS, corpus
-from training.unet import Model
+from training.unet import Model, bound_queries
 from training.whitening import EPSILON, whiten
 
 CPU = torch.device("cpu")
@@ -373,3 +373,20 @@ def test_the_averaged_weights_are_exported(tmp_path):
     with pytest.raises(RunError, match="not a pipeline"):
         export(how)
     assert (to / "card.json").exists()
+
+
+def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path):
+    text = text_model(trained_tokenizer(tmp_path))
+    attention = text.encoder.layers[0].self_attn
+    torch.nn.init.normal_(attention.q_proj.weight, std=0.5)
+    torch.nn.init.normal_(attention.k_proj.weight, std=0.05)
+    query, key, value = (
+        p.weight.detach().clone() for p in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    bound_queries(text)
+    assert float(attention.q_proj.weight.detach().square().mean().sqrt()) == pytest.approx(0.1)
+    torch.testing.assert_close(
+        attention.q_proj.weight / attention.q_proj.weight.norm(), query / query.norm()
+    )
+    assert torch.equal(attention.k_proj.weight, key)
+    assert torch.equal(attention.v_proj.weight, value)

@@ -160,6 +160,7 @@ def train_unet(rank: int, options: argparse.Namespace) -> None:
     while descent.done < 1:
         loss = loss_of(*training_batch(run, data, tokenizer, rng, n, seen))
         norm = descent.step(loss)
+        bound_queries(model.text)
         average.update()
         seen += n * run.world
         losses.append(float(loss.detach()))
@@ -181,6 +182,20 @@ def train_unet(rank: int, options: argparse.Namespace) -> None:
                 with average.applied():
                     sample_sheet(model, tokenizer, run, seen)
             run.wait()
+
+
+@torch.no_grad()
+def bound_queries(text: CLIPTextModel, most: float = 0.1) -> None:
+    """Hold the queries and keys of the text encoder at a root mean square of `most`.
+
+    Muon's steps do not shrink with the gradient, so the scores grew until every token saw itself
+    alone and no gradient came back: colours were bound to no noun. With `most` at 0.1 a score is
+    within about ±7, which is sharp and still learns. The idea is that of QK-clip (Kimi K2, 2025).
+    """
+    for layer in text.encoder.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            size = float(projection.weight.square().mean().sqrt())
+            projection.weight.mul_(min(1.0, most / size))
 
 
 def first_weights(tokenizer: CLIPTokenizer, options: argparse.Namespace) -> tuple[Model, int]:
