@@ -669,6 +669,7 @@ def test_ctrl_c(desk: Path):
     code = """
 import os, signal
 from heedmap import cli, models
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it runs in the background
 models.tokenizer = lambda model: os.kill(os.getpid(), signal.SIGINT)
 cli.main()
 """
