@@ -153,6 +153,18 @@ Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Whe
 Dtype = Annotated[
     Literal["auto", "float32", "float16", "bfloat16"], typer.Option(help="Precision.")
 ]
+Seed = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
+]
+Steps = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
+]
+Guidance = Annotated[
+    float | None,
+    typer.Option(
+        min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folders, nothing else.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
@@ -183,18 +195,9 @@ def heedmap_(
 def generate(
     prompt: Prompt,
     model: Model = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
-    ] = None,
-    guidance: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
-        ),
-    ] = None,
+    seed: Seed = None,
+    steps: Steps = None,
+    guidance: Guidance = None,
     size: Size = None,
     negative: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the picture should not show.")
@@ -279,18 +282,9 @@ def edit(
         ),
     ] = None,
     model: Model = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
-    ] = None,
-    guidance: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="X", help="How strictly to follow the prompts. Left out: the model's."
-        ),
-    ] = None,
+    seed: Seed = None,
+    steps: Steps = None,
+    guidance: Guidance = None,
     size: Size = None,
     negative: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
