@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import heedmap
 from heedmap import cli, dimensions, models, recordings, studio
+from heedmap.cli import options
 from heedmap.maps import HeatMap, HeatMaps
 from heedmap.runs import Run
 from heedmap.tokens import tokenize
@@ -108,13 +109,13 @@ def in_a_process(*arguments: object, **options) -> subprocess.CompletedProcess[s
     ("text", "size"), [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16))]
 )
 def test_sizes(text: str, size: tuple[int, int]):
-    assert cli.parse_size(text) == size
+    assert options.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "x", "512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8"])
 def test_what_is_no_size(text: str):
     with pytest.raises(typer.BadParameter, match="is not WxH in pixels"):
-        cli.parse_size(text)
+        options.parse_size(text)
 
 
 @pytest.mark.parametrize(
@@ -129,25 +130,27 @@ def test_what_is_no_size(text: str):
     ],
 )
 def test_ranges(text: str, taken: list[int]):
-    assert list(range(10))[cli.parse_range(text)] == taken
-    assert cli.parse_range(cli.show_range(cli.parse_range(text))) == cli.parse_range(text)
+    assert list(range(10))[options.parse_range(text)] == taken
+    assert options.parse_range(
+        options.show_range(options.parse_range(text))
+    ) == options.parse_range(text)
 
 
 @pytest.mark.parametrize("text", ["", ":", "a:b", "1:2:3", "1.5"])
 def test_what_is_no_range(text: str):
     with pytest.raises(typer.BadParameter, match="is not a range"):
-        cli.parse_range(text)
+        options.parse_range(text)
 
 
 def test_lists():
-    assert cli.AXES == recordings.AXES
-    assert cli.parse_numbers("0, 2") == [0, 2]
-    assert cli.parse_names("up, mid,") == ["up", "mid"]
-    assert cli.parse_axes("step,layer") == {"step", "layer"}
+    assert options.AXES == recordings.AXES
+    assert options.parse_numbers("0, 2") == [0, 2]
+    assert options.parse_names("up, mid,") == ["up", "mid"]
+    assert options.parse_axes("step,layer") == {"step", "layer"}
     with pytest.raises(typer.BadParameter, match="is not a list of whole numbers"):
-        cli.parse_numbers("0;2")
+        options.parse_numbers("0;2")
     with pytest.raises(typer.BadParameter, match="'time' is no axis; there are layer, step, head"):
-        cli.parse_axes("layer,time")
+        options.parse_axes("layer,time")
 
 
 @pytest.mark.parametrize(

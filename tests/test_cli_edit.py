@@ -6,7 +6,7 @@ import pytest
 import typer
 from test_cli import bad, call, desk, files, good, model, random_model  # noqa: F401
 
-from heedmap import cli
+from heedmap.cli import options
 from heedmap.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
@@ -16,13 +16,13 @@ SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
     ("text", "window"), [("0.8", (0, 0.8)), ("0", (0, 0)), ("0.2:0.6", (0.2, 0.6)), ("0:1", (0, 1))]
 )
 def test_windows(text, window):
-    assert cli.parse_window(text) == window
+    assert options.parse_window(text) == window
 
 
 @pytest.mark.parametrize("text", ["", "x", "0.2:", ":", "nan", "0.8:0.2", "1.1", "-0.1", "0:1:2"])
 def test_what_is_no_window(text):
     with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        cli.parse_window(text)
+        options.parse_window(text)
 
 
 def test_saves_a_pair_and_says_what(model, desk):  # noqa: F811

@@ -1,0 +1,89 @@
+"""The command line: thin, one function a verb.
+
+Only Typer is imported here; a verb imports what it uses when it runs, so that `--help` is instant,
+`words` loads no torch and `inspect` no diffusers. A `HeedmapError` ends in its sentence and exit
+code 2, an interrupt in 130.
+"""
+
+import os
+import sys
+import warnings
+from io import TextIOWrapper
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from heedmap.cli.console import fail
+from heedmap.cli.drawing import generate
+from heedmap.cli.editing import edit
+from heedmap.cli.looking import inspect, layers, words
+from heedmap.errors import HeedmapError
+
+__all__ = ["app", "main"]
+
+
+class Verbs(TyperGroup):
+    """The verbs; whatever a user can cause ends in one sentence on stderr and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except HeedmapError as error:
+            fail(str(error))
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):  # `| head`: Typer ends it quietly
+                raise
+            reason = error.strerror or str(error) or type(error).__name__
+            fail(f"{reason}: {os.fspath(error.filename)}" if error.filename else reason)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
+                raise
+            fail("Out of memory; try a smaller --size or --count, or --dtype float16.")
+
+
+app = typer.Typer(
+    cls=Verbs,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # frames leave the options' texts a third of the line
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        import heedmap
+
+        typer.echo(f"heedmap {heedmap.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def heedmap_(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """See where each word of a prompt acts in a Stable Diffusion picture."""
+
+
+for verb in (generate, edit, inspect, words, layers):
+    app.command()(verb)
+
+
+def main() -> None:
+    """Run the command line."""
+    # What the libraries below have to say is for programmers; errors come through as exceptions.
+    for library in ("DIFFUSERS", "TRANSFORMERS"):
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a prompt may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="heedmap")

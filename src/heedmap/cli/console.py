@@ -1,0 +1,128 @@
+"""What a person sees: tables, bars, JSON, and errors of one sentence.
+
+Results go to stdout, progress and errors to stderr.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+
+def fail(sentence: str) -> NoReturn:
+    """Say what went wrong, in one line on stderr, and leave with exit code 2."""
+    error = typer.style("Error:", fg="red", bold=True) if sys.stderr.isatty() else "Error:"
+    typer.echo(f"{error} {printable(' '.join(sentence.split()))}", err=True)
+    raise typer.Exit(2)
+
+
+def printable(text: str) -> str:
+    """Text with its control characters spelled out: a prompt must not steer the terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def dumps(data: Mapping[str, object]) -> str:
+    """JSON on one line."""
+    import json  # not at the top: there `json` is the name of an option
+
+    return json.dumps(data)
+
+
+def print_json(data: Mapping[str, object]) -> None:
+    """Print one JSON object."""
+    typer.echo(dumps(data))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, such as the names of folders."""
+    for line in lines:
+        typer.echo(printable(line))
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: str = "",
+    *,
+    right: Container[str] = ("#",),
+    shorter: Iterable[Sequence[str]] | None = None,
+) -> None:
+    """Print a table: framed to fit at a terminal, plain and whole in a pipe.
+
+    Args:
+        columns: their headings.
+        rows: a cell for each column.
+        title: a line above.
+        right: which columns stand at the right.
+        shorter: what to print instead of `rows` where the terminal is too narrow for these.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    framed = console.is_terminal
+    if not framed:
+        console.width = 1_000_000  # nothing is folded: a program may read it
+
+    def made(rows: Iterable[Sequence[str]]) -> Table:
+        table = Table(
+            box=box.SIMPLE_HEAD if framed else None,
+            pad_edge=framed,
+            collapse_padding=framed,
+        )
+        for column in columns:
+            justify = "right" if column in right else "left"
+            table.add_column(column, justify=justify, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        return table
+
+    table = made(rows)
+    if shorter is not None:
+        room = console.options.update(max_width=1_000_000)
+        if console.measure(table, options=room).maximum > console.width:
+            table = made(shorter)
+    if title:
+        console.print(Text(printable(title), style="bold"), soft_wrap=True)
+    console.print(table)
+
+
+def plural(count: int, thing: str) -> str:
+    """A count and its noun."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+@contextmanager
+def loading(model: str | None, *, hidden: bool) -> Generator[None]:
+    """Show that a model is being loaded: by a bar, or by the hub's own while it downloads."""
+    local = model is None or Path(model).exists()
+    if hidden or local:
+        os.environ.setdefault("TQDM_DISABLE", "1")
+    with progress_bar("Loading the model", hidden=hidden or not local):
+        yield
+
+
+@contextmanager
+def progress_bar(label: str, *, hidden: bool) -> Generator[Callable[[int, int], None]]:
+    """Show a bar on stderr while the block runs, gone when it is done.
+
+    Yields:
+        A function to be called with how much is done, and how much there is in all.
+    """
+    if hidden:
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(label, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

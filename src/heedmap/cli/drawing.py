@@ -1,0 +1,165 @@
+"""`heedmap generate`: a prompt's picture, and where each word acted."""
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heedmap.cli.console import (
+    loading,
+    print_json,
+    print_lines,
+    print_table,
+    progress_bar,
+)
+from heedmap.cli.looking import print_unread
+from heedmap.cli.options import (
+    Device,
+    Dtype,
+    Guidance,
+    Json,
+    Model,
+    Prompt,
+    Quiet,
+    Seed,
+    Size,
+    Steps,
+    parse_axes,
+)
+from heedmap.errors import RunError
+
+if TYPE_CHECKING:
+    from heedmap.runs import Run
+    from heedmap.words import TokenTable
+
+
+def generate(
+    prompt: Prompt,
+    model: Model = None,
+    seed: Seed = None,
+    steps: Steps = None,
+    guidance: Guidance = None,
+    size: Size = None,
+    negative: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the picture should not show.")
+    ] = None,
+    count: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="So many pictures, of the seeds from --seed on."),
+    ] = 1,
+    keep: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_axes,
+            metavar="AXES",
+            help="What `inspect` can tell apart later: layer, step, head, with commas.",
+        ),
+    ] = "layer",
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Left out: a new one in outputs/. With --count: the one that holds the runs.",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Draw PROMPT and show where each word acted.
+
+    Saves the picture, an overlay for each word, a sheet of them all, the maps and the settings.
+    """
+    fixed = out if count == 1 else None  # the run's own folder, where one was named
+    root = out if out is not None and fixed is None else Path("outputs")
+    check_writable(fixed or root, holds_runs=fixed is None)
+    saved: list[tuple[dict[str, Any], TokenTable]] = []
+    hidden = quiet or json or not sys.stderr.isatty()
+    with loading(model, hidden=hidden):
+        from heedmap import models, runs, studio
+
+        pipe = models.load(model, device=device, dtype=dtype)
+    with progress_bar("Drawing", hidden=hidden) as advance:
+        first = secrets.randbelow(2**31) if seed is None else seed
+        for number in range(count):  # one by one: the pictures are those of the seeds alone
+
+            def report(step: int, total: int, before: int = number) -> None:
+                advance(before * total + step, count * total)
+
+            run = studio.generate(
+                pipe,
+                prompt,
+                seed=first + number,
+                steps=steps,
+                guidance=guidance,
+                size=size,
+                negative=negative,
+                keep=keep,
+                progress=report,
+            )
+            folder = fixed or runs.default_folder(prompt, first + number, root)
+            saved.append((about_run(run.save(folder), run), run.maps.tokens))
+    if json:
+        print_json({"runs": [about for about, _ in saved]})
+    elif quiet:
+        print_lines(about["folder"] for about, _ in saved)
+    else:
+        for about, tokens in saved:
+            print_run(about)
+            print_unread(tokens)
+
+
+def check_writable(
+    folder: Path, *, holds_runs: bool, mark: str = "run.json", what: str = "a run"
+) -> None:
+    """Raise before anything is computed if a run could not be saved in the end."""
+    if folder.exists() and not (holds_runs or (folder / mark).is_file()):
+        raise RunError(f"{folder} exists and is not {what} of heedmap; choose another --out.")
+    there = folder if holds_runs else folder.absolute().parent
+    while not there.exists():
+        there = there.absolute().parent
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise RunError(f"Nothing can be written to {there}; choose another --out.")
+
+
+def about_run(folder: Path, run: "Run") -> dict[str, Any]:
+    """What `generate --json` says of a run."""
+    from heedmap.runs import word_file
+
+    told = ("prompt", "seed", "steps", "guidance", "size", "model")
+    files = {
+        "image": "image.png",
+        "sheet": "sheet.png",
+        "maps": "maps.safetensors",
+        "settings": "run.json",
+    }
+    return {
+        "folder": str(folder),
+        **{name: run.settings[name] for name in told},
+        **{name: str(folder / file) for name, file in files.items()},
+        "words": [
+            {"number": word.number, "word": word.text, "file": str(folder / word_file(word))}
+            for word in run.maps.words
+        ],
+    }
+
+
+def print_run(about: Mapping[str, Any]) -> None:
+    """Print what was saved: each file and what it is."""
+    size = "×".join(map(str, about["size"]))
+    files = {
+        about["image"]: f"the picture: {size}, seed {about['seed']}, {about['steps']} steps",
+        about["sheet"]: "the picture and where each word acted, on one scale",
+        **{word["file"]: f"where “{word['word']}” acted" for word in about["words"]},
+        about["maps"]: "the maps, for `heedmap inspect`",
+        about["settings"]: "all that is needed to draw it again",
+    }
+    rows = [(Path(file).relative_to(about["folder"]).as_posix(), files[file]) for file in files]
+    print_table(("file", "what it is"), rows, title=about["folder"])
