@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=29511)
     parser.add_argument("--guidance", type=float, default=4.0, help="default of the export")
     parser.add_argument("--to", type=Path, default=EXPORT, help="folder of the export")
+    parser.add_argument("--crop", type=int, choices=(64, 128), default=128, help="of 'decoder'")
     parser.add_argument("--encoder", action="store_true", help="the stage 'decoder' trains both")
     parser.add_argument("--from-export", action="store_true", help="begin at the exported weights")
     parser.add_argument("--no-compile", dest="compile", action="store_false")

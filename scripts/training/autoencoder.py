@@ -1,8 +1,9 @@
 """The stages `vae` and `decoder`: pictures to latents and back.
 
-`vae` trains on crops, which is fast; `decoder` goes on with whole pictures, since crops alone leave
-shifted hues. Neither has a KL term: the latents are kept in shape by normalising them while they
-are trained, and by whitening them at the end.
+`vae` trains on crops, which is fast; `decoder` goes on with larger ones and in the end with whole
+pictures, since crops alone leave shifted hues (group normalisation sees another mean). Neither has
+a KL term: the latents are kept in shape by normalising them while they are trained, and by
+whitening them at the end.
 """
 
 import argparse
@@ -32,17 +33,20 @@ KEEP_NORMAL = 0.02
 
 It acts in a further call, where they are normalised by figures that no longer follow them.
 """
-KEEP_OLD = 0.05
+KEEP_OLD = 0.02
 """Weight of the latents' departure from the old ones, in `decoder --encoder`."""
 
 
 def picture_loss(y: torch.Tensor, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """L1 + L2 + gradients + L2 of 4x4 means (tints), things counting three times."""
+    """L1 + L2 + gradients + L2 of 4x4 means (tints), things counting three times.
+
+    L2 weighs most: what is judged is the squared error.
+    """
     d = (y - x).float()
     weight = 1 + 2 * mask
     edges = (d[..., 1:] - d[..., :-1]).abs().mean() + (d[..., 1:, :] - d[..., :-1, :]).abs().mean()
     tint = nn.functional.avg_pool2d(weight * d, 4).square().mean()
-    return (weight * (0.5 * d.abs() + 2 * d.square())).mean() + 0.25 * edges + 2 * tint
+    return (weight * (0.2 * d.abs() + 4 * d.square())).mean() + 0.25 * edges + 2 * tint
 
 
 def train_vae(rank: int, options: argparse.Namespace) -> None:
@@ -111,10 +115,11 @@ def train_vae(rank: int, options: argparse.Namespace) -> None:
 
 
 def train_decoder(rank: int, options: argparse.Namespace) -> None:
-    """The decoder on whole pictures: the latents of training stay as they are.
+    """The decoder on crops of `--crop` pixels, whole pictures as a rule; the latents stay.
 
     With `--encoder` the encoder learns too, held near its old latents so that a UNet of those has
-    little to learn again; the latents have to be made anew.
+    little to learn again; the latents have to be made anew. What is there is saved, and measured,
+    every `--sheet-minutes`.
     """
     run = Run(rank, options)
     vae = trained_vae(run.work).to(run.device)
@@ -139,10 +144,11 @@ def train_decoder(rank: int, options: argparse.Namespace) -> None:
         drift = (z - before).square().mean()
         return picture_loss(y, x, mask) + KEEP_OLD * drift, drift.detach()
 
-    batch, side = options.batch or 8, options.latent_side
-    descent = Descent(run, optimiser, parameters, hold=0.2)
+    batch = options.batch or 8 * (scenes.SIZE // options.crop) ** 2
+    side = options.crop * options.latent_side // scenes.SIZE
+    descent, saved = Descent(run, optimiser, parameters, hold=options.hold), time.monotonic()
     while descent.done < 1:
-        x, mask = crops(rng, batch, scenes.SIZE, run.device)
+        x, mask = crops(rng, batch, options.crop, run.device)
         noise = 0.5 * options.noise * torch.randn(batch, 4, side, side)
         loss, drift = loss_of(x, mask, noise.to(run.device))
         descent.step(loss)
@@ -152,6 +158,10 @@ def train_decoder(rank: int, options: argparse.Namespace) -> None:
                 step=descent.steps, done=descent.done, loss=float(loss.detach()),
                 drift=float(drift),
             )  # fmt: skip
+        if rank == 0 and time.monotonic() - saved > 60 * options.sheet_minutes:
+            with average.applied():
+                save(vae, run)
+            saved = time.monotonic()
     if rank == 0:
         average.swap()
         save(vae.eval(), run)

@@ -21,7 +21,7 @@ MAX_TOKENS = 77
 
 def vae_model(latent_side: int) -> AutoencoderKL:
     """An untrained autoencoder for 128-pixel pictures with latents 16 or 32 wide."""
-    channels = {16: (16, 32, 96, 128), 32: (24, 64, 128)}[latent_side]
+    channels = {16: (32, 64, 96, 128), 32: (24, 64, 128)}[latent_side]
     return AutoencoderKL(
         block_out_channels=channels,
         down_block_types=("DownEncoderBlock2D",) * len(channels),

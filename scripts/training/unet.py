@@ -6,6 +6,7 @@ pass by the words: the mixing of tokens in the text encoder, and the end token t
 
 import argparse
 import json
+from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
@@ -34,10 +35,15 @@ from training.run import Run
 
 PLAIN = ("conv_in", "conv_out", "embedd")
 """Layers that Muon does not serve."""
-ONE_THING, MIXED = (1, 0, 0), (0.40, 0.48, 0.12)
+ONE_THING, MIXED = (1, 0, 0), (0.30, 0.58, 0.12)
 """Shares of scenes with one, two and three things: while the model is young, and later."""
 EMPTY, HEADLESS = 0.1, 0.5
 """Shares of captions that are empty, for guidance, and without an end token (`Model.encode`)."""
+DIRECTIONS = ("left", "right", "above", "below")
+UNSAID = 0.5
+"""Share of scenes of two things side by side, or one above the other, whose caption keeps silent
+about which is where: the place of a word in the caption then tells nothing of its thing, and the
+noun has to take up its colour."""
 
 
 class Batch(NamedTuple):
@@ -108,7 +114,8 @@ def training_batch(
     only_one = seen < run.options.one_object_until
     index = data.batch(rng, ONE_THING if only_one else MIXED, n)
     texts = [
-        "" if rng.random() < EMPTY else scenes.caption(data.layouts[i], rng).text for i in index
+        "" if rng.random() < EMPTY else scenes.caption(retold(data.layouts[i], rng), rng).text
+        for i in index
     ]
     ids = tokenizer(texts, padding="max_length", max_length=MAX_TOKENS, truncation=True)
     alone = np.array([rng.random() < run.options.alone for _ in texts])
@@ -126,6 +133,15 @@ def training_batch(
         cover=torch.from_numpy(data.cover[index]).float() / 255,
     )
     return Batch(*(x.to(run.device) for x in batch))
+
+
+def retold(layout: scenes.Layout, rng: Random) -> scenes.Layout:
+    """The layout, or one of the same picture that says less of where its two things are."""
+    if layout.relation not in DIRECTIONS or rng.random() >= UNSAID:
+        return layout
+    beside = layout.relation in ("left", "right") and rng.random() < 0.5
+    things = layout.things if rng.random() < 0.5 else layout.things[::-1]
+    return replace(layout, things=things, relation="beside" if beside else "with")
 
 
 def train_unet(rank: int, options: argparse.Namespace) -> None:
