@@ -65,10 +65,13 @@ def test_reweight_by_hand():
     rule = Weights(torch.tensor([1, -1, 2.0]))
     edited = rule(P, site())
     torch.testing.assert_close(edited, torch.tensor([[[0.5, -0.3, 0.4], [0.1, -0.1, 1.6]]]))
-    whole = Renormalize()(edited, site())
-    torch.testing.assert_close(whole.sum(-1), torch.ones(1, 2))
-    negative = torch.tensor([[[-1.0, 0.5, 0.2]]])
-    torch.testing.assert_close(Renormalize()(negative, site()), negative)
+    torch.testing.assert_close(
+        Renormalize()(edited, site()),
+        torch.tensor([[[0.5, -0.3, 0.4], [0.1, -0.1, 1.6]]]) / torch.tensor([[[1.2], [1.8]]]),
+    )
+    rows = torch.tensor([[[0.2, 0.2, 0.4], [-0.5, 0.3, 0.2], [0.0, 0.0, 0.0]]])
+    whole = torch.tensor([[[0.25, 0.25, 0.5], [-0.5, 0.3, 0.2], [0.0, 0.0, 0.0]]])
+    torch.testing.assert_close(Renormalize()(rows, site()), whole)
 
 
 def test_region_is_a_bias_before_the_softmax():
@@ -159,16 +162,15 @@ def test_a_rule_without_its_source():
 
 
 def test_self_attention_is_taken_within_its_window_and_grid():
-    query, key = torch.randn(4, 1, 16, 2), torch.randn(4, 1, 16, 2)
-    steering = Steering({}, {1: 0}, self_window=(0.2, 0.4), self_cells=16)
-    taken = steering.shared(query, key, first=2, step=3, steps=10)
-    assert taken is not None
-    assert torch.equal(taken[0][3], query[2]) and torch.equal(taken[1][3], key[2])
-    assert torch.equal(taken[0][:3], query[:3])
-    assert steering.shared(query, key, first=2, step=1, steps=10) is None
-    assert steering.shared(query, key, first=2, step=4, steps=10) is None
-    smaller = Steering({}, {1: 0}, self_window=(0, 1), self_cells=15)
-    assert smaller.shared(query, key, first=2, step=3, steps=10) is None
+    steering = Steering({}, {1: 0, 2: 0, 3: 0}, {1: (0.2, 0.4), 2: (0, 0.3)}, self_cells=16)
+    taking = {step: steering.sharing(16, step, steps=10) for step in (0, 1, 2, 3, 4)}
+    assert taking == {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}  # 3 has no window
+    assert steering.sharing(17, 2, steps=10) == []
+    query, key = torch.randn(8, 1, 16, 2), torch.randn(8, 1, 16, 2)
+    queries, keys = steering.shared(query, key, first=4, images=[1])
+    assert torch.equal(queries[5], query[4]) and torch.equal(keys[5], key[4])
+    others = [0, 1, 2, 3, 4, 6, 7]
+    assert torch.equal(queries[others], query[others]) and torch.equal(keys[others], key[others])
 
 
 def test_blend():
@@ -177,6 +179,8 @@ def test_blend():
     mask = blend_mask(maps, (8, 12))
     assert mask.shape == (8, 12)
     assert mask[2, 4] and not mask[7, 11]
+    assert torch.equal(blend_mask(0.5 + maps, (8, 12)), mask), "a floor says nothing"
+    assert not blend_mask(torch.ones(4, 4), (8, 12)).any(), "nor does a flat map"
     source, target = torch.zeros(3, 8, 12), torch.ones(3, 8, 12)
     mixed = blend(source, target, mask)
     assert torch.equal(mixed[0], mask.float()) and torch.equal(mixed[0], mixed[2])

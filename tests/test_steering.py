@@ -29,12 +29,12 @@ def edited(pipe, prompts, steering, steps=3, keep=("layer",), seeds=None, **argu
 def test_a_prompt_replaced_by_itself_is_the_plain_picture(pipe, guidance):
     prompts = ["a red house", "a red house"]
     plain = run(pipe, prompts, (5, 5), guidance_scale=guidance)
-    steering = Steering({1: [inject(), Weights(torch.ones(K))]}, {1: 0}, (0, 1))
+    steering = Steering({1: [inject(), Weights(torch.ones(K))]}, {1: 0}, {1: (0, 1)})
     images, recorder = edited(pipe, prompts, steering, guidance_scale=guidance)
     assert np.abs(images - plain).max() < 1e-4
     assert np.array_equal(images[0], plain[0])
     assert recorder.steerer.acted == {1: 3 * 7}  # three steps at each of seven layers
-    assert recorder.steerer.shared == 3 * 7
+    assert recorder.steerer.shared == {1: 3 * 7}
     assert max(recorder.steerer.moved[1]) < 1e-5
 
 
@@ -69,9 +69,9 @@ def test_a_rule_of_a_users_own_does_what_the_fast_way_does(pipe, processor):
         pipe.unet.set_attn_processor(processor())
     rule = inject(0.5)
     weights = Weights(torch.linspace(-1, 2, K))
-    fast, _ = edited(pipe, prompts, Steering({1: [rule, weights]}, {1: 0}, (0, 0.7)))
+    fast, _ = edited(pipe, prompts, Steering({1: [rule, weights]}, {1: 0}, {1: (0, 0.7)}))
     own = [lambda p, site: rule(p, site), lambda p, site: weights(p, site)]
-    slow, recorder = edited(pipe, prompts, Steering({1: own}, {1: 0}, (0, 0.7)))
+    slow, recorder = edited(pipe, prompts, Steering({1: own}, {1: 0}, {1: (0, 0.7)}))
     np.testing.assert_allclose(fast, slow, atol=1e-4)
     assert np.abs(fast - run(pipe, prompts, (5, 5))).max() > 1e-3
     assert recorder.steerer.acted[1] == 3 * 7
@@ -79,7 +79,7 @@ def test_a_rule_of_a_users_own_does_what_the_fast_way_does(pipe, processor):
 
 def test_both_kinds_of_processors_give_the_same_edit(pipe):
     prompts = ["a red house", "a red sea"]
-    steering = Steering({1: [inject(0.7), Weights(torch.linspace(0, 2, K))]}, {1: 0}, (0, 0.7))
+    steering = Steering({1: [inject(0.7), Weights(torch.linspace(0, 2, K))]}, {1: 0}, {1: (0, 0.7)})
     fused, _ = edited(pipe, prompts, steering)
     pipe.unet.set_attn_processor(AttnProcessor())
     classic, _ = edited(pipe, prompts, steering)
@@ -88,7 +88,7 @@ def test_both_kinds_of_processors_give_the_same_edit(pipe):
 
 def test_restored_also_where_self_attention_was_shared(pipe):
     before = state_without_timing(pipe)
-    edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}, (0, 1)))
+    edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}, {1: (0, 1)}))
     assert state_without_timing(pipe) == before
     with (
         pytest.raises(RuntimeError, match="stop"),

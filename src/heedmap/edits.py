@@ -157,15 +157,17 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Renormalize:
-    """Divide each row by its sum, so that it sums to 1 again; after `Weights`, where wanted.
+    """Divide each row by the sum of its magnitudes; after `Weights`, where wanted.
 
-    Rows whose sum is not positive (negative weights) are left as they are.
+    `P'' = P' / Σ|P'|`: with weights of 0 and above rows sum to 1 again, so that what is taken in
+    stays a mean of values however much a word weighs. Negative weights keep their sign, and a row
+    whose parts cancel is not blown up. A row of zeros is left as it is.
     """
 
     def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
         """P' (H, Q, K)."""
-        total = p.sum(dim=-1, keepdim=True)
-        return torch.where(total > 0, p / total.where(total > 0, torch.ones_like(total)), p)
+        total = p.abs().sum(dim=-1, keepdim=True)
+        return p / torch.where(total > 0, total, torch.ones_like(total))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +175,9 @@ class Region:
     """Keep tokens' attention inside of a region, and so place what they name.
 
     A bias before the softmax, as in Paint-with-Words: outside of the region the tokens cannot be
-    seen at all, inside they are raised by `strength`, while `start ≤ step/steps < end`.
+    seen at all, inside they are raised by `strength`, while `start ≤ step/steps < end`. Paint-with-
+    Words raises them by `w log(1 + σ) max(QKᵀ)`; here the strength is the same at all steps and
+    layers, since σ has no bound where a schedule ends in pure noise. A window takes its place.
 
     Attributes:
         tokens: positions on the K axis.
@@ -186,7 +190,7 @@ class Region:
 
     tokens: tuple[int, ...]
     region: torch.Tensor
-    strength: float = 1.5
+    strength: float = 3.0
     start: float = 0.0
     end: float = 0.6
 
@@ -249,21 +253,32 @@ def linear(rules: Iterable[Rule]) -> bool:
 
 # --- the blend of latents ---------------------------------------------------------------------
 
+THRESHOLD = 0.4
+"""Above which a word is taken to act at a place. On the embedded model the mask then holds nearly
+all of the thing and about a third of the picture."""
 
-def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float = 0.3) -> torch.Tensor:
-    """Where a word acts, for `blend`: pooled, enlarged, divided by its maximum, cut.
+
+def blend_mask(
+    maps: torch.Tensor, size: tuple[int, int], threshold: float = THRESHOLD
+) -> torch.Tensor:
+    """Where a word acts, for `blend`: pooled, enlarged, brought to 0 to 1, cut.
+
+    Prompt-to-prompt divides by the maximum alone. Maps may lie on a high floor (on the embedded
+    model about half of the maximum), which is everywhere and says nothing: it is taken off first.
+    Where the floor is low, as on larger models, both are nearly the same.
 
     Args:
         maps: (h, w), a word's attention averaged over heads, layers of middle resolution and steps.
         size: (h, w) of the latent.
-        threshold: 0 to 1, of the maximum.
+        threshold: 0 to 1, between the least and the greatest value.
 
     Returns:
         bool (h, w) of the latent.
     """
     pooled = max_pool2d(maps[None, None].float(), kernel_size=3, stride=1, padding=1)
     large = interpolate(pooled, size=size, mode="bilinear")[0, 0]
-    return large > threshold * large.max()
+    low, high = large.aminmax()
+    return large > low + threshold * (high - low)
 
 
 def blend(source: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

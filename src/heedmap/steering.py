@@ -28,14 +28,15 @@ class Steering:
         rules: for each image that is edited (by its number in the batch) its rules, in order;
             biases act first, since they come before the softmax.
         sources: for each image that takes from another the number of that one.
-        self_window: fractions of the run, from and up to which images with a source also take the
-            source's self-attention (its queries and keys, with their own values).
+        self_windows: for each image with a source the fractions of the run, from and up to which it
+            also takes the source's self-attention (its queries and keys, with its own values);
+            an image without an entry takes none.
         self_cells: the largest grid, in cells, at which they do.
     """
 
     rules: Mapping[int, Sequence[Rule]]
     sources: Mapping[int, int] = field(default_factory=dict)
-    self_window: tuple[float, float] = (0.0, 0.0)
+    self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     self_cells: int = 32 * 32
 
     def probabilities(
@@ -53,7 +54,7 @@ class Steering:
         rules = self.ordered(image)
         source = self.sources.get(image)
         every = range(scores.key.shape[2])
-        wide = heads if linear(r for r in rules if not isinstance(r, Biased)) else slice(None)
+        wide = heads if self.by_head(image) else slice(None)
         p = scores.of(first + image, wide, every)
         there = None if source is None else scores.of(first + source, wide, every)
         edited = apply(rules, p, replace(site, source=there))
@@ -82,6 +83,10 @@ class Steering:
                 output[row] = edited.to(output)
                 acted.append(image)
         return acted
+
+    def by_head(self, image: int) -> bool:
+        """Whether the rules of an image can be computed for some heads alone."""
+        return linear(rule for rule in self.ordered(image) if not isinstance(rule, Biased))
 
     def ordered(self, image: int) -> list[Rule]:
         """The rules of an image in the order in which they act."""
@@ -113,21 +118,26 @@ class Steering:
             edited = edited + _attend(scores, first + self.sources[image], there, None)
         return edited
 
-    def shared(
-        self, query: torch.Tensor, key: torch.Tensor, first: int, step: int, steps: int
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Queries and keys of self-attention (B, H, Q, d) with the sources' in the images' place.
+    def sharing(self, cells: int, step: int, steps: int) -> list[int]:
+        """The images that take their source's self-attention at a step, on a grid of so many cells.
 
-        None where nothing is to be changed: outside of the window, or on too large a grid.
+        None of them outside of its window, or on too large a grid.
         """
-        start, end = self.self_window
-        if not self.sources or not start * steps <= step < end * steps:
-            return None
-        if query.shape[2] > self.self_cells:
-            return None
+        if cells > self.self_cells:
+            return []
+        return [
+            image
+            for image, (start, end) in self.self_windows.items()
+            if image in self.sources and start * steps <= step < end * steps
+        ]
+
+    def shared(
+        self, query: torch.Tensor, key: torch.Tensor, first: int, images: Sequence[int]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and keys of self-attention (B, H, Q, d), the sources' in the images' place."""
         rows = torch.arange(query.shape[0], device=query.device)
-        for image, source in self.sources.items():
-            rows[first + image] = first + source
+        for image in images:
+            rows[first + image] = first + self.sources[image]
         return query[rows], key[rows]
 
 
@@ -147,7 +157,7 @@ class Steerer:
     Attributes:
         steering: what is to be done.
         acted: for each image at how many sites a rule did something.
-        shared: at how many sites self-attention was taken from the source.
+        shared: for each image at how many sites it took the source's self-attention.
         moved: for each image, at each of these sites, the share of attention that went elsewhere:
             half of Σ |P' − P| over the tokens, averaged over places and heads (0 to 1).
     """
@@ -155,7 +165,7 @@ class Steerer:
     def __init__(self, steering: Steering, now: Callable[[], Now]) -> None:
         self.steering = steering
         self.acted: Counter[int] = Counter()
-        self.shared = 0
+        self.shared: Counter[int] = Counter()
         self.moved: dict[int, list[float]] = defaultdict(list)
         self._now = now
 
@@ -190,9 +200,9 @@ class Steerer:
             query: torch.Tensor, key: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor] | None:
             now = self._now()
-            taken = self.steering.shared(query, key, now.first, now.step, now.steps)
-            self.shared += taken is not None
-            return taken
+            images = self.steering.sharing(query.shape[2], now.step, now.steps)
+            self.shared.update(images)
+            return self.steering.shared(query, key, now.first, images) if images else None
 
         return Changes(inputs, lambda scores, value, output: output, lambda scores, p: p)
 
@@ -203,10 +213,16 @@ class Steerer:
         if not self.steering.rules.get(image):
             return plain
         now, site = self._now(), self._site(name, scores)
-        moved = self.moved[image]
+        moved, made = self.moved[image], self.steering.probabilities
+        # A rule of a user's own is asked once for all heads, not once for each.
+        apart = self.steering.by_head(image)
+        whole = None if apart else made(scores, now.first, image, site, slice(None))
 
         def of(heads: slice, tokens: Sequence[int]) -> torch.Tensor:
-            before, after = self.steering.probabilities(scores, now.first, image, site, heads)
+            if whole is None:
+                before, after = made(scores, now.first, image, site, heads)
+            else:
+                before, after = whole[0][heads], whole[1][heads]
             moved.append(float((after - before).abs().sum(dim=-1).mean()) / 2)
             return after[..., list(tokens)]
 

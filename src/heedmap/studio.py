@@ -2,6 +2,7 @@
 
 import platform
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -10,18 +11,28 @@ from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
+from PIL import Image
 
 from heedmap import models
-from heedmap.edits import Weights
+from heedmap.edits import Rule, Site
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError
+from heedmap.layers import cross_attention_layers
 from heedmap.maps import HeatMaps
 from heedmap.recordings import Axis
 from heedmap.runs import Run
 from heedmap.steering import Steering
 from heedmap.tracing import LIMIT, BranchName, Tokens, Trace, trace
 from heedmap.weights import parse_weights, token_weights
-from heedmap.words import TokenTable
+from heedmap.word_edits import (
+    Confine,
+    Edit,
+    checked,
+    described,
+    idle,
+    rules_of,
+    weights_rule,
+)
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
@@ -55,6 +66,7 @@ def generate(
     tokens: Tokens = "prompt",
     branches: Iterable[BranchName] = ("conditional",),
     limit: int = LIMIT,
+    edits: Iterable[Edit] = (),
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Run:
@@ -74,18 +86,24 @@ def generate(
         branches: "conditional" for the prompt's maps; with "negative", those of the negative
             prompt too (`Run.negative_maps`).
         limit: bytes that the maps may take; a run that would need more is refused beforehand.
+        edits: what to change in the prompt's attention: `Reweight`, `Confine`, or rules of your
+            own, each a callable `rule(P, site) -> P'` as `heedmap.edits` has them. They act one
+            after the other, but for `Confine`, which comes first, before the softmax.
         progress: called after every step.
         arguments: any other argument of the pipeline, passed on.
 
     Raises:
-        ArgumentError: if an argument is out of range, or a weight is no number.
+        ArgumentError: if an argument is out of range, a weight is no number, or an edit does not
+            fit the picture.
         TraceError: if the maps could not be recorded.
-        TruncatedWordError: if the model does not read a word that is weighted.
+        TruncatedWordError: if the model does not read a word that is weighted or edited.
+        UnknownWordError: if a word that is edited is not in the prompt.
     """
     seeds = [drawn_seed() if seed is None else seed]
     return generate_batch(
         pipe, [prompt], seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
-        keep=keep, tokens=tokens, branches=branches, limit=limit, progress=progress, **arguments,
+        keep=keep, tokens=tokens, branches=branches, limit=limit, edits=edits, progress=progress,
+        **arguments,
     )[0]  # fmt: skip
 
 
@@ -102,37 +120,85 @@ def generate_batch(
     tokens: Tokens = "prompt",
     branches: Iterable[BranchName] = ("conditional",),
     limit: int = LIMIT,
+    edits: Iterable[Edit] = (),
     progress: Progress | None = None,
     **arguments: Any,
 ) -> list[Run]:
     """Generate several pictures in one batch: one run for each prompt with its seed.
 
-    Arguments and errors are those of `generate`.
+    Arguments and errors are those of `generate`; the edits are made of every prompt.
     """
     check_prompts(prompts, seeds)
+    cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    edits = checked(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
-    rules = {}
+    pictured = _picture_size(pipe, size, arguments) if edits else (0, 0)
+    rules: dict[int, list[Rule]] = {}
+    made: dict[int, list[list[Rule]]] = {}  # by prompt, of each edit
     for number, prompt in enumerate(parsed):
-        if prompt.spans:
-            table = prompt_table(pipe, prompt.text)
-            weights = token_weights(prompt.spans, table)
-            if any(weight != 1 for weight in weights.values()):
-                rules[number] = [weights_rule(weights, table)]
-    runs, _ = draw(
+        if not prompt.spans and not edits:
+            continue
+        table = prompt_table(pipe, prompt.text)
+        weights = token_weights(prompt.spans, table)
+        made[number] = [rules_of(edit, table, pictured) for edit in edits]
+        mine = [rule for several in made[number] for rule in several]
+        if any(weight != 1 for weight in weights.values()):
+            mine = [weights_rule(weights, table), *mine]
+        if mine:
+            rules[number] = mine
+    runs, recorder = draw(
         pipe, [prompt.text for prompt in parsed], written=prompts, seeds=seeds,
         steps=steps, guidance=guidance, size=size, negative=negative, keep=keep, tokens=tokens,
-        branches=branches, limit=limit, progress=progress,
-        arguments=arguments, steering=Steering(rules) if rules else None,
+        branches=branches, limit=limit, progress=progress, arguments=arguments,
+        steering=Steering(rules) if rules else None, edits=edits,
     )  # fmt: skip
+    if edits:
+        _tell_idle(edits, made, runs, recorder.steps, pictured)
     return runs
 
 
-def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:
-    """The rule that multiplies the attention of these positions on the K axis of a prompt."""
-    every = torch.ones(len(table.tokens))
-    for position, weight in weights.items():
-        every[position] = weight
-    return Weights(every)
+def _picture_size(
+    pipe: DiffusionPipeline, size: tuple[int, int] | None, arguments: Mapping[str, Any]
+) -> tuple[int, int]:
+    """The (width, height) that a picture will have, for edits that name places in it."""
+    if size is not None:
+        models.check_size(pipe, size)
+        return size
+    start = arguments.get("image")
+    start = start[0] if isinstance(start, list | tuple) and start else start
+    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    # Inpainting brings its picture to the model's size; others go by the picture.
+    if "mask_image" in arguments or not isinstance(start, Image.Image | torch.Tensor):
+        return models.own_size(pipe)
+    w, h = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
+    return w - w % factor, h - h % factor
+
+
+def _tell_idle(
+    edits: Sequence[Edit], made: Mapping[int, Sequence[Sequence[Rule]]], runs: Sequence[Run],
+    steps: int, pictured: tuple[int, int],
+) -> None:  # fmt: skip
+    """Warn of edits that did nothing, or that were made for a picture of another size."""
+    for number, edit in enumerate(edits):
+        for image, of_edits in made.items():
+            sites = (
+                Site(layer.name, step, steps, layer.grid)
+                for layer in runs[image].maps.recording.layers
+                for step in range(steps)
+            )
+            if idle(of_edits[number], sites):
+                warnings.warn(
+                    f"the edit {described(edit)} changed nothing in a run of {steps} steps: widen "
+                    "its window, give another weight, or use more steps",
+                    stacklevel=3,
+                )
+                break
+    if runs[0].image.size != pictured and any(isinstance(edit, Confine) for edit in edits):
+        warnings.warn(
+            "the words were confined in a picture of {}×{} pixels, but it came out with "
+            "{}×{}: pass the size".format(*pictured, *runs[0].image.size),
+            stacklevel=3,
+        )
 
 
 def draw(
@@ -153,13 +219,14 @@ def draw(
     arguments: dict[str, Any],
     steering: Steering | None = None,
     after_step: AfterStep | None = None,
+    edits: Sequence[Edit] = (),
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
     Arguments and errors are those of `generate`; `prompts` are what the model reads, `written` the
-    same with the weights that the user wrote, for the settings; `steering` is what to change, and
-    `after_step` is given the open trace, the number of the step that is done and the latents
-    (B, C, h, w), and returns those to go on with.
+    same with the weights that the user wrote, and `edits` what was asked for, for the settings;
+    `steering` is what to change, and `after_step` is given the open trace, the number of the step
+    that is done and the latents (B, C, h, w), and returns those to go on with.
     """
     given = {"steps": steps, "guidance": guidance, "size": size}
     check_prompts(prompts, seeds)
@@ -192,6 +259,7 @@ def draw(
             "size": list(image.size),
             "keep": sorted(recording.keep),
             **describe(pipe),
+            "edits": [described(edit) for edit in edits],
             "arguments": {name: _plain(value) for name, value in arguments.items()},
         }
         against = None if other is None else HeatMaps(other, image)

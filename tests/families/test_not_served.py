@@ -15,8 +15,11 @@ from diffusers import (
 )
 
 from families import models
-from heedmap.errors import ModelError
+from heedmap.editing import edit
+from heedmap.errors import HeedmapError, ModelError
+from heedmap.studio import generate
 from heedmap.tracing import cross_attention_layers, trace
+from heedmap.word_edits import Reweight
 
 
 # The text encoders play no part, and those of these two families are many: they are left out.
@@ -91,6 +94,20 @@ def test_named_and_refused(make):
             ask(pipe)
     for family in ("SD 3", "Flux"):
         assert family in str(raised.value)
+
+
+@pytest.mark.parametrize("make", [stable_diffusion_3, flux, unconditional, without_cross_attention])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pipe: edit(pipe, "a red house", "a blue house", seed=1),
+        lambda pipe: generate(pipe, "a red house", seed=1, edits=[Reweight("red", 2)]),
+    ],
+)
+def test_nothing_to_edit(make, ask):
+    pipe = make()
+    with pytest.raises(HeedmapError, match=f"^{type(pipe).__name__} has no"):
+        ask(pipe)
 
 
 def test_a_pipeline_without_its_unet():

@@ -1,0 +1,252 @@
+"""Edits in the company of others: what they change, and nothing else, held against arithmetic.
+
+While an edited run goes on, a hook on every text cross-attention computes beside it what must come
+out: the output of the layer's own processor, and (P' − P) V added before the output projection,
+with P by diffusers' classic computation and P' by the definition of the edit. So whatever else a
+layer adds (a LoRA, the picture of an IP-Adapter) has to be there too.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerAncestralDiscreteScheduler,
+    EulerDiscreteScheduler,
+    HeunDiscreteScheduler,
+    LCMScheduler,
+    PNDMScheduler,
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionInpaintPipeline,
+    StableDiffusionPipeline,
+    UniPCMultistepScheduler,
+)
+from diffusers.models.attention_processor import Attention
+
+from families import models
+from families.checking import ALONE, GUIDED, Layout, assert_restored, state_of
+from families.models import mask, picture
+from heedmap import Confine, Reweight, edit, generate
+from heedmap.errors import ArgumentError
+from heedmap.studio import generate_batch
+
+RED = [2, 3, 4]  # "r", "e" and "d": after the start and "a"
+SOURCE, TARGET = "a red house", "a red at"  # of as many tokens: each takes the source's column
+Change = Callable[[torch.Tensor], torch.Tensor]  # of P (B, H, Q, K), of the conditional branch
+
+
+def threefold(p: torch.Tensor) -> torch.Tensor:
+    """What Reweight("red", 3) does to every image."""
+    changed = p.clone()
+    changed[..., RED] *= 3
+    return changed
+
+
+def of_the_source(p: torch.Tensor) -> torch.Tensor:
+    """What edit(SOURCE, TARGET) with cross=1 does."""
+    return p[[0, 0]]
+
+
+@contextmanager
+def arithmetic(
+    pipe, change: Change, layout: Layout, tolerance: float = 2e-5
+) -> Iterator[dict[str, int]]:
+    """Beside an edited run: holds each layer's output against its own; counts where it moved."""
+    plain = {name.removesuffix(".processor"): p for name, p in pipe.unet.attn_processors.items()}
+    moved: dict[str, int] = {}
+
+    @torch.no_grad()
+    def hold(name: str, layer: Attention, args: tuple, kwargs: dict, output: torch.Tensor) -> None:
+        text = kwargs.get("encoder_hidden_states")
+        if text is None:  # self-attention
+            return
+        expected = plain[name](layer, args[0], **kwargs)
+        text = text[0] if isinstance(text, tuple) else text
+        query, key, value = (
+            layer.head_to_batch_dim(part).float()
+            for part in (layer.to_q(args[0]), layer.to_k(text), layer.to_v(text))
+        )
+        p = layer.get_attention_scores(query, key).unflatten(0, (-1, layer.heads))
+        rows = torch.arange(len(p)).chunk(len(layout))[layout.index("conditional")]
+        difference = torch.zeros_like(p)
+        difference[rows] = change(p[rows]) - p[rows]
+        added = layer.batch_to_head_dim(difference.flatten(0, 1) @ value).to(output)
+        project = layer.to_out[0]  # with its LoRA, without its bias
+        added = project(added) - project(torch.zeros_like(added))
+        scale = expected.abs().max().item()
+        torch.testing.assert_close(output, expected + added, rtol=0, atol=tolerance * scale)
+        moved[name] = moved.get(name, 0) + (added.abs().max().item() > 1e-3 * scale)
+
+    handles = [
+        layer.register_forward_hook(
+            lambda layer, args, kwargs, output, name=name: hold(name, layer, args, kwargs, output),
+            with_kwargs=True,
+        )
+        for name, layer in pipe.unet.named_modules()
+        if isinstance(layer, Attention)
+    ]
+    try:
+        yield moved
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def check(pipe, layout: Layout = GUIDED, tolerance: float = 2e-5, passes: int = 2, **arguments):
+    """Both ways of editing, with arithmetic beside; the pipeline must come back as it was."""
+    pipe.set_progress_bar_config(disable=True)
+    arguments = {"seed": 3, "steps": 2} | arguments
+    listed = {"image": [arguments["image"]] * 2} if "image" in arguments else {}
+    plain = generate(pipe, SOURCE, **arguments)
+    before = state_of(pipe)  # of a pipeline that has run
+    with arithmetic(pipe, threefold, layout, tolerance) as moved:
+        run = generate(pipe, SOURCE, edits=[Reweight("red", 3)], **arguments)
+    everywhere = dict.fromkeys(moved, passes)
+    assert moved == everywhere and moved
+    assert_restored(pipe, before)
+    assert np.abs(np.asarray(run.image, int) - np.asarray(plain.image)).max() > 1
+    with arithmetic(pipe, of_the_source, layout, tolerance) as moved:
+        pair = edit(pipe, SOURCE, TARGET, cross=1.0, self_attention=0, **(arguments | listed))
+    assert moved == everywhere
+    assert pair.about["sites"] == sum(moved.values())
+    assert_restored(pipe, before)
+    return run
+
+
+def test_alone(load):
+    check(load("sd1"))
+
+
+def test_lora_stays_in_force(load, tmp_path):
+    from peft import LoraConfig
+    from peft.utils import get_peft_model_state_dict
+
+    trained = load("short")
+    torch.manual_seed(8)
+    targets = ["to_q", "to_k", "to_v", "to_out.0"]
+    trained.unet.add_adapter(LoraConfig(r=2, target_modules=targets, init_lora_weights=False))
+    weights = get_peft_model_state_dict(trained.unet)
+    StableDiffusionPipeline.save_lora_weights(tmp_path, unet_lora_layers=weights)
+    pipe = load("short")
+    bare = check(pipe)
+    pipe.load_lora_weights(tmp_path)
+    adapted = check(pipe)
+    assert np.abs(np.asarray(adapted.image, int) - np.asarray(bare.image)).max() > 1
+
+
+def test_the_picture_of_an_ip_adapter_stays(load, tmp_path):
+    pipe = load("short")
+    models.save_ip_adapter(tmp_path, pipe.unet)
+    pipe.load_ip_adapter(
+        str(tmp_path), subfolder="models", weight_name="ip-adapter_sd15.safetensors"
+    )
+    check(pipe, ip_adapter_image=picture(32, 32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "layout"),
+    [
+        ({"size": (96, 64)}, GUIDED),
+        ({"size": (72, 136), "negative": "at sea"}, GUIDED),
+        ({"guidance": 1.0}, ALONE),
+        ({"negative": SOURCE}, GUIDED),  # the branches then read the same text
+    ],
+)
+def test_sizes_and_guidance(load, arguments, layout):
+    check(load("short"), layout, **arguments)
+
+
+def test_sdxl(load):
+    check(load("sdxl"), size=(96, 64))
+
+
+def test_an_embedded_guidance(load):
+    check(load("lcm"), ALONE)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "passes"),
+    [
+        (DDIMScheduler, 2),
+        (EulerDiscreteScheduler, 2),
+        (EulerAncestralDiscreteScheduler, 2),
+        (HeunDiscreteScheduler, 3),
+        (DPMSolverMultistepScheduler, 2),
+        (UniPCMultistepScheduler, 2),
+        (LCMScheduler, 2),
+    ],
+)
+def test_schedulers(load, scheduler, passes):
+    pipe = load("short")
+    pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
+    check(pipe, passes=passes)
+
+
+def test_pndm(load):
+    pipe = load("short")
+    config = pipe.scheduler.config
+    pipe.scheduler = PNDMScheduler.from_config(config, skip_prk_steps=True)
+    check(pipe, passes=3)  # two calls before its first step
+
+
+def test_fused_projections(load):
+    pipe = load("short")
+    pipe.unet.fuse_qkv_projections()
+    check(pipe)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 3e-2)])
+def test_half_types(load, dtype, tolerance):
+    pipe = load("short").to(getattr(torch, dtype))
+    run = check(pipe, tolerance=tolerance)
+    assert run.settings["dtype"] == dtype
+
+
+def test_a_picture_to_start_from(load):
+    pipe = load("short", StableDiffusionImg2ImgPipeline)
+    check(pipe, image=picture(64, 96), strength=0.5, steps=4)
+
+
+def test_a_batch_of_two(load):
+    pipe = load("short")
+    prompts = [SOURCE, "a red big house at sea"]
+    generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
+    before = state_of(pipe)
+    with arithmetic(pipe, threefold, GUIDED) as moved:
+        generate_batch(pipe, prompts, seeds=[1, 2], steps=2, edits=[Reweight("red", 3)])
+    assert set(moved.values()) == {2}
+    assert_restored(pipe, before)
+
+
+# --- where the pictures have a size of their own ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "size"),
+    [
+        (StableDiffusionImg2ImgPipeline, {"image": picture(68, 96), "strength": 1.0}, (64, 96)),
+        (
+            StableDiffusionInpaintPipeline,
+            {"image": picture(64, 96), "mask_image": mask(64, 96), "strength": 1.0},
+            (128, 128),
+        ),
+        (
+            StableDiffusionInpaintPipeline,
+            {"image": picture(64, 96), "mask_image": mask(64, 96), "size": (96, 64)},
+            (96, 64),
+        ),
+    ],
+)
+def test_a_box_counts_in_the_pictures_pixels(load, kind, arguments, size):
+    pipe = load("short", kind)
+    run = generate(
+        pipe, SOURCE, seed=1, steps=2, edits=[Confine("house", (0, 0, *size))], **arguments
+    )
+    assert run.image.size == size
+    outside = Confine("house", (0, 0, size[0] + 1, size[1]))
+    with pytest.raises(ArgumentError, match="picture of {}×{} pixels".format(*size)):
+        generate(pipe, SOURCE, seed=1, steps=2, edits=[outside], **arguments)
