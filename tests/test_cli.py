@@ -164,6 +164,8 @@ def test_lists():
         (["generate", "a", "--seed", "-1"], "greater than or equal to 0"),
         (["generate", "a", "--device", "tpu"], "'tpu' is not one of"),
         (["generate", "a", "--keep", "time"], "'time' is no axis"),
+        (["generate", "a", "--confine", "a"], "'a' is not a word and its box"),
+        (["generate", "a", "--confine", "a=1,2,3"], "'1,2,3' is no box; write LEFT,TOP,RIGHT"),
         (["inspect", "x", "--steps", "late"], "'late' is not a range of steps"),
         (["inspect", "x", "--heads", "all"], "'all' is not a list of whole numbers"),
         (["paint"], "No such command 'paint'"),
@@ -220,8 +222,11 @@ def test_generate_passes_the_options_on(model, desk: Path):
     good(
         *("generate", PROMPT, "--seed", 5, "--steps", 2, "--guidance", 3.5, "--size", "64x96"),
         *("--negative", "blue", "--keep", "step,head", "--out", "deep/down", "--quiet"),
+        *("--confine", "house=0,0,32,96"),
     )
     settings = Run.load(desk / "deep" / "down").settings
+    (edit,) = settings["edits"]
+    assert (edit["kind"], edit["word"], edit["where"]) == ("confine", "house", [0, 0, 32, 96])
     expected = {
         "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": [64, 96],
         "negative": "blue", "keep": ["head", "step"],
@@ -294,6 +299,8 @@ def test_out_that_is_read_only(desk: Path, monkeypatch):
         ([PROMPT, "--size", "100x100"], "multiples of 8"),
         ([PROMPT, "--steps", "5000"], "1 to 999"),
         ([PROMPT, "--guidance", "1e9"], "0 to 100"),
+        ([PROMPT, "--confine", "cat=0,0,9,9"], "'cat' is not in the prompt"),
+        ([PROMPT, "--confine", "house=0,0,9999,9"], "does not lie in the picture"),
     ],
 )
 def test_generate_says_what_is_wrong_and_writes_nothing(model, desk, arguments, part):

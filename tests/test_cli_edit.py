@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import typer
 from test_cli import bad, call, desk, files, good, model, random_model  # noqa: F401
 
+from heedmap import editing
 from heedmap.cli import options
+from heedmap.grids import Grid
 from heedmap.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
@@ -23,6 +26,76 @@ def test_windows(text, window):
 def test_what_is_no_window(text):
     with pytest.raises(typer.BadParameter, match="is no part of a run"):
         options.parse_window(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "windows"),
+    [
+        ("0.8", [(0, 0.8)]),
+        ("0, 0.5,1", [(0, 0), (0, 0.5), (0, 1)]),
+        ("0,0.2,…,1", [(0, 0), (0, 0.2), (0, 0.4), (0, 0.6), (0, 0.8), (0, 1)]),
+        ("0,0.25,...,0.75,1", [(0, 0), (0, 0.25), (0, 0.5), (0, 0.75), (0, 1)]),
+        ("1,0.5,…,0", [(0, 1), (0, 0.5), (0, 0)]),
+        ("0,0.2,…,0.2,1", None),
+        ("0,0.5,…,1", [(0, 0), (0, 0.5), (0, 1)]),
+        ("0.2:0.6,0.4", [(0.2, 0.6), (0, 0.4)]),
+    ],
+)
+def test_lists_of_windows(text, windows):
+    if windows is None:
+        with pytest.raises(typer.BadParameter):
+            options.parse_windows(text)
+        return
+    assert options.parse_windows(text) == windows
+
+
+@pytest.mark.parametrize(
+    "text", ["…", "0,…,1", "0,0.2,…", "0,0.3,…,1", "0,0,…,1", "0,0.2,…,-1", "0:1,0:2,…,3", "…,0,1",
+             "0,1e-9,…,1", "0,nan,…,1"]
+)  # fmt: skip
+def test_dots_that_lead_nowhere(text):
+    with pytest.raises(typer.BadParameter, match="does not say how it goes on"):
+        options.parse_windows(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "strip"),
+    [
+        ("red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
+        ("red house=0:1:4", ("red house", [0, 0.333333, 0.666667, 1])),
+        ("red=0,1,3", ("red", [0, 1, 3])),
+        ("red=-1,0,…,2", ("red", [-1, 0, 1, 2])),
+        ("red=2.5", ("red", [2.5])),
+        ("a=b = 3:1:2", ("a=b", [3, 1])),
+    ],
+)
+def test_strips(text, strip):
+    assert options.parse_strip(text) == strip
+
+
+@pytest.mark.parametrize("text", ["red", "=1", "red=", "red = ", ""])
+def test_what_is_no_strip(text):
+    with pytest.raises(typer.BadParameter, match="is not a word and its weights; write them as"):
+        options.parse_strip(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x", "1:2", "1:2:1", "1:2:1.5", "1:1:3", "1:2:3:4", "nan", "inf:2:3", "1,,2", "1:2:9999"],
+)
+def test_what_are_no_weights(value):
+    with pytest.raises(typer.BadParameter, match="are no weights; write A:B:N"):
+        options.parse_strip(f"red={value}")
+
+
+def test_windows_of_words():
+    assert options.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
+    assert options.parse_word_window("red cat=0.1:0.3") == ("red cat", (0.1, 0.3))
+    for text in ("cat", "cat=", "=0.3"):
+        with pytest.raises(typer.BadParameter, match="is not a word and its window"):
+            options.parse_word_window(text)
+    with pytest.raises(typer.BadParameter, match="is no part of a run"):
+        options.parse_word_window("cat=2")
 
 
 def test_saves_a_pair_and_says_what(model, desk):  # noqa: F811
@@ -101,3 +174,124 @@ def test_a_warning_is_told(model, desk):  # noqa: F811
     assert (result.exit_code, result.stdout) == (0, "z\n")
     assert result.stderr.startswith("Warning: the edit")
     assert "changed nothing" in result.stderr
+
+
+def test_every_option_of_the_library(model, desk):  # noqa: F811
+    arguments = ("--words", "sea=0.2", "--words", "a red=0:1", "--only", "house->sea")
+    more = ("--threshold", 0.5, "--blend-from", 0, "--keep", "layer,step", "--batch", 2)
+    good(*SWAP, *arguments, *more, "--out", "x")
+    about = Pair.load("x").about
+    assert about["windows"] == {"sea": [0.0, 0.2], "a red": [0.0, 1.0]}
+    assert (about["threshold"], about["blend_from"]) == (0.5, 0.0)
+    assert Pair.load("x").edited.settings["keep"] == ["layer", "step"]
+    free = ("--cross", 0, "--self", 0, "--seed", 2, "--steps", 2)
+    good("edit", "a (red:3) house", "--renormalize", *free, "--out", "y")
+    assert Pair.load("y").about["renormalize"] is True
+
+
+# --- grids ------------------------------------------------------------------------------------
+
+GRID = ("edit", "a red house", "--grid", "--seed", 7, "--steps", 1)
+
+
+def test_a_grid_is_the_librarys(model, desk):  # noqa: F811
+    said = good(*GRID, "--weight", "red=0:2:3", "--cross", "0,0.5,…,1", "--count", 2)
+    folder = desk / "outputs" / "grid-a-red-house-7"
+    assert list((desk / "outputs").iterdir()) == [folder]
+    for line in (
+        "outputs/grid-a-red-house-7",
+        "the contact sheet",
+        "the 2 sources",
+        "cell  seed  weight of red  cross",
+        "18 edits of “a red house”, up to 9 at once; its picture was computed 2 times.",
+    ):
+        assert line in said
+    mine = editing.grid(
+        model, "a red house", weights={"red": [0.0, 1.0, 2.0]}, cross=[(0, 0), (0, 0.5), (0, 1)],
+        seeds=[7, 8], steps=1,
+    ).save(desk / "mine")  # fmt: skip
+    assert files(mine) == files(folder)
+    for file in files(folder):
+        assert (mine / file).read_bytes() == (folder / file).read_bytes(), file
+
+
+def test_a_grid_as_one_object_of_json(model, desk):  # noqa: F811
+    targets = ("a red sea", "a blue house")
+    said = json.loads(
+        good(*GRID[:2], *targets, *GRID[2:], "--self", "0,0.5", "--out", "x", "--json")
+    )["grid"]
+    made = Grid.load(said["folder"])
+    assert (said["folder"], said["source"], said["sources_drawn"]) == ("x", "a red house", 1)
+    assert said["varies"] == {"target": list(targets), "self_attention": [[0, 0], [0, 0.5]]}
+    assert [{**cell, "file": ""} for cell in said["cells"]] == [
+        {**row, "file": ""} for row in made.rows()
+    ]
+    for file in [*said["files"].values(), *(cell["file"] for cell in said["cells"])]:
+        assert (desk / file).is_file()
+    # The folder of a grid is replaced by a grid, and by nothing else.
+    assert good(*GRID, "--weight", "red=0,2", "--cross", "0", "--out", "x", "--quiet") == "x\n"
+    assert len(Grid.load("x")) == 2
+    assert "is not an edit of heedmap" in bad(*SWAP, "--out", "x")
+
+
+def test_a_cell_of_a_grid_can_be_inspected(model, desk):  # noqa: F811
+    good(*GRID, "--weight", "red=0,2", "--out", "x")
+    assert "red" in good("inspect", "x/cells/002", "--out", "seen")
+    assert np.isfinite(Grid.load("x").cells[1].pair.edited.maps["red"].values).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([*GRID], "nothing varies in this grid: give several values, as with --weight"),
+        ([*GRID, "--weight", "red=2"], "nothing varies in this grid"),
+        ([*GRID, "--cross", "0,1"], "the edit would change nothing"),
+        ([*GRID, "--weight", "dog=0,1"], "'dog'"),
+        ([*GRID, "--weight", "red=0,0"], "twice"),
+        ([*GRID, "--weight", "red=0,1", "--weight", "red=2"], "--weight has 'red' twice"),
+        (["edit", "a (red:2) house", "--grid", "--weight", "red=0,1"], "has a weight already, in"),
+        ([*GRID, "--weight", "red=0,1", "--out", "thesis"], "is not a grid of heedmap; choose"),
+        ([*SWAP, "--cross", "0,0.5"], "--cross has 2 values: add --grid"),
+        ([*SWAP, "--self", "0,0.2,…,1"], "--self has 6 values: add --grid"),
+        ([*SWAP, "--weight", "red=0,1"], "add --grid, or write the weight into the prompt"),
+        ([*SWAP, "--count", "3"], "--count 3 is for a grid: add --grid"),
+        ([*SWAP, "--words", "red=0.2", "--words", "red=0.3"], "--words has 'red' twice"),
+        ([*SWAP, "--blend-from", "1"], "from 0 to below 1"),
+        ([*SWAP, "--threshold", "0.5"], "nothing is blended: pass only"),
+    ],
+)
+def test_grids_in_one_sentence_and_nothing_written(
+    model,  # noqa: F811
+    desk,  # noqa: F811
+    arguments,
+    sentence,
+):
+    (desk / "thesis").mkdir()
+    assert sentence in bad(*arguments)
+    assert [p.name for p in desk.iterdir()] == ["thesis"]
+
+
+def test_an_interrupted_grid_leaves_nothing(model, desk, monkeypatch):  # noqa: F811
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Grid, "sheet", stop)
+    result = call(*GRID, "--weight", "red=0,2", "--out", "x")
+    assert result.exit_code == 130
+    assert list(desk.iterdir()) == []
+
+
+def test_the_bar_counts_the_steps_of_all_batches(model, monkeypatch):  # noqa: F811
+    from contextlib import contextmanager
+
+    from heedmap.cli import editing as verb
+
+    said = []
+
+    @contextmanager
+    def bar(label, *, hidden):
+        yield lambda done, total: said.append((done, total))
+
+    monkeypatch.setattr(verb, "progress_bar", bar)
+    good(*GRID, "--weight", "red=0:2:3", "--count", 2, "--batch", 3, "--steps", 2, "--out", "x")
+    assert said == [(n, 8) for n in range(1, 9)]

@@ -153,7 +153,7 @@ def test_windows(pipe, swap):
 def test_what_is_blended_stays_outside_of_the_mask(pipe, monkeypatch):
     import torch
 
-    from heedmap import editing
+    from heedmap import variants
 
     def corner(maps, size, threshold):
         mask = torch.zeros(size, dtype=torch.bool)
@@ -166,7 +166,7 @@ def test_what_is_blended_stays_outside_of_the_mask(pipe, monkeypatch):
         seen.append(tensors["latents"].clone())
         return tensors
 
-    monkeypatch.setattr(editing, "blend_mask", corner)
+    monkeypatch.setattr(variants, "blend_mask", corner)
     pair = edit(
         pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0,
         size=(160, 128), callback_on_step_end=watch,
@@ -192,17 +192,17 @@ def test_the_blend_of_latents_is_exact(pipe, monkeypatch):
     """Callback's latents are those before the blend; the next step starts from the blended ones."""
     import torch
 
-    from heedmap import editing
+    from heedmap import variants
 
     given = []
-    blend = editing.blend
+    blend = variants.blend
 
     def noted(source, target, mask):
         blended = blend(source, target, mask)
         given.append((source.clone(), target.clone(), mask, blended))
         return blended
 
-    monkeypatch.setattr(editing, "blend", noted)
+    monkeypatch.setattr(variants, "blend", noted)
     pair = edit(
         pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0.5
     )
@@ -225,16 +225,16 @@ def test_protected_words_take_from_the_mask(pipe):
 def test_second_order_schedulers_blend_at_the_same_fraction(pipe, monkeypatch):
     from diffusers import HeunDiscreteScheduler
 
-    from heedmap import editing
+    from heedmap import variants
 
     steps = []
-    call = editing._Blending.__call__
+    call = variants._Blending.__call__
 
     def noted(self, recorder, step, latents):
         steps.append((step, recorder.steps))
         return call(self, recorder, step, latents)
 
-    monkeypatch.setattr(editing._Blending, "__call__", noted)
+    monkeypatch.setattr(variants._Blending, "__call__", noted)
     heun = random_pipeline()
     heun.scheduler = HeunDiscreteScheduler.from_config(heun.scheduler.config)
     edit(heun, "a house", "a sea", seed=1, steps=STEPS, only="house->sea")
@@ -276,6 +276,7 @@ BAD = [
     ({"only": ""}, ArgumentError, "is no swap"),
     ({"only": "house->sea", "protect": ["dog"]}, UnknownWordError, "'dog'"),
     ({"protect": "red"}, ArgumentError, "nothing is blended: pass only as well"),
+    ({"threshold": 0.5}, ArgumentError, "nothing is blended: pass only"),
     ({"only": "house->sea", "blend_from": 1}, ArgumentError, "from 0 to below 1"),
     ({"only": "house->sea", "threshold": float("nan")}, ArgumentError, "threshold is nan"),
     ({"target": "a big red sea", "kind": "replace"}, ArgumentError, "use refine"),
@@ -354,4 +355,9 @@ def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
 
     ours = outside(pair.source.image, pair.edited.image)
     theirs = outside(plain[0].image, plain[1].image)
-    assert ours < theirs / 4
+    assert ours < 0.7 * theirs  # 0.48 here; means over many: scripts/evaluate.py edits
+
+    blended = edit(embedded, "a red house", "a blue house", seed=3, only="red house->blue house")
+    assert outside(blended.source.image, blended.edited.image) < theirs / 4
+    after = pixels(blended.edited.image)[house].mean(axis=0)
+    assert after[2] > after[0] + 20

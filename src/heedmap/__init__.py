@@ -13,36 +13,46 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from heedmap.dimensions import layer_shapes
-    from heedmap.editing import edit
+    from heedmap.editing import edit, grid
     from heedmap.errors import HeedmapError
+    from heedmap.grids import Grid
     from heedmap.maps import HeatMap
     from heedmap.models import load
     from heedmap.pairs import Pair
     from heedmap.runs import Run
     from heedmap.studio import generate
     from heedmap.tracing import trace
+    from heedmap.word_edits import Confine, Reweight
 
     __version__: str
 
 __all__ = [
+    "Confine",
+    "Grid",
     "HeatMap",
     "HeedmapError",
     "Pair",
+    "Reweight",
     "Run",
     "edit",
     "generate",
+    "grid",
     "layer_shapes",
     "load",
     "trace",
 ]
 
 _HOME = {
+    "Confine": "word_edits",
+    "Grid": "grids",
     "HeatMap": "maps",
     "HeedmapError": "errors",
     "Pair": "pairs",
+    "Reweight": "word_edits",
     "Run": "runs",
     "edit": "editing",
     "generate": "studio",
+    "grid": "editing",
     "layer_shapes": "dimensions",
     "load": "models",
     "trace": "tracing",

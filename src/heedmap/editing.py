@@ -1,42 +1,34 @@
-"""Edit a prompt and keep the picture: swap, refine, reweight, blend.
+"""Edit a prompt and keep the picture: swap, refine, reweight, blend; one edit, or a grid of them.
 
-Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626): source and targets are drawn in one batch
-from one noise; for a part of the run the targets take the source's cross-attention, word by word,
-and its self-attention.
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626); `plans` says what an edit takes from its
+source, `variants` draws it.
 """
 
+import itertools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
-import torch
 from diffusers import DiffusionPipeline
 
-from heedmap import pictures, studio
-from heedmap.alignment import (
-    EditKind,
-    WordAlignment,
-    pair_words,
-    refinement,
-    replacement,
-    swap_of,
-)
-from heedmap.edits import Inject, Renormalize, Rule, Site, blend, blend_mask
+from heedmap import studio
+from heedmap.alignment import EditKind
+from heedmap.edits import THRESHOLD
 from heedmap.encodings import prompt_table
-from heedmap.errors import ArgumentError, TruncatedWordError, quoted
-from heedmap.pairs import Pair, compare
+from heedmap.errors import ArgumentError, quoted
+from heedmap.grids import Cell, Grid
+from heedmap.layers import cross_attention_layers
+from heedmap.pairs import Pair
+from heedmap.plans import Ground, Plan, Planner, Window, read_window, read_windows, weigh
 from heedmap.recordings import Axis
-from heedmap.runs import Run
-from heedmap.steering import Steering
 from heedmap.studio import Progress
-from heedmap.tracing import LIMIT, Trace
+from heedmap.tracing import LIMIT
+from heedmap.variants import BLEND_FROM, Drawing, draw_variants
 from heedmap.weights import parse_weights, token_weights
-from heedmap.words import TokenTable, Word
 
-Window = float | tuple[float, float]
-"""A fraction of the run up to which, or two from and up to which, something is done."""
+Windows = Window | Sequence[Window]
+"""A window, or several in a list."""
 
 
 @overload
@@ -60,8 +52,8 @@ def edit(
     renormalize: bool = False,
     only: str | None = None,
     protect: Iterable[str] = (),
-    blend_from: float = 0.2,
-    threshold: float = 0.3,
+    blend_from: float = BLEND_FROM,
+    threshold: float = THRESHOLD,
     seed: int | None = None,
     steps: int | None = None,
     guidance: float | None = None,
@@ -69,6 +61,7 @@ def edit(
     negative: str | None = None,
     keep: Iterable[Axis] = ("layer",),
     limit: int = LIMIT,
+    batch: int | None = None,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Pair | list[Pair]:
@@ -79,7 +72,9 @@ def edit(
         pair = heedmap.edit(pipe, "a cat on grass", "a dog on grass", seed=7, only="cat->dog")
 
     Weights in brackets, `(word:1.5)`, multiply the attention that a word draws; `heedmap.weights`
-    says how they are written.
+    says how they are written. Those of a target hold for it and those of the source for the source:
+    what a target takes is the source's attention before its weights, so that "a (red:3) house" ->
+    "a (red:3) sea" weights red once, and "a (red:3) house" -> "a red house" not at all.
 
     Args:
         pipe: a pipeline, as `load` gives it.
@@ -96,15 +91,20 @@ def edit(
         only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend).
         protect: a word of the source, or several, whose places stay, with `only`.
         blend_from: fraction of the run from which latents are blended, below 1.
-        threshold: of the maximum, above which a word is taken to act at a place.
+        threshold: above which a word is taken to act at a place; 0 is where it acts least, 1 where
+            most.
         seed: of the one noise that all start from; drawn, and noted, if None.
         steps: as in `generate`.
         guidance: as in `generate`.
         size: (width, height), as in `generate`.
         negative: as in `generate`, for all prompts.
         keep: as in `generate`.
-        limit: as in `generate`.
-        progress: as in `generate`.
+        limit: as in `generate`, for the maps of one batch.
+        batch: how many pictures are drawn at once, the source included; as many as the free memory
+            should hold (`heedmap.batches`) if None. Several targets that do not fit into one batch
+            are drawn in more; the source is then computed again in each, up to rounding the same,
+            and all pairs have that of the first.
+        progress: as in `generate`, over all batches.
         arguments: any other argument of the pipeline, passed on.
 
     Returns:
@@ -116,289 +116,248 @@ def edit(
         TraceError: if the edit could not act.
     """
     several = target is not None and not isinstance(target, str)
+    asked = _targets(source, target)
+    seed = studio.drawn_seed() if seed is None else seed
+    studio.check_prompts([source, *asked], [seed] * (len(asked) + 1))
+    ground = _ground(pipe, source, target is None, kind, words, only, renormalize)
+    windows = read_window(cross, "cross"), read_window(self_attention, "self_attention")
+    planner = Planner(ground)
+    plans = [planner.plan(text).during(*windows) for text in asked]
+    for plan in plans:
+        if not plan.acts:
+            raise planner.refusal(plan.written)
+    options = {
+        "steps": steps, "guidance": guidance, "size": size, "negative": negative,
+        "keep": tuple(keep), "limit": limit, "arguments": arguments,
+    }  # fmt: skip
+    how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
+    how.check(ground)
+    drawn = draw_variants(ground, plans, seed, how, progress)
+    for trouble in drawn.troubles:
+        warnings.warn(trouble, stacklevel=2)
+    return drawn.pairs if several else drawn.pairs[0]
+
+
+def grid(
+    pipe: DiffusionPipeline,
+    source: str,
+    target: str | Sequence[str] | None = None,
+    *,
+    cross: Windows = 0.8,
+    self_attention: Windows = 0.4,
+    weights: Mapping[str, float | Sequence[float]] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    kind: EditKind | None = None,
+    words: Mapping[str, Window] | None = None,
+    self_cells: int = 32 * 32,
+    renormalize: bool = False,
+    only: str | None = None,
+    protect: Iterable[str] = (),
+    blend_from: float = BLEND_FROM,
+    threshold: float = THRESHOLD,
+    steps: int | None = None,
+    guidance: float | None = None,
+    size: tuple[int, int] | None = None,
+    negative: str | None = None,
+    keep: Iterable[Axis] = ("layer",),
+    limit: int = LIMIT,
+    batch: int | None = None,
+    progress: Progress | None = None,
+    **arguments: Any,
+) -> Grid:
+    """Draw a prompt's edits over several strengths, weights, targets and seeds.
+
+        grid = heedmap.grid(pipe, "a red house", weights={"red": [-2, -1, 0, 1, 2, 3]}, seeds=7)
+        grid = heedmap.grid(pipe, "a cat", "a dog", cross=[0, 0.2, 0.4, 0.6, 0.8, 1], seeds=[7, 8])
+        grid.sheet(); grid.rows(); grid.save("outputs/strip"); heedmap.Grid.load("outputs/strip")
+
+    Every combination is a cell, and is what `edit` gives with these settings, to rounding; a weight
+    is that of `(word:weight)` written into the prompt. Unlike `edit`, a grid may hold cells that
+    change nothing, such as that of the weight 1: they are what the others are compared with.
+
+    The edits of one seed are drawn in one batch with their source, or in as many as the memory asks
+    for. A batch that is cut computes the source again in each part (`Grid.about["sources_drawn"]`
+    counts these); up to rounding that is the same picture, and the cells of a seed all have that of
+    the first part.
+
+    Args:
+        pipe: a pipeline, as `load` gives it.
+        source: the prompt that is edited, as in `edit`.
+        target: what it shall become, or several; None where weights are all that changes.
+        cross: as in `edit`, or a list of such windows. A tuple of two numbers is one window.
+        self_attention: the same.
+        weights: by word or phrase of the target a weight, or several.
+        seeds: one or several; one is drawn, and noted, if None.
+        kind: as in `edit`.
+        words: as in `edit`, for all cells.
+        self_cells: as in `edit`.
+        renormalize: as in `edit`.
+        only: as in `edit`.
+        protect: as in `edit`.
+        blend_from: as in `edit`.
+        threshold: as in `edit`.
+        steps: as in `generate`.
+        guidance: as in `generate`.
+        size: (width, height), as in `generate`.
+        negative: as in `generate`, for all prompts.
+        keep: as in `generate`.
+        limit: as in `generate`, for the maps of one batch.
+        batch: as in `edit`.
+        progress: as in `generate`, over all batches.
+        arguments: any other argument of the pipeline, passed on.
+
+    Raises:
+        ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
+            weighted twice, a value is given twice, or an argument is out of range.
+        UnknownWordError: if a word is not in its prompt.
+        TraceError: if an edit could not act.
+    """
+    if "seed" in arguments:
+        raise ArgumentError("seed is no argument of grid: pass one or several as seeds=[7, 8]")
+    asked = _targets(source, target)
+    strips = {
+        word: _several(several, f"the weights of {quoted(word)}")
+        for word, several in _mapping(weights).items()
+    }
+    crosses = [read_window(w, "cross") for w in _windows(cross, "cross")]
+    owns = [read_window(w, "self_attention") for w in _windows(self_attention, "self_attention")]
+    drawn_from = [studio.drawn_seed()] if seeds is None else _several(seeds, "seeds")
+    _check_axes(
+        {"target": asked, **{f"the weight of {quoted(w)}": v for w, v in strips.items()},
+         "cross": crosses, "self_attention": owns, "seeds": drawn_from}
+    )  # fmt: skip
+    for seed in drawn_from:
+        _check_seed(seed)
+    studio.check_prompts([source, *asked], [0] * (len(asked) + 1))
+    ground = _ground(pipe, source, target is None, kind, words, only, renormalize)
+    planner = Planner(ground)
+    places = list(_places(planner, asked, strips, owns, crosses))
+    options = {
+        "steps": steps, "guidance": guidance, "size": size, "negative": negative,
+        "keep": tuple(keep), "limit": limit, "arguments": arguments,
+    }  # fmt: skip
+    how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
+    how.check(ground)
+    cells: list[Cell] = []
+    troubles: list[str] = []
+    sources = largest = 0
+    for before, seed in enumerate(drawn_from):
+
+        def report(step: int, total: int, before: int = before) -> None:
+            assert progress is not None
+            progress(before * total + step, len(drawn_from) * total)
+
+        drawn = draw_variants(ground, [plan for *_, plan in places], seed, how, progress and report)
+        sources, largest = sources + drawn.batches, max(largest, drawn.largest)
+        troubles += drawn.troubles
+        for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
+            number = len(cells) + 1
+            cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
+    for trouble in dict.fromkeys(troubles):
+        warnings.warn(trouble, stacklevel=2)
+    about = {
+        "source": source,
+        "targets": None if target is None else asked,
+        "weights": {word: list(map(float, strip)) for word, strip in strips.items()},
+        "cross": [list(window) for window in crosses],
+        "self_attention": [list(window) for window in owns],
+        "seeds": list(map(int, drawn_from)),
+        "kind": kind,
+        "words": {word: list(window) for word, window in ground.windows.items()},
+        "renormalize": renormalize,
+        "only": only,
+        **how.about(),
+        "batch": largest,
+        "sources_drawn": sources,
+        **_settings(cells[0].pair),
+    }
+    return Grid(tuple(cells), about)
+
+
+def _settings(pair: Pair) -> dict[str, Any]:
+    """What all cells have in common of a run's settings."""
+    own = {"prompt", "text", "seed", "edits"}
+    return {name: value for name, value in pair.source.settings.items() if name not in own}
+
+
+def _ground(
+    pipe: Any, source: str, alone: bool, kind: EditKind | None,
+    words: Mapping[str, Window] | None, only: str | None, renormalize: bool,
+) -> Ground:  # fmt: skip
+    """What the source is; alone, its weights are the edit's."""
+    cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    parsed = parse_weights(source)
+    table = prompt_table(pipe, parsed.text)
+    weights = {} if alone else token_weights(parsed.spans, table)
+    written = parsed.text if alone else source
+    return Ground(pipe, written, table, weights, kind, read_windows(words), only, renormalize)
+
+
+def _places(
+    planner: Planner, targets: Sequence[str], strips: Mapping[str, Sequence[float]],
+    owns: Sequence[tuple[float, float]], crosses: Sequence[tuple[float, float]],
+) -> Iterable[tuple[str, dict[str, float], Plan]]:  # fmt: skip
+    """For each cell of a seed the target, its weights and its plan; the last axis runs fastest."""
+    for text in targets:
+        table = prompt_table(planner.ground.pipe, parse_weights(text).text)
+        plans: list[tuple[dict[str, float], Plan]] = []
+        for values in itertools.product(*strips.values()):
+            at = dict(zip(strips, values, strict=True))
+            plans.append((at, planner.plan(weigh(text, table, at), named=at)))
+        if not any(plan.acts for _, plan in plans):
+            raise planner.refusal(plans[0][1].written)
+        for (at, plan), own, cross in itertools.product(plans, owns, crosses):
+            yield text, {word: float(w) for word, w in at.items()}, plan.during(cross, own)
+
+
+def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:
     asked = [source] if target is None else [target] if isinstance(target, str) else list(target)
     if not asked:
         raise ArgumentError("no target was given: expected a prompt, or several")
-    seed = studio.drawn_seed() if seed is None else seed
-    studio.check_prompts([source, *asked], [seed] * (len(asked) + 1))
-    first = parse_weights(source)
-    table = prompt_table(pipe, first.text)
-    weighted = {} if target is None else token_weights(first.spans, table)
-    ground = _Ground(table, weighted, kind, _window(cross, "cross"), _windows(words), only)
-    plans = [_plan(pipe, ground, text, renormalize) for text in asked]
-    own = _window(self_attention, "self_attention")
-    if not (_is_number(blend_from) and 0 <= blend_from < 1):
+    return asked
+
+
+def _words(words: Iterable[str]) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
+def _mapping(weights: object) -> Mapping[str, Any]:
+    if weights is not None and not isinstance(weights, Mapping):
         raise ArgumentError(
-            f"blend_from is {blend_from!r}: expected a fraction of the run, from 0 to below 1"
+            f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
         )
-    if not (_is_number(threshold) and 0 <= threshold <= 1):
-        raise ArgumentError(f"threshold is {threshold!r}: expected a number from 0 to 1")
-    kept = (protect,) if isinstance(protect, str) else tuple(protect)
-    if kept and only is None:
+    return weights or {}
+
+
+def _windows(windows: Any, name: str) -> list[Any]:
+    """A window alone is a number or a tuple."""
+    return [windows] if isinstance(windows, tuple) else _several(windows, name)
+
+
+def _several(values: Any, name: str) -> list[Any]:
+    """One value or several as a list."""
+    if isinstance(values, np.ndarray | range | list | tuple):
+        found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        if not isinstance(found, list) or not found:
+            raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
+        return found
+    return [values]
+
+
+def _check_seed(seed: object) -> None:
+    """Raise before the first picture, not before the one of that seed."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ArgumentError(f"the seed {seed!r} is out of range: expected 0 to 2**63 - 1")
+
+
+def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
+    """Raise if nothing varies, or something is there twice."""
+    for name, values in axes.items():
+        twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
+        if twice is not None:
+            raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
+    if all(len(values) == 1 for values in axes.values()):
         raise ArgumentError(
-            f"protect is {', '.join(map(repr, kept))}, but nothing is blended: pass only as well, "
-            "as in only='cat->dog'"
+            "nothing varies in this grid: give several values of cross, self_attention, a weight, "
+            "the seeds or the targets, as in weights={'red': [0, 1, 2]}"
         )
-    blending = None if only is None else _Blending(table, plans, kept, blend_from, threshold)
-    rules = {number: plan.rules for number, plan in enumerate(plans, 1)}
-    sources = dict.fromkeys(rules, 0)
-    if weighted:
-        rules = {0: (studio.weights_rule(weighted, table),), **rules}
-    steering = Steering(rules, sources, own, self_cells)
-    runs, recorder = studio.draw(
-        pipe, [first.text, *(plan.text for plan in plans)],
-        written=[first.text if target is None else source, *asked],
-        seeds=[seed] * (len(plans) + 1),
-        steps=steps, guidance=guidance, size=size, negative=negative, keep=keep, tokens="prompt",
-        branches=("conditional",), limit=limit, progress=progress, arguments=arguments,
-        steering=steering, after_step=blending,
-    )  # fmt: skip
-    pairs = []
-    for number, plan in enumerate(plans, 1):
-        about = {
-            "kind": plan.kind,
-            "why": plan.alignment.why,
-            "cross": list(ground.cross),
-            "windows": {word: list(window) for word, window in ground.windows.items()},
-            "self": list(own),
-            "self_cells": self_cells,
-            "weights": {str(position): weight for position, weight in plan.weights.items()},
-            "renormalize": renormalize,
-            "only": only,
-            "protect": list(kept),
-            "blend_from": blend_from,
-            "threshold": threshold,
-        }
-        mask = None if blending is None else blending.mask(number)
-        pairs.append(_pair(runs[0], runs[number], plan, about, recorder, number, mask))
-    return pairs if several else pairs[0]
-
-
-@dataclass(frozen=True, eq=False)
-class _Ground:
-    """What all edits of one source have in common."""
-
-    table: TokenTable
-    weights: Mapping[int, float]
-    """Of the source's own picture, by position."""
-    kind: EditKind | None
-    cross: tuple[float, float]
-    windows: Mapping[str, tuple[float, float]]
-    only: str | None
-
-
-@dataclass(frozen=True, eq=False)
-class _Plan:
-    """One edited prompt, ready to be drawn."""
-
-    ground: _Ground
-    text: str
-    table: TokenTable
-    alignment: WordAlignment
-    rules: tuple[Rule, ...]
-    weights: Mapping[int, float]
-    swaps: tuple[tuple[str, str], ...]
-
-    @property
-    def kind(self) -> str:
-        """What it is called in `Pair.about`."""
-        return self.alignment.kind if _words_changed(self.alignment) else "reweight"
-
-    def changed(self) -> tuple[list[int], list[int]]:
-        """The numbers of the words of the source, and of the target, that the edit is about."""
-        before = {a.number for a, _ in self.alignment.swapped}
-        before |= {word.number for word in self.alignment.dropped}
-        after = {b.number for _, b in self.alignment.swapped}
-        after |= {word.number for word in self.alignment.added}
-        for a, b in _reweighted(self.alignment, self.ground.weights, self.weights):
-            before |= {a.number} if a is not None else set()
-            after |= {b.number} if b is not None else set()
-        tables = (self.ground.table, self.table)
-        source, edited = ({word.number for word in table.read_words} for table in tables)
-        return sorted(before & source), sorted(after & edited)
-
-
-def _words_changed(alignment: WordAlignment) -> bool:
-    return bool(alignment.swapped or alignment.added or alignment.dropped)
-
-
-def _reweighted(
-    alignment: WordAlignment, before: Mapping[int, float], after: Mapping[int, float]
-) -> list[tuple[Word | None, Word | None]]:
-    """The pairs of words whose weights differ."""
-
-    def weight(word: Word | None, weights: Mapping[int, float]) -> float:
-        return weights.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
-
-    return [(a, b) for a, b in alignment.pairs if weight(a, before) != weight(b, after)]
-
-
-def _plan(pipe: Any, ground: _Ground, text: str, renormalize: bool) -> _Plan:
-    source, cross = ground.table, ground.cross
-    parsed = parse_weights(text)
-    target = prompt_table(pipe, parsed.text)
-    alignment = pair_words(source, target, ground.kind)
-    if alignment.unread:
-        raise TruncatedWordError(
-            f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.limit} "
-            "tokens that the model reads: shorten the prompt, or move the word towards its start"
-        )
-    weights = token_weights(parsed.spans, target)
-    swaps = () if ground.only is None else swap_of(ground.only)
-    for before, after in swaps:
-        source.find(before)
-        target.find(after)
-    if not _words_changed(alignment) and not _reweighted(alignment, ground.weights, weights):
-        raise ArgumentError(
-            f"the prompt {quoted(source.prompt)} and its edit {quoted(text)} have the same words "
-            "and the same weights, so the edit would change nothing: change a word, or weight one "
-            "as in '(word:1.5)'"
-        )
-    columns = torch.zeros(len(source.tokens), len(target.tokens))
-    end = torch.full((len(target.tokens),), cross[1])
-    if alignment.kind == "replace":
-        for w, n, share in replacement(source, target, alignment):
-            columns[w, n] = share
-    else:
-        for n, w in enumerate(refinement(source, target)):
-            if w is None:
-                end[n] = 0.0
-            else:
-                columns[w, n] = 1.0
-    start = torch.full_like(end, cross[0])
-    for word, (low, high) in ground.windows.items():
-        taking = [n for n in target.find(word) if bool(columns[:, n].any())]
-        if not taking:
-            raise ArgumentError(
-                f"{quoted(word)} is new in {quoted(target.prompt)} and takes no attention from the "
-                "source, so it has no window: leave it out of words"
-            )
-        start[taking], end[taking] = low, high
-    rules: list[Rule] = [Inject(columns, start, end)]
-    if weights:
-        rules.append(studio.weights_rule(weights, target))
-        rules += [Renormalize()] * renormalize
-    return _Plan(ground, parsed.text, target, alignment, tuple(rules), weights, swaps)
-
-
-def _windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, float]]:
-    return {word: _window(window, f"the window of {word!r}") for word, window in _items(words)}
-
-
-def _items(words: Mapping[str, Window] | None) -> Iterable[tuple[str, Window]]:
-    if words is not None and not isinstance(words, Mapping):
-        raise ArgumentError(f"words is {words!r}: expected windows by word, as in {{'cat': 0.3}}")
-    return () if words is None else words.items()
-
-
-def _window(window: Window, what: str) -> tuple[float, float]:
-    bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
-    sound = len(bounds) == 2 and all(map(_is_number, bounds))
-    if not sound or not 0 <= bounds[0] <= bounds[1] <= 1:  # NaN is refused too
-        raise ArgumentError(
-            f"{what} is {window!r}: expected a fraction of the run from 0 to 1, or two, the first "
-            "not above the second"
-        )
-    return float(bounds[0]), float(bounds[1])
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-class _Blending:
-    """LocalBlend: after each step, the source's latents where the words do not act."""
-
-    def __init__(
-        self, source: TokenTable, plans: Sequence[_Plan], protect: tuple[str, ...],
-        begin: float, threshold: float,
-    ) -> None:  # fmt: skip
-        self.source, self.plans = source, plans
-        self.protected = [source.find(word) for word in protect]
-        self.begin, self.threshold = begin, threshold
-        self._masks: dict[int, torch.Tensor] = {}
-
-    def __call__(self, recorder: Trace, step: int, latents: torch.Tensor) -> torch.Tensor:
-        """The latents (B, C, h, w) to go on with."""
-        if step < self.begin * recorder.steps:
-            return latents
-        blended = latents.clone()
-        for number, plan in enumerate(self.plans, 1):
-            mask = torch.zeros(latents.shape[-2:], dtype=torch.bool)
-            for before, after in plan.swaps:
-                mask |= self._acts(recorder, 0, self.source.find(before), latents)
-                mask |= self._acts(recorder, number, plan.table.find(after), latents)
-            for tokens in self.protected:
-                mask &= ~self._acts(recorder, 0, tokens, latents)
-            self._masks[number] = mask
-            blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
-        return blended
-
-    def mask(self, number: int) -> torch.Tensor | None:
-        """The last mask of an image, bool (h, w) of the latent."""
-        return self._masks.get(number)
-
-    def _acts(
-        self, recorder: Trace, image: int, tokens: Sequence[int], latents: torch.Tensor
-    ) -> torch.Tensor:
-        size = (latents.shape[-2], latents.shape[-1])
-        return blend_mask(recorder.so_far(image, tokens), size, self.threshold)
-
-
-def _pair(
-    source: Run, edited: Run, plan: _Plan, about: dict[str, Any], recorder: Trace, number: int,
-    blended: torch.Tensor | None,
-) -> Pair:  # fmt: skip
-    """The pair with its evidence."""
-    steerer = recorder.steerer
-    assert steerer is not None
-    before, after = plan.changed()
-    mask = None
-    if blended is not None:
-        mask = pictures.resize_map(blended.float().numpy(), source.image.size) > 0.5
-        inside = mask
-    else:
-        masks = [source.maps.at(n).mask() for n in before]
-        masks += [edited.maps.at(n).mask() for n in after]
-        nowhere = np.zeros(source.image.size[::-1], dtype=bool)
-        inside = np.logical_or.reduce([nowhere, *masks])
-    moved = steerer.moved.get(number)
-    about |= {
-        "words": {"source": before, "edited": after},
-        "sites": steerer.acted[number],
-        "self_sites": steerer.shared,
-        "moved": sum(moved) / len(moved) if moved else 0.0,
-        "change": compare(source.image, edited.image, inside),
-    }
-    for trouble in _idle(about, plan, source.settings["steps"]):
-        warnings.warn(trouble, stacklevel=3)
-    if np.abs(np.asarray(source.image, float) - np.asarray(edited.image, float)).max() <= 1:
-        warnings.warn(
-            f"the edit {quoted(edited.settings['prompt'])} changed nothing in the picture above "
-            f"rounding ({about['sites']} sites acted): try a smaller cross window, or another seed",
-            stacklevel=3,
-        )
-    return Pair(source, edited, about, mask)
-
-
-def _idle(about: Mapping[str, Any], plan: _Plan, steps: int) -> list[str]:
-    """What was asked for and did nothing in a run of so many steps."""
-    troubles = []
-    inject = plan.rules[0]
-    assert isinstance(inject, Inject)
-    windows = [plan.ground.cross, *plan.ground.windows.values()]
-    if any(low < high for low, high in windows) and not any(
-        inject.mix(Site("", step, steps, (1, 1))) for step in range(steps)
-    ):
-        troubles.append(
-            f"the edit {quoted(plan.text)} took no cross-attention from its source: no step of "
-            f"{steps} lies in cross={tuple(about['cross'])}; widen it, or use more steps"
-        )
-    low, high = about["self"]
-    if low < high and not about["self_sites"]:
-        troubles.append(
-            f"the edit {quoted(plan.text)} took no self-attention from its source: no step of "
-            f"{steps} lies in self_attention={(low, high)}, or no layer has at most "
-            f"{about['self_cells']} cells; widen it, or use more steps"
-        )
-    return troubles

@@ -114,14 +114,14 @@ class Pair:
         if not isinstance(found, dict):
             raise RunError(f"{path} has no evidence: make the edit again")
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
-        if source.image.size != edited.image.size or not _sound(found, source, edited):
+        if source.image.size != edited.image.size or not fits(found, source, edited):
             raise RunError(
                 f"{folder} does not hold together: its two runs and pair.json are of different "
                 "edits; make the edit again"
             )
         blend = None
         if (folder / "blend.png").is_file():
-            blend = _read_mask(folder / "blend.png", source.image.size)
+            blend = read_mask(folder / "blend.png", source.image.size)
         return cls(source, edited, found, blend)
 
     def _heats(self, run: Run, side: str) -> list[HeatMap]:
@@ -139,8 +139,8 @@ class Pair:
         return f"MSE {', '.join(said)}"
 
 
-def _sound(about: dict[str, Any], source: Run, edited: Run) -> bool:
-    """Whether what is read of `about` is there and fits the runs."""
+def fits(about: dict[str, Any], source: Run, edited: Run) -> bool:
+    """Whether a pair's evidence, read from a file, has what a pair needs and fits its runs."""
 
     def numbers(value: Any, run: Run) -> bool:
         read = {word.number for word in run.maps.words}
@@ -206,7 +206,8 @@ def _floats(image: Image.Image) -> np.ndarray:
     return np.asarray(image.convert("RGB"), dtype=np.float64) / 255
 
 
-def _read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
+def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
+    """The mask of a blend, bool (H, W), from a file; RunError unless it is of this (W, H)."""
     try:
         with Image.open(path, formats=("PNG",)) as image:
             if image.size != size:

@@ -18,7 +18,17 @@ from PIL import Image, ImageDraw
 from heedmap.errors import ArgumentError
 from heedmap.lettering import fit_text
 
-__all__ = ["COLORMAPS", "Panel", "colour", "enlarge", "grid", "overlay", "resize_map", "sheet"]
+__all__ = [
+    "COLORMAPS",
+    "Panel",
+    "colour",
+    "contact_sheet",
+    "enlarge",
+    "grid",
+    "overlay",
+    "resize_map",
+    "sheet",
+]
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
@@ -289,4 +299,71 @@ def sheet(
     paper.paste(bar, (at_bar, foot + size // 6))
     for text, x in ((cold, _MARGIN), (hot, at_hot), (name, at_name)):
         text.draw(paper, x, foot, text.width, _SOFT, False)
+    return paper
+
+
+def contact_sheet(
+    rows: Sequence[tuple[str, Sequence[Image.Image]]],
+    columns: Sequence[str],
+    *,
+    title: str,
+    note: str = "",
+    side: int = 256,
+    least: int = 96,
+) -> Image.Image:
+    """Draw pictures in a table whose rows and columns are labelled.
+
+    All get one size, in the shape of the first: `side` pixels (the geometric mean of its sides)
+    where a sheet of `MAX_WIDTH` holds the columns, else as many as it does, yet `least` at least:
+    then the sheet is wider.
+
+    Args:
+        rows: the label of each and its pictures, one a column; empty labels take no room.
+        columns: a label for each.
+        title: above it all; wrapped, never cut.
+        note: below the title, smaller.
+        side: how large pictures are if there is room; small ones are enlarged to it.
+        least: how large they are at least.
+    """
+    if not rows or not columns or any(len(row) != len(columns) for _, row in rows):
+        given = ", ".join(str(len(row)) for _, row in rows) or "no"
+        raise ArgumentError(
+            f"a contact sheet needs one picture a column in every row; got {given} pictures for "
+            f"{len(columns)} columns"
+        )
+    cells = [[_rgb(picture) for picture in row] for _, row in rows]
+    shape = cells[0][0].width / cells[0][0].height
+    root = min(max(shape, 1 / 4), 4) ** 0.5
+    size = 20  # px of labels
+    heads = [fit_text(label, 200, size=size, lines=3) for label, _ in rows]
+    aside = max(head.width for head in heads)
+    at = _MARGIN + aside + (12 if aside else 0)
+    gap = 12
+    room = (MAX_WIDTH - at - _MARGIN + gap) / len(columns) - gap
+    wide = max(int(min(side * root, room)), round(least * root))
+    high = max(1, round(wide / root**2))
+    labels = [fit_text(label, wide, size=size) for label in columns]
+    width = max(at - _MARGIN + len(columns) * (wide + gap) - gap, 480)
+    name = fit_text(title, width, size=min(30, max(22, width // 60)), least=15, lines=3)
+    about = fit_text(note, width, size=size - 2, least=12, lines=3)
+    above = _MARGIN + name.height + about.height + gap
+    top = above + max(label.height for label in labels) + 6
+    down = [max(high, head.height) + gap for head in heads]
+    paper = Image.new("RGB", (width + 2 * _MARGIN, top + sum(down) - gap + _MARGIN), _WHITE)
+    name.draw(paper, _MARGIN, _MARGIN, width, _INK, False)
+    about.draw(paper, _MARGIN, _MARGIN + name.height, width, _SOFT, False)
+    for index, label in enumerate(labels):  # all stand on the pictures
+        label.draw(paper, at + index * (wide + gap), top - 6 - label.height, wide, _INK, True)
+    for number, row in enumerate(cells):
+        y = top + sum(down[:number])
+        heads[number].draw(
+            paper, _MARGIN, y + (high - heads[number].height) // 2, aside, _INK, False
+        )
+        for index, picture in enumerate(row):
+            fit = min(wide / picture.width, high / picture.height)
+            box = max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
+            x = at + index * (wide + gap) + (wide - box[0]) // 2
+            picture = picture.resize(box, Image.Resampling.LANCZOS)
+            ImageDraw.Draw(picture).rectangle((0, 0, box[0] - 1, box[1] - 1), outline=_RULE)
+            paper.paste(picture, (x, y + (high - box[1]) // 2))
     return paper

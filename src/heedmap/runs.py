@@ -50,12 +50,17 @@ class Run:
         """The picture, then one overlay a word, captioned, with the scale that was used."""
         return sheet_of(self.maps, list(self.maps), str(self.settings["prompt"]), scale=scale)
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run's folder, whole or not at all.
 
         `image.png` (with the settings as a `parameters` text chunk), `sheet.png`,
         `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`), `run.json`. An
         older run of that name is replaced.
+
+        Args:
+            folder: where to.
+            overlays: whether the sheet and the words' overlays are written; `heedmap inspect` draws
+                them of what is left too.
 
         Returns:
             The folder.
@@ -64,19 +69,20 @@ class Run:
             RunError: if the folder exists and is not a run.
         """
         with whole_folder(folder, mark="run.json", what="a run of heedmap") as partial:
-            self._write(partial)
+            self._write(partial, overlays)
         return Path(folder)
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, overlays: bool) -> None:
         text = PngInfo()
         text.add_itxt("parameters", parameters_text(self.settings))
         self.image.save(folder / "image.png", pnginfo=text)
-        self.sheet().save(folder / "sheet.png")
-        (folder / "words").mkdir()
         files = {}
-        for word, heat in zip(self.maps.words, self.maps, strict=True):
-            files[word.number] = word_file(word)
-            heat.overlay(scale="shared").save(folder / files[word.number])
+        if overlays:
+            self.sheet().save(folder / "sheet.png")
+            (folder / "words").mkdir()
+            for word, heat in zip(self.maps.words, self.maps, strict=True):
+                files[word.number] = word_file(word)
+                heat.overlay(scale="shared").save(folder / files[word.number])
         self.maps.recording.save(folder / "maps.safetensors")
         if self.negative_maps is not None:
             self.negative_maps.recording.save(folder / "negative.safetensors")
@@ -184,15 +190,29 @@ def default_folder(prompt: str, seed: int, root: str | Path = "outputs") -> Path
 
 
 def parameters_text(settings: dict[str, Any]) -> str:
-    """The settings as the text that web UIs read from a picture's `parameters` chunk."""
+    """The settings as the text that web UIs read from a picture's `parameters` chunk.
+
+    Of an edit it says so: the same settings without its source draw another picture.
+    """
     lines = [str(settings["prompt"])]
     if settings.get("negative"):
         lines.append(f"Negative prompt: {settings['negative']}")
     width, height = settings["size"]
+    edit = settings.get("edit")
+    if isinstance(edit, dict):
+        # Quoted as web UIs quote values with commas in them; names that they do not know they skip.
+        windows = (
+            f"{name} {'–'.join(f'{bound:g}' for bound in edit[name])}" for name in ("cross", "self")
+        )
+        said = json.dumps(", ".join(windows), ensure_ascii=False)
+        edited = f", Edited from: {json.dumps(edit['source'], ensure_ascii=False)}, Edit: {said}"
+    else:
+        edited = ""
     lines.append(
         f"Steps: {settings['steps']}, Sampler: {settings['scheduler']}, "
         f"CFG scale: {settings['guidance']}, Seed: {settings['seed']}, Size: {width}x{height}, "
         f"Model: {settings['model']}, Version: heedmap {settings['versions']['heedmap']}"
+        f"{edited}"
     )
     return "\n".join(lines)
 

@@ -22,13 +22,14 @@ from heedmap.cli.options import (
     Dtype,
     Guidance,
     Json,
+    Keep,
     Model,
     Prompt,
     Quiet,
     Seed,
     Size,
     Steps,
-    parse_axes,
+    parse_box,
 )
 from heedmap.errors import RunError
 
@@ -51,14 +52,16 @@ def generate(
         int,
         typer.Option(min=1, metavar="N", help="So many pictures, of the seeds from --seed on."),
     ] = 1,
-    keep: Annotated[
-        Any,
+    confine: Annotated[
+        list[Any] | None,
         typer.Option(
-            parser=parse_axes,
-            metavar="AXES",
-            help="What `inspect` can tell apart later: layer, step, head, with commas.",
+            parser=parse_box,
+            metavar="WORD=L,T,R,B",
+            help="Keep what the word names inside of a box (left, top, right, bottom), in pixels; "
+            "may be repeated.",
         ),
-    ] = "layer",
+    ] = None,
+    keep: Keep = "layer",
     device: Device = "auto",
     dtype: Dtype = "auto",
     out: Annotated[
@@ -84,8 +87,10 @@ def generate(
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
         from heedmap import models, runs, studio
+        from heedmap.word_edits import Confine
 
         pipe = models.load(model, device=device, dtype=dtype)
+    edits = [Confine(word, box) for word, box in confine or ()]
     with progress_bar("Drawing", hidden=hidden) as advance:
         first = secrets.randbelow(2**31) if seed is None else seed
         for number in range(count):  # one by one: the pictures are those of the seeds alone
@@ -102,6 +107,7 @@ def generate(
                 size=size,
                 negative=negative,
                 keep=keep,
+                edits=edits,
                 progress=report,
             )
             folder = fixed or runs.default_folder(prompt, first + number, root)

@@ -3,7 +3,7 @@
 import secrets
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,15 +24,20 @@ from heedmap.cli.options import (
     Dtype,
     Guidance,
     Json,
+    Keep,
     Model,
     Quiet,
     Seed,
     Size,
     Steps,
-    parse_window,
+    parse_strip,
+    parse_windows,
+    parse_word_window,
 )
+from heedmap.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from heedmap.grids import Grid
     from heedmap.pairs import Pair
 
 
@@ -56,18 +61,30 @@ def edit(
     cross: Annotated[
         Any,
         typer.Option(
-            parser=parse_window,
+            parser=parse_windows,
             metavar="A:B",
             help="While the source's cross-attention is taken, as parts of the run; B alone: from "
-            "its start.",
+            "its start. With --grid: several, as 0,0.2,…,1.",
         ),
     ] = "0.8",
     own: Annotated[
         Any,
         typer.Option(
-            "--self", parser=parse_window, metavar="A:B", help="The same of self-attention."
+            "--self", parser=parse_windows, metavar="A:B", help="The same of self-attention."
         ),
     ] = "0.4",
+    words: Annotated[
+        list[Any] | None,
+        typer.Option(
+            parser=parse_word_window,
+            metavar="WORD=A:B",
+            help="Another --cross for a word of the target, as cat=0.3; may be repeated.",
+        ),
+    ] = None,
+    renormalize: Annotated[
+        bool,
+        typer.Option("--renormalize", help="Let weighted attention sum to 1 again."),
+    ] = False,
     kind: Annotated[
         Literal["auto", "replace", "refine"],
         typer.Option(help="Word for word, or with words that are new. auto: by aligning them."),
@@ -84,6 +101,49 @@ def edit(
             metavar="WORD", help="With --only: nor where this word acts; may be repeated."
         ),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="X",
+            help="With --only: how much a word must act at a place, from 0 to 1 (0.4).",
+        ),
+    ] = None,
+    blend_from: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="With --only: from which part of the run on (0.2)."),
+    ] = None,
+    grid: Annotated[
+        bool,
+        typer.Option(
+            "--grid",
+            help="Draw every combination of the --weight, --cross, --self, seeds (--count) and "
+            "targets given, as one contact sheet with a table of figures.",
+        ),
+    ] = False,
+    weight: Annotated[
+        list[Any] | None,
+        typer.Option(
+            parser=parse_strip,
+            metavar="WORD=A:B:N",
+            help="With --grid: N weights of a word from A to B, or a list, as red=0,1,3; may be "
+            "repeated.",
+        ),
+    ] = None,
+    count: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="With --grid: so many seeds, from --seed on."),
+    ] = 1,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="N",
+            help="So many pictures at once. Left out: as many as the memory holds.",
+        ),
+    ] = None,
+    keep: Keep = "layer",
     device: Device = "auto",
     dtype: Dtype = "auto",
     out: Annotated[
@@ -103,49 +163,173 @@ def edit(
     Both from one noise, and with the source's attention for the words that stay. Saves both
     pictures with their maps, their difference, a sheet of all and the figures.
     """
+    strips = _by_word(weight, "--weight")
     asked = targets or [source]
-    fixed = out if len(asked) == 1 else None  # the pair's own folder, where one was named
+    # The folder of the one pair or of the grid, where one was named.
+    fixed = out if grid or len(asked) == 1 else None
     root = out if out is not None and fixed is None else Path("outputs")
-    check_writable(fixed or root, holds_runs=fixed is None, mark="pair.json", what="an edit")
+    if grid:
+        several = [cross, own, asked, range(count), *strips.values()]
+        _check_grid(several)
+        mark, what = "grid.json", "a grid"
+    else:
+        _check_single(cross, own, strips, count)
+        mark, what = "pair.json", "an edit"
+    check_writable(fixed or root, holds_runs=fixed is None, mark=mark, what=what)
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
         from heedmap import editing, models, runs
+        from heedmap.grids import Grid
 
         pipe = models.load(model, device=device, dtype=dtype)
     first = secrets.randbelow(2**31) if seed is None else seed
+    options: dict[str, Any] = {
+        "kind": None if kind == "auto" else kind,
+        "words": _by_word(words, "--words"),
+        "renormalize": renormalize,
+        "only": only,
+        "protect": protect or (),
+        "steps": steps,
+        "guidance": guidance,
+        "size": size,
+        "negative": negative,
+        "keep": keep,
+        "batch": batch,
+    }
+    blending = {"blend_from": blend_from, "threshold": threshold}
+    options |= {name: value for name, value in blending.items() if value is not None}
+    into: Any = asked if targets else None
+    made: Grid | Pair | list[Pair]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", message="the edit ", category=UserWarning)
         with progress_bar("Drawing", hidden=hidden) as advance:
-            pairs = editing.edit(
-                pipe,
-                source,
-                asked if targets else None,
-                kind=None if kind == "auto" else kind,
-                cross=cross,
-                self_attention=own,
-                only=only,
-                protect=protect or (),
-                seed=first,
-                steps=steps,
-                guidance=guidance,
-                size=size,
-                negative=negative,
-                progress=advance,
-            )
+            options["progress"] = advance
+            if grid:
+                seeds = [first + number for number in range(count)]
+                made = editing.grid(
+                    *(pipe, source, into), cross=cross, self_attention=own, weights=strips,
+                    seeds=seeds, **options,
+                )  # fmt: skip
+            else:
+                made = editing.edit(
+                    *(pipe, source, into), cross=cross[0], self_attention=own[0], seed=first,
+                    **options,
+                )  # fmt: skip
     saved: list[dict[str, Any]] = []
-    for text, pair in zip(asked, pairs if isinstance(pairs, list) else [pairs], strict=True):
-        folder = fixed or runs.default_folder(text, first, root)
-        saved.append(about_pair(pair.save(folder), pair))
+    if isinstance(made, Grid):
+        folder = fixed or runs.default_folder(f"grid {asked[0]}", first, root)
+        saved.append(about_grid(made.save(folder), made))
+    else:
+        for text, pair in zip(asked, made if isinstance(made, list) else [made], strict=True):
+            folder = fixed or runs.default_folder(text, first, root)
+            saved.append(about_pair(pair.save(folder), pair))
     for warning in told:
         typer.echo(f"Warning: {printable(str(warning.message))}", err=True)
-    if json:
+    if json and grid:
+        print_json({"grid": saved[0]})
+    elif json:
         print_json({"edits": saved})
     elif quiet:
         print_lines(about["folder"] for about in saved)
     else:
         for about in saved:
-            print_pair(about)
+            (print_grid if grid else print_pair)(about)
+
+
+def _by_word(given: Sequence[tuple[str, Any]] | None, option: str) -> dict[str, Any]:
+    """What was given for each word."""
+    found: dict[str, Any] = {}
+    for word, value in given or ():
+        if word in found:
+            raise ArgumentError(f"{option} has {word!r} twice: give all of a word at once")
+        found[word] = value
+    return found
+
+
+def _check_grid(axes: Iterable[Sized]) -> None:
+    """Raise if nothing varies."""
+    if all(len(axis) == 1 for axis in axes):
+        raise ArgumentError(
+            "nothing varies in this grid: give several values, as with --weight red=-2:3:6, "
+            "--cross 0,0.2,…,1, --self 0,0.4, --count 3, or several targets"
+        )
+
+
+def _check_single(
+    cross: Sequence[Any], own: Sequence[Any], strips: Mapping[str, Any], count: int
+) -> None:
+    """Raise if something is asked for that only a grid can do."""
+    for option, values in (("--cross", cross), ("--self", own)):
+        if len(values) > 1:
+            raise ArgumentError(
+                f"{option} has {len(values)} values: add --grid to draw them all, or give one"
+            )
+    for word in strips:
+        raise ArgumentError(
+            f"--weight {word}=… is for a grid: add --grid, or write the weight into the prompt, as "
+            f"in '({word}:1.5)'"
+        )
+    if count > 1:
+        raise ArgumentError(f"--count {count} is for a grid: add --grid to draw {count} seeds")
+
+
+def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
+    """What `edit --grid --json` says of a grid."""
+    names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
+    files = {"sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
+    return {
+        "folder": str(folder),
+        **{name: grid.about[name] for name in names},
+        "varies": grid.axes,
+        "files": {name: str(folder / file) for name, file in files.items()},
+        "cells": [row | {"file": str(folder / row["file"])} for row in grid.rows()],
+    }
+
+
+def print_grid(about: Mapping[str, Any]) -> None:
+    """Print what was saved of a grid, and what each of its cells did."""
+    cells, seeds = about["cells"], about["seeds"]
+    what = {
+        "grid.png": "the contact sheet",
+        "grid.csv": "the figures, a line a cell",
+        "grid.json": "the same, and how to repeat it",
+        "sources/": f"the {plural(len(seeds), 'source')}, each a run for `heedmap inspect`",
+        "cells/": f"the {plural(len(cells), 'edit')}, the same",
+    }
+    print_table(("file", "what it is"), list(what.items()), title=about["folder"])
+    varies = list(about["varies"])
+    rows = [
+        (
+            str(cell["cell"]),
+            *(_said(name, cell) for name in varies),
+            f"{cell['moved']:.1%}",
+            *("-" if cell[f"mse_{s}"] is None else f"{cell[f'mse_{s}']:.2g}" for s in _SIDES),
+        )
+        for cell in cells
+    ]
+    columns = ("cell", *varies, "moved", *(f"MSE {side}" for side in _SIDES))
+    columns = tuple(_HEADS.get(name, name) for name in columns)
+    print_table(columns, rows, right={column for column in columns if column != "target"})
+    again = plural(about["sources_drawn"], "time")
+    typer.echo(
+        f"{plural(len(cells), 'edit')} of “{printable(about['source'])}”, up to "
+        f"{about['batch'] - 1} at once; its picture was computed {again}."
+    )
+
+
+_SIDES = ("inside", "outside")
+_HEADS = {"self_attention": "self"}
+
+
+def _said(axis: str, cell: Mapping[str, Any]) -> str:
+    """Where a cell stands on an axis."""
+    if axis in ("cross", "self_attention"):
+        name = "cross" if axis == "cross" else "self"
+        low, high = cell[f"{name}_from"], cell[f"{name}_to"]
+        return f"{high:g}" if low == 0 else f"{low:g}:{high:g}"
+    value = cell[axis]
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:

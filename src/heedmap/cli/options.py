@@ -1,10 +1,12 @@
 """What the verbs take: the options that several share, and how their texts are read."""
 
+import math
 from typing import Annotated, Any, Literal
 
 import typer
 
 AXES = ("layer", "step", "head")
+_MOST = 1000  # values of one list: more is a slip
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -51,6 +53,69 @@ def parse_window(text: str) -> tuple[float, float]:
     return low, high
 
 
+def parse_windows(text: str) -> list[tuple[float, float]]:
+    """Read windows as `parse_window` does, with commas between them: `0,0.2,…,1`."""
+    return [parse_window(part) for part in _listed(text)]
+
+
+def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
+    """Read `WORD=WINDOW`."""
+    word, window = _assigned(text, "a word and its window", "cat=0.3")
+    return word, parse_window(window)
+
+
+def parse_strip(text: str) -> tuple[str, list[float]]:
+    """Read `WORD=WEIGHTS`: `A:B:N` (N from A to B, evenly), or numbers with commas between."""
+    word, said = _assigned(text, "a word and its weights", "red=-2:3:6")
+    try:
+        if ":" in said:
+            first, last, count = said.split(":")
+            start, end, steps = float(first), float(last), int(count)
+            if not (2 <= steps <= _MOST and start != end):
+                raise ValueError
+            weights = [round(start + (end - start) * k / (steps - 1), 6) for k in range(steps)]
+        else:
+            weights = [float(part) for part in _listed(said)]
+    except ValueError:
+        weights = [math.nan]
+    if not all(map(math.isfinite, weights)):
+        raise typer.BadParameter(
+            f"{said!r} are no weights; write A:B:N, such as -2:3:6 for six from -2 to 3, or a list "
+            "such as 0,1,3."
+        )
+    return word, weights
+
+
+def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
+    word, sign, value = text.rpartition("=")
+    if not (sign and word.strip() and value.strip()):
+        raise typer.BadParameter(f"{text!r} is not {what}; write them as in {such}.")
+    return word.strip(), value.strip()
+
+
+def _listed(text: str) -> list[str]:
+    """Texts with commas between them; `…` or `...` goes on as the two numbers before it do."""
+    parts = [part.strip() for part in text.replace("…", "...").split(",")]
+    values: list[str] = []
+    for place, part in enumerate(parts):
+        if part != "...":
+            values.append(part)
+            continue
+        try:
+            first, second, last = float(values[-2]), float(values[-1]), float(parts[place + 1])
+            steps = (last - second) / (second - first)
+            if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
+                raise ValueError
+        except (IndexError, ValueError, ZeroDivisionError):
+            raise typer.BadParameter(
+                f"{text!r} does not say how it goes on; write two numbers before the dots, and one "
+                "after them that their step meets, such as 0,0.2,…,1."
+            ) from None
+        step = second - first
+        values += [f"{round(second + step * k, 9):.12g}" for k in range(1, round(steps))]
+    return values
+
+
 def parse_numbers(text: str) -> list[int]:
     """Read whole numbers with commas between them."""
     try:
@@ -64,6 +129,20 @@ def parse_numbers(text: str) -> list[int]:
 def parse_names(text: str) -> list[str]:
     """Read names with commas between them."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
+    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
+    word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
+    try:
+        sides = tuple(float(part) for part in box.split(","))
+    except ValueError:
+        sides = ()
+    if len(sides) != 4:
+        raise typer.BadParameter(
+            f"{box!r} is no box; write LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128."
+        )
+    return word, sides
 
 
 def parse_axes(text: str) -> frozenset[str]:
@@ -104,6 +183,14 @@ Guidance = Annotated[
     float | None,
     typer.Option(
         min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
+    ),
+]
+Keep = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_axes,
+        metavar="AXES",
+        help="What `inspect` can tell apart later: layer, step, head, with commas.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folders, nothing else.")]

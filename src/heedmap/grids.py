@@ -1,0 +1,333 @@
+"""Many edits of one source: a contact sheet, the figures of each, on disk too."""
+
+import csv
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from heedmap import pictures
+from heedmap.errors import RunError
+from heedmap.pairs import Pair, fits, read_mask
+from heedmap.runs import Run, whole_folder
+
+FORMAT = 1
+MAX_ABOUT = 64 * 2**20  # bytes of grid.json
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One edit of a grid, and where in the grid it stands.
+
+    Attributes:
+        number: counts the cells from 1, in the order in which the last axis runs fastest.
+        seed: of its noise.
+        target: the prompt that was asked for, without the weights that the grid tries out.
+        weights: these, by word.
+        cross: while the source's cross-attention was taken (from, up to), of the run.
+        self_attention: while its self-attention was.
+        pair: the source and the edit, with the evidence.
+    """
+
+    number: int
+    seed: int
+    target: str
+    weights: dict[str, float]
+    cross: tuple[float, float]
+    self_attention: tuple[float, float]
+    pair: Pair
+
+    @property
+    def folder(self) -> str:
+        """Where its run is within the grid's folder."""
+        return f"cells/{self.number:03d}"
+
+    def row(self) -> dict[str, Any]:
+        """Its line in grid.csv: where it stands, what it did, how much it changed."""
+        about = self.pair.about
+        figures = {
+            f"{name}_{side}": change[name]
+            for side, change in about["change"].items()
+            for name in ("share", "mse", "psnr_db", "ssim")
+        }
+        return {
+            "cell": self.number,
+            "seed": self.seed,
+            "source": self.pair.source.settings["prompt"],
+            "target": self.target,
+            "prompt": self.pair.edited.settings["prompt"],
+            **{f"weight of {word}": weight for word, weight in self.weights.items()},
+            **dict(zip(("cross_from", "cross_to"), self.cross, strict=True)),
+            **dict(zip(("self_from", "self_to"), self.self_attention, strict=True)),
+            **{name: about[name] for name in ("kind", "sites", "self_sites", "moved")},
+            **figures,
+            "file": f"{self.folder}/image.png",
+        }
+
+    def _at(self) -> dict[str, Any]:
+        """What may vary, by axis."""
+        weights = {f"weight of {word}": weight for word, weight in self.weights.items()}
+        return {
+            "seed": self.seed,
+            "target": self.target,
+            **weights,
+            "self_attention": self.self_attention,
+            "cross": self.cross,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Edits of one source over strengths, weights, targets and seeds; made by `heedmap.grid`.
+
+    Attributes:
+        cells: every combination once, the last axis fastest.
+        about: what all have in common, as plain JSON types: what was asked for (`source`,
+            `targets`, `weights`, `cross`, `self_attention`, `seeds` and the other arguments of
+            `grid`), the run's settings, `batch` (pictures in the largest batch) and `sources_drawn`
+            (how often the source was computed).
+    """
+
+    cells: tuple[Cell, ...]
+    about: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells)
+
+    @property
+    def sources(self) -> dict[int, Run]:
+        """The source's run of each seed."""
+        found: dict[int, Run] = {}
+        for cell in self.cells:
+            found.setdefault(cell.seed, cell.pair.source)
+        return found
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """What varies: values by "seed", "target", "weight of …", "self_attention", "cross"."""
+        values: dict[str, list[Any]] = {}
+        for cell in self.cells:
+            for name, value in cell._at().items():
+                there = values.setdefault(name, [])
+                if value not in there:
+                    there.append(value)
+        return {name: several for name, several in values.items() if len(several) > 1}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The figures, one flat row a cell; None where there is nothing to measure."""
+        return [cell.row() for cell in self.cells]
+
+    def sheet(self) -> Image.Image:
+        """The contact sheet: the longest axis in the columns, all others in the rows.
+
+        Beside the edits stands the source of each seed: in the first column, or, where the seeds
+        are the columns, in the first row.
+        """
+        axes = self.axes
+        # Of axes of one length the one that changes a picture in steps one can follow.
+        order = sorted(axes, key=lambda name: (name == "seed", name == "target"))
+        across = max(order, key=lambda name: len(axes[name]), default="cross")
+        down = [name for name in axes if name != across]
+        lines: dict[tuple[Any, ...], list[Cell]] = {}
+        for cell in self.cells:
+            lines.setdefault(tuple(cell._at()[name] for name in down), []).append(cell)
+        rows = [
+            (
+                " · ".join(itertools.starmap(_label, zip(down, at, strict=True))),
+                [cell.pair.edited.image for cell in line],
+            )
+            for at, line in lines.items()
+        ]
+        first = next(iter(lines.values()))
+        columns = [_label(across, cell._at()[across]) for cell in first]
+        if across == "seed":
+            rows.insert(0, ("the source", [cell.pair.source.image for cell in first]))
+        else:
+            columns.insert(0, "the source")
+            for (_, row), line in zip(rows, lines.values(), strict=True):
+                row.insert(0, line[0].pair.source.image)
+        return pictures.contact_sheet(rows, columns, title=self._title(), note=self._note())
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the grid's folder, whole or not at all.
+
+        `grid.png` (the contact sheet), `grid.csv` (a line a cell), `grid.json` (the same, and all
+        that is needed to repeat it), and of each source and each edit a run that `heedmap inspect`
+        and `Run.load` read: `sources/<seed>/` and `cells/<number>/`, with `blend.png` where it was
+        blended. An older grid of that name is replaced.
+
+        Raises:
+            RunError: if the folder exists and is not a grid.
+        """
+        with whole_folder(folder, mark="grid.json", what="a grid of heedmap") as partial:
+            self.sheet().save(partial / "grid.png")
+            self._write_table(partial / "grid.csv")
+            for seed, run in self.sources.items():
+                run.save(partial / "sources" / str(seed), overlays=False)
+            for cell in self.cells:
+                cell.pair.edited.save(partial / cell.folder, overlays=False)
+                if cell.pair.blend is not None:
+                    Image.fromarray(cell.pair.blend).save(partial / cell.folder / "blend.png")
+            cells = [
+                {
+                    "number": cell.number,
+                    "seed": cell.seed,
+                    "target": cell.target,
+                    "weights": cell.weights,
+                    "cross": list(cell.cross),
+                    "self_attention": list(cell.self_attention),
+                    "file": f"{cell.folder}/image.png",
+                    "about": cell.pair.about,
+                }
+                for cell in self.cells
+            ]
+            about = {"format": FORMAT, "about": self.about, "cells": cells}
+            text = json.dumps(about, indent=2, ensure_ascii=False)
+            (partial / "grid.json").write_text(text + "\n", encoding="utf-8")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Grid":
+        """Read a saved grid, with its maps; no model and no torch is loaded.
+
+        Raises:
+            RunError: if the folder is no grid, or something in it is broken or hostile.
+        """
+        folder = Path(folder)
+        path = folder / "grid.json"
+        if not path.is_file() or path.stat().st_size > MAX_ABOUT:
+            raise RunError(f"{folder} is not a grid: expected a folder with grid.json")
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            version, about, entries = found["format"], found["about"], found["cells"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RunError(f"{path} is not what heedmap wrote: make the grid again") from error
+        if version != FORMAT:
+            raise RunError(
+                f"{path} has format {version!r}: this version of heedmap reads format {FORMAT}; "
+                "make the grid again"
+            )
+        numbered = isinstance(entries, list) and [
+            _sound(entry, number) for number, entry in enumerate(entries, 1)
+        ]
+        if not isinstance(about, dict) or not numbered or not all(numbered):
+            raise RunError(f"{path} does not say what its cells are: make the grid again")
+        sources: dict[int, Run] = {}
+        cells = []
+        for entry in entries:
+            seed = entry["seed"]
+            if seed not in sources:
+                sources[seed] = Run.load(folder / "sources" / str(seed))
+            cells.append(_read_cell(folder, entry, sources[seed]))
+        return cls(tuple(cells), about)
+
+    def _write_table(self, path: Path) -> None:
+        rows = self.rows()
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            table.writeheader()
+            table.writerows({name: _csv(value) for name, value in row.items()} for row in rows)
+
+    def _title(self) -> str:
+        cell, axes = self.cells[0], self.axes
+        weights = any(name.startswith("weight of ") for name in axes)
+        said = cell.target if weights else str(cell.pair.edited.settings["prompt"])
+        source = str(cell.pair.source.settings["prompt"])
+        if "target" in axes:
+            return source
+        return source if said == source else f"{source} → {said}"
+
+    def _note(self) -> str:
+        """What does not vary."""
+        cell, axes, settings = self.cells[0], self.axes, self.cells[0].pair.source.settings
+        fixed = [_label(name, value) for name, value in cell._at().items() if name not in axes]
+        fixed = [text for text in fixed if text != cell.target]
+        fixed.append(f"{settings['steps']} steps")
+        if settings["guidance"] is not None:
+            fixed.append(f"guidance {settings['guidance']:g}")
+        fixed.append("{}×{} px".format(*settings["size"]))
+        if self.about.get("only"):
+            fixed.append(f"only {self.about['only']}")
+        return " · ".join([*fixed, str(settings["model"])])
+
+
+def _label(name: str, value: Any) -> str:
+    """What a row or a column of the sheet is."""
+    if name == "target":
+        return value
+    if name == "seed":
+        return f"seed {value}"
+    if name.startswith("weight of "):
+        number = f"{value:g}".replace("-", "−")
+        return f"{name.removeprefix('weight of ')} ×{number}"
+    low, high = value
+    span = f"{high:g}" if low == 0 else f"{low:g}–{high:g}"
+    return f"{'cross' if name == 'cross' else 'self'} {span}"
+
+
+def _csv(value: Any) -> Any:
+    """A value for a table: text that a spreadsheet would run as a formula stays text."""
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+# --- from files, which are never trusted ------------------------------------------------------
+
+
+def _sound(entry: Any, number: int) -> bool:
+    """Whether a cell, as a file has it, says where it stands."""
+
+    def window(value: Any) -> bool:
+        return (
+            isinstance(value, list)
+            and len(value) == 2
+            and all(type(v) in (int, float) for v in value)
+            and 0 <= value[0] <= value[1] <= 1
+        )
+
+    def weighted(value: Any) -> bool:
+        return isinstance(value, dict) and all(
+            type(v) is float and math.isfinite(v) for v in value.values()
+        )
+
+    return (
+        isinstance(entry, dict)
+        and entry.get("number") == number
+        and type(entry.get("seed")) is int
+        and isinstance(entry.get("target"), str)
+        and weighted(entry.get("weights"))
+        and window(entry.get("cross"))
+        and window(entry.get("self_attention"))
+        and isinstance(entry.get("about"), dict)
+    )
+
+
+def _read_cell(folder: Path, entry: Mapping[str, Any], source: Run) -> Cell:
+    number, about = entry["number"], entry["about"]
+    within = folder / "cells" / f"{number:03d}"
+    edited = Run.load(within)
+    told = all(name in about for name in ("kind", "sites", "self_sites", "moved"))
+    seeds = {entry["seed"], source.settings.get("seed"), edited.settings.get("seed")}
+    alike = source.image.size == edited.image.size and len(seeds) == 1
+    if not (told and alike and fits(about, source, edited)):
+        raise RunError(
+            f"{folder} does not hold together: its runs and grid.json are of different grids; make "
+            "the grid again"
+        )
+    mask = within / "blend.png"
+    blend = read_mask(mask, source.image.size) if mask.is_file() else None
+    cross, own = tuple(entry["cross"]), tuple(entry["self_attention"])
+    return Cell(
+        number, entry["seed"], entry["target"], entry["weights"], cross, own,
+        Pair(source, edited, about, blend),
+    )  # fmt: skip

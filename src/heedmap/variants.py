@@ -1,0 +1,269 @@
+"""Draw the edits of one source beside it, and tell what each of them did.
+
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626): source and edits are drawn in one batch
+from one noise; for a part of the run the edits take the source's cross-attention, word by word, and
+its self-attention.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from heedmap import pictures, studio
+from heedmap.batches import fitting, in_batches
+from heedmap.edits import THRESHOLD, blend, blend_mask
+from heedmap.errors import ArgumentError, quoted
+from heedmap.pairs import Pair, compare
+from heedmap.plans import Ground, Plan, is_number
+from heedmap.runs import Run
+from heedmap.steering import Steerer, Steering
+from heedmap.studio import Progress
+from heedmap.tracing import Trace
+from heedmap.word_edits import weights_rule
+
+BLEND_FROM = 0.2
+"""Fraction of the run from which latents are blended: before, maps say little."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """How edits are drawn, whatever they are.
+
+    Attributes:
+        self_cells: the largest grid, in cells, at which self-attention is taken.
+        protect: words of the source whose places stay, where edits are blended.
+        blend_from: fraction of the run from which they are.
+        threshold: above which a word is taken to act at a place, see `edits.blend_mask`.
+        batch: how many pictures are drawn at once; None for as many as memory holds.
+        options: the other arguments of `studio.draw`.
+    """
+
+    self_cells: int
+    protect: tuple[str, ...]
+    blend_from: float
+    threshold: float
+    batch: int | None
+    options: dict[str, Any]
+
+    def check(self, ground: Ground) -> None:
+        """Raise an ArgumentError if something is out of range, or does not go together."""
+        if not (is_number(self.blend_from) and 0 <= self.blend_from < 1):
+            raise ArgumentError(
+                f"blend_from is {self.blend_from!r}: expected a fraction of the run, from 0 to "
+                "below 1"
+            )
+        if not (is_number(self.threshold) and 0 <= self.threshold <= 1):
+            raise ArgumentError(f"threshold is {self.threshold!r}: expected a number from 0 to 1")
+        if ground.only is None and (self.blend_from, self.threshold) != (BLEND_FROM, THRESHOLD):
+            raise ArgumentError(
+                f"blend_from is {self.blend_from} and threshold {self.threshold}, but nothing is "
+                "blended: pass only as well, as in only='cat->dog'"
+            )
+        if self.protect and ground.only is None:
+            raise ArgumentError(
+                f"protect is {', '.join(map(repr, self.protect))}, but nothing is blended: pass "
+                "only as well, as in only='cat->dog'"
+            )
+        for word in self.protect:
+            ground.table.find(word)
+
+    def size(self) -> tuple[int, int] | None:
+        """The (width, height) that was asked for, or that of the picture to start from."""
+        start = self.options["arguments"].get("image")
+        return self.options["size"] or (start.size if isinstance(start, Image.Image) else None)
+
+    def about(self) -> dict[str, Any]:
+        """The same in plain JSON types, for `Pair.about`."""
+        return {
+            "self_cells": self.self_cells,
+            "protect": list(self.protect),
+            "blend_from": self.blend_from,
+            "threshold": self.threshold,
+        }
+
+
+@dataclass(eq=False)
+class Drawn:
+    """What was drawn.
+
+    Attributes:
+        pairs: one a plan, in order, all with one source.
+        batches: how many were drawn; in each the source was computed.
+        largest: pictures in the largest of them.
+        troubles: what did nothing although it was asked for, one sentence each.
+    """
+
+    pairs: list[Pair]
+    batches: int = 0
+    largest: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+
+def draw_variants(
+    ground: Ground, plans: Sequence[Plan], seed: int, how: Drawing, progress: Progress | None
+) -> Drawn:
+    """Draw a source and its edits from the noise of one seed.
+
+    Where they do not fit into one batch the source is computed again in each; the pairs have that
+    of the first, and those of the others are the same up to rounding.
+
+    Args:
+        ground: the source.
+        plans: the edits.
+        seed: of the noise.
+        how: the rest.
+        progress: called after every step with the steps done and those of all batches.
+    """
+    at_once = fitting(ground.pipe, how.size(), how.batch) - 1
+
+    drawn = Drawn([])
+
+    def one(some: Sequence[Plan], done: int, left: int) -> int:
+        """Draw some of them; only what is told of them is kept, not what it is made of."""
+
+        def report(step: int, steps: int) -> None:
+            assert progress is not None
+            progress(done * steps + step, (done + left) * steps)
+
+        runs, recorder, blending = _draw(
+            ground, some, seed, how, None if progress is None else report
+        )
+        assert recorder.steerer is not None
+        source = drawn.pairs[0].source if drawn.pairs else runs[0]
+        pairs = []
+        for number, plan in enumerate(some, 1):
+            mask = None if blending is None else blending.mask(number)
+            pairs.append(_pair(source, runs[number], plan, how, recorder.steerer, number, mask))
+        drawn.pairs += pairs
+        return len(runs)
+
+    sizes = in_batches(plans, at_once, one)
+    drawn.batches, drawn.largest = len(sizes), max(sizes)
+    for pair, plan in zip(drawn.pairs, plans, strict=True):
+        drawn.troubles += _troubles(pair, plan)
+    return drawn
+
+
+def _draw(
+    ground: Ground, plans: Sequence[Plan], seed: int, how: Drawing, progress: Progress | None
+) -> "tuple[list[Run], Trace, _Blending | None]":
+    """One batch: the source, then the edits."""
+    rules = {number: plan.rules() for number, plan in enumerate(plans, 1)}
+    sources = dict.fromkeys(rules, 0)
+    if ground.weights:
+        rules = {0: (weights_rule(ground.weights, ground.table),), **rules}
+    windows = {number: plan.own for number, plan in enumerate(plans, 1)}
+    blending = None if ground.only is None else _Blending(ground, plans, how)
+    runs, recorder = studio.draw(
+        ground.pipe,
+        [ground.table.prompt, *(plan.table.prompt for plan in plans)],
+        written=[ground.written, *(plan.written for plan in plans)],
+        seeds=[seed] * (len(plans) + 1),
+        tokens="prompt",
+        branches=("conditional",),
+        progress=progress,
+        steering=Steering(rules, sources, windows, how.self_cells),
+        after_step=blending,
+        **how.options,
+    )
+    return runs, recorder, blending
+
+
+class _Blending:
+    """LocalBlend: after each step, the source's latents where the words do not act."""
+
+    def __init__(self, ground: Ground, plans: Sequence[Plan], how: Drawing) -> None:
+        self.source, self.plans = ground.table, plans
+        self.protected = [ground.table.find(word) for word in how.protect]
+        self.begin, self.threshold = how.blend_from, how.threshold
+        self._masks: dict[int, torch.Tensor] = {}
+
+    def __call__(self, recorder: Trace, step: int, latents: torch.Tensor) -> torch.Tensor:
+        """The latents (B, C, h, w) to go on with."""
+        if step < self.begin * recorder.steps:
+            return latents
+        blended = latents.clone()
+        for number, plan in enumerate(self.plans, 1):
+            mask = torch.zeros(latents.shape[-2:], dtype=torch.bool)
+            for before, after in plan.swaps:
+                mask |= self._acts(recorder, 0, self.source.find(before), latents)
+                mask |= self._acts(recorder, number, plan.table.find(after), latents)
+            for tokens in self.protected:
+                mask &= ~self._acts(recorder, 0, tokens, latents)
+            self._masks[number] = mask
+            blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
+        return blended
+
+    def mask(self, number: int) -> torch.Tensor | None:
+        """The last mask of an image, bool (h, w) of the latent."""
+        return self._masks.get(number)
+
+    def _acts(
+        self, recorder: Trace, image: int, tokens: Sequence[int], latents: torch.Tensor
+    ) -> torch.Tensor:
+        size = (latents.shape[-2], latents.shape[-1])
+        return blend_mask(recorder.so_far(image, tokens), size, self.threshold)
+
+
+# --- the evidence -----------------------------------------------------------------------------
+
+
+def _pair(
+    source: Run, edited: Run, plan: Plan, how: Drawing, steerer: Steerer, number: int,
+    blended: torch.Tensor | None,
+) -> Pair:  # fmt: skip
+    """The pair with its evidence; the edited run's settings say of what it is an edit."""
+    before, after = plan.changed()
+    mask = None
+    if blended is not None:
+        mask = pictures.resize_map(blended.float().numpy(), source.image.size) > 0.5
+        inside = mask
+    else:
+        heats = [source.maps.at(n) for n in before] + [edited.maps.at(n) for n in after]
+        # A word of negative weight acts where its map is lowest.
+        masks = [replace(heat, values=np.abs(heat.values)).mask() for heat in heats]
+        nowhere = np.zeros(source.image.size[::-1], dtype=bool)
+        inside = np.logical_or.reduce([nowhere, *masks])
+    moved = steerer.moved.get(number)
+    asked = {
+        "cross": list(plan.cross),
+        "windows": {word: list(window) for word, window in plan.ground.windows.items()},
+        "self": list(plan.own),
+        "renormalize": plan.ground.renormalize,
+        "only": plan.ground.only,
+        **how.about(),
+    }
+    about = {
+        "kind": plan.kind,
+        "why": plan.alignment.why,
+        **asked,
+        "weights": {str(position): weight for position, weight in plan.weights.items()},
+        "words": {"source": before, "edited": after},
+        "sites": steerer.acted[number],
+        "self_sites": steerer.shared[number],
+        "moved": sum(moved) / len(moved) if moved else 0.0,
+        "change": compare(source.image, edited.image, inside),
+    }
+    edited.settings["edit"] = {
+        "source": plan.ground.written,
+        "kind": plan.alignment.kind,
+        **asked,
+    }
+    return Pair(source, edited, about, mask)
+
+
+def _troubles(pair: Pair, plan: Plan) -> list[str]:
+    """What did nothing although it was asked for; an edit that should change nothing is none."""
+    about = pair.about
+    troubles = plan.idle(pair.source.settings["steps"], about["self_sites"], about["self_cells"])
+    images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))
+    if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
+        troubles.append(
+            f"the edit {quoted(plan.written)} changed nothing in the picture above rounding "
+            f"({about['sites']} sites acted): try a smaller cross window, or another seed"
+        )
+    return troubles
