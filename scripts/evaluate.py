@@ -3,11 +3,18 @@
     python scripts/evaluate.py obey                          does it draw what it is told?
     python scripts/evaluate.py obey --n 40 --sheet obey.png  quickly, with a sheet to look at
     python scripts/evaluate.py obey --card                   and write the figures on its card
+    python scripts/evaluate.py edits                         do its edits do what they are for?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
 nouns, colours and relation), looks at them with the judge of `judge.py`, and at the heat maps of
-their words: is the hottest place inside of the thing? All figures are shares from 0 to 1. The same
-seed gives the same captions and pictures.
+their words: is the hottest place inside of the thing?
+
+`edits` swaps nouns and colours of such captions, weights and confines words, and measures whether
+the target appears and the rest stays; beside it what plain generation and the rules of others do.
+What the figures mean stands in `evaluation`, a file a question.
+
+All figures are shares from 0 to 1, but for ratios, and for what says its unit. The same seed gives
+the same captions and pictures.
 """
 
 import argparse
@@ -15,339 +22,144 @@ import datetime
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count, islice
+from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
-
-import numpy as np
-import torch
 
 import heedmap
 import judge
-from heedmap import models, studio
+from evaluation import blends, obedience, places, swaps, weights
+from evaluation.measures import Figures
+from heedmap import models
 from heedmap.errors import HeedmapError
-from heedmap.maps import HeatMaps
 from heedmap.pictures import Panel, grid
-from heedmap.tiny import scenes
 
-BATCH = 16
-STEPS, GUIDANCE = 25, 4.0  # guidance where neither --guidance nor the card says one
-DIRECTIONS = ("left", "right", "above", "below")
-Figures = dict[str, Any]
-Progress = Callable[[str, int, int], None]
-
-
-# --- what is drawn ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A picture to be made: its layout, its caption and the seed of its noise."""
-
-    layout: scenes.Layout
-    caption: scenes.Caption
-    seed: int
-
-    @property
-    def kinds(self) -> list[tuple[str, str]]:
-        """Colour and noun of each thing, sorted."""
-        return sorted((thing.colour, thing.noun) for thing in self.layout.things)
-
-
-def _is_unseen(layout: scenes.Layout) -> bool:
-    return any((thing.colour, thing.noun) in scenes.UNSEEN_PAIRS for thing in layout.things)
-
-
-# How many things, and which layouts belong to the row. Colours and nouns that training never shows
-# together are a row of their own.
-ROWS: dict[str, tuple[int, Callable[[scenes.Layout], bool]]] = {
-    "one_object": (1, lambda layout: not _is_unseen(layout)),
-    "two_objects": (2, lambda layout: not _is_unseen(layout)),
-    "relation": (2, lambda layout: layout.relation in DIRECTIONS and not _is_unseen(layout)),
-    "unseen_pairs": (1, _is_unseen),
-}
-
-
-def plans(row: str, n: int, seed: int = 0) -> list[Plan]:
-    """The first n pictures of a row: captions are the row's own, the noise is of `seed` too."""
-    return list(islice(_plans(row, seed), n))
-
-
-def _plans(row: str, seed: int) -> Iterator[Plan]:
-    things, belongs = ROWS[row]
-    first = scenes.HELD_OUT_SEED + list(ROWS).index(row) * 10_000_000
-    layouts = (scenes.lay_out(k, things, held_out=True) for k in count(first))
-    for index, layout in enumerate(filter(belongs, layouts)):
-        caption = scenes.object_caption(layout, Random(layout.seed))
-        yield Plan(layout, caption, Random(f"{seed} {row} {index}").getrandbits(31))
-
-
-# --- what came of it --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Whether a word's map is hottest inside of its thing; `layer` is "" for the mean of all."""
-
-    kind: str
-    layer: str
-    inside: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A picture with what the judge saw in it and where its words pointed."""
-
-    plan: Plan
-    run: heedmap.Run
-    said: judge.Judgement
-    points: tuple[Point, ...]
-
-    @property
-    def right(self) -> bool:
-        """Exactly the things of the caption are there, each in its colour."""
-        return self.said.kinds == self.plan.kinds
-
-    @property
-    def setting_right(self) -> bool | None:
-        """Whether the setting is the caption's; None where it says none."""
-        if not any(mention.kind == "setting" for mention in self.plan.caption.mentions):
-            return None
-        return self.said.setting == self.plan.layout.setting
-
-    @property
-    def relation_right(self) -> bool | None:
-        """Whether the first thing lies to the second as the caption says.
-
-        None where the caption says no direction, or not both are there.
-        """
-        relation = self.plan.layout.relation
-        if relation not in DIRECTIONS or not self.right:
-            return None
-        where = {(t.colour, t.noun): t.centre for t in self.said.things}
-        first, second = (where[t.colour, t.noun] for t in self.plan.layout.things)
-        axis = 0 if relation in ("left", "right") else 1
-        before = first[axis] < second[axis]
-        return before if relation in ("left", "above") else not before
-
-    @property
-    def verdict(self) -> str:
-        """A line for people: "right", or what the judge saw instead."""
-        things = ", ".join(f"{t.colour} {t.noun}" for t in self.said.things[:4]) or "nothing"
-        if not self.right or self.setting_right is False:
-            return f"wrong: {things}; {self.said.setting}"
-        return "wrong: lies otherwise" if self.relation_right is False else "right"
-
-
-def draw(
-    pipe: Any, row: str, todo: Sequence[Plan], eye: judge.Judge, progress: Progress, **how: Any
-) -> list[Result]:
-    """Make the pictures of the plans in batches, and judge them."""
-    results: list[Result] = []
-    for start in range(0, len(todo), BATCH):
-        part = todo[start : start + BATCH]
-        texts, seeds = [p.caption.text for p in part], [p.seed for p in part]
-        runs = studio.generate_batch(pipe, texts, seeds=seeds, keep={"layer"}, **how)
-        pictures = np.stack([np.asarray(run.image.convert("RGB")) for run in runs])
-        if pictures.shape[1:3] != (scenes.SIZE, scenes.SIZE):
-            raise SystemExit(f"the model draws {pictures.shape[1:3]}: the judge knows 128×128 only")
-        for plan, run, said in zip(part, runs, judge.detect(pictures, eye), strict=True):
-            results.append(Result(plan, run, said, tuple(_points(plan, run.maps, said))))
-        progress(row, len(results), len(todo))
-    return results
-
-
-def _points(plan: Plan, maps: HeatMaps, said: judge.Judgement) -> Iterator[Point]:
-    """Where the maps of nouns and colours are hottest, for the things that were found."""
-    parts = {"": maps} | {layer.name: maps.select(layers=layer.name) for layer in maps.layers}
-    for mention in plan.caption.mentions:
-        if mention.kind not in ("noun", "colour"):
-            continue
-        thing = plan.layout.things[mention.things[0]]
-        found = [t for t in said.things if (t.colour, t.noun) == (thing.colour, thing.noun)]
-        if not found:
-            continue
-        # By its characters, since a noun may stand twice in a caption.
-        word = next(w for w in maps.tokens.words if w.start <= mention.start < w.end)
-        for name, part in parts.items():
-            peak = part.at(word.number).peak
-            yield Point(mention.kind, name, any(t.covers(peak) for t in found))
-
-
-# --- figures ----------------------------------------------------------------------------------
-
-
-def share(marks: Sequence[bool]) -> float | None:
-    """The share of what is true; None of nothing."""
-    return round(sum(marks) / len(marks), 4) if marks else None
-
-
-def obey(
-    pipe: Any,
-    *,
-    n: int = 300,
-    seed: int = 0,
-    steps: int = STEPS,
-    guidance: float = GUIDANCE,
-    progress: Progress = lambda row, done, total: None,
-) -> tuple[Figures, dict[str, list[Result]]]:
-    """How well a model does what captions say.
-
-    Args:
-        pipe: a model of the drawn world.
-        n: pictures a row. The row "relation" gets as many as make about n in which both things
-            are there, together with those of the row "two_objects", but n at most.
-        seed: of the noise.
-        steps: denoising steps.
-        guidance: classifier-free guidance scale.
-        progress: called after each batch with row, pictures done and pictures in all.
-
-    Returns:
-        the figures, and the results by row.
-    """
-    eye = judge.load()
-    how: dict[str, Any] = {"steps": steps, "guidance": guidance}
-    rows: dict[str, list[Result]] = {}
-    for row in ("one_object", "two_objects", "unseen_pairs"):
-        rows[row] = draw(pipe, row, plans(row, n, seed), eye, progress, **how)
-    both = sum(r.right for r in rows["two_objects"])
-    there = sum(r.relation_right is not None for r in rows["two_objects"])
-    more = min(n, math.ceil((n - there) * n / max(both, 1)))
-    rows["relation"] = draw(pipe, "relation", plans("relation", more, seed), eye, progress, **how)
-    return figures_of(rows), rows
-
-
-def figures_of(rows: dict[str, list[Result]]) -> Figures:
-    """The figures of all rows."""
-    seen = [r for row, results in rows.items() if row != "unseen_pairs" for r in results]
-    related = [r.relation_right for r in seen if r.relation_right is not None]
-    settings = [r.setting_right for r in seen if r.setting_right is not None]
-    return {
-        "one_object": _kinds_row(rows["one_object"], "noun", "colour"),
-        "two_objects": _kinds_row(rows["two_objects"], "nouns", "colours"),
-        "unseen_pairs": _kinds_row(rows["unseen_pairs"], "noun", "colour"),
-        "relation": {"n": len(related), "right": share(related)},
-        "setting": {"n": len(settings), "right": share(settings)},
-        "pointing": _pointing(rows["one_object"], rows["two_objects"]),
-    }
-
-
-def _kinds_row(results: Sequence[Result], noun: str, colour: str) -> Figures:
-    said = [list(zip(*r.said.kinds, strict=True)) or [(), ()] for r in results]
-    told = [list(zip(*r.plan.kinds, strict=True)) for r in results]
-    pairs = list(zip(said, told, strict=True))
-    return {
-        "n": len(results),
-        f"{noun}_and_{colour}": share([r.right for r in results]),
-        noun: share([sorted(s[1]) == sorted(t[1]) for s, t in pairs]),
-        colour: share([sorted(s[0]) == sorted(t[0]) for s, t in pairs]),
-        "count": share([len(s[0]) == len(t[0]) for s, t in pairs]),
-    }
-
-
-def _pointing(one: Sequence[Result], two: Sequence[Result]) -> Figures:
-    groups = {
-        f"{kind}_{name}": [p for r in results for p in r.points if p.kind == kind]
-        for name, results in (("one", one), ("two", two))
-        for kind in ("noun", "colour")
-    }
-
-    def of(layer: str) -> Figures:
-        return {
-            name: share([p.inside for p in points if p.layer == layer])
-            for name, points in groups.items()
-        }
-
-    counts = {name: sum(p.layer == "" for p in points) for name, points in groups.items()}
-    layers = next((r.run.maps.layers for r in one), ())
-    return {
-        **of(""),
-        "n": counts,
-        "layers": {layer.name: {"grid": min(layer.grid), **of(layer.name)} for layer in layers},
-    }
-
-
-@torch.inference_mode()
-def vae_psnr(pipe: Any, n: int = 96) -> float:
-    """Peak signal-to-noise ratio, in dB, of held-out scenes that the autoencoder gives back."""
-    errors = []
-    for start in range(0, n, BATCH):
-        seeds = range(scenes.HELD_OUT_SEED + start, scenes.HELD_OUT_SEED + start + BATCH)
-        images = np.stack([scenes.draw(scenes.lay_out(s, held_out=True)).image for s in seeds])
-        x = judge.to_tensor(images).to(pipe.device, pipe.vae.dtype)
-        back = pipe.vae.decode(pipe.vae.encode(x).latent_dist.mode()).sample
-        back = back.float().add(1).mul(127.5).round().clamp(0, 255).permute(0, 2, 3, 1)
-        errors.append(np.square(images - back.cpu().numpy()).mean())
-    return round(float(10 * np.log10(255**2 / np.mean(errors))), 2)
-
-
-def size_mib(folder: Path) -> float:
-    """Of all files of a model."""
-    return round(sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 2**20, 2)
-
-
-# --- the command line -------------------------------------------------------------------------
-
-
-def report(figures: Figures, options: argparse.Namespace) -> None:
-    """Print the figures: one JSON object, or a table."""
-    if options.json:
-        print(json.dumps(figures))
-        return
-    for row, values in figures.items():
-        print(f"{row:14}{_line(values) if isinstance(values, dict) else values}")
-    print("\npointing by layer")
-    for name, values in figures["pointing"]["layers"].items():
-        print(f"  {name:54}{_line(values)}")
-
-
-def _line(values: Figures) -> str:
-    parts = {
-        name: "–" if v is None else str(v) if name in ("n", "grid") else f"{100 * v:.1f} %"
-        for name, v in values.items()
-        if not isinstance(v, dict)
-    }
-    return "   ".join(f"{name} {part}" for name, part in parts.items())
-
-
-def save_sheet(results: Sequence[Result], path: Path) -> None:
-    """The pictures with caption and verdict below."""
-    panels = [Panel(r.plan.caption.text, r.run.image, r.verdict) for r in results]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    grid(panels, columns=8).save(path)
-
-
-def write_card(folder: Path, figures: Figures, options: argparse.Namespace) -> None:
-    """Put the figures under "measured" on the model's card, with how they were measured."""
-    path = folder / "card.json"
-    card = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    how = {name: getattr(options, name) for name in ("n", "steps", "guidance", "seed")}
-    command = "python scripts/evaluate.py obey " + " ".join(f"--{k} {v}" for k, v in how.items())
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    card["measured"] = {"command": command, "date": today, **how, **figures}
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
+# --- sub-commands -----------------------------------------------------------------------------
 
 
 def run_obey(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     """The sub-command `obey`."""
-    figures, rows = obey(
+    figures, rows = obedience.obey(
         pipe, n=options.n, seed=options.seed, steps=options.steps, guidance=options.guidance,
         progress=show_progress,
     )  # fmt: skip
     rendered = judge.rendered_right()
     figures["judge"] = {"rendered_right": rendered.pop("all"), **rendered}
-    figures["vae_psnr_db"] = vae_psnr(pipe)
-    figures["size_mib"] = size_mib(folder)
+    figures["vae_psnr_db"] = obedience.vae_psnr(pipe)
+    figures["size_mib"] = obedience.size_mib(folder)
     if options.sheet:
-        save_sheet([*rows["one_object"][:20], *rows["two_objects"][:20]], options.sheet)
+        results = [*rows["one_object"][:20], *rows["two_objects"][:20]]
+        panels = [Panel(r.plan.caption.text, r.run.image, r.verdict) for r in results]
+        save(options.sheet, panels, columns=8)
     if options.card:
-        write_card(folder, figures, options)
-    report(figures, options)
+        write_card(folder, "measured", "obey", figures, options)
+    if options.json:
+        print(json.dumps(figures))
+        return
+    layers = figures["pointing"].pop("layers")
+    show(figures)
+    print("\npointing by layer")
+    show(layers, width=54)
+
+
+def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `edits`."""
+    figures, drawn = edits(
+        pipe, n=options.n, seed=options.seed, steps=options.steps, guidance=options.guidance,
+        progress=show_progress,
+    )  # fmt: skip
+    if options.sheet:
+        # A sheet a question, since each has its own number of columns.
+        for name, (panels, columns) in drawn.items():
+            if panels:
+                save(options.sheet.with_stem(f"{options.sheet.stem}-{name}"), panels, columns)
+    if options.card:
+        write_card(folder, "edits", "edits", figures, options)
+    if options.json:
+        print(json.dumps(figures))
+        return
+    baselines = figures.pop("baselines")
+    show(figures)
+    for name, rows in baselines.items():
+        print(f"\n{name}")
+        show(rows)
+
+
+def edits(
+    pipe: Any, *, n: int, seed: int, steps: int, guidance: float, progress: obedience.Progress
+) -> tuple[Figures, dict[str, tuple[list[Panel], int]]]:
+    """How well edits do what they are for.
+
+    Args:
+        pipe: a model of the drawn world.
+        n: swaps of nouns, swaps of colours, words weighted and things placed: as many of each;
+            and a quarter of it for the fit of masks.
+        seed: of the noise.
+        steps: denoising steps.
+        guidance: classifier-free guidance scale.
+        progress: told how far it is.
+
+    Returns:
+        the figures, and by question the panels of a sheet with its number of columns.
+    """
+    eye, how = judge.load(), {"steps": steps, "guidance": guidance}
+    swapped, all_swaps = swaps.measure(pipe, n, seed, eye, progress, **how)
+    baselines = swapped.pop("baselines")
+    blended, all_blends = blends.measure(pipe, math.ceil(n / 4), seed, eye, progress, **how)
+    weighted, all_weights = weights.measure(pipe, n, seed, eye, progress, **how)
+    placed, all_places = places.measure(pipe, n, seed, eye, progress, **how)
+    figures = {**swapped, "blend": blended, "reweight": weighted, "confine": placed}
+    return {**figures, "baselines": baselines}, {
+        "swaps": (swaps.panels(all_swaps), 9),
+        "blends": (blends.panels(all_blends), 6),
+        "weights": (weights.panels(all_weights), 10),
+        "places": (places.panels(all_places), 8),
+    }
+
+
+# --- what is printed and written --------------------------------------------------------------
+
+
+def show(rows: Figures, width: int = 14) -> None:
+    """Print a line a row of figures."""
+    for name, values in rows.items():
+        print(f"{name:{width}}{_line(values) if isinstance(values, dict) else values}")
+
+
+def _line(values: Figures) -> str:
+    parts = []
+    for name, value in values.items():
+        if isinstance(value, dict):
+            inside = {f"n {kind}": v for kind, v in value.items()} if name == "n" else value
+            parts.append(f"{name} ({_line(inside)})")
+        elif value is None:
+            parts.append(f"{name} –")
+        elif name.split()[0] in ("n", "grid") or "ratio" in name:
+            parts.append(f"{name} {value:g}")
+        else:
+            parts.append(f"{name} {100 * value:.1f} %")
+    return "   ".join(parts)
+
+
+def save(path: Path, panels: Sequence[Panel], columns: int) -> None:
+    """Write pictures with captions and verdicts as one sheet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grid(panels, columns=columns).save(path)
+
+
+def write_card(
+    folder: Path, entry: str, verb: str, figures: Figures, options: argparse.Namespace
+) -> None:
+    """Put the figures on the model's card, with how they were measured."""
+    path = folder / "card.json"
+    card = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    how = {name: getattr(options, name) for name in ("n", "steps", "guidance", "seed")}
+    command = f"python scripts/evaluate.py {verb} " + " ".join(f"--{k} {v}" for k, v in how.items())
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    card[entry] = {"command": command, "date": today, **how, **figures}
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
 
 
 def show_progress(row: str, done: int, total: int) -> None:
@@ -356,10 +168,13 @@ def show_progress(row: str, done: int, total: int) -> None:
     print(f"\r{row} {done}/{total} ", end=end, file=sys.stderr, flush=True)
 
 
-def model_options(parser: argparse.ArgumentParser) -> None:
+# --- the command line -------------------------------------------------------------------------
+
+
+def model_options(parser: argparse.ArgumentParser, n: int) -> None:
     """The options that every sub-command has."""
-    parser.add_argument("--n", type=int, default=300, help="pictures a row (300)")
-    parser.add_argument("--steps", type=int, default=STEPS, help=f"({STEPS})")
+    parser.add_argument("--n", type=int, default=n, help=f"pictures or edits a row ({n})")
+    parser.add_argument("--steps", type=int, default=obedience.STEPS, help=f"({obedience.STEPS})")
     parser.add_argument("--guidance", type=float, help="(the card's)")
     parser.add_argument("--model", type=Path, metavar="FOLDER", help="(the embedded model)")
     parser.add_argument("--seed", type=int, default=0, help="of the noise (0)")
@@ -374,9 +189,12 @@ def main() -> None:
     )
     verbs = parser.add_subparsers(required=True, metavar="WHAT")
     # A further sub-command is a line here and a function that takes options, pipe and folder.
-    for name, function, about in (("obey", run_obey, "does it draw what it is told?"),):
+    for name, function, n, about in (
+        ("obey", run_obey, 300, "does it draw what it is told?"),
+        ("edits", run_edits, 200, "do its edits do what they are for?"),
+    ):
         verb = verbs.add_parser(name, help=about, description=about)
-        model_options(verb)
+        model_options(verb, n)
         verb.set_defaults(function=function)
     options = parser.parse_args()
     if options.n < 1:
@@ -387,7 +205,7 @@ def main() -> None:
         if options.guidance is None:
             card = folder / "card.json"
             own = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}
-            options.guidance = own.get("defaults", {}).get("guidance", GUIDANCE)
+            options.guidance = own.get("defaults", {}).get("guidance", obedience.GUIDANCE)
         pipe.set_progress_bar_config(disable=True)
         options.function(options, pipe, folder)
     except HeedmapError as error:

@@ -146,6 +146,13 @@ def detect(pictures: np.ndarray, judge: Judge | None = None) -> list[Judgement]:
     ]
 
 
+@torch.inference_mode()
+def setting_shares(pictures: np.ndarray, judge: Judge | None = None) -> np.ndarray:
+    """How probable each of `SETTINGS` is in pictures uint8 (B, 128, 128, 3): float64 (B, 6)."""
+    judge = judge or load()
+    return judge(to_tensor(pictures))[2].double().softmax(dim=1).numpy()
+
+
 def _things(nouns: np.ndarray, colours: np.ndarray) -> tuple[Found, ...]:
     """From nouns (32, 32), 0 for none, and shares of the colours (8, 32, 32)."""
     pieces = [

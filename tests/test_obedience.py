@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-import evaluate
 import heedmap
 import judge
+from evaluation import cases, obedience
 from heedmap import models
 from heedmap.prompts import split_words
 from heedmap.tiny import scenes
@@ -56,7 +56,7 @@ def pipe() -> Any:
 @pytest.fixture(scope="module")
 def measured_again(pipe: Any, card: dict[str, Any]) -> dict[str, Any]:
     how = {name: card[name] for name in ("seed", "steps", "guidance")}
-    return evaluate.obey(pipe, n=N, **how)[0]
+    return obedience.obey(pipe, n=N, **how)[0]
 
 
 # --- the embedded model -----------------------------------------------------------------------
@@ -85,12 +85,12 @@ def test_points_as_well_as_its_card_says(
 @pytest.mark.slow
 def test_autoencoder_is_as_sharp_as_its_card_says(pipe: Any, card: dict[str, Any]):
     # Nothing here is drawn at random: the same scenes, the same weights.
-    assert evaluate.vae_psnr(pipe) == pytest.approx(card["vae_psnr_db"], abs=0.05)
+    assert obedience.vae_psnr(pipe) == pytest.approx(card["vae_psnr_db"], abs=0.05)
 
 
 def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any]):
     # The card itself changes by some bytes when the figures are written on it.
-    size = evaluate.size_mib(models.embedded_folder())
+    size = obedience.size_mib(models.embedded_folder())
     assert size <= 24
     assert size == pytest.approx(card["size_mib"], abs=0.05)
 
@@ -128,33 +128,33 @@ def test_the_judge_sees_nothing_where_nothing_is():
         assert said.things == ()
 
 
-def drawn_as_told(row: str, n: int = 24) -> list[evaluate.Result]:
+def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
     """The results that a faultless model would give: the scenes themselves."""
-    plans = evaluate.plans(row, n)
+    plans = obedience.plans(row, n)
     pictures = np.stack([scenes.draw(plan.layout).image for plan in plans])
     run: Any = SimpleNamespace(maps=SimpleNamespace(layers=()))
     return [
-        evaluate.Result(plan, run, said, ())
+        obedience.Result(plan, run, said, ())
         for plan, said in zip(plans, judge.detect(pictures), strict=True)
     ]
 
 
 def test_a_faultless_model_gets_full_marks():
-    rows = {row: drawn_as_told(row) for row in evaluate.ROWS}
-    figures = evaluate.figures_of(rows)
+    rows = {row: drawn_as_told(row) for row in obedience.ROWS}
+    figures = obedience.figures_of(rows)
     for row, figure in {**ROWS, "unseen_pairs": "noun_and_colour"}.items():
         assert figures[row]["n"] >= 24 and figures[row][figure] == 1.0, row
     assert {r.verdict for results in rows.values() for r in results} == {"right"}
 
 
 def test_a_model_that_mixes_captions_up_gets_no_marks():
-    rows = {row: drawn_as_told(row) for row in evaluate.ROWS}
+    rows = {row: drawn_as_told(row) for row in obedience.ROWS}
     for row, results in rows.items():
         said = [results[-1].said, *(r.said for r in results[:-1])]
         rows[row] = [
-            evaluate.Result(r.plan, r.run, s, ()) for r, s in zip(results, said, strict=True)
+            obedience.Result(r.plan, r.run, s, ()) for r, s in zip(results, said, strict=True)
         ]
-    figures = evaluate.figures_of(rows)
+    figures = obedience.figures_of(rows)
     assert figures["one_object"]["noun_and_colour"] < 0.2
     assert figures["two_objects"]["nouns_and_colours"] < 0.1
     assert figures["setting"]["right"] < 0.5
@@ -195,8 +195,8 @@ def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool
             for mention in caption.mentions
             if mention.things
         }
-        plan, maps = evaluate.Plan(layout, caption, 0), MapsOf(caption, peaks)
-        points = list(evaluate._points(plan, maps, said))  # type: ignore[arg-type]
+        plan, maps = cases.Plan(layout, caption, 0), MapsOf(caption, peaks)
+        points = list(obedience._points(plan, maps, said))  # type: ignore[arg-type]
         assert [p.kind for p in points] == ["colour", "noun"] * 2
         assert all(p.inside is not swapped for p in points)
 
@@ -216,14 +216,14 @@ def test_components_are_what_touches_by_a_side():
 
 
 def test_plans_are_held_out_repeatable_and_of_their_row():
-    for row in evaluate.ROWS:
-        plans = evaluate.plans(row, 20)
-        assert plans == evaluate.plans(row, 30)[:20]
-        assert [p.seed for p in plans] != [p.seed for p in evaluate.plans(row, 20, seed=1)]
+    for row in obedience.ROWS:
+        plans = obedience.plans(row, 20)
+        assert plans == obedience.plans(row, 30)[:20]
+        assert [p.seed for p in plans] != [p.seed for p in obedience.plans(row, 20, seed=1)]
         for plan in plans:
             unseen = {(t.colour, t.noun) for t in plan.layout.things} & scenes.UNSEEN_PAIRS
             assert scenes.is_held_out(plan.layout) and bool(unseen) == (row == "unseen_pairs")
             assert plan.layout.seed >= scenes.HELD_OUT_SEED
-            assert len(plan.layout.things) == evaluate.ROWS[row][0]
+            assert len(plan.layout.things) == obedience.ROWS[row][0]
             if row == "relation":
-                assert plan.layout.relation in evaluate.DIRECTIONS
+                assert plan.layout.relation in obedience.DIRECTIONS

@@ -1,0 +1,1 @@
+"""What heedmap costs: `recording` and `editing`, both by way of `replay`."""

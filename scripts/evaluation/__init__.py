@@ -1,0 +1,6 @@
+"""How the embedded model is measured: one file a question.
+
+`obedience`: does it draw what it is told? `swaps`, `blends`, `weights`, `places`: do its edits do
+what they are for? They share `cases` (captions and pictures), `measures` (pure functions of arrays)
+and the judge of `judge.py`.
+"""

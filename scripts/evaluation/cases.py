@@ -1,0 +1,153 @@
+"""Captions to be drawn: held-out ones, for edits with one thing changed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import count, islice
+from random import Random
+from typing import Any, Literal
+
+import numpy as np
+
+import heedmap
+from heedmap import models
+from heedmap.tiny import scenes
+from heedmap.tokens import tokenize
+
+SwapKind = Literal["noun", "colour"]
+FIRST = scenes.HELD_OUT_SEED + 100_000_000
+"""Layouts of edits begin here; those of `obedience` lie before."""
+ROOM = 10_000_000
+Progress = Callable[[str, int, int], None]
+"""Called with what is drawn, how much of it is done, and how much it is in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A picture to be made: its layout, its caption and the seed of its noise."""
+
+    layout: scenes.Layout
+    caption: scenes.Caption
+    seed: int
+
+    @property
+    def kinds(self) -> list[tuple[str, str]]:
+        """Colour and noun of each thing, sorted."""
+        return sorted((thing.colour, thing.noun) for thing in self.layout.things)
+
+
+def is_unseen(layout: scenes.Layout) -> bool:
+    """Whether a colour and a noun stand together that training never shows together."""
+    return any((thing.colour, thing.noun) in scenes.UNSEEN_PAIRS for thing in layout.things)
+
+
+def as_array(run: heedmap.Run) -> np.ndarray:
+    """A run's picture, uint8 (128, 128, 3).
+
+    Raises:
+        SystemExit: if it is of another size, which the judge does not know.
+    """
+    picture = np.asarray(run.image.convert("RGB"))
+    if picture.shape[:2] != (scenes.SIZE, scenes.SIZE):
+        raise SystemExit(f"the model draws {picture.shape[:2]}: the judge knows 128×128 only")
+    return picture
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """One thing's noun or colour swapped for another, in one wording and from one noise.
+
+    Attributes:
+        source: what is edited.
+        target: what it shall become.
+        thing: the number of the thing that changes.
+        retokenized: whether the swap changes the number of the caption's tokens.
+    """
+
+    source: Plan
+    target: Plan
+    thing: int
+    retokenized: bool
+
+    @property
+    def phrases(self) -> tuple[str, str]:
+        """How each caption names the thing that changes, by colour and noun."""
+        before, after = (plan.layout.things[self.thing] for plan in (self.source, self.target))
+        return f"{before.colour} {before.noun}", f"{after.colour} {after.noun}"
+
+    @property
+    def staying(self) -> frozenset[str]:
+        """The nouns of the things that stay; never that of the thing that changes."""
+        things = enumerate(self.source.layout.things)
+        return frozenset(thing.noun for number, thing in things if number != self.thing)
+
+
+def swaps(kind: SwapKind, n: int, seed: int = 0) -> list[Swap]:
+    """The first n swaps of a kind; the noise is of `seed` too.
+
+    Source and target are combinations that training never shows. One swap in three is of a scene of
+    two things, of which one stays. One in three changes the number of tokens: the nouns
+    "butterfly", "mushroom" and "cactus" have two, the colour "purple" three.
+    """
+    return list(islice(_swaps(kind, seed), n))
+
+
+def singles(purpose: str, n: int, seed: int = 0, *, with_setting: bool = False) -> list[Plan]:
+    """The first n captions of one thing for a purpose, which has layouts and noise of its own."""
+    first = FIRST + ROOM * {"reweight": 2, "setting": 3, "confine": 4}[purpose]
+    layouts = (scenes.lay_out(k, 1, held_out=True) for k in count(first))
+    fit = (
+        layout for layout in layouts
+        if not is_unseen(layout) and not (with_setting and layout.setting == "none")
+    )  # fmt: skip
+    return [
+        Plan(layout, told(layout), Random(f"{seed} {purpose} {index}").getrandbits(31))
+        for index, layout in enumerate(islice(fit, n))
+    ]
+
+
+def told(layout: scenes.Layout) -> scenes.Caption:
+    """The caption of a layout; layouts of one seed get one wording."""
+    return scenes.object_caption(layout, Random(layout.seed))
+
+
+def _swaps(kind: SwapKind, seed: int) -> Iterator[Swap]:
+    number = 0
+    for k in count(FIRST + ROOM * (kind == "colour")):
+        things = 2 if number % 3 == 2 else 1
+        retokenized = number // 3 % 3 == 2  # in turn with the number of things, so that both cross
+        layout = scenes.lay_out(k, things, held_out=True)
+        rng = Random(f"{seed} {kind} {k}")
+        thing = rng.randrange(things)
+        targets = [other for other in _changed(layout, thing, kind) if _is_fit(other)]
+        tokens = _tokens(layout)
+        targets = [other for other in targets if (_tokens(other) != tokens) is retokenized]
+        if not _is_fit(layout) or not targets:
+            continue
+        noise = Random(f"{seed} {kind} {number}").getrandbits(31)
+        plans = [Plan(each, told(each), noise) for each in (layout, rng.choice(targets))]
+        yield Swap(*plans, thing, retokenized)
+        number += 1
+
+
+def _changed(layout: scenes.Layout, thing: int, kind: SwapKind) -> Iterator[scenes.Layout]:
+    things = layout.things
+    for value in scenes.NOUNS if kind == "noun" else scenes.COLOURS:
+        if getattr(things[thing], kind) != value:
+            other = replace(things[thing], **{kind: value})
+            yield replace(layout, things=(*things[:thing], other, *things[thing + 1 :]))
+
+
+def _is_fit(layout: scenes.Layout) -> bool:
+    """Whether it is held out by its combination alone, and its nouns tell its things apart."""
+    nouns = {thing.noun for thing in layout.things}
+    return len(nouns) == len(layout.things) and scenes.is_held_out(layout) and not is_unseen(layout)
+
+
+def _tokens(layout: scenes.Layout) -> int:
+    return len(tokenize(told(layout).text, _tokenizer()).positions())
+
+
+@cache
+def _tokenizer() -> Any:
+    return models.tokenizer()

@@ -1,0 +1,256 @@
+"""Does the embedded model draw what it is told?
+
+Pictures of held-out captions (combinations that training never shows, told with nouns, colours and
+relation) are looked at with the judge, and so are the heat maps of their words: is the hottest
+place inside of the thing?
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+
+import heedmap
+import judge
+from evaluation import weights
+from evaluation.cases import Plan, Progress, as_array, is_unseen
+from evaluation.measures import Figures, share
+from heedmap import studio
+from heedmap.maps import HeatMaps
+from heedmap.tiny import scenes
+
+BATCH = 16
+STEPS, GUIDANCE = 25, 4.0  # guidance where neither --guidance nor the card says one
+DIRECTIONS = ("left", "right", "above", "below")
+
+
+# --- what is drawn ----------------------------------------------------------------------------
+
+
+# How many things, and which layouts belong to the row. Colours and nouns that training never shows
+# together are a row of their own.
+ROWS: dict[str, tuple[int, Callable[[scenes.Layout], bool]]] = {
+    "one_object": (1, lambda layout: not is_unseen(layout)),
+    "two_objects": (2, lambda layout: not is_unseen(layout)),
+    "relation": (2, lambda layout: layout.relation in DIRECTIONS and not is_unseen(layout)),
+    "unseen_pairs": (1, is_unseen),
+}
+
+
+def plans(row: str, n: int, seed: int = 0) -> list[Plan]:
+    """The first n pictures of a row: captions are the row's own, the noise is of `seed` too."""
+    return list(islice(_plans(row, seed), n))
+
+
+def _plans(row: str, seed: int) -> Iterator[Plan]:
+    things, belongs = ROWS[row]
+    first = scenes.HELD_OUT_SEED + list(ROWS).index(row) * 10_000_000
+    layouts = (scenes.lay_out(k, things, held_out=True) for k in count(first))
+    for index, layout in enumerate(filter(belongs, layouts)):
+        caption = scenes.object_caption(layout, Random(layout.seed))
+        yield Plan(layout, caption, Random(f"{seed} {row} {index}").getrandbits(31))
+
+
+# --- what came of it --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Whether a word's map is hottest inside of its thing; `layer` is "" for the mean of all."""
+
+    kind: str
+    layer: str
+    inside: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A picture with what the judge saw in it and where its words pointed."""
+
+    plan: Plan
+    run: heedmap.Run
+    said: judge.Judgement
+    points: tuple[Point, ...]
+
+    @property
+    def right(self) -> bool:
+        """Exactly the things of the caption are there, each in its colour."""
+        return self.said.kinds == self.plan.kinds
+
+    @property
+    def setting_right(self) -> bool | None:
+        """Whether the setting is the caption's; None where it says none."""
+        if not any(mention.kind == "setting" for mention in self.plan.caption.mentions):
+            return None
+        return self.said.setting == self.plan.layout.setting
+
+    @property
+    def relation_right(self) -> bool | None:
+        """Whether the first thing lies to the second as the caption says.
+
+        None where the caption says no direction, or not both are there.
+        """
+        relation = self.plan.layout.relation
+        if relation not in DIRECTIONS or not self.right:
+            return None
+        where = {(t.colour, t.noun): t.centre for t in self.said.things}
+        first, second = (where[t.colour, t.noun] for t in self.plan.layout.things)
+        axis = 0 if relation in ("left", "right") else 1
+        before = first[axis] < second[axis]
+        return before if relation in ("left", "above") else not before
+
+    @property
+    def verdict(self) -> str:
+        """A line for people: "right", or what the judge saw instead."""
+        things = ", ".join(f"{t.colour} {t.noun}" for t in self.said.things[:4]) or "nothing"
+        if not self.right or self.setting_right is False:
+            return f"wrong: {things}; {self.said.setting}"
+        return "wrong: lies otherwise" if self.relation_right is False else "right"
+
+
+def draw(
+    pipe: Any, row: str, todo: Sequence[Plan], eye: judge.Judge, progress: Progress, **how: Any
+) -> list[Result]:
+    """Make the pictures of the plans in batches, and judge them."""
+    results: list[Result] = []
+    for start in range(0, len(todo), BATCH):
+        part = todo[start : start + BATCH]
+        texts, seeds = [p.caption.text for p in part], [p.seed for p in part]
+        runs = studio.generate_batch(pipe, texts, seeds=seeds, keep={"layer"}, **how)
+        pictures = np.stack([as_array(run) for run in runs])
+        for plan, run, said in zip(part, runs, judge.detect(pictures, eye), strict=True):
+            results.append(Result(plan, run, said, tuple(_points(plan, run.maps, said))))
+        progress(row, len(results), len(todo))
+    return results
+
+
+def _points(plan: Plan, maps: HeatMaps, said: judge.Judgement) -> Iterator[Point]:
+    """Where the maps of nouns and colours are hottest, for the things that were found."""
+    parts = {"": maps} | {layer.name: maps.select(layers=layer.name) for layer in maps.layers}
+    for mention in plan.caption.mentions:
+        if mention.kind not in ("noun", "colour"):
+            continue
+        thing = plan.layout.things[mention.things[0]]
+        found = [t for t in said.things if (t.colour, t.noun) == (thing.colour, thing.noun)]
+        if not found:
+            continue
+        # By its characters, since a noun may stand twice in a caption.
+        word = next(w for w in maps.tokens.words if w.start <= mention.start < w.end)
+        for name, part in parts.items():
+            peak = part.at(word.number).peak
+            yield Point(mention.kind, name, any(t.covers(peak) for t in found))
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def obey(
+    pipe: Any,
+    *,
+    n: int = 300,
+    seed: int = 0,
+    steps: int = STEPS,
+    guidance: float = GUIDANCE,
+    progress: Progress = lambda row, done, total: None,
+) -> tuple[Figures, dict[str, list[Result]]]:
+    """How well a model does what captions say.
+
+    Args:
+        pipe: a model of the drawn world.
+        n: pictures a row. The row "relation" gets as many as make about n in which both things
+            are there, together with those of the row "two_objects", but n at most. The row
+            "reweighting" has three pictures a caption, and n / 3 captions.
+        seed: of the noise.
+        steps: denoising steps.
+        guidance: classifier-free guidance scale.
+        progress: called after each batch with row, pictures done and pictures in all.
+
+    Returns:
+        the figures, and the results by row.
+    """
+    eye = judge.load()
+    how: dict[str, Any] = {"steps": steps, "guidance": guidance}
+    rows: dict[str, list[Result]] = {}
+    for row in ("one_object", "two_objects", "unseen_pairs"):
+        rows[row] = draw(pipe, row, plans(row, n, seed), eye, progress, **how)
+    both = sum(r.right for r in rows["two_objects"])
+    there = sum(r.relation_right is not None for r in rows["two_objects"])
+    more = min(n, math.ceil((n - there) * n / max(both, 1)))
+    rows["relation"] = draw(pipe, "relation", plans("relation", more, seed), eye, progress, **how)
+    again = weights.reweighting(pipe, math.ceil(n / 3), seed, eye, progress, **how)
+    return {**figures_of(rows), "reweighting": again}, rows
+
+
+def figures_of(rows: dict[str, list[Result]]) -> Figures:
+    """The figures of all rows."""
+    seen = [r for row, results in rows.items() if row != "unseen_pairs" for r in results]
+    related = [r.relation_right for r in seen if r.relation_right is not None]
+    settings = [r.setting_right for r in seen if r.setting_right is not None]
+    return {
+        "one_object": _kinds_row(rows["one_object"], "noun", "colour"),
+        "two_objects": _kinds_row(rows["two_objects"], "nouns", "colours"),
+        "unseen_pairs": _kinds_row(rows["unseen_pairs"], "noun", "colour"),
+        "relation": {"n": len(related), "right": share(related)},
+        "setting": {"n": len(settings), "right": share(settings)},
+        "pointing": _pointing(rows["one_object"], rows["two_objects"]),
+    }
+
+
+def _kinds_row(results: Sequence[Result], noun: str, colour: str) -> Figures:
+    said = [list(zip(*r.said.kinds, strict=True)) or [(), ()] for r in results]
+    told = [list(zip(*r.plan.kinds, strict=True)) for r in results]
+    pairs = list(zip(said, told, strict=True))
+    return {
+        "n": len(results),
+        f"{noun}_and_{colour}": share([r.right for r in results]),
+        noun: share([sorted(s[1]) == sorted(t[1]) for s, t in pairs]),
+        colour: share([sorted(s[0]) == sorted(t[0]) for s, t in pairs]),
+        "count": share([len(s[0]) == len(t[0]) for s, t in pairs]),
+    }
+
+
+def _pointing(one: Sequence[Result], two: Sequence[Result]) -> Figures:
+    groups = {
+        f"{kind}_{name}": [p for r in results for p in r.points if p.kind == kind]
+        for name, results in (("one", one), ("two", two))
+        for kind in ("noun", "colour")
+    }
+
+    def of(layer: str) -> Figures:
+        return {
+            name: share([p.inside for p in points if p.layer == layer])
+            for name, points in groups.items()
+        }
+
+    counts = {name: sum(p.layer == "" for p in points) for name, points in groups.items()}
+    layers = next((r.run.maps.layers for r in one), ())
+    return {
+        **of(""),
+        "n": counts,
+        "layers": {layer.name: {"grid": min(layer.grid), **of(layer.name)} for layer in layers},
+    }
+
+
+@torch.inference_mode()
+def vae_psnr(pipe: Any, n: int = 96) -> float:
+    """Peak signal-to-noise ratio, in dB, of held-out scenes that the autoencoder gives back."""
+    errors = []
+    for start in range(0, n, BATCH):
+        seeds = range(scenes.HELD_OUT_SEED + start, scenes.HELD_OUT_SEED + start + BATCH)
+        images = np.stack([scenes.draw(scenes.lay_out(s, held_out=True)).image for s in seeds])
+        x = judge.to_tensor(images).to(pipe.device, pipe.vae.dtype)
+        back = pipe.vae.decode(pipe.vae.encode(x).latent_dist.mode()).sample
+        back = back.float().add(1).mul(127.5).round().clamp(0, 255).permute(0, 2, 3, 1)
+        errors.append(np.square(images - back.cpu().numpy()).mean())
+    return round(float(10 * np.log10(255**2 / np.mean(errors))), 2)
+
+
+def size_mib(folder: Path) -> float:
+    """Of all files of a model."""
+    return round(sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 2**20, 2)

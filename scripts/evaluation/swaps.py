@@ -1,0 +1,268 @@
+"""A noun or a colour swapped for another: does the target appear, and does the rest stay?
+
+Every swap is drawn by `heedmap.edit`, as a user would who wants the rest to stay: blended where
+the thing of the changed word is (`only="red cat->red dog"`). Beside it, from the same noise:
+plain             the target's caption with nothing taken from the source
+without_blend     the edit in the whole picture
+cross_only        the same without the source's self-attention
+published_rules   the edit in the whole picture with the replacement mapper as prompt-to-prompt
+                  published it
+
+The judge says what is in a picture and where; what stayed is plain arithmetic of pixels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+import heedmap
+import judge
+from evaluation.cases import Progress, Swap, SwapKind, as_array, swaps
+from evaluation.measures import (
+    Figures,
+    cells,
+    mean,
+    overlap,
+    pixels,
+    ratios,
+    share,
+    squared_error,
+    widened,
+)
+from heedmap import studio
+from heedmap.alignment import pair_words, replacement
+from heedmap.edits import Inject
+from heedmap.encodings import prompt_table
+from heedmap.pictures import Panel
+from heedmap.steering import Steering
+from heedmap.words import TokenTable
+
+CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
+BATCH = 4  # swaps that are drawn at once; each makes five pictures
+BESIDE = ("plain", "without_blend", "cross_only", "published_rules")
+BASELINES = ("same_seed", *BESIDE[1:])
+
+
+# --- the rules of others ----------------------------------------------------------------------
+
+
+def published_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
+    """The replacement mapper M (K source, K target) as published with prompt-to-prompt.
+
+    Up to the last swapped word it is what one would expect. Beyond, it gives target token n the
+    source's column n, whatever the swap did to the number of tokens: where the target's word has
+    more tokens or fewer, the words after it, the end and the padding get their neighbours'
+    attention.
+    """
+    size = len(source.tokens)
+    columns = torch.zeros(size, len(target.tokens))
+    here = there = 0
+    for before, after in pair_words(source, target, "replace").swapped:
+        while here < before.tokens[0]:
+            columns[here, there] = 1
+            here, there = here + 1, there + 1
+        for n in after.tokens:
+            same = len(before.tokens) == len(after.tokens)
+            rows = before.tokens[after.tokens.index(n)] if same else list(before.tokens)
+            columns[rows, n] = 1 if same else 1 / len(after.tokens)
+        here, there = before.tokens[-1] + 1, after.tokens[-1] + 1
+    for n in range(there, size):
+        columns[n, n] = 1
+    return columns
+
+
+def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
+    """The same of `heedmap.alignment`: every word keeps its own."""
+    columns = torch.zeros(len(source.tokens), len(target.tokens))
+    for w, n, part in replacement(source, target, pair_words(source, target, "replace")):
+        columns[w, n] = part
+    return columns
+
+
+def taking(columns: torch.Tensor, cross: float = CROSS) -> Inject:
+    """The rule that takes these columns up to a fraction of the run."""
+    start = torch.zeros(columns.shape[1])
+    return Inject(columns, start, torch.full_like(start, cross))
+
+
+# --- drawing ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A swap with its pictures uint8 (128, 128, 3) by name, and what the judge saw in each.
+
+    Names: "source", "plain", "edit", and the baselines; of these "same_seed" is "plain".
+    """
+
+    swap: Swap
+    pictures: dict[str, np.ndarray]
+    said: dict[str, judge.Judgement]
+
+    def right(self, name: str) -> bool:
+        """Whether a picture shows just what the target's caption says."""
+        return self.said[name].kinds == self.swap.target.kinds
+
+    def edited_cells(self, name: str) -> np.ndarray:
+        """Where a picture has something other than the things that stay: bool (32, 32)."""
+        things = self.said[name].things
+        return cells(thing for thing in things if thing.noun not in self.swap.staying)
+
+    def region(self, name: str) -> np.ndarray:
+        """Where an edit had something to do: bool (128, 128).
+
+        The thing that changes, as it is in the source, in this picture and in the plain one.
+        """
+        names = ("source", name, "plain")
+        return pixels(widened(np.logical_or.reduce([self.edited_cells(n) for n in names])))
+
+    def outside(self, name: str, region: np.ndarray) -> float:
+        """The squared error to the source outside of a region."""
+        return squared_error(self.pictures[name], self.pictures["source"], ~region)
+
+    @property
+    def verdict(self) -> str:
+        """A line for people."""
+        if self.right("edit"):
+            return "right" if self.right("plain") else "right, though plain is not"
+        saw = ", ".join(f"{t.colour} {t.noun}" for t in self.said["edit"].things[:4]) or "nothing"
+        return f"WRONG: {saw}" + ("" if self.right("plain") else " (plain is wrong too)")
+
+
+def draw(
+    pipe: Any,
+    kind: SwapKind,
+    todo: Sequence[Swap],
+    eye: judge.Judge,
+    progress: Progress,
+    **how: Any,
+) -> list[Drawn]:
+    """Draw all pictures of some swaps, and judge them."""
+    drawn: list[Drawn] = []
+    for first in range(0, len(todo), BATCH):
+        part = todo[first : first + BATCH]
+        for swap, beside in zip(part, _beside(pipe, part, **how), strict=True):
+            texts = swap.source.caption.text, swap.target.caption.text
+            only = "->".join(swap.phrases)
+            pair = heedmap.edit(pipe, *texts, seed=swap.source.seed, only=only, **how)
+            pictures = {"source": as_array(pair.source), "edit": as_array(pair.edited), **beside}
+            said = judge.detect(np.stack(list(pictures.values())), eye)
+            drawn.append(Drawn(swap, pictures, dict(zip(pictures, said, strict=True))))
+        progress(f"{kind}_swap", len(drawn), len(todo))
+    return drawn
+
+
+def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.ndarray]]:
+    """For each swap the pictures to compare its edit with, all in one batch."""
+    prompts: list[str] = []
+    seeds: list[int] = []
+    rules, sources, windows = {}, {}, {}
+    for swap in part:
+        source, target = swap.source.caption.text, swap.target.caption.text
+        tables = prompt_table(pipe, source), prompt_table(pipe, target)
+        at = len(prompts)  # of the source; after it those of BESIDE
+        prompts += [source, *[target] * len(BESIDE)]
+        seeds += [swap.source.seed] * (1 + len(BESIDE))
+        own = [taking(own_columns(*tables))]
+        rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
+        sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
+        windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
+    runs, _ = studio.draw(
+        pipe, prompts, written=prompts, seeds=seeds, size=None, negative=None, keep={"layer"},
+        tokens="prompt", branches=("conditional",), limit=2**30, progress=None, arguments={},
+        steering=Steering(rules, sources, windows), **how,
+    )  # fmt: skip
+    pictures = [as_array(run) for run in runs]
+    each = 1 + len(BESIDE)
+    return [
+        dict(zip(BESIDE, pictures[at + 1 : at + each], strict=True))
+        for at in range(0, len(pictures), each)
+    ]
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def figures_of(drawn: Sequence[Drawn], name: str = "edit") -> Figures:
+    """The figures of the edits, or of a baseline.
+
+    Returns:
+        n: swaps.
+        source_right: share of the sources that show what their caption says.
+        attainable: share of the targets that plain generation from this noise shows.
+        success: share of the pictures that show the target.
+        success_of_attainable: the same of the attainable ones alone.
+        outside_mse_ratio: the squared error to the source outside of the region, by that of the
+            plain picture outside of the same region: the ratio of the means.
+        outside_mse_ratio_median: the median of the ratios of the single swaps.
+        same_place: the mean overlap of the thing before and after, where source, plain picture and
+            edit are right; "plain" is that of the plain picture, "n" how many.
+        retokenized: n, success and ratio of the swaps that change the number of tokens.
+    """
+    name = "plain" if name == "same_seed" else name
+    changed = [d for d in drawn if d.swap.retokenized]
+    return {
+        **_shares(drawn, name),
+        "source_right": share([d.said["source"].kinds == d.swap.source.kinds for d in drawn]),
+        "same_place": _same_place(drawn, name),
+        "retokenized": _shares(changed, name),
+    }
+
+
+def _shares(drawn: Sequence[Drawn], name: str) -> Figures:
+    regions = [d.region(name) for d in drawn]
+    edited = [d.outside(name, region) for d, region in zip(drawn, regions, strict=True)]
+    plain = [d.outside("plain", region) for d, region in zip(drawn, regions, strict=True)]
+    ratio, median = ratios(edited, plain)
+    return {
+        "n": len(drawn),
+        "attainable": share([d.right("plain") for d in drawn]),
+        "success": share([d.right(name) for d in drawn]),
+        "success_of_attainable": share([d.right(name) for d in drawn if d.right("plain")]),
+        "outside_mse_ratio": ratio,
+        "outside_mse_ratio_median": median,
+    }
+
+
+def _same_place(drawn: Sequence[Drawn], name: str) -> Figures:
+    told = [
+        d for d in drawn
+        if d.said["source"].kinds == d.swap.source.kinds and d.right("plain") and d.right(name)
+    ]  # fmt: skip
+
+    def kept(name: str) -> float | None:
+        return mean([overlap(d.edited_cells("source"), d.edited_cells(name)) for d in told])
+
+    return {"n": len(told), "overlap": kept(name), "plain": kept("plain")}
+
+
+def measure(
+    pipe: Any, n: int, seed: int, eye: judge.Judge, progress: Progress, **how: Any
+) -> tuple[Figures, list[Drawn]]:
+    """The figures "noun_swap", "colour_swap" and "baselines", and all that was drawn."""
+    kinds: tuple[SwapKind, ...] = ("noun", "colour")
+    drawn = {k: draw(pipe, k, swaps(k, n, seed), eye, progress, **how) for k in kinds}
+    figures: Figures = {f"{kind}_swap": figures_of(rows) for kind, rows in drawn.items()}
+    figures["baselines"] = {
+        name: {f"{kind}_swap": figures_of(rows, name) for kind, rows in drawn.items()}
+        for name in BASELINES
+    }
+    return figures, [d for rows in drawn.values() for d in rows]
+
+
+def panels(drawn: Sequence[Drawn], most: int = 24) -> list[Panel]:
+    """Source, edit and plain picture of some swaps: what went wrong first, then the rest."""
+    chosen = sorted(drawn, key=lambda d: (d.right("edit"), not d.right("plain")))[:most]
+    return [
+        Panel(caption, Image.fromarray(d.pictures[name]), note)
+        for d in chosen
+        for name, caption, note in (
+            ("source", d.swap.source.caption.text, "source"),
+            ("edit", d.swap.target.caption.text, d.verdict),
+            ("plain", "plain, same noise", "right" if d.right("plain") else "wrong"),
+        )
+    ]
