@@ -18,7 +18,7 @@ from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, Unkn
 from heedmap.tokens import tokenize
 
 SIZE = (128, 128)
-LEFT = (0, 0, 64, 128)
+LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,8 @@ def test_the_word_is_seen_inside_alone(pipe, size):
 )
 def test_a_region_said_in_many_ways(where):
     table = tokenize("a red house", random_pipeline().tokenizer)
-    (rule,) = Confine("house", where).rules(table, SIZE)
-    (plain,) = Confine("house", LEFT).rules(table, SIZE)
+    rule, _ = Confine("house", where).rules(table, SIZE)
+    plain, _ = Confine("house", LEFT).rules(table, SIZE)
     assert torch.equal(rule.region, plain.region)
     assert rule.tokens == table.find("red house")
     assert torch.equal(rule.region > 0.5, torch.from_numpy(of_left((128, 128))))
@@ -136,21 +136,36 @@ def test_a_region_said_in_many_ways(where):
 )
 def test_the_words_that_describe_it_are_kept_with_it(pipe, prompt, word, kept):
     table = prompt_table(pipe, prompt)
-    (rule,) = Confine(word, LEFT).rules(table, SIZE)
+    rule, _ = Confine(word, LEFT).rules(table, SIZE)
     assert rule.tokens == table.find(kept)
-    (alone,) = Confine(word, LEFT, along=()).rules(table, SIZE)
+    alone, _ = Confine(word, LEFT, along=()).rules(table, SIZE)
     assert alone.tokens == table.find(word)
+
+
+def test_the_end_and_the_padding_are_hidden_outside(pipe):
+    table = prompt_table(pipe, "a red house")
+    word, tail = Confine("house", LEFT, strength=2, start=0.2, end=0.5).rules(table, SIZE)
+    assert tail.tokens == table.positions("end", "pad") and len(tail.tokens) > 60
+    assert (word.strength, tail.strength) == (2, 0) and torch.equal(word.region, tail.region)
+    assert (tail.start, tail.end) == (0.2, 0.5)
+    (only,) = Confine("house", LEFT, tail=False).rules(table, SIZE)
+    assert only.tokens == word.tokens
+
+    # Two regions that do not meet: the end and the padding are seen nowhere, and that is no error.
+    edits = [Confine(word, where, end=1) for word, where in (("house", LEFT), ("red", RIGHT))]
+    run = generate(pipe, edits=edits)
+    assert all(np.isfinite(heat.values).all() for heat in run.maps)
 
 
 def test_all_places_of_a_word_are_meant(pipe):
     table = prompt_table(pipe, "a red house and a blue house")
-    (rule,) = Confine("house", LEFT).rules(table, SIZE)
+    rule, _ = Confine("house", LEFT).rules(table, SIZE)
     assert rule.tokens == (*table.find("red house"), *table.find("blue house"))
 
 
 def test_fractions_of_pixels_count(pipe):
     table = prompt_table(pipe, "a house")
-    (rule,) = Confine("house", (0.5, 1, 2, 2)).rules(table, (4, 3))
+    rule, _ = Confine("house", (0.5, 1, 2, 2)).rules(table, (4, 3))
     expected = [[0, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 0, 0]]
     assert torch.equal(rule.region, torch.tensor(expected))
 
@@ -204,11 +219,12 @@ def test_the_settings_say_which(pipe, tmp_path):
         {
             "kind": "confine", "word": "house", "where": [0, 0, 64, 128],
             "strength": Confine.strength, "start": 0.0, "end": 1.0, "along": ["red"],
+            "tail": True,
         },
         {
             "kind": "confine", "word": "a", "where": {"mask": [128, 128], "share": 0.5},
             "strength": 2.0, "start": 0.25, "end": Confine.end,
-            "along": None,
+            "along": None, "tail": True,
         },
     ]  # fmt: skip
     back = Run.load(run.save(tmp_path / "run"))

@@ -78,7 +78,9 @@ class Confine:
 
     Outside of the region no place sees the word, inside its attention is raised, in the first part
     of the run, which settles where things are (`edits.Region`). The words that describe it are
-    kept with it, else they would draw their thing elsewhere: naming "cat" is enough.
+    kept with it, else they would draw their thing elsewhere: naming "cat" is enough. The end of the
+    text and the padding have read it too, so outside they are not seen either, which leaves the
+    other words and the start; with several words confined, they are seen where the regions meet.
 
     Attributes:
         word: a word or phrase of the prompt; all its places are meant.
@@ -92,6 +94,8 @@ class Confine:
         along: the words of the prompt that are kept with it. If None, those that describe it: up to
             two, back to the article, number, preposition, conjunction, "-ing" or sign before them
             (of English; in other languages name them).
+        tail: whether the end and the padding are hidden outside. Where they carry much of the rest
+            of the picture, False may draw it better, and place the word less surely.
 
     Raises:
         ArgumentError: if `where` is neither a box nor a mask, or a number is out of range.
@@ -103,6 +107,7 @@ class Confine:
     start: float = 0.0
     end: float = 0.6
     along: Sequence[str] | None = None
+    tail: bool = True
     _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -141,7 +146,11 @@ class Confine:
             tokens.update(_describing(table, self.word))
         for other in self.along or ():
             tokens.update(table.find(other))
-        return [Region(tuple(sorted(tokens)), region, strength, start, end)]
+        rules: list[Rule] = [Region(tuple(sorted(tokens)), region, strength, start, end)]
+        tail = table.positions("end", "pad")
+        if self.tail and tail:
+            rules.append(Region(tail, region, 0.0, start, end))
+        return rules
 
     def about(self) -> dict[str, Any]:
         """What was asked for, in plain JSON types; of a mask its size and the share inside."""
@@ -158,6 +167,7 @@ class Confine:
             "start": float(self.start),
             "end": float(self.end),
             "along": None if self.along is None else list(self.along),
+            "tail": bool(self.tail),
         }
 
     def _region(self, width: int, height: int) -> np.ndarray:
