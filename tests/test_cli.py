@@ -25,6 +25,7 @@ from heedmap.tokens import tokenize
 PROMPT = "a red house"
 FILES = {
     "image.png",
+    "index.html",
     "sheet.png",
     "words/0-a.png",
     "words/1-red.png",

@@ -417,7 +417,7 @@ def test_written_whole_and_read_back_equal(strip, saved):
     parts = {"image.png", "maps.safetensors", "run.json"}
     folders = {*(f"cells/{n:03d}" for n in range(1, 13)), "sources/7", "sources/8"}
     runs = {f"{folder}/{part}" for folder in folders for part in parts}
-    assert there == {"grid.png", "grid.csv", "grid.json"} | runs
+    assert there == {"grid.png", "grid.csv", "grid.json", "index.html"} | runs
     back = Grid.load(saved)
     assert back.about == strip.about
     assert back.rows() == strip.rows()

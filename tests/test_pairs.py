@@ -147,7 +147,7 @@ def test_written_whole_and_read_back_equal(tmp_path, blended, edited):
     pair = made_pair(blended, edited)
     folder = pair.save(tmp_path / "outputs" / "x")
     here = {p.name for p in folder.iterdir()}
-    files = {"source", "edited", "sheet.png", "difference.png", "pair.json"}
+    files = {"source", "edited", "index.html", "sheet.png", "difference.png", "pair.json"}
     assert here == files | ({"blend.png"} if blended else set())
     back = Pair.load(folder)
     assert back.about == pair.about

@@ -31,7 +31,7 @@ def test_written_whole_and_read_back_equal(tmp_path):
     run = made_run()
     folder = run.save(tmp_path / "outputs" / "x")
     assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == {
-        "image.png", "sheet.png", "maps.safetensors", "run.json",
+        "image.png", "index.html", "sheet.png", "maps.safetensors", "run.json",
         "words/0-at.png", "words/1-house.png", "words/2-at.png", "words/3-sea.png",
     }  # fmt: skip
     back = Run.load(folder)

@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from heedmap import pictures
+from heedmap import explorer, pictures
 from heedmap.errors import RunError
 from heedmap.pairs import Pair, fits, read_mask
 from heedmap.runs import Run, whole_folder
@@ -157,10 +157,21 @@ class Grid:
                 row.insert(0, line[0].pair.source.image)
         return pictures.contact_sheet(rows, columns, title=self._title(), note=self._note())
 
+    def explorer(self) -> str:
+        """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
+        axes = self.axes
+        return explorer.pairs_page(
+            (" · ".join(_label(name, cell._at()[name]) for name in axes), cell.pair)
+            for cell in self.cells
+        )
+
+    def _repr_html_(self) -> str:
+        return explorer.frame(self.explorer())
+
     def save(self, folder: str | Path) -> Path:
         """Write the grid's folder, whole or not at all.
 
-        `grid.png` (the contact sheet), `grid.csv` (a line a cell), `grid.json` (the same, and all
+        `grid.png` (the contact sheet), `index.html` (the page), `grid.csv` (a line a cell), `grid.json` (the same, and all
         that is needed to repeat it), and of each source and each edit a run that `heedmap inspect`
         and `Run.load` read: `sources/<seed>/` and `cells/<number>/`, with `blend.png` where it was
         blended. An older grid of that name is replaced.
@@ -170,6 +181,7 @@ class Grid:
         """
         with whole_folder(folder, mark="grid.json", what="a grid of heedmap") as partial:
             self.sheet().save(partial / "grid.png")
+            (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             self._write_table(partial / "grid.csv")
             for seed, run in self.sources.items():
                 run.save(partial / "sources" / str(seed), overlays=False)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from skimage.metrics import structural_similarity
 
-from heedmap import pictures
+from heedmap import explorer, pictures
 from heedmap.errors import ArgumentError, RunError
 from heedmap.maps import HeatMap
 from heedmap.pictures import Panel
@@ -69,11 +69,19 @@ class Pair:
             caption="the source", note=self.source.settings["prompt"],
         )  # fmt: skip
 
+    def explorer(self) -> str:
+        """The page of this edit: one HTML file that needs nothing else (`heedmap.explorer`)."""
+        return explorer.pair_page(self)
+
+    def _repr_html_(self) -> str:
+        return explorer.frame(self.explorer())
+
     def save(self, folder: str | Path) -> Path:
         """Write the pair's folder, whole or not at all.
 
-        `source/` and `edited/` (each a run's folder), `sheet.png`, `difference.png`, `blend.png`
-        where it was blended, and `pair.json`. An older pair of that name is replaced.
+        `source/` and `edited/` (each a run's folder), `index.html` (the page), `sheet.png`,
+        `difference.png`, `blend.png` where it was blended, and `pair.json`. An older pair of that
+        name is replaced.
 
         Raises:
             RunError: if the folder exists and is not a pair.
@@ -81,6 +89,7 @@ class Pair:
         with whole_folder(folder, mark="pair.json", what="an edit of heedmap") as partial:
             self.source.save(partial / "source")
             self.edited.save(partial / "edited")
+            (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             self.sheet().save(partial / "sheet.png")
             self.difference().save(partial / "difference.png")
             if self.blend is not None:

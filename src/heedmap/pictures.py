@@ -36,7 +36,7 @@ MAX_WIDTH = 2400  # px: no sheet is wider
 
 # How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
-_LIGHT, _GREY = 0.6, 0.4
+LIGHT, GREY = 0.6, 0.4
 _SIDES = (384, 320, *range(256, 15, -8))  # px: what a panel may measure, best first
 _COLUMN = 112  # px: the narrowest column: a caption needs room beside a slim picture
 _GAP, _MARGIN = 20, 32  # px
@@ -118,7 +118,7 @@ def overlay(
     spread = resize_map(values, image.size).astype(np.float64)  # (H, W)
     heat = np.clip((spread - low) / (high - low), 0, 1) if high > low else spread * 0
     grey = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    quiet = (picture + (grey[..., None] - picture) * _GREY) * _LIGHT
+    quiet = (picture + (grey[..., None] - picture) * GREY) * LIGHT
     base = picture + (quiet - picture) * min(1.0, opacity / OPACITY)
     mixed = base + (colour(heat, colormap) - base) * (opacity * heat)[..., None]
     return Image.fromarray(np.rint(mixed).astype(np.uint8))

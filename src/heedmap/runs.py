@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap import pictures
+from heedmap import explorer, pictures
 from heedmap.errors import RunError
 from heedmap.maps import HeatMap, HeatMaps, Scale
 from heedmap.recordings import Recording
@@ -50,17 +50,24 @@ class Run:
         """The picture, then one overlay a word, captioned, with the scale that was used."""
         return sheet_of(self.maps, list(self.maps), str(self.settings["prompt"]), scale=scale)
 
+    def explorer(self) -> str:
+        """The page of this run: one HTML file that needs nothing else (`heedmap.explorer`)."""
+        return explorer.page(self)
+
+    def _repr_html_(self) -> str:
+        return explorer.frame(self.explorer())
+
     def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run's folder, whole or not at all.
 
-        `image.png` (with the settings as a `parameters` text chunk), `sheet.png`,
-        `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`), `run.json`. An
-        older run of that name is replaced.
+        `image.png` (with the settings as a `parameters` text chunk), `index.html` (the page),
+        `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
+        `run.json`. An older run of that name is replaced.
 
         Args:
             folder: where to.
-            overlays: whether the sheet and the words' overlays are written; `heedmap inspect` draws
-                them of what is left too.
+            overlays: whether the page, the sheet and the words' overlays are written; `heedmap
+                inspect` draws them of what is left too.
 
         Returns:
             The folder.
@@ -78,6 +85,7 @@ class Run:
         self.image.save(folder / "image.png", pnginfo=text)
         files = {}
         if overlays:
+            (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
             self.sheet().save(folder / "sheet.png")
             (folder / "words").mkdir()
             for word, heat in zip(self.maps.words, self.maps, strict=True):

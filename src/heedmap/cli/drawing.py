@@ -142,6 +142,7 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     told = ("prompt", "seed", "steps", "guidance", "size", "model")
     files = {
         "image": "image.png",
+        "page": "index.html",
         "sheet": "sheet.png",
         "maps": "maps.safetensors",
         "settings": "run.json",
@@ -162,6 +163,7 @@ def print_run(about: Mapping[str, Any]) -> None:
     size = "×".join(map(str, about["size"]))
     files = {
         about["image"]: f"the picture: {size}, seed {about['seed']}, {about['steps']} steps",
+        about["page"]: "the page: point at words and places; open it in a browser",
         about["sheet"]: "the picture and where each word acted, on one scale",
         **{word["file"]: f"where “{word['word']}” acted" for word in about["words"]},
         about["maps"]: "the maps, for `heedmap inspect`",

@@ -277,7 +277,7 @@ def _check_single(
 def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
     """What `edit --grid --json` says of a grid."""
     names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
-    files = {"sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
+    files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {
         "folder": str(folder),
         **{name: grid.about[name] for name in names},
@@ -291,6 +291,7 @@ def print_grid(about: Mapping[str, Any]) -> None:
     """Print what was saved of a grid, and what each of its cells did."""
     cells, seeds = about["cells"], about["seeds"]
     what = {
+        "index.html": "the page of all: open it in a browser",
         "grid.png": "the contact sheet",
         "grid.csv": "the figures, a line a cell",
         "grid.json": "the same, and how to repeat it",
@@ -338,6 +339,7 @@ def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
     files = {
         "source_image": "source/image.png",
         "edited_image": "edited/image.png",
+        "page": "index.html",
         "sheet": "sheet.png",
         "difference": "difference.png",
         **({} if pair.blend is None else {"blend": "blend.png"}),
@@ -360,6 +362,7 @@ def print_pair(about: Mapping[str, Any]) -> None:
     what = {
         "source_image": f"“{about['source']}”: {drawn}",
         "edited_image": f"“{about['edited']}”, from the same noise",
+        "page": "the page, side by side: open it in a browser",
         "sheet": "both, their difference, and where the changed words acted",
         "difference": "how much each pixel changed",
         "blend": "where the edit was let in",

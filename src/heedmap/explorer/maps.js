@@ -1,0 +1,304 @@
+/* Numbers: what Python packed, and maps made of it as heedmap.maps makes them. */
+
+function bytesOf(text) {
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+async function inflated(text) {
+  const packed = new Blob([bytesOf(text)]).stream();
+  const stream = packed.pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/* --- resizing, as Pillow does it ------------------------------------------------------------- */
+
+const FILTERS = {
+  bilinear: { support: 1, at: (x) => Math.max(0, 1 - Math.abs(x)) },
+  lanczos: {
+    support: 3,
+    at(x) {
+      if (x <= -3 || x >= 3) return 0;
+      if (x === 0) return 1;
+      const angle = Math.PI * x;
+      return (3 * Math.sin(angle) * Math.sin(angle / 3)) / (angle * angle);
+    },
+  },
+};
+
+const weightsSeen = new Map();
+
+/** For each of `to` places the first of `from` cells that it reads, how many, and their weights. */
+function resizeWeights(from, to, kind) {
+  const key = `${from} ${to} ${kind}`;
+  if (weightsSeen.has(key)) return weightsSeen.get(key);
+  const filter = FILTERS[kind];
+  const scale = from / to;
+  const wide = Math.max(scale, 1); // where it shrinks, the filter covers what a place covers
+  const support = filter.support * wide;
+  const most = Math.ceil(support) * 2 + 1;
+  const first = new Int32Array(to);
+  const count = new Int32Array(to);
+  const weights = new Float64Array(to * most);
+  for (let place = 0; place < to; place++) {
+    const centre = (place + 0.5) * scale;
+    const low = Math.max(0, Math.trunc(centre - support + 0.5));
+    const high = Math.min(from, Math.trunc(centre + support + 0.5));
+    let sum = 0;
+    for (let i = low; i < high; i++) {
+      const weight = filter.at((i - centre + 0.5) / wide);
+      weights[place * most + i - low] = weight;
+      sum += weight;
+    }
+    for (let i = 0; i < high - low; i++) weights[place * most + i] /= sum;
+    first[place] = low;
+    count[place] = high - low;
+  }
+  const found = { first, count, weights, most };
+  weightsSeen.set(key, found);
+  return found;
+}
+
+/** Resize numbers (h, w) to (H, W) bilinearly. */
+function resize(plane, w, h, W, H) {
+  if (w === W && h === H) return plane;
+  const across = resizeWeights(w, W, "bilinear");
+  const down = resizeWeights(h, H, "bilinear");
+  const rows = new Float32Array(h * W);
+  for (let y = 0; y < h; y++) {
+    for (let x = 0; x < W; x++) {
+      let sum = 0;
+      const from = y * w + across.first[x];
+      const at = x * across.most;
+      for (let i = 0; i < across.count[x]; i++) sum += plane[from + i] * across.weights[at + i];
+      rows[y * W + x] = sum;
+    }
+  }
+  const out = new Float32Array(H * W);
+  for (let y = 0; y < H; y++) {
+    const to = y * W;
+    const at = y * down.most;
+    const from = down.first[y] * W;
+    if (down.count[y] <= 2) { // as it is wherever a map grows
+      const one = down.weights[at];
+      const two = down.count[y] === 2 ? down.weights[at + 1] : 0;
+      const next = two ? from + W : from;
+      for (let x = 0; x < W; x++) out[to + x] = rows[from + x] * one + rows[next + x] * two;
+      continue;
+    }
+    for (let x = 0; x < W; x++) {
+      let sum = 0;
+      for (let i = 0; i < down.count[y]; i++) sum += rows[from + i * W + x] * down.weights[at + i];
+      out[to + x] = sum;
+    }
+  }
+  return out;
+}
+
+/** Each place gets the cell it lies in: nothing is invented between cells. */
+function spreadCells(plane, w, h, W, H) {
+  const out = new Float32Array(W * H);
+  for (let y = 0; y < H; y++) {
+    const row = Math.floor(((y + 0.5) * h) / H) * w;
+    for (let x = 0; x < W; x++) out[y * W + x] = plane[row + Math.floor(((x + 0.5) * w) / W)];
+  }
+  return out;
+}
+
+function span(plane) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (let i = 0; i < plane.length; i++) {
+    if (plane[i] < low) low = plane[i];
+    if (plane[i] > high) high = plane[i];
+  }
+  return [low, high];
+}
+
+/* --- one prompt's maps ----------------------------------------------------------------------- */
+
+/** A selection is {layers, from, to, head, native}: layers "all", "group up", "grid 16×16" or
+    "layer 3"; the steps from `from` up to, not including, `to`; head -1 for the mean of all. */
+class View {
+  constructor(data) {
+    Object.assign(this, data);
+    this.words = this.entries.flatMap((entry, i) => (entry.kind === "word" ? [i] : []));
+    this.heads = Math.max(...this.layers.map((layer) => layer.heads));
+    this.made = new Map();
+    this.whenRead = () => {};
+  }
+
+  /** The numbers of the layers of a selection. */
+  chosen({ layers, head }) {
+    const [kind, which] = layers.split(/ (.*)/s);
+    const fits = (layer, i) =>
+      kind === "all" ||
+      (kind === "group" && layer.group === which) ||
+      (kind === "grid" && `${layer.grid[1]}×${layer.grid[0]}` === which) ||
+      (kind === "layer" && i === Number(which));
+    return this.layers.flatMap((layer, i) => (fits(layer, i) && head < layer.heads ? [i] : []));
+  }
+
+  /** What of a table makes up a selection exactly; null where the table cannot tell. */
+  within(table, selection) {
+    if (selection.head >= 0 && !table.heads) return null;
+    const wanted = new Set(this.chosen(selection));
+    const parts = table.parts.flatMap((part, i) => (wanted.has(part.layers[0]) ? [i] : []));
+    const covered = parts.flatMap((i) => table.parts[i].layers);
+    if (!wanted.size || covered.length !== wanted.size) return null;
+    if (covered.some((i) => !wanted.has(i))) return null;
+    const windows = table.windows.flatMap(([a, b], i) =>
+      a >= selection.from && b <= selection.to ? [i] : [],
+    );
+    const steps = windows.reduce((sum, i) => sum + table.windows[i][1] - table.windows[i][0], 0);
+    return steps === selection.to - selection.from && steps ? { parts, windows, steps } : null;
+  }
+
+  /** The first table that can tell, with what of it is needed. */
+  source(selection) {
+    for (const table of this.tables) {
+      const taken = this.within(table, selection);
+      if (taken) return { table, ...taken };
+    }
+    return null;
+  }
+
+  /** The windows of steps that can be told apart for these layers and this head. */
+  windows(selection) {
+    let best = [];
+    for (const table of this.tables) {
+      const all = this.within(table, { ...selection, from: 0, to: this.steps });
+      if (all && table.windows.length > Math.max(1, best.length)) best = table.windows;
+    }
+    return best;
+  }
+
+  /** The planes of every entry, {w, h, planes, low, high} with the words' common range; null while
+      they are being read: `whenRead` is called when they are there. */
+  maps(selection) {
+    const { layers, from, to, head, native } = selection;
+    const key = JSON.stringify([layers, from, to, head, native]);
+    let found = this.made.get(key);
+    if (!found) {
+      const source = this.source(selection);
+      if (!source) return null;
+      if (!source.table.numbers) {
+        this.read(source.table);
+        return null;
+      }
+      found = this.make(source, selection);
+      if (this.made.size > 80) this.made.delete(this.made.keys().next().value);
+    } else {
+      this.made.delete(key);
+    }
+    this.made.set(key, found);
+    return found;
+  }
+
+  async read(table) {
+    if (table.reading) return;
+    table.reading = true;
+    const bytes = await inflated(table.data);
+    delete table.data;
+    const planesOf = (part) => table.windows.length * part.heads * this.entries.length;
+    const total = table.parts.reduce((sum, part) => sum + planesOf(part), 0);
+    const ranges = new Float32Array(bytes.buffer, bytes.byteOffset, total * 2);
+    const numbers = [];
+    let at = total * 8;
+    let range = 0;
+    for (const part of table.parts) {
+      const cells = part.grid[0] * part.grid[1];
+      const count = planesOf(part) * cells;
+      const wide = table.bits === 16;
+      const whole = wide ? new Uint16Array(count) : new Uint8Array(count);
+      for (let start = 0; start < count; start += cells) {
+        let value = 0;
+        for (let i = start; i < start + cells; i++) {
+          value += wide ? (bytes[at + i] << 8) | bytes[at + count + i] : bytes[at + i];
+          whole[i] = value; // the array's width takes it modulo 2**bits
+        }
+      }
+      numbers.push({ whole, ranges: ranges.subarray(range, range + planesOf(part) * 2) });
+      at += count * (wide ? 2 : 1);
+      range += planesOf(part) * 2;
+    }
+    table.numbers = numbers;
+    this.whenRead();
+  }
+
+  make({ table, parts, windows, steps }, selection) {
+    const entries = this.entries.length;
+    const grids = new Map();
+    let layers = 0;
+    for (const number of parts) {
+      const part = table.parts[number];
+      const [h, w] = part.grid;
+      const cells = w * h;
+      const { whole, ranges } = table.numbers[number];
+      const key = `${h} ${w}`;
+      if (!grids.has(key)) {
+        const planes = Array.from({ length: entries }, () => new Float64Array(cells));
+        grids.set(key, { w, h, planes });
+      }
+      const { planes } = grids.get(key);
+      layers += part.layers.length;
+      const all = selection.head < 0 || !table.heads;
+      const heads = all ? [...Array(part.heads).keys()] : [selection.head];
+      for (const window of windows) {
+        const [a, b] = table.windows[window];
+        const weight = (part.layers.length * (b - a)) / steps / heads.length;
+        for (const head of heads) {
+          for (let entry = 0; entry < entries; entry++) {
+            const plane = (window * part.heads + head) * entries + entry;
+            const low = ranges[2 * plane] * weight;
+            const unit = ranges[2 * plane + 1] * weight;
+            const sum = planes[entry];
+            const start = plane * cells;
+            for (let i = 0; i < cells; i++) sum[i] += low + unit * whole[start + i];
+          }
+        }
+      }
+    }
+    let [w, h] = this.cells;
+    if (selection.native) {
+      const finest = [...grids.values()].reduce((a, b) => (b.w * b.h > a.w * a.h ? b : a));
+      [w, h] = [finest.w, finest.h];
+    }
+    const bring = selection.native ? spreadCells : resize;
+    const planes = [];
+    for (let entry = 0; entry < entries; entry++) {
+      const plane = new Float32Array(w * h);
+      for (const grid of grids.values()) {
+        const part = bring(Float32Array.from(grid.planes[entry]), grid.w, grid.h, w, h);
+        for (let i = 0; i < plane.length; i++) plane[i] += part[i];
+      }
+      for (let i = 0; i < plane.length; i++) plane[i] /= layers;
+      planes.push(plane);
+    }
+    const spans = this.words.map((i) => span(planes[i]));
+    const low = spans.length ? Math.min(...spans.map((s) => s[0])) : 0;
+    const high = spans.length ? Math.max(...spans.map((s) => s[1])) : 1;
+    return { w, h, planes, low, high, grids: [...grids.values()].map((g) => `${g.w}×${g.h}`) };
+  }
+
+  /** The plane of several entries added up. */
+  sum(maps, entries) {
+    if (entries.length === 1) return maps.planes[entries[0]];
+    const out = new Float32Array(maps.w * maps.h);
+    for (const entry of entries) {
+      const plane = maps.planes[entry];
+      for (let i = 0; i < out.length; i++) out[i] += plane[i];
+    }
+    return out;
+  }
+
+  /** What these entries have of all that the content words have, at each place. */
+  share(maps, entries) {
+    const content = this.words.filter((i) => this.entries[i].content);
+    const among = this.sum(maps, [...new Set([...content, ...entries])]);
+    const own = this.sum(maps, entries);
+    return Float32Array.from(own, (value, i) => (among[i] > 0 ? value / among[i] : 0));
+  }
+}

@@ -1,0 +1,284 @@
+"""A recording made small enough for a page: words' maps as whole numbers, in tables.
+
+Axes as in `heedmap.maps`, and C · what the page tells apart: every word (its tokens added up), then
+the start token, the end token and the padding, where they were recorded.
+
+A table holds planes (h·w numbers each) of some parts of the layers, windows of the steps, and heads
+where they are told apart. A recording is given as one table that averages steps and heads, and, as
+far as the page's budget goes, by finer ones. What a table holds is exact but for rounding:
+a plane is written as `low + k · unit` with whole `k` up to 65535 or 255, so that the error of a
+plane is at most 1/131070 or 1/510 of its own range, and that of a mean of planes at most the mean
+of these. Nothing coarser than asked is ever passed off as finer: a table says its windows and
+parts, and the page offers those alone.
+"""
+
+import base64
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heedmap.errors import NothingRecordedError
+from heedmap.maps import cells, name_fits
+from heedmap.prompts import fold
+from heedmap.recordings import Layer, Recording
+from heedmap.words import Kind, TokenTable
+
+__all__ = ["pack"]
+
+GROUPS = ("down", "mid", "up")
+_SPECIALS: tuple[tuple[Kind, str], ...] = (
+    ("start", "start token"),
+    ("end", "end token"),
+    ("pad", "padding"),
+)
+_LEAST = 0.4  # of its size: deflate hardly ever makes maps smaller, so larger ones are not tried
+# English words that stand for no thing and no property: without them "share among the content
+# words" says what a reader expects. Words of other languages all count as content.
+_FUNCTION_WORD = re.compile(
+    "a|about|above|across|after|against|all|along|also|amid|among|an|and|another|any|are|"
+    "around|as|at|atop|away|be|because|been|before|behind|being|below|beneath|beside|besides|"
+    "between|beyond|both|but|by|can|could|did|do|does|doing|down|during|each|either|else|every|"
+    "for|from|had|has|have|having|he|her|hers|him|his|how|i|if|in|inside|into|is|it|its|itself|"
+    "like|many|may|me|might|mine|more|most|much|must|my|near|neither|next|no|nor|not|of|off|on|"
+    "one's|onto|or|other|our|ours|out|outside|over|own|past|per|shall|she|should|since|so|some|"
+    "such|than|that|the|their|theirs|them|then|there|these|they|this|those|through|till|to|"
+    "toward|towards|under|underneath|until|up|upon|us|very|via|was|we|were|what|when|where|"
+    "which|while|who|whom|whose|why|will|with|within|without|would|you|your|yours"
+)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What a table tells apart: single layers, heads, windows of so many steps; its bits."""
+
+    layers: bool
+    heads: bool
+    window: int
+    bits: int
+
+
+def pack(recording: Recording, budget: int) -> dict[str, Any]:
+    """What the page needs to make any map of a recording, as plain JSON types.
+
+    Args:
+        recording: what a run's attention left behind.
+        budget: characters that the tables may take. The first is there in any case, at 8 bits and
+            with layers averaged by group and grid where that is needed; a long prompt at large
+            grids may still go past a budget that is too small for it.
+
+    Returns:
+        `pieces` (the prompt cut into words and what is between them), `entries` (the C axis),
+        `layers`, `keep`, `steps`, `cells` (w, h) and `tables`.
+
+    Raises:
+        NothingRecordedError: if the recording is empty.
+    """
+    if not recording.arrays:
+        raise NothingRecordedError("nothing was recorded: a page needs the maps of a run")
+    entries, columns = _entries(recording)
+    w, h = cells(recording.latent)
+    return {
+        "pieces": _pieces(recording.table),
+        "entries": entries,
+        "layers": [_told(layer) for layer in recording.layers],
+        "keep": sorted(recording.keep),
+        "steps": len(recording.timesteps),
+        "cells": [w, h],
+        "tables": list(_tables(recording, columns, budget)),
+    }
+
+
+# --- the C axis -------------------------------------------------------------------------------
+
+
+def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """What is told apart, and of each the columns of the recording's K axis that it adds up."""
+    at = {position: column for column, position in enumerate(recording.positions)}
+    entries: list[dict[str, Any]] = []
+    columns: list[list[int]] = []
+    for word in recording.table.read_words:
+        if all(position in at for position in word.tokens):
+            content = not _FUNCTION_WORD.fullmatch(fold(word.text))
+            entries.append({"text": word.text, "kind": "word", "content": content,
+                            "number": word.number})  # fmt: skip
+            columns.append([at[position] for position in word.tokens])
+    for kind, text in _SPECIALS:
+        there = [at[p] for p in recording.table.positions(kind) if p in at]
+        if there:
+            entries.append({"text": text, "kind": kind, "content": False, "number": -1})
+            columns.append(there)
+    return entries, columns
+
+
+def _pieces(table: TokenTable) -> list[list[Any]]:
+    """The prompt as [text, word number, whether it was read]; between words the number is -1."""
+    pieces: list[list[Any]] = []
+    done = 0
+    for word in table.words:
+        if word.start > done:
+            pieces.append([table.prompt[done : word.start], -1, True])
+        pieces.append([word.text, word.number, bool(word.tokens)])
+        done = word.end
+    if done < len(table.prompt):
+        pieces.append([table.prompt[done:], -1, True])
+    return pieces
+
+
+# --- layers -----------------------------------------------------------------------------------
+
+
+def _group(layer: Layer) -> str:
+    return next((group for group in GROUPS if name_fits(layer.name, group)), "")
+
+
+def _told(layer: Layer) -> dict[str, Any]:
+    short = layer.name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
+    for long, brief in (("_blocks", ""), ("_block", ""), (".attentions", "")):
+        short = short.replace(long, brief)
+    return {
+        "name": layer.name,
+        "short": short.replace(".transformer", "").replace(".", " ", 1),
+        "group": _group(layer),
+        "grid": list(layer.grid),
+        "heads": layer.heads,
+    }
+
+
+def _parts(recording: Recording, shape: _Shape) -> list[list[int]]:
+    """The layers, each by itself or those of a group and a grid together."""
+    if shape.layers:
+        return [[i] for i in range(len(recording.layers))]
+    parts: dict[Any, list[int]] = {}
+    for i, layer in enumerate(recording.layers):
+        heads = layer.heads if shape.heads else 0
+        parts.setdefault((_group(layer), layer.grid, heads), []).append(i)
+    return list(parts.values())
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def _tables(
+    recording: Recording, columns: Sequence[Sequence[int]], budget: int
+) -> Iterator[dict[str, Any]]:
+    """The table of all steps and heads together, then what is finer and still fits."""
+    steps, keep = len(recording.timesteps), recording.keep
+    rest = budget
+    everything = [_Shape(True, False, steps, 16), _Shape(True, False, steps, 8)]
+    first = _finest(recording, columns, everything, rest) or _table(
+        recording, columns, _Shape(False, False, steps, 8)
+    )
+    yield first
+    rest -= len(first["data"])
+    by_step, by_head = "step" in keep and steps > 1, "head" in keep
+    if not (by_step or by_head):
+        return
+    whole = [_Shape(True, by_head, 1 if by_step else steps, bits) for bits in (16, 8)]
+    full = _finest(recording, columns, whole, rest)
+    if full is not None:
+        yield full
+        return
+    if by_head and by_step:  # the one or the other, each averaged over the other
+        shapes = [_Shape(layers, True, steps, 8) for layers in (True, False)]
+        heads = _finest(recording, columns, shapes, rest * 2 // 5)
+        if heads is not None:
+            yield heads
+            rest -= len(heads["data"])
+    if by_step:
+        windows = [n for n in (1, 2, 3, 4, 5, 10, 20, 50, 100) if n < steps]
+        shapes = [_Shape(True, False, 1, 16), _Shape(True, False, 1, 8)]
+        shapes += [_Shape(False, False, window, 8) for window in windows]
+    else:
+        shapes = [_Shape(False, True, steps, 8)]
+    found = _finest(recording, columns, shapes, rest)
+    if found is not None:
+        yield found
+
+
+def _finest(
+    recording: Recording,
+    columns: Sequence[Sequence[int]],
+    shapes: Iterable[_Shape],
+    budget: int,
+) -> dict[str, Any] | None:
+    """The first of these tables that fits in the budget; None if none does."""
+    for shape in shapes:
+        if _numbers(recording, columns, shape) * shape.bits / 8 * _LEAST * 4 / 3 > budget:
+            continue
+        table = _table(recording, columns, shape)
+        if len(table["data"]) <= budget:
+            return table
+    return None
+
+
+def _numbers(recording: Recording, columns: Sequence[Sequence[int]], shape: _Shape) -> int:
+    """How many numbers a table has."""
+    count = 0
+    for part in _parts(recording, shape):
+        layer = recording.layers[part[0]]
+        count += layer.grid[0] * layer.grid[1] * (layer.heads if shape.heads else 1)
+    return count * len(columns) * math.ceil(len(recording.timesteps) / shape.window)
+
+
+def _table(recording: Recording, columns: Sequence[Sequence[int]], shape: _Shape) -> dict[str, Any]:
+    steps = len(recording.timesteps)
+    windows = [[a, min(a + shape.window, steps)] for a in range(0, steps, shape.window)]
+    parts, ranges, numbers = [], [], []
+    for layers in _parts(recording, shape):
+        planes = np.mean(
+            [_planes(recording.arrays[i], columns, windows, shape.heads) for i in layers], axis=0
+        )
+        lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), shape.bits)
+        ranges.append(lows.tobytes())
+        numbers.append(whole)
+        layer = recording.layers[layers[0]]
+        parts.append({"layers": layers, "grid": list(layer.grid), "heads": planes.shape[1]})
+    blob = zlib.compress(b"".join([*ranges, *numbers]), 6)
+    return {
+        "windows": windows,
+        "heads": shape.heads,
+        "bits": shape.bits,
+        "parts": parts,
+        "data": base64.b64encode(blob).decode("ascii"),
+    }
+
+
+def _planes(
+    array: np.ndarray,
+    columns: Sequence[Sequence[int]],
+    windows: Sequence[Sequence[int]],
+    heads: bool,
+) -> np.ndarray:
+    """(S, H, Q, K) -> float32 (windows, H or 1, C, Q)."""
+    if len(array) == 1:  # steps were averaged while recording
+        windows = [[0, 1]]
+    means = []
+    for a, b in windows:
+        taken = array[a:b].mean(axis=0 if heads else (0, 1), dtype=np.float32)
+        taken = taken if heads else taken[None]  # (H, Q, K)
+        means.append(np.stack([taken[..., list(group)].sum(axis=-1) for group in columns], axis=1))
+    return np.stack(means)
+
+
+def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[np.ndarray, bytes]:
+    """Planes (N, Q) as float32 (N, 2), lowest value and unit, and bytes of whole numbers.
+
+    Each number is written as its difference from the one before, modulo 2**bits, and of 16 bits all
+    high bytes before all low ones: so deflate finds more to save.
+    """
+    low = planes.min(axis=1).astype(np.float32)
+    top = 2**bits - 1
+    unit = ((planes.max(axis=1).astype(np.float64) - low) / top).astype(np.float32)
+    scaled = (planes - low[:, None].astype(np.float64)) / np.where(unit > 0, unit, 1)[:, None]
+    whole = np.clip(np.rint(scaled), 0, top).astype(np.int64)
+    steps = np.diff(whole, axis=1, prepend=0) % (top + 1)
+    if bits == 8:
+        data = steps.astype(np.uint8).tobytes()
+    else:
+        data = (steps >> 8).astype(np.uint8).tobytes() + (steps & 255).astype(np.uint8).tobytes()
+    return np.stack([low, unit], axis=1).astype("<f4"), data

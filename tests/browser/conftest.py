@@ -1,0 +1,135 @@
+"""A browser, the page of real runs in it, and what it asked of the network and told its console."""
+
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = os.environ.get("HEEDMAP_CHROMIUM") or shutil.which("chromium")
+MISSING = (
+    "playwright is not installed: pip install -c constraints.txt -e '.[dev]'"
+    if importlib.util.find_spec("playwright") is None
+    else "there is no chromium: apt-get install chromium, or name one in HEEDMAP_CHROMIUM"
+    if not CHROMIUM
+    else ""
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            if MISSING:
+                item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+@dataclass
+class Opened:
+    """A page in the browser, with all that it asked for and all that it complained of."""
+
+    page: Any
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def word(self, text: str, side: str = "") -> Any:
+        """A word of the prompt (of the source or the edit, in a pair)."""
+        name = re.compile(rf"^{side} ?prompt$", re.I)
+        return self.page.get_by_role("group", name=name).get_by_role(
+            "button", name=text, exact=True
+        )
+
+    def legend(self) -> str:
+        return self.page.locator("#legend").inner_text()
+
+    def choose(self, label: str, value: str) -> None:
+        self.page.get_by_label(label, exact=True).select_option(value)
+
+    def slide(self, label: str, value: int) -> None:
+        self.page.get_by_label(label, exact=True).fill(str(value))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Root may not use the sandbox, and a container is one itself.
+        started = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open a page's text; afterwards it must have asked for nothing and complained of nothing."""
+    shown: list[tuple[Opened, Any]] = []
+
+    def open_page(text: str, **options: Any) -> Opened:
+        path = tmp_path / f"page-{len(shown)}.html"
+        path.write_text(text, encoding="utf-8")
+        options = {"viewport": {"width": 1400, "height": 900}, **options}
+        context = browser.new_context(accept_downloads=True, **options)
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        opened = Opened(page)
+        shown.append((opened, context))
+        page.on("request", lambda request: opened.asked.append(request.url))
+        page.on("console", lambda said: opened.complaints.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: opened.complaints.append(f"dialog: {dialog.message}"))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        return opened
+
+    yield open_page
+    for opened, context in shown:
+        context.close()
+        kinds = ("data:", "blob:", "file:")
+        away = [url for url in opened.asked if not url.startswith(kinds)]
+        files = [url for url in opened.asked if url.startswith("file:")]
+        assert not away and len(files) == 1, "the page asked for something"
+        assert not opened.complaints, opened.complaints
+
+
+@pytest.fixture(scope="session")
+def run(embedded: Any) -> Any:
+    """A run of the embedded model with all axes kept, and its negative prompt."""
+    import heedmap
+
+    return heedmap.generate(
+        embedded, "a red house next to a blue tree, in the snow", seed=7, steps=6,
+        negative="a green car", keep={"layer", "step", "head"},
+        branches={"conditional", "negative"},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def pair(embedded: Any) -> Any:
+    """A blended edit of the embedded model."""
+    import heedmap
+
+    return heedmap.edit(
+        embedded, "a cat in the snow", "a dog in the snow", seed=3, steps=6, only="cat->dog"
+    )
+
+
+@pytest.fixture(scope="session")
+def run_page(run: Any) -> str:
+    from heedmap import explorer
+
+    return explorer.page(run)
+
+
+@pytest.fixture(scope="session")
+def pair_page(pair: Any) -> str:
+    from heedmap import explorer
+
+    return explorer.pair_page(pair)
