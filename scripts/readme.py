@@ -1,9 +1,9 @@
-"""Make the README's figures and its card table from the embedded model and its card.
+"""Make the README's pictures and its tables from the embedded model and its card.
 
-    python scripts/readme.py            the picture of the first screen, and the table
-    python scripts/readme.py --table    the table alone
+    python scripts/readme.py            the pictures, and the tables
+    python scripts/readme.py --table    the tables alone
 
-`tests/test_house.py` compares the table with the card.
+`tests/test_house.py` compares the tables with the card.
 """
 
 import argparse
@@ -14,11 +14,19 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 GALLERY = ROOT / "outputs" / "gallery"
-BEGIN, END = "<!-- card -->", "<!-- /card -->"
 
 
-def table(card: dict[str, Any]) -> str:
-    """The card's figures as a Markdown table between its marks."""
+def tables(card: dict[str, Any]) -> dict[str, str]:
+    """The Markdown between the marks `<!-- name -->` and `<!-- /name -->`, by name."""
+    return {"card": _card_table(card), "edits": _edits_table(card["edits"])}
+
+
+def marked(name: str, text: str) -> str:
+    """A text between its marks."""
+    return f"<!-- {name} -->\n{text}\n<!-- /{name} -->"
+
+
+def _card_table(card: dict[str, Any]) -> str:
     training, measured = card["training"], card["measured"]
     one, two = measured["one_object"], measured["two_objects"]
     pointing = measured["pointing"]
@@ -44,9 +52,13 @@ def table(card: dict[str, Any]) -> str:
                 ("colour", "one thing", pointing["colour_one"], pointing["n"]["colour_one"]),
             )
         ),
+        (
+            "more of the colour, the more its word weighs (0, 1, 3)",
+            measured["reweighting"]["right"],
+            measured["reweighting"]["n"],
+        ),
     ]
     lines = [
-        BEGIN,
         "| measured | share | pictures |",
         "| --- | --- | --- |",
         *(f"| {what} | {_percent(value)} | {n} |" for what, value, n in rows),
@@ -57,7 +69,48 @@ def table(card: dict[str, Any]) -> str:
         f"{measured['guidance']:g}; its autoencoder gives held-out scenes "
         f"back at {measured['vae_psnr_db']} dB; all files are {measured['size_mib']} MiB. Measured "
         f"on {measured['date']} with `{measured['command']}`.",
-        END,
+    ]
+    return "\n".join(lines)
+
+
+def _edits_table(edits: dict[str, Any]) -> str:
+    ways = {
+        "`edit(…, only=…)`": edits,
+        "`edit(…)`": edits["baselines"]["without_blend"],
+        "without self-attention": edits["baselines"]["cross_only"],
+        "rules as published": edits["baselines"]["published_rules"],
+        "same seed, nothing taken": edits["baselines"]["same_seed"],
+    }
+    lines = [
+        "| | noun swapped: done | changed elsewhere | colour swapped: done | changed elsewhere |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for way, rows in ways.items():
+        cells = [
+            cell
+            for kind in ("noun_swap", "colour_swap")
+            for cell in (
+                _percent(rows[kind]["success_of_attainable"]),
+                f"{rows[kind]['outside_mse_ratio']:.2f}",
+            )
+        ]
+        lines.append(f"| {way} | {' | '.join(cells)} |")
+    noun, colour = edits["noun_swap"], edits["colour_swap"]
+    weighted, confined = edits["reweight"], edits["confine"]
+    published = weighted["as_published"]
+    lines += [
+        "",
+        f"Of {noun['n']} swaps of nouns and {colour['n']} of colours. Done: the target is there, "
+        f"of the {_percent(noun['attainable'])} and {_percent(colour['attainable'])} in which "
+        "plain generation from this noise shows it. Changed elsewhere: the squared error to the "
+        "source outside of the thing, as a share of that of plain generation. A colour word "
+        "weighted by −1, 0, 1, 2, 4 changes its colour in that order in "
+        f"{_percent(weighted['monotone'])} of {weighted['n']} (weights above 1 with "
+        f"`renormalize=True`; without in {_percent(published['monotone'])} of {published['n']}). "
+        "A thing confined to one half of the picture has its centre there in "
+        f"{_percent(confined['inside'])} of {confined['n']}, by chance in "
+        f"{_percent(confined['plain']['inside'])}. Measured on {edits['date']} with "
+        f"`{edits['command']}`.",
     ]
     return "\n".join(lines)
 
@@ -70,14 +123,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--table", action="store_true", help="the table alone, no pictures")
+    parser.add_argument("--table", action="store_true", help="the tables alone, no pictures")
     options = parser.parse_args()
     import heedmap as hm
     from heedmap import models
 
     text = README.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    README.write_text(before + table(models.card()) + after, encoding="utf-8")
+    for name, table in tables(models.card()).items():
+        before, rest = text.split(f"<!-- {name} -->")
+        text = before + marked(name, table) + rest.split(f"<!-- /{name} -->")[1]
+    README.write_text(text, encoding="utf-8")
     if options.table:
         return
     GALLERY.mkdir(parents=True, exist_ok=True)

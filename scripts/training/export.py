@@ -59,6 +59,8 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "world": "heedmap.tiny.scenes; held-out combinations are never shown",
             "attention_supervision": False,
             "loss": "squared error of v; cells with things count up to four times",
+            "captions": "told anew each time; half of those that could say which of two things "
+            "is where keep silent about it",
             "text_dropout": "up to half of the captions: tokens do not see each other in the text "
             "encoder; half: end and padding are replaced by the start state; a tenth: empty",
             "parameters": {

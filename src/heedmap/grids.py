@@ -171,10 +171,11 @@ class Grid:
     def save(self, folder: str | Path) -> Path:
         """Write the grid's folder, whole or not at all.
 
-        `grid.png` (the contact sheet), `index.html` (the page), `grid.csv` (a line a cell), `grid.json` (the same, and all
-        that is needed to repeat it), and of each source and each edit a run that `heedmap inspect`
-        and `Run.load` read: `sources/<seed>/` and `cells/<number>/`, with `blend.png` where it was
-        blended. An older grid of that name is replaced.
+        `grid.png` (the contact sheet), `index.html` (the page), `grid.csv` (a line a cell),
+        `grid.json` (the same, and all that is needed to repeat it), and of each source and each
+        edit a run that `heedmap inspect` and `Run.load` read: `sources/<seed>/` and
+        `cells/<number>/`, with `blend.png` where it was blended. An older grid of that name is
+        replaced.
 
         Raises:
             RunError: if the folder exists and is not a grid.
