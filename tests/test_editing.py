@@ -347,7 +347,7 @@ def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
     assert before[0] > before[2] + 20  # red above blue
     assert after[2] > after[0] + 20
 
-    # All of the house: half of the maximum leaves its walls out (0.37 then, 0.14 here).
+    # More of the house than half of the maximum holds, which leaves its walls out.
     region = pair.source.maps["house"].mask(0.2)
 
     def outside(a, b):
@@ -358,6 +358,7 @@ def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
     assert ours < 0.7 * theirs  # 0.48 here; means over many: scripts/evaluate.py edits
 
     blended = edit(embedded, "a red house", "a blue house", seed=3, only="red house->blue house")
-    assert outside(blended.source.image, blended.edited.image) < theirs / 4
+    change = (pixels(blended.source.image) - pixels(blended.edited.image)) ** 2
+    assert change[~blended.blend].mean() < 6**2  # of 255: what the decoder carries over the edge
     after = pixels(blended.edited.image)[house].mean(axis=0)
     assert after[2] > after[0] + 20
