@@ -13,7 +13,7 @@ from PIL import Image
 
 from heedmap import explorer, pictures
 from heedmap.errors import RunError
-from heedmap.pairs import Pair, fits, read_mask
+from heedmap.pairs import Pair, fits, read_mask, read_parts
 from heedmap.runs import Run, whole_folder
 
 FORMAT = 1
@@ -217,18 +217,9 @@ class Grid:
         """
         folder = Path(folder)
         path = folder / "grid.json"
-        if not path.is_file() or path.stat().st_size > MAX_ABOUT:
-            raise RunError(f"{folder} is not a grid: expected a folder with grid.json")
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            version, about, entries = found["format"], found["about"], found["cells"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RunError(f"{path} is not what heedmap wrote: make the grid again") from error
-        if version != FORMAT:
-            raise RunError(
-                f"{path} has format {version!r}: this version of heedmap reads format {FORMAT}; "
-                "make the grid again"
-            )
+        about, entries = read_parts(
+            path, ("about", "cells"), what="a grid", version=FORMAT, most=MAX_ABOUT
+        )
         numbered = isinstance(entries, list) and [
             _sound(entry, number) for number, entry in enumerate(entries, 1)
         ]

@@ -108,18 +108,7 @@ class Pair:
         """
         folder = Path(folder)
         path = folder / "pair.json"
-        if not path.is_file() or path.stat().st_size > MAX_ABOUT:
-            raise RunError(f"{folder} is not an edit: expected a folder with pair.json")
-        try:
-            about = json.loads(path.read_text(encoding="utf-8"))
-            sound, found = about["format"] == FORMAT, about["about"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise RunError(f"{path} is not what heedmap wrote: make the edit again") from error
-        if not sound:
-            raise RunError(
-                f"{path} has format {about['format']!r}: this version of heedmap reads format "
-                f"{FORMAT}; make the edit again"
-            )
+        (found,) = read_parts(path, ("about",), what="an edit", version=FORMAT, most=MAX_ABOUT)
         if not isinstance(found, dict):
             raise RunError(f"{path} has no evidence: make the edit again")
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
@@ -146,6 +135,37 @@ class Pair:
         change = {side: self.about["change"][side]["mse"] for side in ("inside", "outside")}
         said = [f"{mse:.2g} {side}" for side, mse in change.items() if mse is not None]
         return f"MSE {', '.join(said)}"
+
+
+def read_parts(
+    path: Path, names: tuple[str, ...], *, what: str, version: int, most: int
+) -> tuple[Any, ...]:
+    """Parts of a JSON object that heedmap wrote into a folder; what they are is not checked.
+
+    Args:
+        path: of the file.
+        names: of the parts.
+        what: the folder is, with its article.
+        version: that its "format" must have.
+        most: bytes that the file may have.
+
+    Raises:
+        RunError: if it is not such a file.
+    """
+    thing = what.split()[-1]
+    if not path.is_file() or path.stat().st_size > most:
+        raise RunError(f"{path.parent} is not {what}: expected a folder with {path.name}")
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+        found, parts = written["format"], tuple(written[name] for name in names)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunError(f"{path} is not what heedmap wrote: make the {thing} again") from error
+    if found != version:
+        raise RunError(
+            f"{path} has format {found!r}: this version of heedmap reads format {version}; make "
+            f"the {thing} again"
+        )
+    return parts
 
 
 def fits(about: dict[str, Any], source: Run, edited: Run) -> bool:
