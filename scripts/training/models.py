@@ -26,7 +26,7 @@ def vae_model(latent_side: int) -> AutoencoderKL:
         block_out_channels=channels,
         down_block_types=("DownEncoderBlock2D",) * len(channels),
         up_block_types=("UpDecoderBlock2D",) * len(channels),
-        layers_per_block=1,
+        layers_per_block=2,
         latent_channels=4,
         norm_num_groups=8,
         mid_block_add_attention=False,
