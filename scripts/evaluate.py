@@ -45,7 +45,7 @@ def run_obey(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     )  # fmt: skip
     rendered = judge.rendered_right()
     figures["judge"] = {"rendered_right": rendered.pop("all"), **rendered}
-    figures["vae_psnr_db"] = obedience.vae_psnr(pipe)
+    figures["vae_psnr_db"] = obedience.vae_psnr(pipe, options.n)
     figures["size_mib"] = obedience.size_mib(folder)
     if options.sheet:
         results = [*rows["one_object"][:20], *rows["two_objects"][:20]]

@@ -45,7 +45,6 @@ class Verbs(TyperGroup):
 
 app = typer.Typer(
     cls=Verbs,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # frames leave the options' texts a third of the line
