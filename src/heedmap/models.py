@@ -1,7 +1,10 @@
 """Load a pipeline: the embedded model, a folder, or a model of the hub."""
 
 import json
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -56,15 +59,16 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
     """
     torch_device, torch_dtype = _place(device, dtype)
     where = _where(model)
-    from diffusers import DiffusionPipeline  # 3 s: only when a model is really loaded
-
     arguments: dict[str, Any] = {"dtype": torch_dtype, "use_safetensors": True}
     if isinstance(where, Path):
         arguments["local_files_only"] = True
-    try:
-        pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
-    except Exception as error:
-        raise ModelError(_why_not(where, error)) from error
+    with _without_advice():
+        from diffusers import DiffusionPipeline  # 3 s: only when a model is really loaded
+
+        try:
+            pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
+        except Exception as error:
+            raise ModelError(_why_not(where, error)) from error
     from heedmap.tracing import cross_attention_layers
 
     cross_attention_layers(pipe)
@@ -110,6 +114,24 @@ def own_size(pipe: Any) -> tuple[int, int]:
     cells = pipe.unet.config.sample_size
     h, w = (cells, cells) if isinstance(cells, int) else cells
     return w * factor, h * factor
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Hide what transformers says on import of a class that needs torchvision for other models.
+
+    Nothing here reads pictures with it; all else that is logged comes through.
+    """
+
+    def needed(record: logging.LogRecord) -> bool:
+        return "requires torchvision" not in record.getMessage()
+
+    logger = logging.getLogger("transformers.utils.import_utils")
+    logger.addFilter(needed)
+    try:
+        yield
+    finally:
+        logger.removeFilter(needed)
 
 
 def _where(model: str | Path | None) -> Path | str:

@@ -15,7 +15,8 @@ import typer
 
 def fail(sentence: str) -> NoReturn:
     """Say what went wrong, in one line on stderr, and leave with exit code 2."""
-    error = typer.style("Error:", fg="red", bold=True) if sys.stderr.isatty() else "Error:"
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")  # see no-color.org
+    error = typer.style("Error:", fg="red", bold=True) if coloured else "Error:"
     typer.echo(f"{error} {printable(' '.join(sentence.split()))}", err=True)
     raise typer.Exit(2)
 

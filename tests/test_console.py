@@ -1,0 +1,79 @@
+"""What a terminal shows: bars with the time left, colour where it is wanted, shell completion."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def at_a_terminal(code: str, **environment: str) -> str:
+    """What a fresh interpreter writes to a terminal."""
+    ours, theirs = pty.openpty()
+    variables = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    done = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=theirs, stderr=theirs, stdin=theirs,
+        env=variables | {"TERM": "xterm-256color", "COLUMNS": "100"} | environment,
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    done.wait()
+    return said.decode()
+
+
+def test_a_bar_says_how_long_it_will_take():
+    code = (
+        "import time\n"
+        "from heedmap.cli.console import progress_bar\n"
+        "with progress_bar('Drawing', hidden=False) as advance:\n"
+        "    time.sleep(0.2)\n"
+        "    for done in range(1, 11):\n"
+        "        advance(done, 25)\n"
+        "        time.sleep(0.15)\n"
+    )
+    shown = [CONTROL.sub("", line) for line in at_a_terminal(code).split("\r")]
+    assert any("Drawing" in line and "/" not in line and "left" not in line for line in shown)
+    assert any(re.search(r"10/25 0:00:0\d left 0:00:0[1-9]", line) for line in shown), shown[-3:]
+
+
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_an_error_is_red_where_colour_is_wanted(environment: dict[str, str], coloured: bool):
+    code = "from heedmap.cli import app\napp(['inspect', '/nowhere'])"
+    said = at_a_terminal(code, **environment)
+    assert CONTROL.sub("", said).startswith("Error: /nowhere is not a run")
+    assert ("\x1b[31m" in said) is coloured
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("heedmap gen", {"generate"}),
+        ("heedmap generate --gui", {"--guidance"}),
+        ("heedmap generate --device ", {"auto", "cpu", "cuda", "mps"}),
+    ],
+)
+def test_a_shell_completes(typed: str, wanted: set[str], tmp_path: Path):
+    asked = {
+        "_HEEDMAP_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - (not typed.endswith(" "))),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "heedmap.cli"], capture_output=True, text=True, cwd=tmp_path,
+        env=os.environ | asked, check=True,
+    )  # fmt: skip
+    assert set(done.stdout.split()) == wanted
