@@ -401,8 +401,9 @@ def full_caption(layout: Layout) -> Caption:
 def caption(layout: Layout, rng: Random) -> Caption:
     """A caption in words drawn from `rng`: things, colours, sizes and setting in several wordings.
 
-    Colours (one in six), sizes and settings are left out at times; 8 % carry filler words, and 2 %
-    name a thing by letters without meaning, so that the letter tokens are trained too.
+    Colours (one in six), sizes and settings are left out at times; 8 % carry filler words. Of one
+    thing alone 6 % name it by letters without meaning: the letter tokens are trained too, and a
+    word that was never seen draws something rather than nothing.
     """
     return _tell(layout, rng, wording="free")
 
@@ -428,7 +429,7 @@ def _tell(
     setting_first = not full and say_setting and layout.setting != "none" and rng.random() < 0.1
     articles = "a" if full else rng.choices(("a", "the", ""), (70, 10, 20))[0]
     filler = free and rng.random() < 0.08
-    gibberish = free and n == 1 and rng.random() < 0.02
+    gibberish = free and n == 1 and rng.random() < 0.06
 
     if not full and not setting_first and rng.random() < 0.2:
         out.say(rng.choice(PREFIXES))
