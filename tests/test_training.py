@@ -21,7 +21,7 @@ from heedmap.errors import RunError
 from heedmap.tiny import scenes
 from training import latents, run
 from training.autoencoder import picture_loss
-from training.descent import Average, Descent, falling_rate, make_optimiser, resume
+from training.descent import Average, Descent, differing, falling_rate, make_optimiser, resume
 from training.export import export
 from training.models import (
     latents_of,
@@ -142,6 +142,38 @@ def test_the_minutes_begin_after_the_step_that_compiles(tmp_path, monkeypatch):
         done.append(descent.done)
     assert done == pytest.approx([50 / 60, 0, 0.5, 1])
     assert descent.steps == 4 and weight.item() < 4
+
+
+def test_a_compiled_loss_that_loses_gradients_ends_the_training(tmp_path: Path):
+    one_minute = Run(0, options(tmp_path, "unet", "--minutes", "1"))
+    inner, outer = (nn.Parameter(torch.randn(3, 3)) for _ in range(2))
+    descent = Descent(one_minute, Muon([], [inner, outer], lr=0.0, rest_lr=0.1), [inner, outer])
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return (outer @ (inner @ x)).square().mean()
+
+    def honest(x: torch.Tensor) -> torch.Tensor:
+        return plain(x)
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        return (outer @ (inner.detach() @ x)).square().mean()
+
+    for function in (honest, cut):
+        function.__wrapped__ = plain  # as torch.compile leaves it
+    x = torch.randn(3, 5)
+    loss = descent.checked(honest, x)
+    assert loss.item() == plain(x).item()
+    loss.backward()  # the check has not spent the graph
+    with pytest.raises(SystemExit, match=r"1 of 2 matrices get other gradients .* --no-compile"):
+        descent.checked(cut, x)
+    descent.steps = 1
+    descent.checked(cut, x)  # at the first step only: it costs a pass
+
+
+def test_gradients_of_rounding_are_not_compared():
+    large, tiny = torch.randn(2, 2), torch.tensor([[1e-9, 0], [0, 1e-9]])
+    assert differing([large, tiny, None], [large * 1.01, -tiny, None]) == []
+    assert differing([large, None], [-large, torch.ones(2, 2)]) == [0, 1]
 
 
 def test_averages_are_applied_and_taken_back():

@@ -4,8 +4,10 @@ The rate follows the clock, not a count of steps, so that a call leaves a finish
 minutes it was given, however fast the machine is.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ParamSpec
 
 import torch
 from torch import nn
@@ -13,6 +15,9 @@ from torch import nn
 from training.muon import Muon
 from training.run import Run
 
+P = ParamSpec("P")
+ALIKE = 0.9
+"""The cosine that compiled and plain gradients of a matrix have at least; bfloat16 gives 0.99."""
 REST_RATE = 1e-3
 """Learning rate of what Muon does not serve, in all stages."""
 
@@ -61,6 +66,33 @@ class Descent:
         self.run, self.optimiser, self.parameters, self.hold = run, optimiser, parameters, hold
         self.steps, self.done = 0, 0.0
 
+    def checked(
+        self, function: Callable[P, torch.Tensor], *args: P.args, **kwargs: P.kwargs
+    ) -> torch.Tensor:
+        """The loss that `function` gives; the first only if its gradients are those of plain code.
+
+        A compiler has lost gradients on CPUs more than once, and a model whose lower layers stand
+        still goes on learning a little: the loss alone does not tell.
+
+        Args:
+            function: of `Run.compiled`.
+            args: its arguments.
+            kwargs: its arguments by name.
+        """
+        plain = getattr(function, "__wrapped__", None)
+        if self.steps == 0 and plain is not None:
+            matrices = [p for p in self.parameters if p.ndim >= 2]
+            found, wanted = (
+                torch.autograd.grad(one(*args, **kwargs), matrices, allow_unused=True)
+                for one in (function, plain)
+            )
+            if lost := differing(found, wanted):
+                sys.exit(
+                    f"{len(lost)} of {len(matrices)} matrices get other gradients when the loss is "
+                    "compiled: use --no-compile, or compile less of it"
+                )
+        return function(*args, **kwargs)
+
     def step(self, loss: torch.Tensor) -> float:
         """One step down the loss of all processes; gives the norm of its gradients."""
         self.optimiser.zero_grad(set_to_none=True)
@@ -75,6 +107,23 @@ class Descent:
         self.optimiser.step()
         self.steps += 1
         return norm
+
+
+def differing(
+    some: Sequence[torch.Tensor | None], others: Sequence[torch.Tensor | None]
+) -> list[int]:
+    """The places at which two lists of gradients are not `ALIKE`, but for those that are noise."""
+    pairs = [
+        tuple(torch.zeros(1) if g is None else g.detach().double().flatten() for g in pair)
+        for pair in zip(some, others, strict=True)
+    ]
+    noise = 1e-5 * max((float(g.norm()) for pair in pairs for g in pair), default=0.0)
+    return [
+        number
+        for number, (a, b) in enumerate(pairs)
+        if max(a.norm(), b.norm()) > noise
+        and (a.shape != b.shape or float(a @ b) < ALIKE * float(a.norm() * b.norm()))
+    ]
 
 
 class Average:

@@ -174,7 +174,7 @@ def train_unet(rank: int, options: argparse.Namespace) -> None:
     n, losses, next_sheet = options.batch or 32, [], options.sheet_minutes
     descent = Descent(run, optimiser, parameters, options.hold)
     while descent.done < 1:
-        loss = loss_of(*training_batch(run, data, tokenizer, rng, n, seen))
+        loss = descent.checked(loss_of, *training_batch(run, data, tokenizer, rng, n, seen))
         norm = descent.step(loss)
         bound_queries(model.text)
         average.update()
