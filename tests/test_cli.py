@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import heedmap
-from heedmap import cli, dimensions, models, recordings, studio
+from heedmap import cli, dimensions, models, recordings, sheets, studio
 from heedmap.cli import options
 from heedmap.maps import HeatMap, HeatMaps
 from heedmap.runs import Run
@@ -148,6 +148,8 @@ def test_lists():
     assert options.parse_numbers("0, 2") == [0, 2]
     assert options.parse_names("up, mid,") == ["up", "mid"]
     assert options.parse_axes("step,layer") == {"step", "layer"}
+    assert options.parse_over("heads, layers") == ["layers", "heads"]
+    assert options.parse_over("steps") == ["steps"]
     with pytest.raises(typer.BadParameter, match="is not a list of whole numbers"):
         options.parse_numbers("0;2")
     with pytest.raises(typer.BadParameter, match="'time' is no axis; there are layer, step, head"):
@@ -169,6 +171,8 @@ def test_lists():
         (["generate", "a", "--confine", "a=1,2,3"], "'1,2,3' is no box; write LEFT,TOP,RIGHT"),
         (["inspect", "x", "--steps", "late"], "'late' is not a range of steps"),
         (["inspect", "x", "--heads", "all"], "'all' is not a list of whole numbers"),
+        (["inspect", "x", "--over", "steps,heads"], "'steps,heads' is no sheet; there are steps"),
+        (["compare"], "Missing argument 'RUN"),
         (["paint"], "No such command 'paint'"),
         (["generate", "a", "--sedd", "1"], "No such option"),
     ],
@@ -180,7 +184,7 @@ def test_usage_errors(arguments: list[str], sentence: str):
     assert sentence in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("verb", ["generate", "edit", "inspect", "words", "layers"])
+@pytest.mark.parametrize("verb", ["generate", "edit", "inspect", "compare", "words", "layers"])
 def test_every_option_is_explained(verb: str):
     page = " ".join(good(verb, "--help").split())
     for command in typer.main.get_command(cli.app).commands[verb].params:
@@ -418,6 +422,56 @@ def test_inspect_names_its_folders_by_the_selection(saved: Path):
     assert [p.name for p in (saved / "inspect").iterdir()] == [Path(folder).name]
 
 
+def test_inspect_over_the_steps(saved: Path, run: Run):
+    said = good("inspect", saved, "-w", "house", "--over", "steps")
+    assert "Over its steps: timeline.png, timeline.gif" in said
+    folder = saved / "inspect" / "house-over-steps"
+    assert files(folder) == {
+        "inspect.json", "sheet.png", "words/house.png", "timeline.png", "timeline.gif",
+    }  # fmt: skip
+    with Image.open(folder / "timeline.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(run.timeline("house")))
+    assert (folder / "timeline.gif").read_bytes() == run.animation("house").gif()
+    with Image.open(folder / "words" / "house.png") as picture:
+        expected = run.maps["house"].overlay(scale="word")
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("over", "file", "axes"),
+    [
+        ("layers", "layers.png", ["layer"]),
+        ("heads", "heads.png", ["head"]),
+        ("heads,layers", "layers-heads.png", ["layer", "head"]),
+    ],
+)
+def test_inspect_over_layers_and_heads(saved: Path, run: Run, over, file, axes):
+    arguments = ("-w", "#2", "--layers", "up", "--scale", "shared", "--over", over, "--json")
+    about = json.loads(good("inspect", saved, *arguments))
+    (path,) = about["over"]
+    name = Path(file).stem
+    assert path == str(saved / "inspect" / f"2-layers-up-over-{name}-shared-scale" / file)
+    part = run.maps.select("up")
+    expected = sheets.layers_by_heads(part, "house", axes=axes, scale="shared")
+    with Image.open(path) as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "--over shows one word; got 3: name one with --word"),
+        (["-w", "red", "-w", "house"], "--over shows one word; got 2"),
+        (["-w", "hose"], "'hose' is not in the prompt"),
+    ],
+)
+def test_inspect_over_one_word_only(saved: Path, arguments, part):
+    before = files(saved)
+    assert part in bad("inspect", saved, *arguments, "--over", "steps")
+    assert files(saved) == before
+    assert not (saved / "inspect").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -451,6 +505,8 @@ def test_inspect_of_what_was_not_kept(random_model, desk: Path):
     bare.save(desk / "bare")
     for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
         said = bad("inspect", "bare", f"--{axis}s", value)
+        assert f"record again with keep including '{axis}'" in said
+        said = bad("inspect", "bare", "-w", "red", "--over", f"{axis}s")
         assert f"record again with keep including '{axis}'" in said
 
 
@@ -487,6 +543,94 @@ try:
 except SystemExit as stop:
     assert not stop.code, stop.code
 assert not {{"torch", "diffusers", "transformers"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# --- compare ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(random_model, saved: Path, desk: Path) -> Path:
+    drawn = studio.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
+    return drawn.save(desk / "other")
+
+
+def test_compare_draws_one_sheet(saved: Path, other: Path, desk: Path):
+    lines = good("compare", saved, other).splitlines()
+    assert lines[0] == "outputs/compare-saved-other.png"
+    assert [line.split()[0] for line in lines[2:4]] == ["a", "a"]
+    assert lines[2].startswith("a red house, seed 3, 3 steps  a  ")
+    assert lines[-1] == "Shares of attention, averaged over all layers, heads and steps of a run."
+    expected = heedmap.compare([Run.load(saved), Run.load(other)])
+    with Image.open(lines[0]) as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+    assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
+    assert {p.name for p in desk.iterdir()} == {"saved", "other", "outputs"}
+
+
+def test_compare_chosen_words(saved: Path, other: Path, run: Run):
+    arguments = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
+    about = json.loads(good("compare", saved, other, *arguments, "--json"))
+    assert (about["file"], about["scale"]) == ("deep/sheet.png", "word")
+    assert about["words"] == ["red", "house"]
+    first, second = about["runs"]
+    assert (first["run"], second["run"]) == (str(saved), str(other))
+    assert second["label"] == "a blue house, seed 4, 1 step"
+    assert second["words"]["red"] is None
+    heat = run.maps["house"]
+    assert first["words"]["house"]["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+    assert tuple(first["words"]["house"]["peak"]) == heat.peak
+    expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
+    with Image.open("deep/sheet.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+    good("compare", other, saved, "--out", "deep/sheet.png")  # named, so replaced
+    said = good("compare", saved, other, "-w", "red")
+    (missing,) = (line for line in said.splitlines() if line.startswith("a blue house"))
+    assert missing.split()[-4:] == ["red", "-", "-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["saved"], "a comparison needs two runs or more; got 1"),
+        (["saved", "nowhere"], "nowhere is not a run"),
+        (["saved", "other", "-w", "dog"], "'dog' is not in the prompt"),
+        (["saved", "other", "--out", "x.jpg"], "x.jpg is no name for the sheet: expected a file"),
+        (["saved", "other", "--out", "saved"], "saved is no name for the sheet"),
+        (["saved", "other", "--out", "saved/run.json/x.png"], "saved/run.json"),
+    ],
+)
+def test_compare_says_what_is_wrong_and_writes_nothing(saved, other, desk: Path, arguments, part):
+    before = files(desk)
+    assert part in bad("compare", *arguments)
+    assert files(desk) == before
+
+
+def test_compare_writes_whole_or_not_at_all(saved: Path, other: Path, desk: Path, monkeypatch):
+    good("compare", saved, other, "--out", "sheet.png")
+    before = Path("sheet.png").read_bytes()
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "replace", raising(full))
+    assert "No space left" in bad("compare", saved, other, "-w", "a", "--out", "sheet.png")
+    assert Path("sheet.png").read_bytes() == before
+    assert {p.name for p in desk.iterdir()} == {"saved", "other", "sheet.png"}
+
+
+def test_compare_loads_no_model_and_no_torch(saved: Path, other: Path):
+    code = f"""
+import sys
+from heedmap.cli import app
+for arguments in (
+    ["compare", {str(saved)!r}, {str(other)!r}, "-q"],
+    ["inspect", {str(saved)!r}, "-w", "red", "--over", "steps", "-q"],
+):
+    try:
+        app(arguments)
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+assert not {{"torch", "diffusers", "transformers", "matplotlib.pyplot"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

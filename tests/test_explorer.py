@@ -2,17 +2,20 @@
 
 import base64
 import html
+import inspect
 import json
 import re
 import shlex
 import zlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import heedmap
 from heedmap import explorer
 from heedmap.errors import ArgumentError, NothingRecordedError
 from heedmap.explorer.packing import pack
@@ -303,6 +306,15 @@ def test_the_policy_allows_this_style_and_this_script_alone():
     assert "style=" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
 
 
+def test_every_part_of_the_script_is_in_the_page_once():
+    folder = Path(explorer.__file__).parent
+    parts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
+    page = explorer.page(small())
+    assert len(parts) > 1
+    for name, text in parts.items():
+        assert page.count(text) == 1, name
+
+
 def test_a_frame_is_shut_off():
     framed = explorer.frame(explorer.page(small(HOSTILE)))
     assert framed.count("<") == 2 and 'sandbox="allow-scripts allow-downloads"' in framed
@@ -389,6 +401,29 @@ def test_the_command_of_an_edit():
     compile(ways[1][1], "repeat", "exec")
     asked = repeat_run({"prompt": "a dog", **EMBEDDED, "edit": {**edit, "kind": "refine"}})
     assert "--kind refine" in asked[0][1] and 'kind="refine"' in asked[1][1]
+
+
+def test_what_an_edit_takes_unsaid_need_not_be_repeated():
+    taken = {name: p.default for name, p in inspect.signature(heedmap.edit).parameters.items()}
+    bounds = {
+        key: [0.0, taken[name]] for key, name in (("cross", "cross"), ("self", "self_attention"))
+    }
+    unsaid = {key: taken[key] for key in ("threshold", "blend_from", "self_cells")}
+    edit = {"source": "a cat", "kind": "replace", "only": "cat->dog", **bounds, **unsaid}
+    ways = repeat_edit({"prompt": "a dog", **EMBEDDED, "edit": edit}, "replace")
+    assert shlex.split(ways[0][1]) == [
+        "heedmap", "edit", "a cat", "a dog", "--seed", "7", "--only", "cat->dog",
+    ]  # fmt: skip
+    for key, other in (("threshold", 0.3), ("blend_from", 0.5), ("cross", [0.0, 0.5])):
+        ways = repeat_edit({"prompt": "a dog", **EMBEDDED, "edit": {**edit, key: other}}, "replace")
+        assert f"--{key.replace('_', '-')} " in ways[0][1] and f"{key}=" in ways[1][1]
+
+
+def test_the_axes_that_an_edit_kept_are_kept_again():
+    edit = {"source": "a cat", "kind": "replace"}
+    settings = {"prompt": "a dog", **EMBEDDED, "keep": ["layer", "step"], "edit": edit}
+    command, python = repeat_edit(settings, "replace")
+    assert command[1].endswith("--keep layer,step") and 'keep=["layer", "step"]' in python[1]
 
 
 def test_the_negative_prompts_maps_are_asked_for_again():

@@ -1,5 +1,6 @@
 """Heat maps: worked numbers, selections, geometry, files that are not trusted."""
 
+import io
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from heedmap import pictures
 from heedmap.errors import (
     ArgumentError,
     RunError,
@@ -209,6 +211,65 @@ def test_overlays_and_scales():
         heat.overlay(scale="loud")
     with pytest.raises(ArgumentError, match="threshold 2 is out of range"):
         heat.mask(2)
+
+
+def test_steps_and_heads_of_a_selection():
+    maps = HeatMaps(recording())
+    assert (maps.steps, maps.heads) == ((0, 1, 2), (0, 1, 2, 3))
+    part = maps.select(steps=[-1, 0], heads=[-1])
+    assert (part.steps, part.heads) == ((0, 2), (3,))
+    assert maps.select("down").heads == (0, 1)
+    averaged = HeatMaps(recording(keep=("layer",)))
+    for axis in ("step", "head"):
+        with pytest.raises(SelectionError, match=f"keep including '{axis}'"):
+            getattr(averaged, f"{axis}s")
+
+
+# --- in a notebook ---
+
+
+def shown(data: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(data), formats=("PNG",)) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def holds(sheet: np.ndarray, picture: Image.Image) -> bool:
+    """Whether a picture is in a sheet, pixel by pixel."""
+    wanted = np.asarray(picture)
+    h, w = wanted.shape[:2]
+    return any(
+        np.array_equal(sheet[y : y + h, x : x + w], wanted)
+        for y in range(sheet.shape[0] - h + 1)
+        for x in np.nonzero((sheet[y] == wanted[0, 0]).all(axis=-1))[0]
+        if x + w <= sheet.shape[1]
+    )
+
+
+@pytest.mark.parametrize("latent", [(16, 16), (8, 20)])
+def test_a_map_shows_itself_in_a_notebook(latent):
+    maps = HeatMaps(recording(latent=latent))
+    low, high = maps["house"].span("word")
+    alone = shown(maps["house"]._repr_png_())
+    size = tuple(side * -(-384 // (min(latent) * 8)) for side in maps.recording.size)
+    assert holds(alone, pictures.heat(maps["house"].values, size, low=low, high=high))
+    picture = Image.new("RGB", maps.recording.size, (40, 120, 200))
+    known = HeatMaps(maps.recording, picture)["house"]
+    over = shown(known._repr_png_())
+    assert holds(over, known.overlay(short_side=384))
+    assert over.shape == alone.shape
+
+
+def test_all_maps_show_themselves_in_a_notebook():
+    made = recording()
+    bare = HeatMaps(made)
+    known = HeatMaps(made, Image.new("RGB", (128, 128), (40, 120, 200)))
+    assert np.array_equal(shown(known._repr_png_()), np.asarray(known.sheet()))
+    assert known.sheet() != known.sheet(scale="word") != known.sheet([known["house"]])
+    # One panel less: no picture, so that only the words are there.
+    assert shown(bare._repr_png_()).any()
+    assert bare.sheet().size != known.sheet().size
+    empty = Recording((), (), made.keep, (), made.positions, made.table, (16, 16), (128, 128))
+    assert HeatMaps(empty)._repr_png_() is None
 
 
 def test_mask_thresholds_between_least_and_greatest():

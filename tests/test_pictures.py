@@ -266,6 +266,15 @@ def test_errors_say_what_is_wrong(call, says):
         call()
 
 
+def test_heat_alone_is_the_colour_map():
+    got = np.asarray(pictures.heat([[0.1, 0.5]], (40, 20), low=0.1, high=0.5))
+    assert got.shape == (20, 40, 3)
+    np.testing.assert_allclose(got[0, [0, -1]], [INFERNO_FOOT, INFERNO_TOP], atol=1)
+    spread = resize_map([[0, 1]], (40, 20))
+    assert np.array_equal(got, colour(spread))
+    assert len(np.unique(np.asarray(pictures.heat([[3, 3]], (4, 4), low=3, high=3)))) <= 3
+
+
 # --- text -------------------------------------------------------------------------------------
 
 
@@ -457,6 +466,48 @@ def test_the_footer_names_the_scale():
     assert png(example(opacity=0.5)) != png(example(opacity=0.9))
 
 
+def test_the_ends_of_a_bar():
+    ends = [
+        pictures.ScaleBar("x", *given).ends()
+        for given in ((0.0012345, 0.2), (1e-9, 0.2), ("least", "most"), (0, 1), (-0.5, 1e-9))
+    ]
+    assert ends == [
+        ("0.00123", "0.2"),
+        ("0", "0.2"),
+        ("least", "most"),
+        ("0", "1"),
+        ("-0.5", "1e-09"),
+    ]
+    with pytest.raises(ArgumentError, match="finite number"):
+        pictures.ScaleBar("x", math.nan, 1).ends()
+
+
+def test_a_bar_has_the_colours_of_its_pictures():
+    alone = np.asarray(pictures.ScaleBar("x", 0, 1, alone=True).draw((256, 4)))
+    np.testing.assert_allclose(alone[0], colour(np.linspace(0, 1, 256)[None])[0], atol=1)
+    over = np.asarray(pictures.ScaleBar("x", 0, 1).draw((256, 4)))
+    grey = overlay(Image.new("RGB", (256, 4), (176,) * 3), ramp(1, 256), low=0, high=1)
+    np.testing.assert_allclose(over, grey, atol=1)
+
+
+def test_rows_of_a_table_are_as_high_as_their_pictures():
+    square, flat = Image.new("RGB", (90, 90), "red"), Image.new("RGB", (90, 30), "red")
+    got = np.asarray(pictures.table([("a", [square]), ("b", [flat])], ["x"], side=180))
+    red = (got == (255, 0, 0)).all(axis=-1)
+    high = red.any(axis=1).sum()
+    assert abs(high - (180 + 60 - 4)) <= 1
+    assert got.shape[0] < 180 + 60 + 60
+
+
+def test_bodies_stand_side_by_side_or_below():
+    one, other = Image.new("RGB", (30, 20), "red"), Image.new("RGB", (10, 40), "blue")
+    beside, below = (pictures.joined([one, other], across=a) for a in (True, False))
+    assert beside.size == (30 + 32 + 10, 40)
+    assert below.size == (30, 20 + 32 + 40)
+    assert beside.getpixel((62, 39)) == below.getpixel((9, 91)) == (0, 0, 255)
+    assert beside.getpixel((0, 30)) == below.getpixel((20, 60)) == (255, 255, 255)
+
+
 SCRIPT = """
 import hashlib, sys
 from PIL import Image
@@ -486,7 +537,8 @@ print(json.dumps([light, untouched, "matplotlib.pyplot" in sys.modules, sorted(n
     )  # fmt: skip
     light, untouched, pyplot, names, digest = json.loads(done.stdout)
     assert light and untouched and not pyplot
-    assert names == ["heedmap", "heedmap.errors", "heedmap.lettering", "heedmap.pictures"]
+    known = ("errors", "lettering", "overlays", "pictures")
+    assert names == ["heedmap", *(f"heedmap.{name}" for name in known)]
     here: dict = {}
     exec(SCRIPT, here)
     assert here["digest"] == digest

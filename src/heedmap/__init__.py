@@ -12,11 +12,12 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from heedmap.comparisons import compare
     from heedmap.dimensions import layer_shapes
     from heedmap.editing import edit, grid
     from heedmap.errors import HeedmapError
     from heedmap.grids import Grid
-    from heedmap.maps import HeatMap
+    from heedmap.heatmaps import HeatMap
     from heedmap.models import load
     from heedmap.pairs import Pair
     from heedmap.runs import Run
@@ -34,6 +35,7 @@ __all__ = [
     "Pair",
     "Reweight",
     "Run",
+    "compare",
     "edit",
     "generate",
     "grid",
@@ -45,11 +47,12 @@ __all__ = [
 _HOME = {
     "Confine": "word_edits",
     "Grid": "grids",
-    "HeatMap": "maps",
+    "HeatMap": "heatmaps",
     "HeedmapError": "errors",
     "Pair": "pairs",
     "Reweight": "word_edits",
     "Run": "runs",
+    "compare": "comparisons",
     "edit": "editing",
     "generate": "studio",
     "grid": "editing",

@@ -1,4 +1,4 @@
-"""From a recording to heat maps: select, aggregate, resize, normalise, mask.
+"""From a recording to heat maps: select, aggregate, resize, show together.
 
 Axes, by the letters used all through heedmap: S step · H head · Q latent position (Q = h·w,
 row-major) · K text token · h, w a layer's own grid. Everything is numpy.
@@ -7,100 +7,19 @@ row-major) · K text token · h, w a layer's own grid. Everything is numpy.
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from heedmap import pictures
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError
+from heedmap.heatmaps import SCALES, HeatMap, Scale
 from heedmap.recordings import Axis, Layer, Recording
 from heedmap.words import TokenTable, Word
 
-Scale = Literal["word", "shared", "raw"]
 CELLS = 64
 """Cells on the short side of a heat map."""
-
-
-@dataclass(frozen=True, eq=False)
-class HeatMap:
-    """One word's map.
-
-    Attributes:
-        label: the word or phrase.
-        values: float32 (h, w), 64 cells on the short side: the share of attention (0 to 1) that
-            each place gave to the word's tokens, averaged over the selection.
-        size: (W, H) of the picture in pixels.
-        image: the picture, where it is known.
-        shared: the lowest and the highest value among the maps of all the prompt's words in the
-            same selection, for pictures that can be compared.
-    """
-
-    label: str
-    values: np.ndarray
-    size: tuple[int, int]
-    image: Image.Image | None = None
-    shared: tuple[float, float] = (0.0, 1.0)
-
-    def span(self, scale: Scale = "word") -> tuple[float, float]:
-        """The values that a picture shows as coldest and hottest.
-
-        Args:
-            scale: "word" (from this map's least to its greatest value), "shared" (that of all the
-                prompt's words) or "raw" (0 to 1).
-        """
-        if scale == "word":
-            return float(self.values.min()), float(self.values.max())
-        if scale == "shared":
-            return self.shared
-        if scale == "raw":
-            return 0.0, 1.0
-        raise ArgumentError(f"scale {scale!r} is not known: expected 'word', 'shared' or 'raw'")
-
-    def overlay(
-        self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
-    ) -> Image.Image:
-        """The heat over the picture, enlarged so that its short side has `short_side` pixels.
-
-        Args:
-            image: the picture, where the map does not know it (maps of a bare `trace`).
-            scale: what is shown as coldest and hottest, see `span`.
-            short_side: pixels on the short side at least; larger pictures keep their size.
-
-        Raises:
-            ArgumentError: if no picture is known or given.
-        """
-        picture = image or self.image
-        if picture is None:
-            raise ArgumentError(
-                f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
-            )
-        low, high = self.span(scale)
-        return pictures.overlay(
-            pictures.enlarge(picture, short_side=short_side), self.values, low=low, high=high
-        )
-
-    def mask(self, threshold: float = 0.5) -> np.ndarray:
-        """Where the word acted: bool (H, W) at the picture's size.
-
-        Args:
-            threshold: 0 to 1, where between the map's least and greatest value the mask begins. A
-                constant map has an empty mask.
-        """
-        if not 0 <= threshold <= 1:
-            raise ArgumentError(f"threshold {threshold} is out of range: expected 0 to 1")
-        low, high = self.span("word")
-        large = pictures.resize_map(self.values, self.size)
-        if high <= low:
-            return np.zeros(large.shape, dtype=bool)
-        return large >= low + threshold * (high - low)
-
-    @property
-    def peak(self) -> tuple[int, int]:
-        """The pixel (x, y) under the middle of the hottest cell."""
-        y, x = np.unravel_index(int(self.values.argmax()), self.values.shape)
-        h, w = self.values.shape
-        return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
 
 
 LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
@@ -198,6 +117,54 @@ class HeatMaps:
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the selection."""
         return tuple(self.recording.layers[i] for i in self._layer_indices())
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
+        self._kept("step")
+        return self._steps if self._steps is not None else (*range(len(self.recording.timesteps)),)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
+        self._kept("head")
+        most = max(layer.heads for layer in self.layers)
+        return self._heads if self._heads is not None else (*range(most),)
+
+    def sheet(
+        self,
+        chosen: Sequence[HeatMap] | None = None,
+        *,
+        title: str | None = None,
+        scale: Scale = "shared",
+    ) -> Image.Image:
+        """The picture, then one overlay a word, captioned, with the scale that was used.
+
+        Where no picture is known, the heat alone.
+
+        Args:
+            chosen: maps of this selection; left out, those of every word.
+            title: left out, the prompt.
+            scale: as in `HeatMap.span`.
+        """
+        heats = list(self) if chosen is None else chosen
+        panels = [
+            pictures.Panel(
+                heat.label, heat.drawn(*heat.span(scale)), f"up to {heat.values.max():.2g}"
+            )
+            for heat in heats
+        ]
+        low, high = heats[0].span(scale) if heats else (0.0, 1.0)
+        return pictures.sheet(
+            None if self.image is None else pictures.enlarge(self.image), panels,
+            title=self.tokens.prompt if title is None else title, scale=SCALES[scale],
+            low="least" if scale == "word" else low, high="most" if scale == "word" else high,
+        )  # fmt: skip
+
+    def _repr_png_(self) -> bytes | None:
+        if not self.recording.arrays or not self.words:
+            return None  # nothing to show: the notebook falls back to text
+        return pictures.png(self.sheet())
 
     def _layer_indices(self) -> tuple[int, ...]:
         return (

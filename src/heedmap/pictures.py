@@ -1,184 +1,61 @@
-"""Arrays to pictures: heat laid over a picture, and sheets of many captioned panels.
+"""Pictures: heat laid over a picture, and sheets of many captioned panels.
 
 Pure functions of arrays, text and Pillow images: no file is written, no global state touched
 (matplotlib lends its colour maps and fonts; pyplot is never imported), and the same arguments give
-the same pixels. `h`, `w` are the rows and columns of a map, `H`, `W` those of a picture. Whatever
-cannot be drawn raises `ArgumentError`.
+the same pixels. Single pictures are drawn by `heedmap.overlays`, whose names are here too; below
+they are set in grids, tables and sheets. Whatever cannot be drawn raises `ArgumentError`.
 """
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError
-from heedmap.lettering import fit_text
+from heedmap.lettering import Text, fit_text
+from heedmap.overlays import (
+    COLORMAP,
+    COLORMAPS,
+    OPACITY,
+    colour,
+    enlarge,
+    finite,
+    heat,
+    overlay,
+    resize_map,
+    to_rgb,
+    whole,
+)
 
 __all__ = [
     "COLORMAPS",
     "Panel",
+    "ScaleBar",
     "colour",
     "contact_sheet",
     "enlarge",
+    "framed",
     "grid",
+    "heat",
+    "joined",
     "overlay",
+    "png",
     "resize_map",
     "sheet",
+    "table",
+    "to_rgb",
+    "whole",
 ]
 
-COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
-COLORMAP, OPACITY = "inferno", 0.85
 MAX_WIDTH = 2400  # px: no sheet is wider
 
-# How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
-# dark and white pictures: cold places stay clear, hot ones glow on all of them.
-LIGHT, GREY = 0.6, 0.4
 _SIDES = (384, 320, *range(256, 15, -8))  # px: what a panel may measure, best first
 _COLUMN = 112  # px: the narrowest column: a caption needs room beside a slim picture
 _GAP, _MARGIN = 20, 32  # px
 _WHITE, _INK, _SOFT, _RULE = (255, 255, 255), (29, 29, 31), (99, 99, 104), (205, 205, 209)
-
-
-# --- maps and pictures ------------------------------------------------------------------------
-
-
-def enlarge(image: Image.Image, *, factor: int | None = None, short_side: int = 256) -> Image.Image:
-    """Enlarge a small picture by a whole number, so that it can be looked at (RGB, Lanczos).
-
-    Without a `factor` (at least 1) it is the smallest that brings the short side to `short_side`
-    pixels; a picture that has them keeps its size.
-    """
-    picture, enough = _rgb(image), _whole("short_side", short_side)
-    times = math.ceil(enough / min(picture.size)) if factor is None else _whole("factor", factor)
-    size = picture.width * times, picture.height * times
-    return picture.resize(size, Image.Resampling.LANCZOS)
-
-
-def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
-    """Resize a finite map bilinearly: (h, w) -> (H, W) float32, for `size` = (W, H).
-
-    Cell centres lie at half pixels and the border is held. Nothing rings below the least or above
-    the greatest value; a constant stays the same to the bit. A map that shrinks is averaged over
-    what each pixel covers.
-    """
-    cells = _map(values)
-    if len(size) != 2:
-        raise ArgumentError(f"size must be (width, height); got {size!r}")
-    box = _whole("the width", size[0]), _whole("the height", size[1])
-    resized = Image.fromarray(cells).resize(box, Image.Resampling.BILINEAR)
-    return np.clip(np.asarray(resized, dtype=np.float32), cells.min(), cells.max())
-
-
-def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
-    """Give each value its colour: (h, w) in [0, 1] -> (h, w, 3) uint8, by one of `COLORMAPS`."""
-    heat = _map(values)
-    if heat.min() < 0 or heat.max() > 1:
-        span = f"{heat.min():.4g} to {heat.max():.4g}"
-        raise ArgumentError(f"values to colour must lie in [0, 1]; got {span}: scale them first")
-    return _table(colormap)[np.rint(heat * 255).astype(np.uint8)]
-
-
-def overlay(
-    image: Image.Image,
-    values: ArrayLike,
-    *,
-    low: float,
-    high: float,
-    opacity: float = OPACITY,
-    colormap: str = COLORMAP,
-) -> Image.Image:
-    """Lay the heat of a map over a picture.
-
-    Values from `low` to `high` become heat from 0 to 1; what lies outside is clipped. The picture
-    is dimmed and greyed a little, everywhere alike, so that heat reads on bright and on dark; then
-    colour covers it as heat goes, from nothing at 0 to `opacity` at 1. With `low == high` (a
-    constant map on its own scale) there is no contrast to show, and all is cold.
-
-    Args:
-        image: a picture of any mode, of size (W, H).
-        values: (h, w), finite; resized to the picture by `resize_map`.
-        low: the value that is cold; the caller decides if the scale is a word's own or shared.
-        high: the value that is hot, not below `low`.
-        opacity: in [0, 1]; 0 gives the picture itself.
-        colormap: one of `COLORMAPS`.
-
-    Returns:
-        An RGB picture of size (W, H).
-    """
-    picture = np.asarray(_rgb(image), dtype=np.float32)  # (H, W, 3)
-    low, high, opacity = _real("low", low), _real("high", high), _real("opacity", opacity)
-    if low > high:
-        raise ArgumentError(f"low must not be above high; got low={low:g}, high={high:g}")
-    if not 0 <= opacity <= 1:
-        raise ArgumentError(f"opacity must lie in [0, 1]; got {opacity:g}")
-    spread = resize_map(values, image.size).astype(np.float64)  # (H, W)
-    heat = np.clip((spread - low) / (high - low), 0, 1) if high > low else spread * 0
-    grey = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    quiet = (picture + (grey[..., None] - picture) * GREY) * LIGHT
-    base = picture + (quiet - picture) * min(1.0, opacity / OPACITY)
-    mixed = base + (colour(heat, colormap) - base) * (opacity * heat)[..., None]
-    return Image.fromarray(np.rint(mixed).astype(np.uint8))
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    """A picture of any mode as RGB; what is transparent shows white."""
-    if not isinstance(image, Image.Image):
-        raise ArgumentError(f"a picture must be a Pillow image; got {type(image).__name__}")
-    if min(image.size) < 1 or image.mode[0] in "IF":
-        given = f"mode {image.mode!r}, {image.width}×{image.height}"
-        raise ArgumentError(f"a picture must have pixels and 8-bit colours; got {given}")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert("RGB")
-
-
-def _map(values: ArrayLike) -> NDArray[np.float32]:
-    """Checked values as (h, w) float32."""
-    try:
-        given = np.asarray(values)
-    except ValueError:
-        raise ArgumentError("a map must be an array (h, w); got rows of unequal length") from None
-    if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "buif":
-        what = f"shape {given.shape} of {given.dtype}"
-        raise ArgumentError(f"a map must be an array (h, w) of real numbers; got {what}")
-    with np.errstate(over="ignore"):
-        cells = np.ascontiguousarray(given, dtype=np.float32)
-    if wrong := int(np.count_nonzero(~np.isfinite(cells))):
-        raise ArgumentError(f"a map must be finite; {wrong} of {cells.size} values are NaN or Inf")
-    return cells
-
-
-def _real(name: str, value: float, whole: bool = False) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number) or (whole and (number < 1 or number % 1)):
-        kind = "a whole number of at least 1" if whole else "a finite number"
-        raise ArgumentError(f"{name} must be {kind}; got {value!r}")
-    return number
-
-
-def _whole(name: str, value: int) -> int:
-    return int(_real(name, value, whole=True))
-
-
-@cache
-def _table(colormap: str) -> NDArray[np.uint8]:
-    """The 256 colours of a colour map, (256, 3)."""
-    if colormap not in COLORMAPS:
-        raise ArgumentError(f"colormap must be one of {', '.join(COLORMAPS)}; got {colormap!r}")
-    from matplotlib import colormaps
-
-    return colormaps[colormap](np.arange(256), bytes=True)[:, :3]
-
-
-# --- sheets -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -190,6 +67,45 @@ class Panel:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class ScaleBar:
+    """What the colours of a sheet mean: a scale's name, and what is cold and what is hot on it.
+
+    Attributes:
+        name: of the scale, such as "shared by the words".
+        low: the number at the cold end of the bar, or words for it.
+        high: the same at the hot end.
+        opacity: that of the overlays: the bar is one on grey, so that it shows their colours.
+        colormap: that of the pictures.
+        alone: whether the pictures are `heat` alone, without a picture below it.
+    """
+
+    name: str
+    low: float | str
+    high: float | str
+    opacity: float = OPACITY
+    colormap: str = COLORMAP
+    alone: bool = False
+
+    def ends(self) -> tuple[str, str]:
+        """What stands at the cold and at the hot end."""
+        low, high = (
+            e if isinstance(e, str) else finite("low and high", e) for e in (self.low, self.high)
+        )
+        if isinstance(low, float) and isinstance(high, float) and abs(low) < high / 1000:
+            low = "0"  # as near as can be seen
+        cold, hot = (e if isinstance(e, str) else f"{e:.3g}" for e in (low, high))
+        return cold, hot
+
+    def draw(self, size: tuple[int, int]) -> Image.Image:
+        """Draw the bar without its texts, at a size (W, H)."""
+        ramp = np.linspace(0, 1, 256)[None]
+        if self.alone:
+            return heat(ramp, size, low=0, high=1, colormap=self.colormap)
+        grey = Image.new("RGB", size, (176, 176, 176))
+        return overlay(grey, ramp, low=0, high=1, opacity=self.opacity, colormap=self.colormap)
+
+
 def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Image.Image:
     """Set panels in rows, in reading order, captions beneath: an RGB picture without margins.
 
@@ -199,7 +115,7 @@ def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Image.Image:
     """
     if not panels:
         raise ArgumentError("a grid needs at least one panel; got none")
-    pictures = [_rgb(panel.picture) for panel in panels]
+    pictures = [to_rgb(panel.picture) for panel in panels]
     columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height, columns)
     room, size = max(wide, _COLUMN), min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
     captions = [fit_text(panel.caption, room, size=size) for panel in panels]
@@ -209,22 +125,37 @@ def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Image.Image:
     paper = Image.new("RGB", (columns * (room + _GAP) - _GAP, sum(rows) - _GAP), _WHITE)
     for index, picture in enumerate(pictures):
         x, y = index % columns * (room + _GAP), sum(rows[: index // columns])
-        fit = min(wide / picture.width, high / picture.height)
-        box = max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
-        picture = picture.resize(box, Image.Resampling.LANCZOS)
-        ImageDraw.Draw(picture).rectangle((0, 0, box[0] - 1, box[1] - 1), outline=_RULE)
-        paper.paste(picture, (x + (room - box[0]) // 2, y + (high - box[1]) // 2))
+        _paste(paper, picture, (x, y, room, high), _fitted(picture, wide, high))
         y += high + 6
         captions[index].draw(paper, x, y, room, _INK, True)
         notes[index].draw(paper, x, y + captions[index].height, room, _SOFT, True)
     return paper
 
 
+def _fitted(picture: Image.Image, wide: int, high: int) -> tuple[int, int]:
+    """The largest size in the shape of a picture that fits into `wide` × `high` pixels."""
+    fit = min(wide / picture.width, high / picture.height)
+    return max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
+
+
+def _paste(
+    paper: Image.Image,
+    picture: Image.Image,
+    place: tuple[int, int, int, int],
+    size: tuple[int, int],
+) -> None:
+    """Set a picture of this size, outlined, in the middle of a place (x, y, width, height)."""
+    picture = picture.resize(size, Image.Resampling.LANCZOS)
+    ImageDraw.Draw(picture).rectangle((0, 0, size[0] - 1, size[1] - 1), outline=_RULE)
+    x, y, width, height = place
+    paper.paste(picture, (x + (width - size[0]) // 2, y + (height - size[1]) // 2))
+
+
 def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
     """How many columns of panels how wide and high: the largest that make a sensible sheet."""
     limit = MAX_WIDTH - 2 * _MARGIN + _GAP
     most = limit // (_COLUMN + _GAP)
-    if columns is not None and _whole("columns", columns) > most:
+    if columns is not None and whole("columns", columns) > most:
         raise ArgumentError(f"columns must be at most {most}, for captions to fit; got {columns}")
     root = min(max(shape, 1 / 40), 40) ** 0.5
     plan = (1, 1, 1)
@@ -246,7 +177,7 @@ def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]
 
 
 def sheet(
-    image: Image.Image,
+    image: Image.Image | None,
     panels: Sequence[Panel],
     *,
     title: str,
@@ -262,13 +193,13 @@ def sheet(
     """Draw a sheet: title, the picture and then the panels, and the scale with its colour bar.
 
     Args:
-        image: the picture, first of the grid.
+        image: the picture, first of the grid; None where none is known, and panels are heat alone.
         panels: as a rule one a word, each an `overlay`.
         title: the prompt; wrapped, never cut.
-        scale: the name of the scale, such as "shared by the words".
-        low: the number at the cold end of the bar, or words for it.
-        high: the same at the hot end.
-        opacity: that of the panels: the bar is an overlay on grey, so that it shows their colours.
+        scale: the name of the scale; with the four that follow a `ScaleBar`.
+        low: what is cold.
+        high: what is hot.
+        opacity: that of the panels.
         colormap: that of the panels.
         columns: as in `grid`.
         caption: of the picture.
@@ -277,51 +208,83 @@ def sheet(
     Returns:
         An RGB picture, at most `MAX_WIDTH` wide.
     """
-    first = Panel(caption, image, note)
-    cells = grid([first, *panels], columns=columns)
-    width = max(cells.width, 480)
-    head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
+    first = [] if image is None else [Panel(caption, image, note)]
+    bar = ScaleBar(scale, low, high, opacity, colormap, image is None)
+    return framed(grid([*first, *panels], columns=columns), title=title, bar=bar)
+
+
+def framed(
+    body: Image.Image, *, title: str, note: str = "", bar: ScaleBar | None = None
+) -> Image.Image:
+    """Set a title and a note above a body such as a `grid`, and a colour bar with its scale below.
+
+    Args:
+        body: what to frame; kept as it is, in the middle.
+        title: of any length: wrapped, never cut.
+        note: below the title, smaller.
+        bar: what the colours mean; left out where none are to be explained.
+    """
+    width = max(body.width, 480)
     size = min(22, max(16, width // 75))
-    ends = [e if isinstance(e, str) else f"{_real('low and high', e):.3g}" for e in (low, high)]
-    cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in ends)
-    grey, ramp = Image.new("RGB", (width // 5, size), (176, 176, 176)), np.linspace(0, 1, 256)[None]
-    bar = overlay(grey, ramp, low=0, high=1, opacity=opacity, colormap=colormap)
-    at_bar = _MARGIN + cold.width + size // 2
-    at_hot = at_bar + bar.width + size // 2
-    at_name = at_hot + hot.width + 2 * size
-    name = fit_text(f"scale: {scale}", _MARGIN + width - at_name, size=size)
-    top = _MARGIN + head.height + (size if head.lines else 0)
-    foot = top + cells.height + 3 * size // 2
-    height = foot + max(cold.height, hot.height, name.height) + _MARGIN
-    paper = Image.new("RGB", (width + 2 * _MARGIN, height), _WHITE)
+    head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
+    said = fit_text(note, width, size=size, least=12, lines=3)
+    top = _MARGIN + head.height + said.height + (size if head.lines or said.lines else 0)
+    foot = top + body.height + 3 * size // 2
+    texts: list[tuple[Text, int]] = []
+    end = top + body.height
+    if bar is not None:
+        cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in bar.ends())
+        at_bar = _MARGIN + cold.width + size // 2
+        at_hot = at_bar + width // 5 + size // 2
+        at_name = at_hot + hot.width + 2 * size
+        name = fit_text(f"scale: {bar.name}", _MARGIN + width - at_name, size=size)
+        texts = [(cold, _MARGIN), (hot, at_hot), (name, at_name)]
+        end = foot + max(text.height for text, _ in texts)
+    paper = Image.new("RGB", (width + 2 * _MARGIN, end + _MARGIN), _WHITE)
     head.draw(paper, _MARGIN, _MARGIN, width, _INK, False)
-    paper.paste(cells, ((paper.width - cells.width) // 2, top))
-    paper.paste(bar, (at_bar, foot + size // 6))
-    for text, x in ((cold, _MARGIN), (hot, at_hot), (name, at_name)):
+    said.draw(paper, _MARGIN, _MARGIN + head.height, width, _SOFT, False)
+    paper.paste(body, ((paper.width - body.width) // 2, top))
+    for text, x in texts:
         text.draw(paper, x, foot, text.width, _SOFT, False)
+    if bar is not None:
+        paper.paste(
+            bar.draw((width // 5, size)),
+            (texts[0][0].width + _MARGIN + size // 2, foot + size // 6),
+        )
     return paper
 
 
 def contact_sheet(
-    rows: Sequence[tuple[str, Sequence[Image.Image]]],
+    rows: Sequence[tuple[str, Sequence[Image.Image | str]]],
     columns: Sequence[str],
     *,
     title: str,
     note: str = "",
     side: int = 256,
     least: int = 96,
+    bar: ScaleBar | None = None,
 ) -> Image.Image:
-    """Draw pictures in a table whose rows and columns are labelled.
+    """Draw pictures in a `table` whose rows and columns are labelled, `framed`."""
+    return framed(table(rows, columns, side=side, least=least), title=title, note=note, bar=bar)
+
+
+def table(
+    rows: Sequence[tuple[str, Sequence[Image.Image | str]]],
+    columns: Sequence[str],
+    *,
+    side: int = 256,
+    least: int = 96,
+) -> Image.Image:
+    """Draw pictures in rows and columns with their labels, without margins.
 
     All get one size, in the shape of the first: `side` pixels (the geometric mean of its sides)
     where a sheet of `MAX_WIDTH` holds the columns, else as many as it does, yet `least` at least:
     then the sheet is wider.
 
     Args:
-        rows: the label of each and its pictures, one a column; empty labels take no room.
+        rows: the label of each and its pictures, one a column; empty labels take no room. A text
+            in place of a picture says why there is none.
         columns: a label for each.
-        title: above it all; wrapped, never cut.
-        note: below the title, smaller.
         side: how large pictures are if there is room; small ones are enlarged to it.
         least: how large they are at least.
     """
@@ -331,39 +294,57 @@ def contact_sheet(
             f"a contact sheet needs one picture a column in every row; got {given} pictures for "
             f"{len(columns)} columns"
         )
-    cells = [[_rgb(picture) for picture in row] for _, row in rows]
-    shape = cells[0][0].width / cells[0][0].height
+    cells = [[c if isinstance(c, str) else to_rgb(c) for c in row] for _, row in rows]
+    first = next((c for row in cells for c in row if not isinstance(c, str)), None)
+    shape = 1.0 if first is None else first.width / first.height
     root = min(max(shape, 1 / 4), 4) ** 0.5
-    size = 20  # px of labels
-    heads = [fit_text(label, 200, size=size, lines=3) for label, _ in rows]
+    size, gap = (20, 12) if side >= _COLUMN else (15, 4)  # px of labels, and between pictures
+    heads = [fit_text(label, 200, size=size, lines=max(3, side // 40)) for label, _ in rows]
     aside = max(head.width for head in heads)
-    at = _MARGIN + aside + (12 if aside else 0)
-    gap = 12
-    room = (MAX_WIDTH - at - _MARGIN + gap) / len(columns) - gap
+    at = aside + (12 if aside else 0)
+    room = (MAX_WIDTH - 2 * _MARGIN - at + gap) / len(columns) - gap
     wide = max(int(min(side * root, room)), round(least * root))
     high = max(1, round(wide / root**2))
     labels = [fit_text(label, wide, size=size) for label in columns]
-    width = max(at - _MARGIN + len(columns) * (wide + gap) - gap, 480)
-    name = fit_text(title, width, size=min(30, max(22, width // 60)), least=15, lines=3)
-    about = fit_text(note, width, size=size - 2, least=12, lines=3)
-    above = _MARGIN + name.height + about.height + gap
-    top = above + max(label.height for label in labels) + 6
-    down = [max(high, head.height) + gap for head in heads]
-    paper = Image.new("RGB", (width + 2 * _MARGIN, top + sum(down) - gap + _MARGIN), _WHITE)
-    name.draw(paper, _MARGIN, _MARGIN, width, _INK, False)
-    about.draw(paper, _MARGIN, _MARGIN + name.height, width, _SOFT, False)
+    top = max(label.height for label in labels) + 6
+    # A row is as high as its pictures: among runs of different shape some are flat.
+    tall = [
+        max((_fitted(c, wide, high)[1] for c in row if not isinstance(c, str)), default=high)
+        for row in cells
+    ]
+    down = [max(tall[n], head.height) + gap for n, head in enumerate(heads)]
+    paper = Image.new(
+        "RGB", (at + len(columns) * (wide + gap) - gap, top + sum(down) - gap), _WHITE
+    )
     for index, label in enumerate(labels):  # all stand on the pictures
         label.draw(paper, at + index * (wide + gap), top - 6 - label.height, wide, _INK, True)
     for number, row in enumerate(cells):
         y = top + sum(down[:number])
-        heads[number].draw(
-            paper, _MARGIN, y + (high - heads[number].height) // 2, aside, _INK, False
-        )
-        for index, picture in enumerate(row):
-            fit = min(wide / picture.width, high / picture.height)
-            box = max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
-            x = at + index * (wide + gap) + (wide - box[0]) // 2
-            picture = picture.resize(box, Image.Resampling.LANCZOS)
-            ImageDraw.Draw(picture).rectangle((0, 0, box[0] - 1, box[1] - 1), outline=_RULE)
-            paper.paste(picture, (x, y + (high - box[1]) // 2))
+        head, deep = heads[number], down[number] - gap
+        head.draw(paper, 0, y + (deep - head.height) // 2, aside, _INK, False)
+        for index, cell in enumerate(row):
+            x = at + index * (wide + gap)
+            if isinstance(cell, str):
+                said = fit_text(cell, wide, size=size - 4)
+                said.draw(paper, x, y + (deep - said.height) // 2, wide, _SOFT, True)
+            else:
+                _paste(paper, cell, (x, y, wide, deep), _fitted(cell, wide, high))
     return paper
+
+
+def joined(parts: Sequence[Image.Image], *, across: bool) -> Image.Image:
+    """Set bodies beside (or below) one another, on white, flush at the top (or the left)."""
+    ends = [sum(p.size[0 if across else 1] + _MARGIN for p in parts[:n]) for n in range(len(parts))]
+    places = [(end, 0) if across else (0, end) for end in ends]
+    far = [(x + p.width, y + p.height) for p, (x, y) in zip(parts, places, strict=True)]
+    paper = Image.new("RGB", (max(x for x, _ in far), max(y for _, y in far)), _WHITE)
+    for part, place in zip(parts, places, strict=True):
+        paper.paste(part, place)
+    return paper
+
+
+def png(image: Image.Image) -> bytes:
+    """A picture as the bytes of a PNG file."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()

@@ -4,7 +4,7 @@ import itertools
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +13,16 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap import explorer, pictures
+from heedmap import explorer, sheets
+from heedmap.animations import Animation
 from heedmap.errors import RunError
-from heedmap.maps import HeatMap, HeatMaps, Scale
-from heedmap.recordings import Recording
+from heedmap.maps import HeatMaps, Scale
+from heedmap.recordings import Axis, Recording
 from heedmap.words import Word
 
 FORMAT = 1
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
 MAX_PIXELS = 2**27
-_SCALES: dict[str, str] = {
-    "shared": "shared by all words",
-    "word": "each word its own",
-    "raw": "raw probability",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +44,27 @@ class Run:
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """The picture, then one overlay a word, captioned, with the scale that was used."""
-        return sheet_of(self.maps, list(self.maps), str(self.settings["prompt"]), scale=scale)
+        return self.maps.sheet(title=str(self.settings["prompt"]), scale=scale)
+
+    def timeline(
+        self, word: str | int, *, frames: int = sheets.FRAMES, scale: Scale = "word"
+    ) -> Image.Image:
+        """A word's overlay at several steps, on one scale (`heedmap.sheets.timeline`)."""
+        return sheets.timeline(self.maps, word, frames=frames, scale=scale)
+
+    def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
+        """A word's overlay step by step: `.save("house.gif")` (`heedmap.sheets.animation`)."""
+        return sheets.animation(self.maps, word, scale=scale)
+
+    def layers_by_heads(
+        self,
+        word: str | int,
+        *,
+        axes: Collection[Axis] | None = None,
+        scale: Scale = "word",
+    ) -> Image.Image:
+        """A word's heat in every layer and head, one scale (`heedmap.sheets.layers_by_heads`)."""
+        return sheets.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
     def explorer(self) -> str:
         """The page of this run: one HTML file that needs nothing else (`heedmap.explorer`)."""
@@ -161,23 +177,6 @@ def whole_folder(folder: str | Path, *, mark: str, what: str) -> Iterator[Path]:
         if folder.exists():
             folder.rename(Path(scratch) / "old")
         partial.rename(folder)
-
-
-def sheet_of(
-    maps: HeatMaps, chosen: list[HeatMap], title: str, *, scale: Scale = "shared"
-) -> Image.Image:
-    """A sheet of the picture and of these maps, which must be of `maps`' selection."""
-    if maps.image is None:
-        raise RunError("these maps know no picture: a sheet needs one")
-    panels = [
-        pictures.Panel(heat.label, heat.overlay(scale=scale), f"up to {heat.values.max():.2g}")
-        for heat in chosen
-    ]
-    low, high = chosen[0].span(scale) if chosen else (0.0, 1.0)
-    return pictures.sheet(
-        pictures.enlarge(maps.image), panels, title=title, scale=_SCALES[scale],
-        low="least" if scale == "word" else low, high="most" if scale == "word" else high,
-    )  # fmt: skip
 
 
 def word_file(word: Word) -> str:

@@ -1,6 +1,8 @@
 """A browser, the page of real runs in it, and what it asked of the network and told its console."""
 
+import base64
 import importlib.util
+import io
 import os
 import re
 import shutil
@@ -9,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 CHROMIUM = os.environ.get("HEEDMAP_CHROMIUM") or shutil.which("chromium")
+PINS = "#pins li bdi"
 MISSING = (
     "playwright is not installed: pip install -c constraints.txt -e '.[dev]'"
     if importlib.util.find_spec("playwright") is None
@@ -52,6 +57,56 @@ class Opened:
 
     def slide(self, label: str, value: int) -> None:
         self.page.get_by_label(label, exact=True).fill(str(value))
+
+    def steps(self, start: int, stop: int) -> None:
+        """Choose a range by its two ends, each counted in what the page tells apart."""
+        self.slide("First step", start)
+        self.slide("Last step", stop)
+
+    def steps_said(self) -> str:
+        return self.page.locator("#steps-said").inner_text()
+
+
+# --- what is seen ------------------------------------------------------------------------------
+
+
+def canvas(opened: Any, nth: int = 0) -> np.ndarray:
+    """The pixels of a picture on the page, (H, W, 3)."""
+    one = opened.page.locator("figure canvas").nth(nth)
+    link = one.evaluate(
+        """async (canvas) => {  // after the frame in which heat that was left is taken off
+          for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
+          return canvas.toDataURL("image/png");
+        }"""
+    )
+    raw = base64.b64decode(link.partition(",")[2])
+    return np.asarray(Image.open(io.BytesIO(raw)).convert("RGB")).astype(int)
+
+
+def same(shown: np.ndarray, expected: Image.Image) -> None:
+    """The pixels are those that Python gives, to 2 of 255.
+
+    In one of a hundred places rounding may fall on the next of a colour map's 256 colours, which
+    differ by up to 5.
+    """
+    wanted = np.asarray(expected).astype(int)
+    assert shown.shape == wanted.shape
+    off = np.abs(shown - wanted).max(axis=-1)
+    assert off.max() <= 5 and (off > 2).mean() <= 0.01
+
+
+def point(opened: Any, x: float, y: float, nth: int = 0) -> None:
+    box = opened.page.locator(".picture").nth(nth).bounding_box()
+    opened.page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+
+
+def readings(opened: Any, nth: int = 0) -> list[tuple[str, int]]:
+    rows = opened.page.locator("#reading ol").nth(nth).locator("li").all_inner_texts()
+    split = [row.split("\n") for row in rows]
+    return [(row[0], int(row[1].split()[0].rstrip("%\u00a0"))) for row in split]
+
+
+# --- pages -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")

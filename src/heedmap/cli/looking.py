@@ -27,6 +27,7 @@ from heedmap.cli.options import (
     Size,
     parse_names,
     parse_numbers,
+    parse_over,
     parse_range,
     show_range,
 )
@@ -34,7 +35,7 @@ from heedmap.errors import ArgumentError
 
 if TYPE_CHECKING:
     from heedmap.dimensions import LayerShapes
-    from heedmap.maps import HeatMap, HeatMaps
+    from heedmap.maps import HeatMap, HeatMaps, Scale
     from heedmap.words import TokenTable
 
 SELECTABLE = ("layers", "steps", "heads")
@@ -65,12 +66,21 @@ def inspect(
     heads: Annotated[
         Any, typer.Option(parser=parse_numbers, metavar="N,N", help="Attention heads, as 0,2.")
     ] = None,
-    scale: Annotated[
-        Literal["shared", "word", "raw"],
+    over: Annotated[
+        Any,
         typer.Option(
-            help="Colours by one scale for all words, by each word's own, or from 0 to 1."
+            parser=parse_over,
+            metavar="AXES",
+            help="Show one --word over its steps, layers, heads, or layers,heads; steps move too.",
         ),
-    ] = "shared",
+    ] = None,
+    scale: Annotated[
+        Literal["shared", "word", "raw"] | None,
+        typer.Option(
+            help="Colours by one scale for all words, by each word's own, or from 0 to 1. Left "
+            "out: shared; with --over: word."
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -82,7 +92,8 @@ def inspect(
 ) -> None:
     """Look at other words, layers, steps or heads of a saved run.
 
-    No model is loaded. Saves overlays and a sheet of what was selected.
+    No model is loaded. Saves overlays and a sheet of what was selected; with --over, sheets of a
+    word over the steps (timeline.png, timeline.gif), layers or heads too.
     """
     from heedmap import runs
 
@@ -91,14 +102,18 @@ def inspect(
     if not (layers is steps is heads is None):
         maps = maps.select(layers=layers, steps=steps, heads=heads)
     chosen = look_up(maps, word)
+    usual = "shared" if over is None else "word"
+    scale = scale or usual
+    drawn = {} if over is None else draw_over(maps, word, over, scale)
     selection = {
         "words": word,
         "layers": layers,
         "steps": None if steps is None else show_range(steps),
         "heads": heads,
+        "over": None if over is None else ",".join(over),
         "scale": scale,
     }
-    folder = out or run / "inspect" / selection_name(selection)
+    folder = out or run / "inspect" / selection_name(selection, usual)
     about = {
         "run": str(run),
         "folder": str(folder),
@@ -106,6 +121,7 @@ def inspect(
         "selection": {name: value for name, value in selection.items() if value is not None},
         "layers": [layer.name for layer in maps.layers],
         "sheet": str(folder / "sheet.png"),
+        **({"over": [str(folder / file) for file in drawn]} if drawn else {}),
         "words": [
             {
                 "word": heat.label,
@@ -118,8 +134,9 @@ def inspect(
         ],
     }
     with runs.whole_folder(folder, mark="inspect.json", what="a selection of a run") as partial:
-        sheet = runs.sheet_of(maps, list(chosen.values()), maps.tokens.prompt, scale=scale)
-        sheet.save(partial / "sheet.png")
+        maps.sheet(list(chosen.values()), scale=scale).save(partial / "sheet.png")
+        for file, data in drawn.items():
+            (partial / file).write_bytes(data)
         (partial / "words").mkdir()
         for file, heat in chosen.items():
             heat.overlay(scale=scale).save(partial / file)
@@ -203,11 +220,9 @@ def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatM
         return {word_file(word): maps.at(word.number) for word in maps.words}
     chosen: dict[str, HeatMap] = {}
     for query in dict.fromkeys(queries):
-        if query.startswith("#"):
-            number = query[1:].strip()
-            if not number.isdecimal():
-                raise ArgumentError(f"'#' is followed by the number of a word; got {query!r}.")
-            word = maps.tokens.at(int(number))
+        wanted = numbered(query)
+        if isinstance(wanted, int):
+            word = maps.tokens.at(wanted)
             chosen[word_file(word)] = maps.at(word.number)
         else:
             name = f"words/{slug(query, 40)}"
@@ -217,7 +232,37 @@ def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatM
     return chosen
 
 
-def selection_name(selection: Mapping[str, Any]) -> str:
+def numbered(query: str) -> str | int:
+    """The number of a word in `#N`; a word or phrase as it is."""
+    if not query.startswith("#"):
+        return query
+    number = query[1:].strip()
+    if not number.isdecimal():
+        raise ArgumentError(f"'#' is followed by the number of a word; got {query!r}.")
+    return int(number)
+
+
+def draw_over(
+    maps: "HeatMaps", queries: Sequence[str] | None, over: Sequence[str], scale: "Scale"
+) -> dict[str, bytes]:
+    """The sheets of one word over the axes asked for: what is in each file, by its name."""
+    from heedmap import pictures, sheets
+
+    asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
+    if len(asked) != 1:
+        raise ArgumentError(f"--over shows one word; got {len(asked)}: name one with --word.")
+    (query,) = asked
+    word = numbered(query)
+    if list(over) == ["steps"]:
+        still = sheets.timeline(maps, word, scale=scale)
+        moving = sheets.animation(maps, word, scale=scale)
+        return {"timeline.png": pictures.png(still), "timeline.gif": moving.gif()}
+    axes: list[Any] = [axis.removesuffix("s") for axis in over]
+    sheet = sheets.layers_by_heads(maps, word, axes=axes, scale=scale)
+    return {f"{'-'.join(over)}.png": pictures.png(sheet)}
+
+
+def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
     """The name of the folder for a selection: what is not as usual."""
     from heedmap.runs import slug
 
@@ -226,7 +271,9 @@ def selection_name(selection: Mapping[str, Any]) -> str:
         value = selection[axis]
         if value is not None:
             parts.append(f"{axis} {value if isinstance(value, str) else ' '.join(map(str, value))}")
-    if selection["scale"] != "shared":
+    if selection["over"]:
+        parts.append(f"over {selection['over']}")
+    if selection["scale"] != usual:
         parts.append(f"{selection['scale']} scale")
     return slug(" ".join(parts), 100)
 
@@ -253,6 +300,8 @@ def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
         f"Shares of attention, averaged over {plural(len(about['layers']), 'layer')}"
         f"{printable('; '.join(['', *chosen]))}. The words together: sheet.png"
     )
+    if over := [Path(file).name for file in about.get("over", ())]:
+        typer.echo(f"Over its {about['selection']['over']}: {', '.join(over)}")
 
 
 def print_layers(

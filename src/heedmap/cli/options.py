@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 AXES = ("layer", "step", "head")
+OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
 _MOST = 1000  # values of one list: more is a slip
 
 
@@ -129,6 +130,18 @@ def parse_numbers(text: str) -> list[int]:
 def parse_names(text: str) -> list[str]:
     """Read names with commas between them."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_over(text: str) -> list[str]:
+    """Read the axes of a sheet: `steps`, `layers`, `heads` or `layers,heads`."""
+    axes = parse_names(text)
+    for known in OVER:
+        if sorted(axes) == sorted(known):
+            return list(known)
+    raise typer.BadParameter(
+        f"{text!r} is no sheet; there are {', '.join(','.join(known) for known in OVER[:-1])} and "
+        f"{','.join(OVER[-1])}."
+    )
 
 
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from heedmap import pictures
+from heedmap import overlays, pictures
 from heedmap.alignment import pair_words
 from heedmap.errors import ArgumentError
 from heedmap.explorer.packing import pack
@@ -34,7 +34,13 @@ LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""
 SMALL = 256 * 256
 _OWN = 120_000  # bytes of a page beside its pictures and tables: script, style, settings
-_SCRIPTS = ("maps.js", "drawing.js", "page.js")
+# In this order: what is computed, what is chosen, what is seen of it, and what begins it all.
+_SCRIPTS = (
+    *("resizing.js", "maps.js", "drawing.js", "outlines.js"),
+    *("elements.js", "state.js", "legend.js"),
+    *("words.js", "pins.js", "pointing.js", "figures.js", "edits.js"),
+    *("steps.js", "controls.js", "downloads.js", "repeating.js", "about.js", "start.js"),
+)
 
 
 class RunLike(Protocol):
@@ -184,8 +190,8 @@ def _written(
             "colours": {name: _colours(name) for name in pictures.COLORMAPS},
             "colour": pictures.COLORMAP,
             "opacity": pictures.OPACITY,
-            "light": pictures.LIGHT,
-            "grey": pictures.GREY,
+            "light": overlays.LIGHT,
+            "grey": overlays.GREY,
         },
     }
     title = str(runs[-1].settings.get("prompt", runs[-1].maps.tokens.prompt))

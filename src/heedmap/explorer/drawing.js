@@ -1,4 +1,4 @@
-/* Pictures: heat over a picture as heedmap.pictures lays it, contours, files to keep. */
+/* Heat over a picture as heedmap.pictures lays it, and what two pictures differ in. */
 
 /** Enlarge bytes (h, w, 4) by a whole number with Pillow's Lanczos, down to its rounding. */
 function enlarge(bytes, w, h, times) {
@@ -65,69 +65,94 @@ class Picture {
   }
 }
 
-/** Heat from 0 to 1 for each pixel of a map that is resized to (H, W). */
-function heatOver({ plane, w, h, low, high, native }, W, H) {
-  const heat = (native ? spreadCells : resize)(plane, w, h, W, H);
+/** A function (y, line) that writes row y of a heat, 0 to 1, as it lies over a picture of (H, W).
+    A heat is {plane, w, h, low, high, native, hue}. Scaled before it is resized, since there are
+    fewer cells than pixels; clipped after it, as in Python. */
+function heatRows({ plane, w, h, low, high, native }, W, H) {
   const unit = high > low ? 1 / (high - low) : 0;
-  const own = heat === plane ? Float32Array.from(plane) : heat; // of one size: not the map itself
-  for (let i = 0; i < own.length; i++) {
-    const value = (own[i] - low) * unit;
-    own[i] = value > 0 ? (value < 1 ? value : 1) : 0;
-  }
-  return own;
+  const scaled = plane.map((value) => (value - low) * unit);
+  const rows = native ? spreadCells(scaled, w, h, W, h) : widened(scaled, w, h, W);
+  const down = native ? null : resizeWeights(h, H, "bilinear");
+  const [least, most] = span(scaled); // between cells it is neither colder nor hotter
+  return (y, line) => {
+    if (native) {
+      const from = Math.floor(((y + 0.5) * h) / H) * W;
+      line.set(rows.subarray(from, from + W));
+    } else {
+      mixRow(rows, W, down, y, line, 0);
+    }
+    if (least >= 0 && most <= 1) return;
+    for (let x = 0; x < W; x++) {
+      const value = line[x];
+      line[x] = value > 0 ? (value < 1 ? value : 1) : 0;
+    }
+  };
 }
 
-/** Lay heats over a picture: one in the colours of a colour map, several each in its own hue.
-    A heat is {plane, w, h, low, high, native, hue}. Pointing at a word waits for this, so it is
-    written for speed: four bytes of a pixel at once. */
-function overlay(picture, heats, opacity, look, table) {
-  const { w: W, h: H } = picture;
-  const out = new ImageData(W, H);
+/** Lay heats over a picture, into an ImageData of its size: one in the colours of a colour map,
+    several each in its own hue. Pointing at a word waits for this, so it goes row by row, in which
+    nothing leaves the processor's cache, and writes the four bytes of a pixel at once. */
+function overlay(picture, heats, opacity, look, table, out) {
   if (!heats.length) {
     out.data.set(picture.pixels);
-    return out;
+    return;
   }
   const pixels = new Uint32Array(out.data.buffer);
-  const heat = heatOver(heats[0], W, H);
-  if (heats.length === 1) {
-    const base = picture.under(opacity, look, look.grey);
-    for (let i = 0, j = 0; i < pixels.length; i++, j += 3) {
-      const value = heat[i];
-      const cover = opacity * value;
-      const from = 3 * ((value * 255 + 0.5) | 0);
+  if (heats.length === 1) layOne(pixels, picture, heats[0], opacity, look, table);
+  else laySeveral(pixels, picture, heats, opacity, look);
+}
+
+function layOne(pixels, picture, heat, opacity, look, table) {
+  const { w: W, h: H } = picture;
+  const base = picture.under(opacity, look, look.grey);
+  const row = heatRows(heat, W, H);
+  const line = new Float32Array(W);
+  for (let y = 0, i = 0, j = 0; y < H; y++) {
+    row(y, line);
+    for (let x = 0; x < W; x++, i++, j += 3) {
+      const cover = opacity * line[x];
+      const from = 3 * ((line[x] * 255 + 0.5) | 0);
       const r = base[j] + (table[from] - base[j]) * cover;
       const g = base[j + 1] + (table[from + 1] - base[j + 1]) * cover;
       const b = base[j + 2] + (table[from + 2] - base[j + 2]) * cover;
       pixels[i] = 0xff000000 | ((b + 0.5) << 16) | ((g + 0.5) << 8) | (r + 0.5);
     }
-    return out;
   }
+}
+
+/** Where several words act, the mean of their hues by how much each acts; the picture shines
+    through as if the heats lay one over the other, whichever is the first. */
+function laySeveral(pixels, picture, heats, opacity, look) {
+  const { w: W, h: H } = picture;
   // Several hues are told apart more easily where the picture has hardly any.
   const base = picture.under(opacity, look, 0.9);
-  const all = [heat, ...heats.slice(1).map((one) => heatOver(one, W, H))];
-  const hues = heats.map((one) => one.hue);
-  for (let i = 0, j = 0; i < pixels.length; i++, j += 3) {
-    let clear = 1;
-    let sum = 0;
-    let r = 0;
-    let g = 0;
-    let b = 0;
-    for (let n = 0; n < all.length; n++) {
-      const cover = opacity * all[n][i];
-      const hue = hues[n];
-      clear *= 1 - cover;
-      sum += cover;
-      r += cover * hue[0];
-      g += cover * hue[1];
-      b += cover * hue[2];
+  const rows = heats.map((heat) => heatRows(heat, W, H));
+  const lines = heats.map(() => new Float32Array(W));
+  const hues = heats.map((heat) => heat.hue);
+  for (let y = 0, i = 0, j = 0; y < H; y++) {
+    for (let n = 0; n < rows.length; n++) rows[n](y, lines[n]);
+    for (let x = 0; x < W; x++, i++, j += 3) {
+      let clear = 1;
+      let sum = 0;
+      let r = 0;
+      let g = 0;
+      let b = 0;
+      for (let n = 0; n < lines.length; n++) {
+        const cover = opacity * lines[n][x];
+        const hue = hues[n];
+        clear *= 1 - cover;
+        sum += cover;
+        r += cover * hue[0];
+        g += cover * hue[1];
+        b += cover * hue[2];
+      }
+      const mix = sum > 0 ? (1 - clear) / sum : 0;
+      r = base[j] * clear + r * mix;
+      g = base[j + 1] * clear + g * mix;
+      b = base[j + 2] * clear + b * mix;
+      pixels[i] = 0xff000000 | ((b + 0.5) << 16) | ((g + 0.5) << 8) | (r + 0.5);
     }
-    const mix = sum > 0 ? (1 - clear) / sum : 0;
-    r = base[j] * clear + r * mix;
-    g = base[j + 1] * clear + g * mix;
-    b = base[j + 2] * clear + b * mix;
-    pixels[i] = 0xff000000 | ((b + 0.5) << 16) | ((g + 0.5) << 8) | (r + 0.5);
   }
-  return out;
 }
 
 /** How much each pixel differs between two pictures of one size: 0 to the largest, as heat. */
@@ -157,62 +182,4 @@ function inside(picture, mask) {
     out.data[i + 3] = 255;
   }
   return out;
-}
-
-/** The line at which a map reaches a level, as an SVG path in the map's cells (0 to w, 0 to h).
-    The border is held, as it is in the resized map. */
-function contour(plane, w, h, level) {
-  const at = (x, y) =>
-    plane[Math.min(h - 1, Math.max(0, y)) * w + Math.min(w - 1, Math.max(0, x))] - level;
-  const path = [];
-  const put = (x, y) => `${Math.min(w, Math.max(0, x)).toFixed(2)} ${Math.min(h, Math.max(0, y)).toFixed(2)}`;
-  for (let y = -1; y < h; y++) {
-    for (let x = -1; x < w; x++) {
-      const [a, b, c, d] = [at(x, y), at(x + 1, y), at(x + 1, y + 1), at(x, y + 1)];
-      const crossings = [];
-      // Cell centres lie at half numbers; sides in the order top, right, bottom, left.
-      if (a >= 0 !== b >= 0) crossings.push(put(x + 0.5 + a / (a - b), y + 0.5));
-      if (b >= 0 !== c >= 0) crossings.push(put(x + 1.5, y + 0.5 + b / (b - c)));
-      if (d >= 0 !== c >= 0) crossings.push(put(x + 0.5 + d / (d - c), y + 1.5));
-      if (a >= 0 !== d >= 0) crossings.push(put(x + 0.5, y + 0.5 + a / (a - d)));
-      for (let i = 0; i + 1 < crossings.length; i += 2) {
-        path.push(`M${crossings[i]}L${crossings[i + 1]}`);
-      }
-    }
-  }
-  return path.join("");
-}
-
-/** The same along the sides of cells: no line where there was no number. */
-function stairs(plane, w, h, level) {
-  const hot = (x, y) => x >= 0 && y >= 0 && x < w && y < h && plane[y * w + x] >= level;
-  const path = [];
-  for (let y = 0; y < h; y++) {
-    for (let x = 0; x < w; x++) {
-      if (x && hot(x, y) !== hot(x - 1, y)) path.push(`M${x} ${y}V${y + 1}`);
-      if (y && hot(x, y) !== hot(x, y - 1)) path.push(`M${x} ${y}H${x + 1}`);
-    }
-  }
-  return path.join("");
-}
-
-/** Numbers as a NumPy file: float32, of any shape. */
-function npyFile(numbers, shape) {
-  const list = shape.length === 1 ? `${shape[0]},` : shape.join(", ");
-  let head = `{'descr': '<f4', 'fortran_order': False, 'shape': (${list}), }`;
-  head = head.padEnd(Math.ceil((head.length + 11) / 64) * 64 - 11) + "\n";
-  const file = new Uint8Array(10 + head.length + numbers.length * 4);
-  file.set([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, head.length & 255, head.length >> 8]);
-  for (let i = 0; i < head.length; i++) file[10 + i] = head.charCodeAt(i);
-  const data = new DataView(file.buffer, 10 + head.length);
-  numbers.forEach((value, i) => data.setFloat32(i * 4, value, true));
-  return new Blob([file], { type: "application/octet-stream" });
-}
-
-function keepFile(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }

@@ -1,123 +1,4 @@
-/* Numbers: what Python packed, and maps made of it as heedmap.maps makes them. */
-
-function bytesOf(text) {
-  const raw = atob(text);
-  const bytes = new Uint8Array(raw.length);
-  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
-  return bytes;
-}
-
-async function inflated(text) {
-  const packed = new Blob([bytesOf(text)]).stream();
-  const stream = packed.pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
-
-/* --- resizing, as Pillow does it ------------------------------------------------------------- */
-
-const FILTERS = {
-  bilinear: { support: 1, at: (x) => Math.max(0, 1 - Math.abs(x)) },
-  lanczos: {
-    support: 3,
-    at(x) {
-      if (x <= -3 || x >= 3) return 0;
-      if (x === 0) return 1;
-      const angle = Math.PI * x;
-      return (3 * Math.sin(angle) * Math.sin(angle / 3)) / (angle * angle);
-    },
-  },
-};
-
-const weightsSeen = new Map();
-
-/** For each of `to` places the first of `from` cells that it reads, how many, and their weights. */
-function resizeWeights(from, to, kind) {
-  const key = `${from} ${to} ${kind}`;
-  if (weightsSeen.has(key)) return weightsSeen.get(key);
-  const filter = FILTERS[kind];
-  const scale = from / to;
-  const wide = Math.max(scale, 1); // where it shrinks, the filter covers what a place covers
-  const support = filter.support * wide;
-  const most = Math.ceil(support) * 2 + 1;
-  const first = new Int32Array(to);
-  const count = new Int32Array(to);
-  const weights = new Float64Array(to * most);
-  for (let place = 0; place < to; place++) {
-    const centre = (place + 0.5) * scale;
-    const low = Math.max(0, Math.trunc(centre - support + 0.5));
-    const high = Math.min(from, Math.trunc(centre + support + 0.5));
-    let sum = 0;
-    for (let i = low; i < high; i++) {
-      const weight = filter.at((i - centre + 0.5) / wide);
-      weights[place * most + i - low] = weight;
-      sum += weight;
-    }
-    for (let i = 0; i < high - low; i++) weights[place * most + i] /= sum;
-    first[place] = low;
-    count[place] = high - low;
-  }
-  const found = { first, count, weights, most };
-  weightsSeen.set(key, found);
-  return found;
-}
-
-/** Resize numbers (h, w) to (H, W) bilinearly. */
-function resize(plane, w, h, W, H) {
-  if (w === W && h === H) return plane;
-  const across = resizeWeights(w, W, "bilinear");
-  const down = resizeWeights(h, H, "bilinear");
-  const rows = new Float32Array(h * W);
-  for (let y = 0; y < h; y++) {
-    for (let x = 0; x < W; x++) {
-      let sum = 0;
-      const from = y * w + across.first[x];
-      const at = x * across.most;
-      for (let i = 0; i < across.count[x]; i++) sum += plane[from + i] * across.weights[at + i];
-      rows[y * W + x] = sum;
-    }
-  }
-  const out = new Float32Array(H * W);
-  for (let y = 0; y < H; y++) {
-    const to = y * W;
-    const at = y * down.most;
-    const from = down.first[y] * W;
-    if (down.count[y] <= 2) { // as it is wherever a map grows
-      const one = down.weights[at];
-      const two = down.count[y] === 2 ? down.weights[at + 1] : 0;
-      const next = two ? from + W : from;
-      for (let x = 0; x < W; x++) out[to + x] = rows[from + x] * one + rows[next + x] * two;
-      continue;
-    }
-    for (let x = 0; x < W; x++) {
-      let sum = 0;
-      for (let i = 0; i < down.count[y]; i++) sum += rows[from + i * W + x] * down.weights[at + i];
-      out[to + x] = sum;
-    }
-  }
-  return out;
-}
-
-/** Each place gets the cell it lies in: nothing is invented between cells. */
-function spreadCells(plane, w, h, W, H) {
-  const out = new Float32Array(W * H);
-  for (let y = 0; y < H; y++) {
-    const row = Math.floor(((y + 0.5) * h) / H) * w;
-    for (let x = 0; x < W; x++) out[y * W + x] = plane[row + Math.floor(((x + 0.5) * w) / W)];
-  }
-  return out;
-}
-
-function span(plane) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (let i = 0; i < plane.length; i++) {
-    if (plane[i] < low) low = plane[i];
-    if (plane[i] > high) high = plane[i];
-  }
-  return [low, high];
-}
-
-/* --- one prompt's maps ----------------------------------------------------------------------- */
+/* Heat maps of one prompt, made of what Python packed as heedmap.maps makes them. */
 
 /** A selection is {layers, from, to, head, native}: layers "all", "group up", "grid 16×16" or
     "layer 3"; the steps from `from` up to, not including, `to`; head -1 for the mean of all. */
@@ -127,6 +8,7 @@ class View {
     this.words = this.entries.flatMap((entry, i) => (entry.kind === "word" ? [i] : []));
     this.heads = Math.max(...this.layers.map((layer) => layer.heads));
     this.made = new Map();
+    this.bounded = new Map();
     this.whenRead = () => {};
   }
 
@@ -165,13 +47,18 @@ class View {
     return null;
   }
 
-  /** The windows of steps that can be told apart for these layers and this head. */
-  windows(selection) {
-    let best = [];
+  /** Where a range of steps may begin and end for these layers and this head: [0, …, steps]. */
+  bounds(selection) {
+    const key = `${selection.layers} ${selection.head}`;
+    if (this.bounded.has(key)) return this.bounded.get(key);
+    let best = [0, this.steps];
     for (const table of this.tables) {
       const all = this.within(table, { ...selection, from: 0, to: this.steps });
-      if (all && table.windows.length > Math.max(1, best.length)) best = table.windows;
+      if (all && table.windows.length + 1 > best.length) {
+        best = [0, ...table.windows.map((window) => window[1])];
+      }
     }
+    this.bounded.set(key, best);
     return best;
   }
 

@@ -9,10 +9,11 @@ from typing import Any
 __all__ = ["repeat_edit", "repeat_run"]
 
 _EMBEDDED = "heedmap-tiny"
+# What `heedmap.edit` takes where nothing is said. Not read from there, since that loads torch.
 _NO_EDIT = {
     "cross": [0.0, 0.8],
     "self": [0.0, 0.4],
-    "threshold": 0.3,
+    "threshold": 0.4,
     "blend_from": 0.2,
     "self_cells": 1024,
 }
@@ -33,10 +34,7 @@ def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[l
     if negative:
         named.append('branches={"negative"}')
     out = _left_out(settings, "the maps of the negative prompt" if negative else "")
-    command = " ".join(["heedmap generate", shlex.quote(prompt), *options])
-    keep = settings.get("keep")
-    if isinstance(keep, list) and keep and keep != ["layer"]:
-        command += f" --keep {shlex.quote(','.join(map(str, keep)))}"
+    command = " ".join(["heedmap generate", shlex.quote(prompt), *options, *_kept(settings)])
     called = ", ".join(["pipe", _literal(prompt), *named])
     return [
         ["On the command line", command, out and f"{out} only Python can give."],
@@ -90,6 +88,7 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
     if edit.get("self_cells") not in (None, _NO_EDIT["self_cells"]):
         named.append(f"self_cells={edit['self_cells']}")
         out = out or "The largest grid of self-attention"
+    options += _kept(settings)
     texts = [shlex.quote(text) for text in (source, prompt)]
     called = ", ".join(["pipe", _literal(source), _literal(prompt), *named])
     return [
@@ -131,6 +130,14 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
             if str(name).isidentifier() and _sayable(value)
         ]
     return options, named
+
+
+def _kept(settings: Mapping[str, Any]) -> list[str]:
+    """The option for the axes that were kept, where they are not the usual ones."""
+    keep = settings.get("keep")
+    if not isinstance(keep, list) or keep in ([], ["layer"]):
+        return []
+    return [f"--keep {shlex.quote(','.join(map(str, keep)))}"]
 
 
 def _own_settings() -> dict[str, Any]:

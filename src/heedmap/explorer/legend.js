@@ -1,0 +1,110 @@
+/* The page drawn anew from its state, and the legend that says what it shows. */
+
+function render() {
+  const terms = termsNow();
+  for (const figure of shown.figures) {
+    const heats = terms.flatMap((term) => {
+      const heat = heatOf(term, figure.run);
+      return heat ? [{ ...heat, term }] : [];
+    });
+    figure.heats = heats;
+    if (figure.kind === "run" && runsInSight()) {
+      overlay(figure.picture, heats, state.opacity, data.look, tables[state.colours], figure.image);
+      figure.pen.putImageData(figure.image, 0, 0);
+    }
+    // Where no heat can lie, over a difference, a word shows as its outline.
+    drawOutlines(figure, state.outline || figure.kind !== "run" ? heats : []);
+    figure.element.classList.toggle("native", state.native && heats.length > 0);
+  }
+  renderLegend();
+}
+
+function layersSaid() {
+  const [kind, which] = state.layers.split(/ (.*)/s);
+  if (!mainView().keep.includes("layer")) return "all layers";
+  if (kind === "group") return `${which} layers`;
+  if (kind === "grid") return `layers of ${which}`;
+  return kind === "layer" ? `layer ${mainView().layers[Number(which)].short}` : "all layers";
+}
+
+function stepsSaid({ from, to } = selection()) {
+  const steps = mainView().steps;
+  if (from === 0 && to === steps) return `all ${steps} steps`;
+  return to - from === 1 ? `step ${to} of ${steps}` : `steps ${from + 1}–${to} of ${steps}`;
+}
+
+const headsSaid = () => (state.head < 0 ? "all heads" : `head ${state.head + 1}`);
+
+function renderLegend() {
+  const runs = shown.figures.filter((figure) => figure.kind === "run");
+  const figure = runs.find((one) => one.heats.length) || runs[0];
+  const heats = figure ? figure.heats : [];
+  const [bar, list, text] = $("legend").children;
+  $("legend").classList.toggle("several", heats.length > 1);
+  const drawn = runsInSight();
+  bar.hidden = heats.length !== 1 || !drawn;
+  list.hidden = !heats.length;
+  list.replaceChildren();
+  if (!drawn && !heats.length) {
+    text.textContent = "Point at a word to see where it acted, as an outline.";
+    return;
+  }
+  if (!heats.length) {
+    text.textContent = termsNow().length
+      ? "Reading the maps …"
+      : "The picture, without heat.";
+    return;
+  }
+  const range = (heat) => `${number(heat.low)} to ${number(heat.high)}`;
+  const same = heats.every((heat) => heat.low === heats[0].low && heat.high === heats[0].high);
+  for (const heat of heats) {
+    const swatch = make("span", { className: "swatch" });
+    swatch.style.setProperty("--hue", `rgb(${heat.hue.join(" ")})`);
+    const label = make("bdi", { textContent: labelsOf(heat.term) });
+    const parts = heats.length > 1 ? [swatch, label] : [label];
+    list.append(make("li", {}, ...parts, same || !drawn ? "" : ` ${range(heat)}`));
+  }
+  const chosen = `${layersSaid()} · ${stepsSaid()} · ${headsSaid()}`;
+  if (!drawn) {
+    text.textContent = `outlined at ${percent(state.threshold)} of its range · ${chosen}`;
+    return;
+  }
+  if (heats.length === 1) drawBar(bar);
+  const grids = heats[0].grids.length > 4 ? "" : ` on ${heats[0].grids.join(", ")}`;
+  const cells = state.native ? ` · native cells${grids}` : "";
+  const below = heats.some((heat) => heat.low < 0) ? " (below 0 by a negative weight)" : "";
+  const scale = `${SCALES[state.scale]}${same ? `: ${range(heats[0])}` : ""}${below}`;
+  text.textContent = `${scale} · ${chosen}${cells}`;
+}
+
+/** What a term is called, in both prompts where they differ. */
+function labelsOf(term) {
+  const labels = runsNow().flatMap((run) => {
+    if (run === term.run) return [term.label];
+    const entries = entriesIn(term, run) || [];
+    const there = data.runs[run].views[term.view];
+    return entries.length ? [entries.map((i) => there.entries[i].text).join(" ")] : [];
+  });
+  const bare = (label) => label.replace(/\s+/g, " ");
+  return labels.length > 1 && bare(labels[0]) !== bare(labels[1]) ? labels.join(" → ") : term.label;
+}
+
+function drawBar(canvas) {
+  const key = `${state.colours} ${state.opacity}`;
+  if (canvas.dataset.shows === key) return;
+  canvas.dataset.shows = key;
+  const pen = canvas.getContext("2d");
+  const image = new ImageData(canvas.width, canvas.height);
+  const table = tables[state.colours];
+  const { light } = data.look;
+  const grey = 176 + (176 * light - 176) * Math.min(1, state.opacity / data.look.opacity);
+  for (let x = 0; x < canvas.width; x++) {
+    const heat = x / (canvas.width - 1);
+    const from = 3 * Math.round(heat * 255);
+    const colour = [0, 1, 2].map((c) => grey + (table[from + c] - grey) * state.opacity * heat);
+    for (let y = 0; y < canvas.height; y++) {
+      image.data.set([...colour, 255], 4 * (y * canvas.width + x));
+    }
+  }
+  pen.putImageData(image, 0, 0);
+}

@@ -1,0 +1,199 @@
+"""Arrays to pixels: maps resized and coloured, heat laid over a picture.
+
+Pure functions of arrays and Pillow images: no file is written, no global state touched (matplotlib
+lends its colour maps; pyplot is never imported), and the same arguments give the same pixels. `h`,
+`w` are the rows and columns of a map, `H`, `W` those of a picture. Whatever cannot be drawn raises
+`ArgumentError`. `heedmap.pictures` has these names too.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from heedmap.errors import ArgumentError
+
+__all__ = [
+    "COLORMAP",
+    "COLORMAPS",
+    "OPACITY",
+    "colour",
+    "enlarge",
+    "finite",
+    "heat",
+    "overlay",
+    "resize_map",
+    "to_rgb",
+    "whole",
+]
+
+COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
+COLORMAP, OPACITY = "inferno", 0.85
+
+# How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
+# dark and white pictures: cold places stay clear, hot ones glow on all of them.
+LIGHT, GREY = 0.6, 0.4
+
+
+def enlarge(image: Image.Image, *, factor: int | None = None, short_side: int = 256) -> Image.Image:
+    """Enlarge a small picture by a whole number, so that it can be looked at (RGB, Lanczos).
+
+    Without a `factor` (at least 1) it is the smallest that brings the short side to `short_side`
+    pixels; a picture that has them keeps its size.
+    """
+    picture, enough = to_rgb(image), whole("short_side", short_side)
+    times = math.ceil(enough / min(picture.size)) if factor is None else whole("factor", factor)
+    size = picture.width * times, picture.height * times
+    return picture.resize(size, Image.Resampling.LANCZOS)
+
+
+def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
+    """Resize a finite map bilinearly: (h, w) -> (H, W) float32, for `size` = (W, H).
+
+    Cell centres lie at half pixels and the border is held. Nothing rings below the least or above
+    the greatest value; a constant stays the same to the bit. A map that shrinks is averaged over
+    what each pixel covers.
+    """
+    cells = _map(values)
+    if len(size) != 2:
+        raise ArgumentError(f"size must be (width, height); got {size!r}")
+    box = whole("the width", size[0]), whole("the height", size[1])
+    resized = Image.fromarray(cells).resize(box, Image.Resampling.BILINEAR)
+    return np.clip(np.asarray(resized, dtype=np.float32), cells.min(), cells.max())
+
+
+def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
+    """Give each value its colour: (h, w) in [0, 1] -> (h, w, 3) uint8, by one of `COLORMAPS`."""
+    shares = _map(values)
+    if shares.min() < 0 or shares.max() > 1:
+        span = f"{shares.min():.4g} to {shares.max():.4g}"
+        raise ArgumentError(f"values to colour must lie in [0, 1]; got {span}: scale them first")
+    return _table(colormap)[np.rint(shares * 255).astype(np.uint8)]
+
+
+def overlay(
+    image: Image.Image,
+    values: ArrayLike,
+    *,
+    low: float,
+    high: float,
+    opacity: float = OPACITY,
+    colormap: str = COLORMAP,
+) -> Image.Image:
+    """Lay the heat of a map over a picture.
+
+    Values from `low` to `high` become heat from 0 to 1; what lies outside is clipped. The picture
+    is dimmed and greyed a little, everywhere alike, so that heat reads on bright and on dark; then
+    colour covers it as heat goes, from nothing at 0 to `opacity` at 1. With `low == high` (a
+    constant map on its own scale) there is no contrast to show, and all is cold.
+
+    Args:
+        image: a picture of any mode, of size (W, H).
+        values: (h, w), finite; resized to the picture by `resize_map`.
+        low: the value that is cold; the caller decides if the scale is a word's own or shared.
+        high: the value that is hot, not below `low`.
+        opacity: in [0, 1]; 0 gives the picture itself.
+        colormap: one of `COLORMAPS`.
+
+    Returns:
+        An RGB picture of size (W, H).
+    """
+    picture = np.asarray(to_rgb(image), dtype=np.float32)  # (H, W, 3)
+    opacity, hot = finite("opacity", opacity), _scaled(values, image.size, low, high)
+    if not 0 <= opacity <= 1:
+        raise ArgumentError(f"opacity must lie in [0, 1]; got {opacity:g}")
+    grey = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
+    quiet = (picture + (grey[..., None] - picture) * GREY) * LIGHT
+    base = picture + (quiet - picture) * min(1.0, opacity / OPACITY)
+    mixed = base + (colour(hot, colormap) - base) * (opacity * hot)[..., None]
+    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def heat(
+    values: ArrayLike,
+    size: tuple[int, int],
+    *,
+    low: float,
+    high: float,
+    colormap: str = COLORMAP,
+) -> Image.Image:
+    """Draw the heat of a map alone, where no picture is known or a picture would hide it.
+
+    The arguments are those of `overlay`, with the `size` (W, H) in place of the picture.
+    """
+    return Image.fromarray(colour(_scaled(values, size, low, high), colormap))
+
+
+def _scaled(
+    values: ArrayLike, size: tuple[int, int], low: float, high: float
+) -> NDArray[np.float64]:
+    """A map as heat from 0 at `low` to 1 at `high`, at a picture's size: (H, W)."""
+    low, high = finite("low", low), finite("high", high)
+    if low > high:
+        raise ArgumentError(f"low must not be above high; got low={low:g}, high={high:g}")
+    spread = resize_map(values, size).astype(np.float64)
+    return np.clip((spread - low) / (high - low), 0, 1) if high > low else spread * 0
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """A picture of any mode as RGB; what is transparent shows white."""
+    if not isinstance(image, Image.Image):
+        raise ArgumentError(f"a picture must be a Pillow image; got {type(image).__name__}")
+    if min(image.size) < 1 or image.mode[0] in "IF":
+        given = f"mode {image.mode!r}, {image.width}×{image.height}"
+        raise ArgumentError(f"a picture must have pixels and 8-bit colours; got {given}")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def _map(values: ArrayLike) -> NDArray[np.float32]:
+    """Checked values as (h, w) float32."""
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        raise ArgumentError("a map must be an array (h, w); got rows of unequal length") from None
+    if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "buif":
+        what = f"shape {given.shape} of {given.dtype}"
+        raise ArgumentError(f"a map must be an array (h, w) of real numbers; got {what}")
+    with np.errstate(over="ignore"):
+        cells = np.ascontiguousarray(given, dtype=np.float32)
+    if wrong := int(np.count_nonzero(~np.isfinite(cells))):
+        raise ArgumentError(f"a map must be finite; {wrong} of {cells.size} values are NaN or Inf")
+    return cells
+
+
+def finite(name: str, value: float) -> float:
+    """A number that an argument must be; ArgumentError with its name unless it is finite."""
+    return _number(name, value, "a finite number", lambda number: True)
+
+
+def whole(name: str, value: int) -> int:
+    """A whole number of at least 1 that an argument must be; ArgumentError with its name."""
+    return int(
+        _number(name, value, "a whole number of at least 1", lambda n: n >= 1 and n % 1 == 0)
+    )
+
+
+def _number(name: str, value: float, kind: str, holds: Callable[[float], bool]) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and holds(number)):
+        raise ArgumentError(f"{name} must be {kind}; got {value!r}")
+    return number
+
+
+@cache
+def _table(colormap: str) -> NDArray[np.uint8]:
+    """The 256 colours of a colour map, (256, 3)."""
+    if colormap not in COLORMAPS:
+        raise ArgumentError(f"colormap must be one of {', '.join(COLORMAPS)}; got {colormap!r}")
+    from matplotlib import colormaps
+
+    return colormaps[colormap](np.arange(256), bytes=True)[:, :3]

@@ -1,0 +1,277 @@
+"""Words of the page: pinned, joined to phrases, by keyboard and touch, in any script."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_explorer import small
+
+from browser.conftest import MISSING, PINS, canvas, point, readings, same
+from heedmap import explorer, overlays, pictures
+from heedmap.words import Word
+
+expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
+
+
+# --- pins, phrases --------------------------------------------------------------------------------
+
+
+def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.word("house").click()
+    opened.word("tree").click()
+    opened.page.mouse.move(0, 0)
+    assert opened.page.locator(PINS).all_inner_texts() == ["house", "tree"]
+    assert opened.word("house").get_attribute("aria-pressed") == "true"
+    hues = opened.page.locator("#pins .swatch").evaluate_all(
+        "all => all.map((e) => getComputedStyle(e).backgroundColor)"
+    )
+    assert len(set(hues)) == 2
+    shown = canvas(opened)
+    x, y = (2 * v for v in run.maps["house"].peak)
+    orange = np.array([int(v) for v in hues[0][4:-1].split(",")])
+    grey = np.asarray(pictures.enlarge(run.image)).astype(int)[y, x]
+    assert np.abs(shown[y, x] - orange).sum() < np.abs(grey - orange).sum()
+    opened.word("house").click()
+    assert opened.page.locator(PINS).all_inner_texts() == ["tree"]
+    opened.page.keyboard.press("Escape")
+    assert opened.page.locator(PINS).count() == 0
+
+
+@pytest.mark.parametrize("words", [("house", "tree"), ("red", "snow", "blue")])
+def test_pins_are_mixed_by_how_much_each_word_acts(
+    show: Any, run: Any, run_page: str, words: tuple[str, ...]
+):
+    """Computed once more in numpy: each in its hue over a picture that is almost grey."""
+    opened = show(run_page)
+    opened.slide("Opacity", 60)
+    for word in words:
+        opened.word(word).click()
+    opened.page.mouse.move(0, 0)
+    hues = np.array([[230, 159, 0], [86, 180, 233], [0, 158, 115]])[: len(words)]
+    picture = np.asarray(pictures.enlarge(run.image), dtype=float)
+    grey = picture @ [0.299, 0.587, 0.114]
+    dull = (picture + (grey[..., None] - picture) * 0.9) * overlays.LIGHT
+    base = picture + (dull - picture) * 0.6 / overlays.OPACITY
+    low, high = run.maps["house"].shared
+    heats = [pictures.resize_map(run.maps[word].values, picture.shape[1::-1]) for word in words]
+    cover = 0.6 * np.clip((np.stack(heats, axis=-1) - low) / (high - low), 0, 1)
+    clear = np.prod(1 - cover, axis=-1, keepdims=True)
+    hue = cover @ hues / np.maximum(cover.sum(axis=-1, keepdims=True), 1e-12)
+    expected = base * clear + hue * (1 - clear)
+    off = np.abs(canvas(opened) - expected)
+    assert off.max() <= 1.5 and np.abs(expected - base).max() > 60
+
+
+def test_a_phrase_by_dragging_and_by_shift(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.choose("Scale", "word")
+    first, last = (opened.word(text).bounding_box() for text in ("red", "house"))
+    mouse = opened.page.mouse
+    mouse.move(first["x"] + 5, first["y"] + 12)
+    mouse.down()
+    mouse.move(last["x"] + 5, last["y"] + 12, steps=4)
+    mouse.up()
+    mouse.move(0, 0)
+    assert opened.page.locator(PINS).all_inner_texts() == ["red house"]
+    same(canvas(opened), run.maps["red house"].overlay())
+    opened.page.keyboard.press("Escape")
+    opened.word("blue").click()
+    opened.word("tree").click(modifiers=["Shift"])
+    assert opened.page.locator(PINS).all_inner_texts() == ["blue tree"]
+
+
+def test_start_and_end_tokens_and_the_negative_prompt_on_request(
+    show: Any, run: Any, run_page: str
+):
+    opened = show(run_page)
+    assert opened.page.get_by_role("button", name="start token").count() == 0
+    opened.page.get_by_label("Start and end tokens").check()
+    opened.choose("Scale", "word")
+    opened.word("start token").hover()
+    same(canvas(opened), run.maps.token(0).overlay())
+    opened.page.get_by_label("Negative prompt", exact=True).and_(
+        opened.page.locator("input")
+    ).check()
+    opened.word("car", "negative").hover()
+    same(canvas(opened), run.negative_maps["car"].overlay())
+
+
+# --- keyboard, screen readers and touch -----------------------------------------------------------
+
+
+def test_all_of_it_by_keyboard(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    keys = opened.page.keyboard
+    keys.press("Tab")
+    keys.press("ArrowRight")
+    keys.press("ArrowRight")
+    focused = "document.activeElement.textContent"
+    assert opened.page.evaluate(focused) == "house"
+    same(canvas(opened), run.maps["house"].overlay(scale="shared"))
+    keys.press("Enter")
+    assert opened.page.locator(PINS).all_inner_texts() == ["house"]
+    keys.press("End")
+    assert opened.page.evaluate(focused) == "snow"
+    status = opened.page.locator("#said")
+    expect(status).to_contain_text("snow")
+    keys.press("Tab")
+    keys.press("Tab")
+    assert "picture" in opened.page.evaluate("document.activeElement.className")
+    before = readings(opened)
+    for _ in range(4):
+        keys.press("Shift+ArrowRight")
+    keys.press("ArrowDown")
+    assert readings(opened) != before
+    expect(status).to_contain_text("across")
+    assert "%" in status.inner_text()
+    keys.press("Escape")
+    assert opened.page.locator(PINS).count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, scheme, width",
+    [("run", "light", 1400), ("run", "dark", 390), ("pair", "dark", 1400), ("pair", "light", 390)],
+)
+def test_axe_finds_nothing_serious(
+    show: Any, run_page: str, pair_page: str, kind: str, scheme: str, width: int
+):
+    places = [os.environ.get("HEEDMAP_AXE"), "node_modules/axe-core/axe.min.js"]
+    script = next((Path(p) for p in places if p and Path(p).is_file()), None)
+    if script is None:
+        pytest.skip("axe-core is not there: npm install axe-core, or name its file in HEEDMAP_AXE")
+    text = run_page if kind == "run" else pair_page
+    opened = show(text, color_scheme=scheme, viewport={"width": width, "height": 900})
+    opened.word(*(("house",) if kind == "run" else ("dog", "edit"))).click()
+    opened.page.get_by_label("Start and end tokens").check()
+    opened.page.locator("summary").click()
+    point(opened, 0.5, 0.5)
+    opened.page.evaluate(script.read_text(encoding="utf-8"))
+    found = opened.page.evaluate("axe.run({resultTypes: ['violations']})")
+    bad = [
+        (one["id"], one["help"], [node["html"][:120] for node in one["nodes"]][:4])
+        for one in found["violations"]
+    ]
+    assert not bad, json.dumps(bad, indent=1)
+
+
+def test_a_phone_scrolls_down_only_and_taps_pin(show: Any, run_page: str):
+    opened = show(run_page, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    wide = opened.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 390
+    opened.word("house").tap()
+    assert opened.page.locator(PINS).all_inner_texts() == ["house"]
+    opened.page.locator(".picture").tap()
+    assert readings(opened)
+
+
+# --- hostile and foreign text ---------------------------------------------------------------------
+
+
+def test_a_hostile_prompt_stays_text(show: Any):
+    prompt = "a <img src=x onerror=alert(1)> </script><script>alert(2)</script> cat"
+    run = small(prompt)
+    run.settings["negative"] = "<svg onload=alert(3)>"
+    opened = show(explorer.page(run))
+    assert opened.page.locator(".prompt").inner_text() == prompt
+    assert opened.page.locator("img").count() == 0
+    opened.word("cat").click()
+    opened.page.wait_for_timeout(100)
+
+
+def test_a_prompt_of_no_words_shows_its_tokens(show: Any):
+    opened = show(explorer.page(small("!!!")))
+    opened.page.get_by_label("Start and end tokens").check()
+    opened.word("end token").hover()
+    assert "end token" in opened.legend()
+
+
+@pytest.mark.parametrize("prompt, word", [("눈 속의 빨간 집", "집"), ("بيت أحمر في الثلج", "أحمر")])
+def test_prompts_of_other_scripts(show: Any, prompt: str, word: str):
+    opened = show(explorer.page(small(prompt)))
+    assert opened.page.locator(".prompt").inner_text() == prompt
+    opened.word(word).click()
+    assert opened.page.locator(PINS).all_inner_texts() == [word]
+    first, second = (
+        opened.page.locator(".prompt button").nth(n).bounding_box()["x"] for n in (0, 1)
+    )
+    assert (first > second) == (word == "أحمر")  # Arabic runs from right to left
+
+
+def test_words_that_were_not_read_are_struck_through_and_the_page_says_so(show: Any):
+    run = small()
+    table = run.maps.tokens
+    more = (Word(3, "over", 12, 16, (), 1), Word(4, "there", 17, 22, (), 1))
+    longer = replace(table, prompt="a red house over there", words=(*table.words, *more), missing=2)
+    run.maps = replace(run.maps, recording=replace(run.maps.recording, table=longer))
+    opened = show(explorer.page(run))
+    assert opened.page.locator(".prompt s").all_inner_texts() == ["over", "there"]
+    assert "the model did not read the last 2 words" in opened.page.locator("header").inner_text()
+    assert "greyed out" not in opened.page.locator("#held").inner_text()  # no head to choose
+
+
+def test_a_comma_does_not_begin_a_line(show: Any):
+    opened = show(explorer.page(small("a red house, a blue tree, a cat, in the snow, at night")))
+    for width in range(240, 420, 9):
+        opened.page.set_viewport_size({"width": width, "height": 700})
+        tops = opened.page.locator(".prompt").evaluate(
+            """(line) => {
+              const walker = document.createTreeWalker(line, NodeFilter.SHOW_TEXT);
+              const found = [];
+              let before = null;
+              for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+                const range = document.createRange();
+                range.selectNodeContents(node);
+                if (node.data.startsWith(",")) {
+                  range.setEnd(node, 1);
+                  found.push([before, range.getBoundingClientRect().bottom]);
+                }
+                before = range.getBoundingClientRect().bottom;
+              }
+              return found;
+            }"""
+        )
+        assert len(tops) == 4
+        for word, comma in tops:
+            assert abs(word - comma) < 10, width
+
+
+def test_the_legend_says_where_a_negative_weight_led_below_zero(show: Any):
+    run = small()
+    opened = show(explorer.page(run))
+    opened.word("house").hover()
+    assert "below 0" not in opened.legend()
+    arrays = tuple(array - 0.5 for array in run.maps.recording.arrays)
+    run.maps = replace(run.maps, recording=replace(run.maps.recording, arrays=arrays))
+    opened = show(explorer.page(run))
+    opened.word("house").hover()
+    assert "below 0 by a negative weight" in opened.legend()
+
+
+def test_on_the_way_to_the_next_word_the_heat_stays(show: Any, run_page: str):
+    """Pointing from word to word draws each heat once, and the bare picture never."""
+    opened = show(run_page)
+    opened.word("red").hover()
+    drawn = opened.page.evaluate(
+        """async () => {
+          const [first, second] = [...document.querySelectorAll(".word")].slice(1);
+          const put = CanvasRenderingContext2D.prototype.putImageData;
+          let drawn = 0;
+          CanvasRenderingContext2D.prototype.putImageData = function (...all) {
+            drawn += this.canvas.closest("figure") ? 1 : 0;
+            return put.apply(this, all);
+          };
+          const tell = (word, type) =>
+            word.dispatchEvent(new PointerEvent(type, { pointerType: "mouse" }));
+          tell(first, "pointerleave");
+          tell(second, "pointerenter");
+          for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
+          return drawn;
+        }"""
+    )
+    assert drawn == 1 and "house" in opened.legend()
