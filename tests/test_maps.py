@@ -272,6 +272,17 @@ def test_all_maps_show_themselves_in_a_notebook():
     assert HeatMaps(empty)._repr_png_() is None
 
 
+def test_the_share_among_the_content_words():
+    maps = HeatMaps(recording("a house at a house"))  # "a" and "at" are no content
+    house, at = maps["house"].values, maps["at"].values
+    np.testing.assert_allclose(maps.share("house").values, np.ones_like(house), rtol=1e-6)
+    np.testing.assert_allclose(maps.share("at").values, at / (at + house), rtol=1e-5)
+    half = maps.select(layers="up").share("at").values
+    parts = [maps.select(layers="up")[word].values for word in ("at", "house")]
+    np.testing.assert_allclose(half, parts[0] / (parts[0] + parts[1]), rtol=1e-5)
+    assert not constant(0.0).share("house").values.any()
+
+
 def test_mask_thresholds_between_least_and_greatest():
     values = np.linspace(0.2, 0.6, 64 * 64, dtype=np.float32).reshape(64, 64)
     heat = HeatMap("x", values, (64, 64))

@@ -17,7 +17,17 @@ from PIL import Image, ImageDraw
 
 from heedmap import lettering, pictures
 from heedmap.errors import ArgumentError
-from heedmap.pictures import COLORMAPS, Panel, colour, enlarge, grid, overlay, resize_map, sheet
+from heedmap.pictures import (
+    COLORMAPS,
+    Panel,
+    colour,
+    enlarge,
+    grid,
+    overlay,
+    overlay_several,
+    resize_map,
+    sheet,
+)
 
 INFERNO_TOP, INFERNO_FOOT = (252, 255, 164), (0, 0, 3)  # as published
 LONG = "extraordinarily-" * 18 + "long"
@@ -229,6 +239,23 @@ def test_what_is_transparent_is_white():
     palette.info["transparency"] = 0
     for image in (clear, palette):
         assert np.all(np.asarray(overlay(image, [[0]], low=0, high=1, opacity=0)) == 255)
+
+
+def test_several_maps_by_hand():
+    """One grey pixel: half covered by orange, a quarter by blue, 0.375 of the picture left."""
+    image = Image.new("RGB", (1, 1), (100, 100, 100))
+    spans = [(0.0, 1.0), (0.0, 2.0)]
+    got = overlay_several(image, [[[0.5]], [[0.5]]], spans, opacity=1, hues=("#ff8000", "#0000ff"))
+    ends = [60 * 0.375 + 0.625 * (2 * a + b) / 3 for a, b in ((255, 0), (128, 0), (0, 255))]
+    assert got.getpixel((0, 0)) == tuple(round(end) for end in ends)
+    again = overlay_several(
+        image, [[[0.5]], [[0.5]]], spans[::-1], opacity=1, hues=("#0000ff", "#ff8000")
+    )
+    assert again.tobytes() == got.tobytes()
+    bare = overlay_several(scene(), [np.zeros((2, 2))], [(0, 1)], opacity=0)
+    assert bare.tobytes() == scene().tobytes()
+    with pytest.raises(ArgumentError, match="a span and a hue each; got 1 maps, 2 spans, 7 hues"):
+        overlay_several(image, [[[0.5]]], spans)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from PIL import Image
 from heedmap import pictures
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError
 from heedmap.heatmaps import SCALES, HeatMap, Scale
+from heedmap.prompts import is_content
 from heedmap.recordings import Axis, Layer, Recording
 from heedmap.words import TokenTable, Word
 
@@ -81,6 +82,23 @@ class HeatMaps:
                 f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
             )
         return self._map(self.tokens.tokens[position].text, (position,))
+
+    def share(self, query: str) -> HeatMap:
+        """What a word or phrase has of all that the content words have at each place: 0 to 1.
+
+        Most attention goes to the start token, and how much differs from place to place; among the
+        words alone it shows which of them a place is about. Words such as "the" and "of" do not
+        count, unless they are asked for. Nothing is 0 where none of them draws anything.
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        own = self.tokens.find(query)
+        content = {t for word in self.words if is_content(word.text) for t in word.tokens}
+        mine, among = self._values(own), self._values(tuple(sorted({*own, *content})))
+        values = np.divide(mine, among, out=np.zeros_like(mine), where=among > 0)
+        return HeatMap(query.strip(), values, self.recording.size, self.image)
 
     def select(
         self,

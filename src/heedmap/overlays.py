@@ -7,7 +7,7 @@ lends its colour maps; pyplot is never imported), and the same arguments give th
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -19,12 +19,14 @@ from heedmap.errors import ArgumentError
 __all__ = [
     "COLORMAP",
     "COLORMAPS",
+    "HUES",
     "OPACITY",
     "colour",
     "enlarge",
     "finite",
     "heat",
     "overlay",
+    "overlay_several",
     "resize_map",
     "to_rgb",
     "whole",
@@ -36,6 +38,9 @@ COLORMAP, OPACITY = "inferno", 0.85
 # How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
 LIGHT, GREY = 0.6, 0.4
+GREY_SEVERAL = 0.9  # hues are told apart more easily where the picture has hardly any
+# Okabe and Ito's colours, which are told apart with any kind of colour vision.
+HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2")
 
 
 def enlarge(image: Image.Image, *, factor: int | None = None, short_side: int = 256) -> Image.Image:
@@ -101,15 +106,56 @@ def overlay(
     Returns:
         An RGB picture of size (W, H).
     """
-    picture = np.asarray(to_rgb(image), dtype=np.float32)  # (H, W, 3)
-    opacity, hot = finite("opacity", opacity), _scaled(values, image.size, low, high)
-    if not 0 <= opacity <= 1:
-        raise ArgumentError(f"opacity must lie in [0, 1]; got {opacity:g}")
-    grey = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    quiet = (picture + (grey[..., None] - picture) * GREY) * LIGHT
-    base = picture + (quiet - picture) * min(1.0, opacity / OPACITY)
+    base, opacity = _dimmed(image, opacity, GREY)
+    hot = _scaled(values, image.size, low, high)
     mixed = base + (colour(hot, colormap) - base) * (opacity * hot)[..., None]
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def overlay_several(
+    image: Image.Image,
+    maps: Sequence[ArrayLike],
+    spans: Sequence[tuple[float, float]],
+    *,
+    opacity: float = OPACITY,
+    hues: Sequence[str] = HUES,
+) -> Image.Image:
+    """Lay several maps over an almost grey picture, each in a hue of its own.
+
+    Where several act, their hues are averaged by how much each acts, and the picture shines through
+    as if the heats lay one over the other: their order does not matter.
+
+    Args:
+        image: a picture of any mode, of size (W, H).
+        maps: each (h, w), finite.
+        spans: of each map, the value that is cold and the value that is hot.
+        opacity: in [0, 1].
+        hues: a colour for each map, as "#rrggbb"; more than there are maps are left.
+
+    Returns:
+        An RGB picture of size (W, H).
+    """
+    if len(maps) != len(spans) or not 1 <= len(maps) <= len(hues):
+        given = f"{len(maps)} maps, {len(spans)} spans, {len(hues)} hues"
+        raise ArgumentError(f"several maps need a span and a hue each; got {given}")
+    base, opacity = _dimmed(image, opacity, GREY_SEVERAL)
+    hot = [_scaled(one, image.size, *span) for one, span in zip(maps, spans, strict=True)]
+    cover = opacity * np.stack(hot, axis=-1)  # (H, W, N)
+    clear = np.prod(1 - cover, axis=-1, keepdims=True)
+    total = cover.sum(axis=-1, keepdims=True)
+    colours = [[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in hues[: len(maps)]]
+    mixed = base * clear + cover @ np.array(colours) / np.where(total > 0, total, 1) * (1 - clear)
+    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np.float32], float]:
+    """A picture (H, W, 3) as it lies under heat of this opacity, and the opacity, checked."""
+    picture, opacity = np.asarray(to_rgb(image), dtype=np.float32), finite("opacity", opacity)
+    if not 0 <= opacity <= 1:
+        raise ArgumentError(f"opacity must lie in [0, 1]; got {opacity:g}")
+    light = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
+    quiet = (picture + (light[..., None] - picture) * grey) * LIGHT
+    return picture + (quiet - picture) * min(1.0, opacity / OPACITY), opacity
 
 
 def heat(

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["fold", "split_words", "word_keys"]
+__all__ = ["fold", "is_content", "split_words", "word_keys"]
 
 # `re` knows neither marks nor emoji, so every character is first mapped to a letter for its class,
 # and `_WORD` runs over that string of classes, whose indices are those of the prompt.
@@ -88,3 +88,23 @@ def fold(text: str) -> str:
 def word_keys(text: str) -> tuple[str, ...]:
     """The words of a text, each folded: what a search compares."""
     return tuple(fold(text[start:end]) for start, end in split_words(text))
+
+
+# English words that stand for no thing and no property: without them a share among the content
+# words says what a reader expects.
+_FUNCTION_WORD = re.compile(
+    "a|about|above|across|after|against|all|along|also|amid|among|an|and|another|any|are|"
+    "around|as|at|atop|away|be|because|been|before|behind|being|below|beneath|beside|besides|"
+    "between|beyond|both|but|by|can|could|did|do|does|doing|down|during|each|either|else|every|"
+    "for|from|had|has|have|having|he|her|hers|him|his|how|i|if|in|inside|into|is|it|its|itself|"
+    "like|many|may|me|might|mine|more|most|much|must|my|near|neither|next|no|nor|not|of|off|on|"
+    "one's|onto|or|other|our|ours|out|outside|over|own|past|per|shall|she|should|since|so|some|"
+    "such|than|that|the|their|theirs|them|then|there|these|they|this|those|through|till|to|"
+    "toward|towards|under|underneath|until|up|upon|us|very|via|was|we|were|what|when|where|"
+    "which|while|who|whom|whose|why|will|with|within|without|would|you|your|yours"
+)
+
+
+def is_content(text: str) -> bool:
+    """Whether a word stands for a thing or a property; those of other languages than English do."""
+    return not _FUNCTION_WORD.fullmatch(fold(text))

@@ -56,6 +56,10 @@ def test_the_command_can_be_copied(show: Any, run_page: str):
             'run.maps.select(resolution=(8, 8), steps=3)["house"].overlay(scale="raw")', None,
         ),
         ("layer 2", (0, 1), "-1", "shared", None, "--layers {name} --steps 0:1"),
+        (
+            "all", (0, 2), "-1", "content",
+            'run.maps.select(steps=slice(0, 2)).share("house").overlay(scale="raw")', None,
+        ),
     ],
 )  # fmt: skip
 def test_the_code_of_what_is_shown_gives_it(

@@ -192,6 +192,8 @@ def _written(
             "opacity": pictures.OPACITY,
             "light": overlays.LIGHT,
             "grey": overlays.GREY,
+            "grey_several": overlays.GREY_SEVERAL,
+            "hues": overlays.HUES,
         },
     }
     title = str(runs[-1].settings.get("prompt", runs[-1].maps.tokens.prompt))

@@ -124,8 +124,7 @@ function layOne(pixels, picture, heat, opacity, look, table) {
     through as if the heats lay one over the other, whichever is the first. */
 function laySeveral(pixels, picture, heats, opacity, look) {
   const { w: W, h: H } = picture;
-  // Several hues are told apart more easily where the picture has hardly any.
-  const base = picture.under(opacity, look, 0.9);
+  const base = picture.under(opacity, look, look.grey_several);
   const rows = heats.map((heat) => heatRows(heat, W, H));
   const lines = heats.map(() => new Float32Array(W));
   const hues = heats.map((heat) => heat.hue);

@@ -14,7 +14,6 @@ parts, and the page offers those alone.
 
 import base64
 import math
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ import numpy as np
 
 from heedmap.errors import NothingRecordedError
 from heedmap.maps import cells, name_fits
-from heedmap.prompts import fold
+from heedmap.prompts import is_content
 from heedmap.recordings import Layer, Recording
 from heedmap.words import Kind, TokenTable
 
@@ -37,19 +36,6 @@ _SPECIALS: tuple[tuple[Kind, str], ...] = (
     ("pad", "padding"),
 )
 _LEAST = 0.4  # of its size: deflate hardly ever makes maps smaller, so larger ones are not tried
-# English words that stand for no thing and no property: without them "share among the content
-# words" says what a reader expects. Words of other languages all count as content.
-_FUNCTION_WORD = re.compile(
-    "a|about|above|across|after|against|all|along|also|amid|among|an|and|another|any|are|"
-    "around|as|at|atop|away|be|because|been|before|behind|being|below|beneath|beside|besides|"
-    "between|beyond|both|but|by|can|could|did|do|does|doing|down|during|each|either|else|every|"
-    "for|from|had|has|have|having|he|her|hers|him|his|how|i|if|in|inside|into|is|it|its|itself|"
-    "like|many|may|me|might|mine|more|most|much|must|my|near|neither|next|no|nor|not|of|off|on|"
-    "one's|onto|or|other|our|ours|out|outside|over|own|past|per|shall|she|should|since|so|some|"
-    "such|than|that|the|their|theirs|them|then|there|these|they|this|those|through|till|to|"
-    "toward|towards|under|underneath|until|up|upon|us|very|via|was|we|were|what|when|where|"
-    "which|while|who|whom|whose|why|will|with|within|without|would|you|your|yours"
-)
 
 
 @dataclass(frozen=True)
@@ -103,7 +89,7 @@ def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]
     columns: list[list[int]] = []
     for word in recording.table.read_words:
         if all(position in at for position in word.tokens):
-            content = not _FUNCTION_WORD.fullmatch(fold(word.text))
+            content = is_content(word.text)
             entries.append({"text": word.text, "kind": "word", "content": content,
                             "number": word.number})  # fmt: skip
             columns.append([at[position] for position in word.tokens])

@@ -28,7 +28,10 @@ function lookUp(term, run) {
   const numbers = entries.map((entry) => entry.number);
   const adjoin = numbers.every((number, n) => number === numbers[0] + n);
   const text = entries.map((entry) => entry.text).join(" ");
-  if (adjoin && places.length === 1) return { key: `[${JSON.stringify(text)}]`, word: text };
+  if (adjoin && places.length === 1) {
+    const [share, key] = [`.share(${JSON.stringify(text)})`, `[${JSON.stringify(text)}]`];
+    return { key: state.scale === "content" ? share : key, word: text };
+  }
   if (numbers.length === 1) return { key: `.at(${numbers[0]})`, word: `#${numbers[0]}` };
   return null;
 }
@@ -39,12 +42,15 @@ function pythonShown() {
   const select = selectCode();
   const { scale, opacity, colours, native } = state;
   const asDrawn = opacity === data.look.opacity && colours === data.look.colour && !native;
-  const own = scale === "word" || scale === "raw" || (scale === "shared" && !pair);
-  const shows = terms.length === 1 && asDrawn && own ? `.overlay(scale="${scale}")` : ".values";
+  const named = { content: "raw", shared: pair ? "" : "shared" }[scale] ?? scale;
+  const one = terms.length === 1 && asDrawn && named;
   const lines = runsNow().flatMap((run, n) => {
     const name = pair ? `pair.${Object.keys(SIDES)[n]}` : "run";
     return terms.flatMap((term) => {
       const found = lookUp(term, run);
+      // Only a word's text, not its number, tells Python of which words it has a share.
+      const own = scale !== "content" || (found && found.key.startsWith(".share"));
+      const shows = one && own ? `.overlay(scale="${named}")` : ".values";
       return found ? [`${name}.${term.view ? "negative_maps" : "maps"}${select}${found.key}${shows}`] : [];
     });
   });
@@ -71,7 +77,8 @@ function commandShown() {
 /** What the page shows and neither gives as it stands. */
 function unsaidOfShown() {
   const said = [];
-  if (state.scale === "content") said.push("the share among the content words");
+  const own = (term) => (lookUp(term, term.run) || { key: "" }).key.startsWith(".share");
+  if (state.scale === "content" && !termsKept().every(own)) said.push("the share among the content words");
   if (state.native) said.push("the native cells");
   return said.length ? `The page makes ${said.join(" and ")} of these itself.` : "";
 }

@@ -2,8 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-// Okabe and Ito's colours, which are told apart with any kind of colour vision.
-const HUES = ["#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2"];
+const HUES = data.look.hues;
 const SCALES = {
   shared: "shared by all words",
   word: "each word its own",
