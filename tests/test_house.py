@@ -23,19 +23,20 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"attention", "prompts", "lettering", "tiny"},
+    {"attention", "prompts", "lettering", "overlays", "animations", "tiny"},
     {"words", "pictures"},
-    {"tokens", "alignment", "weights", "recordings", "edits"},
+    {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
     {"maps", "word_edits"},
-    {"processors", "encodings", "tallies", "explorer"},
-    {"layers", "steering"},
+    {"processors", "encodings", "tallies", "explorer", "sheets"},
+    {"layers", "steering", "comparisons"},
     {"tracing"},
     {"models", "runs"},
     {"studio", "dimensions", "pairs"},
     {"plans", "batches", "grids"},
     {"variants"},
     {"editing"},
-    {"sweep", "app", "cli"},
+    {"sweep", "app"},
+    {"cli"},
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 
@@ -57,9 +58,14 @@ KNOW_NO_TORCH = {
     "weights",
     "tokens",
     "lettering",
+    "overlays",
+    "animations",
     "pictures",
     "recordings",
+    "heatmaps",
     "maps",
+    "sheets",
+    "comparisons",
     "runs",
     "pairs",
     "grids",
@@ -239,7 +245,7 @@ def test_import_costs_nothing(tmp_path: Path):
     assert not loaded_by("import heedmap", tmp_path) & (HEAVY | {"typer", "rich"})
 
 
-@pytest.mark.parametrize("verb", ["", "generate", "inspect", "words", "layers"])
+@pytest.mark.parametrize("verb", ["", "generate", "inspect", "compare", "words", "layers", "app"])
 def test_help_loads_nothing_heavy(verb: str, tmp_path: Path):
     code = f"from heedmap.cli import app; app({[*verb.split(), '--help']!r})"
     assert not loaded_by(code, tmp_path) & HEAVY

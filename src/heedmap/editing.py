@@ -22,7 +22,7 @@ from heedmap.layers import cross_attention_layers
 from heedmap.pairs import Pair
 from heedmap.plans import Ground, Plan, Planner, Window, read_window, read_windows, weigh
 from heedmap.recordings import Axis
-from heedmap.studio import Progress
+from heedmap.studio import Preview, Progress
 from heedmap.tracing import LIMIT
 from heedmap.variants import BLEND_FROM, Drawing, draw_variants
 from heedmap.weights import parse_weights, token_weights
@@ -63,6 +63,7 @@ def edit(
     limit: int = LIMIT,
     batch: int | None = None,
     progress: Progress | None = None,
+    preview: Preview | None = None,
     **arguments: Any,
 ) -> Pair | list[Pair]:
     """Draw a prompt and its edits from one noise, so that what was not edited stays.
@@ -105,6 +106,7 @@ def edit(
             are drawn in more; the source is then computed again in each, up to rounding the same,
             and all pairs have that of the first.
         progress: as in `generate`, over all batches.
+        preview: as in `generate`; the latents (B, C, h, w) are the source's, then the edits'.
         arguments: any other argument of the pipeline, passed on.
 
     Returns:
@@ -132,7 +134,7 @@ def edit(
     }  # fmt: skip
     how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
     how.check(ground)
-    drawn = draw_variants(ground, plans, seed, how, progress)
+    drawn = draw_variants(ground, plans, seed, how, progress, preview)
     for trouble in drawn.troubles:
         warnings.warn(trouble, stacklevel=2)
     return drawn.pairs if several else drawn.pairs[0]
@@ -163,6 +165,7 @@ def grid(
     limit: int = LIMIT,
     batch: int | None = None,
     progress: Progress | None = None,
+    preview: Preview | None = None,
     **arguments: Any,
 ) -> Grid:
     """Draw a prompt's edits over several strengths, weights, targets and seeds.
@@ -204,6 +207,7 @@ def grid(
         limit: as in `generate`, for the maps of one batch.
         batch: as in `edit`.
         progress: as in `generate`, over all batches.
+        preview: as in `generate`; the latents (B, C, h, w) are the source's, then the edits'.
         arguments: any other argument of the pipeline, passed on.
 
     Raises:
@@ -247,7 +251,8 @@ def grid(
             assert progress is not None
             progress(before * total + step, len(drawn_from) * total)
 
-        drawn = draw_variants(ground, [plan for *_, plan in places], seed, how, progress and report)
+        plans = [plan for *_, plan in places]
+        drawn = draw_variants(ground, plans, seed, how, progress and report, preview)
         sources, largest = sources + drawn.batches, max(largest, drawn.largest)
         troubles += drawn.troubles
         for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):

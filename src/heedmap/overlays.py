@@ -148,7 +148,7 @@ def overlay_several(
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
-def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np.float32], float]:
+def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np.floating], float]:
     """A picture (H, W, 3) as it lies under heat of this opacity, and the opacity, checked."""
     picture, opacity = np.asarray(to_rgb(image), dtype=np.float32), finite("opacity", opacity)
     if not 0 <= opacity <= 1:

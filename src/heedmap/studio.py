@@ -36,6 +36,8 @@ from heedmap.word_edits import (
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
+Preview = Callable[[torch.Tensor], None]
+"""Called after every step with a copy of the latents (B, C, h, w), as they go on from there."""
 AfterStep = Callable[[Trace, int, torch.Tensor], torch.Tensor]
 """Called after every step with the trace, the step and the latents; gives the latents to use."""
 
@@ -68,6 +70,7 @@ def generate(
     limit: int = LIMIT,
     edits: Iterable[Edit] = (),
     progress: Progress | None = None,
+    preview: Preview | None = None,
     **arguments: Any,
 ) -> Run:
     """Generate one picture and record which word acted where.
@@ -90,6 +93,7 @@ def generate(
             own, each a callable `rule(P, site) -> P'` as `heedmap.edits` has them. They act one
             after the other, but for `Confine`, which comes first, before the softmax.
         progress: called after every step.
+        preview: called after every step with a copy of the latents (1, C, h, w); changes nothing.
         arguments: any other argument of the pipeline, passed on.
 
     Raises:
@@ -103,7 +107,7 @@ def generate(
     return generate_batch(
         pipe, [prompt], seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
         keep=keep, tokens=tokens, branches=branches, limit=limit, edits=edits, progress=progress,
-        **arguments,
+        preview=preview, **arguments,
     )[0]  # fmt: skip
 
 
@@ -122,6 +126,7 @@ def generate_batch(
     limit: int = LIMIT,
     edits: Iterable[Edit] = (),
     progress: Progress | None = None,
+    preview: Preview | None = None,
     **arguments: Any,
 ) -> list[Run]:
     """Generate several pictures in one batch: one run for each prompt with its seed.
@@ -149,7 +154,7 @@ def generate_batch(
     runs, recorder = draw(
         pipe, [prompt.text for prompt in parsed], written=prompts, seeds=seeds,
         steps=steps, guidance=guidance, size=size, negative=negative, keep=keep, tokens=tokens,
-        branches=branches, limit=limit, progress=progress, arguments=arguments,
+        branches=branches, limit=limit, progress=progress, preview=preview, arguments=arguments,
         steering=Steering(rules) if rules else None, edits=edits,
     )  # fmt: skip
     if edits:
@@ -217,6 +222,7 @@ def draw(
     limit: int,
     progress: Progress | None,
     arguments: dict[str, Any],
+    preview: Preview | None = None,
     steering: Steering | None = None,
     after_step: AfterStep | None = None,
     edits: Sequence[Edit] = (),
@@ -239,7 +245,7 @@ def draw(
     sides: set[BranchName] = {"conditional", *branches}
     recorder = trace(pipe, keep, tokens=tokens, branches=sides, limit=limit, steering=steering)
     change = None if after_step is None else partial(after_step, recorder)
-    with recorder, _every_step(pipe, progress, change, arguments) as callback:
+    with recorder, _every_step(pipe, progress, change, preview, arguments) as callback:
         run: Any = pipe  # the base class of all pipelines is not callable itself
         images = run(
             prompt=list(prompts), generator=generators, **call, **{**arguments, **callback}
@@ -335,10 +341,11 @@ def _every_step(
     pipe: DiffusionPipeline,
     progress: Progress | None,
     change: Callable[[int, torch.Tensor], torch.Tensor] | None,
+    preview: Preview | None,
     arguments: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    """Call `progress` after every step instead of showing the pipeline's own bar, and `change`."""
-    if progress is None and change is None:
+    """Call these after every step; with `progress`, the pipeline's own bar is not shown."""
+    if progress is None and change is None and preview is None:
         yield {}
         return
     users = arguments.get("callback_on_step_end")
@@ -351,6 +358,8 @@ def _every_step(
             tensors = users(pipe, step, timestep, tensors)
         if change is not None:
             tensors = {**tensors, "latents": change(step // order, tensors["latents"])}
+        if preview is not None:  # a copy: whoever looks must not be able to change the picture
+            preview(tensors["latents"].detach().clone())
         return tensors
 
     if progress is None:

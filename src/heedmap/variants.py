@@ -21,7 +21,7 @@ from heedmap.pairs import Pair, compare
 from heedmap.plans import Ground, Plan, is_number
 from heedmap.runs import Run
 from heedmap.steering import Steerer, Steering
-from heedmap.studio import Progress
+from heedmap.studio import Preview, Progress
 from heedmap.tracing import Trace
 from heedmap.word_edits import weights_rule
 
@@ -104,7 +104,12 @@ class Drawn:
 
 
 def draw_variants(
-    ground: Ground, plans: Sequence[Plan], seed: int, how: Drawing, progress: Progress | None
+    ground: Ground,
+    plans: Sequence[Plan],
+    seed: int,
+    how: Drawing,
+    progress: Progress | None,
+    preview: Preview | None = None,
 ) -> Drawn:
     """Draw a source and its edits from the noise of one seed.
 
@@ -117,6 +122,8 @@ def draw_variants(
         seed: of the noise.
         how: the rest.
         progress: called after every step with the steps done and those of all batches.
+        preview: called after every step with a copy of the latents (B, C, h, w) of its batch: the
+            source's, then the edits'.
     """
     at_once = fitting(ground.pipe, how.size(), how.batch) - 1
 
@@ -130,7 +137,7 @@ def draw_variants(
             progress(done * steps + step, (done + left) * steps)
 
         runs, recorder, blending = _draw(
-            ground, some, seed, how, None if progress is None else report
+            ground, some, seed, how, None if progress is None else report, preview
         )
         assert recorder.steerer is not None
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
@@ -149,8 +156,9 @@ def draw_variants(
 
 
 def _draw(
-    ground: Ground, plans: Sequence[Plan], seed: int, how: Drawing, progress: Progress | None
-) -> "tuple[list[Run], Trace, _Blending | None]":
+    ground: Ground, plans: Sequence[Plan], seed: int, how: Drawing, progress: Progress | None,
+    preview: Preview | None,
+) -> "tuple[list[Run], Trace, _Blending | None]":  # fmt: skip
     """One batch: the source, then the edits."""
     rules = {number: plan.rules() for number, plan in enumerate(plans, 1)}
     sources = dict.fromkeys(rules, 0)
@@ -166,6 +174,7 @@ def _draw(
         tokens="prompt",
         branches=("conditional",),
         progress=progress,
+        preview=preview,
         steering=Steering(rules, sources, windows, how.self_cells),
         after_step=blending,
         **how.options,

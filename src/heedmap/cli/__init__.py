@@ -14,10 +14,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from heedmap.cli.comparing import compare
 from heedmap.cli.console import fail
 from heedmap.cli.drawing import generate
 from heedmap.cli.editing import edit
 from heedmap.cli.looking import inspect, layers, words
+from heedmap.cli.serving import serve
 from heedmap.errors import HeedmapError
 
 __all__ = ["app", "main"]
@@ -71,8 +73,9 @@ def heedmap_(
     """See where each word of a prompt acts in a Stable Diffusion picture."""
 
 
-for verb in (generate, edit, inspect, words, layers):
+for verb in (generate, edit, inspect, compare, words, layers):
     app.command()(verb)
+app.command("app")(serve)
 
 
 def main() -> None:

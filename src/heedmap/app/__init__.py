@@ -1,0 +1,203 @@
+"""The web app: generate, edit and inspect in the browser, on the machine that runs it.
+
+    with app.Application(app.Options()) as made:      # made.gate is an ASGI application
+        ...
+    app.serve(app.Options(), host="127.0.0.1", port=7860)
+
+One implementation: the jobs call what the command line calls, and give the same bytes. Nothing
+heavy is imported until an application is made.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from heedmap.app.limits import Limits
+from heedmap.errors import ArgumentError, HeedmapError
+
+if TYPE_CHECKING:
+    from heedmap.app.gate import Gate
+
+__all__ = ["Application", "Limits", "Options", "is_loopback", "serve"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the operator decides.
+
+    Attributes:
+        out: the folder of the results.
+        host: the address that the server is bound to.
+        models: offered besides the embedded one. Others may be typed only where the server is bound
+            to an address of this machine alone: a folder's name tells what is on it.
+        users: passwords by name; everybody is let in if there are none.
+        limits: what visitors may ask for.
+        device: as in `heedmap.load`.
+        dtype: as in `heedmap.load`.
+    """
+
+    out: Path = Path("outputs/app")
+    host: str = "127.0.0.1"
+    models: tuple[str, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    device: str = "auto"
+    dtype: str = "auto"
+
+
+class Application:
+    """The app as a whole; a context manager, at whose end all jobs end.
+
+    Raises:
+        HeedmapError: if Gradio is not installed.
+    """
+
+    gate: "Gate"
+
+    def __init__(self, options: Options) -> None:
+        try:
+            # Gradio reads these itself: nothing is told to its makers, and no table of all
+            # events is computed anew after each.
+            os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+            os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(2**31)
+            import gradio as gr
+            from gradio.routes import App
+        except ImportError as error:
+            raise HeedmapError(
+                "The app needs Gradio, which is not installed: pip install 'heedmap[app]'"
+            ) from error
+        from heedmap.app import look, tabs
+        from heedmap.app.gate import Gate
+        from heedmap.app.jobs import Line
+        from heedmap.app.shelf import Shelf
+        from heedmap.app.workshop import Workshop
+
+        local = is_loopback(options.host)
+        shelf = Shelf(options.out, options.limits.results)
+        self.workshop = Workshop(
+            shelf, options.limits, named=options.models, free=local, device=options.device,
+            dtype=options.dtype,
+        )  # fmt: skip
+        self.line = Line(options.limits.waiting)
+        self._uploads = tempfile.TemporaryDirectory(prefix="heedmap-uploads-")
+        uploads = Path(self._uploads.name)
+
+        async def built() -> App:
+            page = tabs.build(self.workshop, self.line, uploads)
+            inner = App(docs_url=None, redoc_url=None, openapi_url=None)
+            gr.mount_gradio_app(
+                inner, page, path="/", server_name=options.host, footer_links=[],
+                run_history=False, show_error=False, ssr_mode=False, enable_monitoring=False,
+                mcp_server=False, pwa=False, theme=look.theme(), css=look.style(),
+                app_kwargs={"docs_url": None, "redoc_url": None},
+            )  # fmt: skip
+            return inner
+
+        # Outside of an event loop Gradio makes some that nobody closes; this one ends with its
+        # thread, and is in nobody's way where the caller runs one.
+        with ThreadPoolExecutor(1) as thread:
+            inner = thread.submit(asyncio.run, built()).result()
+        hosts = {"localhost", "127.0.0.1", "::1", options.host} if local else None
+        self.gate = Gate(
+            inner, shelf, uploads, options.limits.upload, users=options.users,
+            hosts=None if hosts is None else sorted(hosts),
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the jobs, and delete the uploads."""
+        self.line.close()
+        self._uploads.cleanup()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket for the server; 0 is any port that is free.
+
+    Raises:
+        ArgumentError: if the port is in use, or the address is none of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ArgumentError(f"The host {host!r} is not known: expected an address.") from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(128)
+    except OSError as error:
+        bound.close()
+        raise ArgumentError(
+            f"Port {port} of {host} cannot be used ({error.strerror}): choose another with --port; "
+            "--port 0 takes any that is free."
+        ) from error
+    return bound
+
+
+def serve(options: Options, *, port: int = 7860, ready: Callable[[str], Any] = print) -> None:
+    """Serve the app until it is interrupted.
+
+    Args:
+        options: what the operator decides.
+        port: of the address; 0 is any that is free.
+        ready: called with the app's URL when it answers.
+
+    Raises:
+        HeedmapError: if Gradio is not installed, or the port is in use.
+        KeyboardInterrupt: when it was interrupted, after all has come to its end.
+    """
+    with bind(options.host, port) as bound, Application(options) as made:
+        from uvicorn import Config, Server
+
+        config = Config(
+            made.gate, log_level="warning", access_log=False, timeout_graceful_shutdown=2,
+            server_header=False, lifespan="on",
+        )  # fmt: skip
+        server = Server(config)
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [bound]}, name="heedmap-server", daemon=True
+        )
+        thread.start()
+        try:
+            while not server.started:
+                thread.join(0.05)
+                if not thread.is_alive():
+                    raise HeedmapError("The server could not start: the log above says why.")
+            ready(address(options.host, bound.getsockname()[1]))
+            while thread.is_alive():
+                thread.join(0.5)
+        finally:
+            made.line.close()
+            server.should_exit = True
+            with contextlib.suppress(KeyboardInterrupt):
+                thread.join(10)
+
+
+def address(host: str, port: int) -> str:
+    """The URL of the app; that of this machine where it is bound to all its addresses."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{port}"

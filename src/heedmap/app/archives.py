@@ -1,0 +1,129 @@
+"""Results as zip files: packed for whoever takes one along, and unpacked without any trust.
+
+Of an archive that comes in, only files that a run or an edit needs are taken, under names that
+stand here. Pages and pictures made of them are left where they are and made anew.
+"""
+
+import shutil
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from heedmap.errors import RunError
+
+_RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors")
+_PAIR = (
+    "pair.json",
+    "blend.png",
+    *(f"{side}/{name}" for side in ("source", "edited") for name in _RUN),
+)
+_MEMBERS = 2000  # more than a run of a long prompt has
+_BLOCK = 2**20
+
+
+def pack(folder: Path, file: IO[bytes]) -> None:
+    """Write a folder into a zip, in a folder of its name; the same folder gives the same bytes.
+
+    Args:
+        folder: a result's.
+        file: where to; it must be seekable.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    with zipfile.ZipFile(file, "w") as archive:
+        for path in paths:
+            name = f"heedmap-{folder.name}/{path.relative_to(folder).as_posix()}"
+            entry = zipfile.ZipInfo(name)  # its time is 1980, whenever it is packed
+            entry.external_attr = 0o644 << 16
+            # Pictures are packed already; trying again would only take time.
+            packed = path.suffix == ".png"
+            entry.compress_type = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
+            with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
+                shutil.copyfileobj(source, target, _BLOCK)
+
+
+def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
+    """Take a run or an edit out of a zip into an empty folder.
+
+    Args:
+        file: the zip.
+        folder: where to; what is there after an error is for the caller to delete.
+        most: bytes that all that is taken may have.
+
+    Raises:
+        RunError: if it is no zip, holds neither a run nor an edit, or is hostile.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = _checked(archive.infolist())
+            top, wanted = _found(entries)
+            left = most
+            for name in wanted:
+                entry = entries.get(f"{top}{name}")
+                if entry is not None:
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    left -= _copy(archive, entry, folder / name, left)
+    # A broken archive raises whatever the reader stumbles over first.
+    except (
+        zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
+        RuntimeError, KeyError, OverflowError,
+    ) as error:  # fmt: skip
+        raise RunError(
+            "this file is no zip that can be read: expected that of a run or an edit, as the app "
+            "gives it, or of a folder that heedmap saved"
+        ) from error
+
+
+def _checked(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+    """The files by name; RunError if one has a name or a kind that no run has."""
+    if len(entries) > _MEMBERS:
+        raise RunError(f"this zip has {len(entries)} files: a run or an edit has fewer")
+    found: dict[str, zipfile.ZipInfo] = {}
+    for entry in entries:
+        parts = PurePosixPath(entry.orig_filename).parts
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if (
+            entry.orig_filename.startswith("/")
+            or ".." in parts
+            or any(sign in entry.orig_filename for sign in "\\:\0")
+        ):
+            raise RunError("this zip names files outside of its folder: it was not read")
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise RunError("this zip holds links or devices: it was not read")
+        if entry.flag_bits & 1:
+            raise RunError("this zip is encrypted: pack it without a password")
+        if entry.filename in found:
+            raise RunError("this zip has a file twice: it was not read")
+        found[entry.filename] = entry
+    return found
+
+
+def _found(entries: dict[str, zipfile.ZipInfo]) -> tuple[str, tuple[str, ...]]:
+    """The folder within the zip, as "name/" or "", and the names of the files to take from it."""
+    tops = {""} | {f"{name.partition('/')[0]}/" for name in entries if "/" in name}
+    for mark, wanted in (("pair.json", _PAIR), ("run.json", _RUN)):
+        for top in sorted(tops):
+            if f"{top}{mark}" in entries:
+                return top, wanted
+    raise RunError(
+        "this zip holds neither a run nor an edit: expected run.json or pair.json in it, as in the "
+        "folders that heedmap saves"
+    )
+
+
+def _copy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, most: int) -> int:
+    """Unpack one file; its size is counted while it is unpacked, whatever the zip says of it."""
+    size = 0
+    with archive.open(entry) as source, path.open("xb") as target:
+        for block in _blocks(source):
+            size += len(block)
+            if size > most:
+                raise RunError("this zip unpacks to more than this server takes: it was not read")
+            target.write(block)
+    return size
+
+
+def _blocks(source: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: source.read(_BLOCK), b"")

@@ -1,0 +1,214 @@
+"""One job at a time on a device, the others in line: where a job stands, and ending it early.
+
+    line = Line(most=16)
+    job = line.enter(work)          # work(job) runs in the line's own thread, when its turn comes
+    for state in job.states():      # waiting, then what the work tells, then its end
+        ...
+    line.close()
+
+Nobody waits for a job whose page is closed: one that is not listened to any more is ended.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from heedmap.errors import HeedmapError
+
+_LOG = logging.getLogger(__name__)
+PATIENCE = 30.0
+"""Seconds after which a job that nobody listens to is ended."""
+GENERAL = (
+    "Something went wrong in heedmap itself: nothing was saved. What it was stands in the log of "
+    "the server."
+)
+
+
+class Cancelled(Exception):
+    """A job that is not to go on; no error, and never shown as one."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a job stands.
+
+    Attributes:
+        phase: "waiting", "working", "done", "cancelled" or "failed".
+        before: how many jobs are before it, while it waits.
+        doing: what it does, while it works.
+        step: how many steps are done.
+        steps: of how many; 0 where that is not known.
+        preview: a small picture of what it draws, as a data URL.
+        result: what it gave, when it is done.
+        sentence: why it failed.
+    """
+
+    phase: str
+    before: int = 0
+    doing: str = ""
+    step: int = 0
+    steps: int = 0
+    preview: str = ""
+    result: Any = None
+    sentence: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes."""
+        return self.phase in ("done", "cancelled", "failed")
+
+
+@dataclass(eq=False)
+class Job:
+    """One piece of work in the line; made by `Line.enter`."""
+
+    work: "Callable[[Job], Any]"
+    line: "Line"
+    _state: State = State("waiting")
+    _stop: bool = False
+    _heard: float = field(default_factory=time.monotonic)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def tell(self, doing: str, step: int = 0, steps: int = 0, preview: str = "") -> None:
+        """Called by the work: what it does. A preview stays until there is another.
+
+        Raises:
+            Cancelled: if the job is not to go on.
+        """
+        self.check()
+        shown = preview or self._state.preview
+        self._set(State("working", doing=doing, step=step, steps=steps, preview=shown))
+
+    def check(self) -> None:
+        """Raise `Cancelled` if the job is not to go on; the work calls it as often as it can."""
+        if not self.wanted:
+            raise Cancelled
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it was not cancelled and somebody listens."""
+        return not self._stop and time.monotonic() - self._heard <= PATIENCE
+
+    def cancel(self) -> None:
+        """End it before its turn, or at the next step; nothing is saved."""
+        self._stop = True
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def state(self) -> State:
+        """Where it stands now."""
+        state = self._state
+        if state.phase == "waiting":
+            return State("cancelled") if self._stop else State("waiting", self.line.before(self))
+        return state
+
+    def states(self, *, pause: float = 0.25) -> Iterator[State]:
+        """Where it stands, again and again until it has ended; only what is new.
+
+        Args:
+            pause: seconds after which it is looked at anew, at most.
+        """
+        told = None
+        while True:
+            self._heard = time.monotonic()
+            state = self.state
+            if state != told:
+                yield state
+                told = state
+            if state.ended:
+                return
+            with self._changed:
+                if self.state == told:
+                    self._changed.wait(pause)
+
+    def run(self) -> None:
+        """Do the work; whatever happens, the job ends in a state. Called by the line alone."""
+        try:
+            self.check()
+            self._set(State("working"))
+            end = State("done", result=self.work(self))
+        except Cancelled:
+            end = State("cancelled")
+        except HeedmapError as error:
+            end = State("failed", sentence=str(error))
+        except Exception as error:
+            # A person who visits is told what they can act on, and nothing of the machine.
+            short = isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+            said = "There is not enough memory for this: try a smaller size." if short else GENERAL
+            _LOG.exception("a job of the app failed")
+            end = State("failed", sentence=said)
+        self._set(end)
+
+    def _set(self, state: State) -> None:
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
+
+
+class Line:
+    """The jobs of one device, in the order in which they came.
+
+    Args:
+        most: jobs that may wait.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._waiting: deque[Job] = deque()
+        self._current: Job | None = None
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="heedmap-jobs", daemon=True)
+        self._thread.start()
+
+    def enter(self, work: Callable[[Job], Any]) -> Job:
+        """Put work at the end of the line.
+
+        Raises:
+            HeedmapError: if the line is full, or closed.
+        """
+        job = Job(work, self)
+        with self._changed:
+            if self._closed:
+                raise HeedmapError("The server is about to stop: nothing is drawn any more.")
+            self._waiting = deque(other for other in self._waiting if other.wanted)
+            if len(self._waiting) >= self.most:
+                raise HeedmapError(
+                    f"{len(self._waiting)} jobs are waiting already: try again in a while."
+                )
+            self._waiting.append(job)
+            self._changed.notify_all()
+        return job
+
+    def before(self, job: Job) -> int:
+        """How many jobs come before one that waits."""
+        with self._changed:
+            waiting = [other for other in self._waiting if other.wanted]
+            place = waiting.index(job) if job in waiting else 0
+            return place + (self._current is not None and self._current is not job)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """End the job at work and those that wait, and wait for the thread to end."""
+        with self._changed:
+            self._closed = True
+            jobs = [*self._waiting, *([self._current] if self._current else [])]
+            self._waiting.clear()
+            self._changed.notify_all()
+        for job in jobs:
+            job.cancel()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._current = None
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                self._current = self._waiting.popleft()
+            self._current.run()

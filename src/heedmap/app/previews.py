@@ -1,0 +1,149 @@
+"""Small pictures of latents while they are drawn, at a cost that is bounded.
+
+Where the latent is small the pipeline's own decoder is quick enough. Elsewhere each cell's colour
+is a linear function of its channels, fitted to what this pipeline's encoder makes of colours: no
+number of any model stands here.
+
+Axes: B image · C channel · h, w the latent's grid.
+"""
+
+import base64
+import io
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+FULL = 32 * 32
+"""Cells of a latent up to which the whole decoder is used."""
+_SHARE = 0.2  # of the time may go into previews
+_PAUSE = 0.25  # seconds from one to the next, at least
+_SIDE = 256  # pixels of the short side of what is shown
+
+
+@dataclass(frozen=True, eq=False)
+class Colours:
+    """RGB of a cell from its channels: float32 `weights` (C, 3) and `offset` (3,), for 0 to 1."""
+
+    weights: torch.Tensor
+    offset: torch.Tensor
+
+    def __call__(self, latents: torch.Tensor) -> torch.Tensor:
+        """The colours (B, 3, h, w), 0 to 1, of latents (B, C, h, w) as the decoder takes them."""
+        flat = latents.float().cpu().movedim(1, -1) @ self.weights + self.offset
+        return flat.movedim(-1, 1).clamp(0, 1)
+
+
+def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    """Latents of a pipeline (B, C, h, w) as its decoder takes them."""
+    config = vae.config
+    scaled = latents / getattr(config, "scaling_factor", 1.0)
+    mean, spread = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
+    if mean is not None and spread is not None:
+        mean, spread = (
+            torch.tensor(values, device=latents.device, dtype=latents.dtype).view(1, -1, 1, 1)
+            for values in (mean, spread)
+        )
+        return scaled * spread + mean
+    return scaled + (getattr(config, "shift_factor", None) or 0.0)
+
+
+@torch.no_grad()
+def fit_colours(vae: Any, *, side: int = 256, count: int = 4) -> Colours:
+    """The linear map from channels to colours that fits an autoencoder best.
+
+    Args:
+        vae: of a pipeline. One in float16 that must not compute so is raised for the time being,
+            and is afterwards as it was to the bit.
+        side: pixels of the pictures that are encoded.
+        count: how many.
+    """
+    chance = np.random.default_rng(0)
+    fields = [
+        np.asarray(
+            Image.fromarray(chance.integers(0, 256, (8, 8, 3), dtype=np.uint8)).resize(
+                (side, side), Image.Resampling.BICUBIC
+            )
+        )
+        for _ in range(count)
+    ]
+    pixels = torch.from_numpy(np.stack(fields)).movedim(-1, 1).float() / 255  # (B, 3, H, W)
+    dtype = vae.dtype
+    raised = dtype == torch.float16 and bool(getattr(vae.config, "force_upcast", False))
+    try:
+        if raised:
+            vae.to(torch.float32)
+        codes = vae.encode((pixels * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mode()
+    finally:
+        if raised:
+            vae.to(dtype)
+    cells = torch.nn.functional.adaptive_avg_pool2d(pixels, codes.shape[-2:])
+    inputs = codes.float().cpu().movedim(1, -1).flatten(0, -2)  # (B·h·w, C)
+    ones = torch.ones(len(inputs), 1)
+    wanted = cells.movedim(1, -1).flatten(0, -2)  # (B·h·w, 3)
+    found = torch.linalg.lstsq(torch.cat([inputs, ones], 1), wanted, driver="gelsd").solution
+    return Colours(found[:-1], found[-1])
+
+
+class Previewer:
+    """Turns the latents of a pipeline into small pictures, not more often than is affordable.
+
+    Args:
+        pipe: the pipeline.
+        show: called with each picture, all images of a batch side by side.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, pipe: Any, show: Callable[[Image.Image], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._vae, self._show, self._clock = pipe.vae, show, clock
+        self._colours: Colours | None = None
+        self._next = -float("inf")
+
+    def __call__(self, latents: torch.Tensor) -> None:
+        """Show latents (B, C, h, w) of the pipeline, or leave it for want of time."""
+        start = self._clock()
+        if start < self._next:
+            return
+        self._show(beside(self._pictures(latents)))
+        cost = self._clock() - start
+        self._next = start + cost + max(_PAUSE, cost * (1 / _SHARE - 1))
+
+    @torch.no_grad()
+    def _pictures(self, latents: torch.Tensor) -> list[Image.Image]:
+        latents = unscaled(self._vae, latents.to(self._vae.device, self._vae.dtype))
+        config = self._vae.config
+        safe = latents.dtype != torch.float16 or not getattr(config, "force_upcast", False)
+        if safe and latents.shape[-2] * latents.shape[-1] <= FULL:
+            colours = self._vae.decode(latents).sample.float().cpu() / 2 + 0.5
+        else:
+            if self._colours is None:
+                self._colours = fit_colours(self._vae)
+            colours = self._colours(latents)
+        colours = torch.nan_to_num(colours).clamp(0, 1)
+        pixels = (colours.movedim(1, -1) * 255).round().byte().numpy()
+        return [Image.fromarray(each) for each in pixels]
+
+
+def beside(images: list[Image.Image], gap: int = 8) -> Image.Image:
+    """Pictures of one size side by side, the short side not over 256 pixels."""
+    first = images[0]
+    scale = _SIDE / min(first.size)
+    size = (max(1, round(first.width * scale)), max(1, round(first.height * scale)))
+    strip = Image.new("RGBA", (len(images) * (size[0] + gap) - gap, size[1]))
+    for number, image in enumerate(images):
+        strip.paste(image.resize(size, Image.Resampling.BILINEAR), (number * (size[0] + gap), 0))
+    return strip
+
+
+def data_url(image: Image.Image) -> str:
+    """A picture as text that an `img` shows."""
+    file = io.BytesIO()
+    image.save(file, "WEBP", quality=80)
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"

@@ -1,0 +1,90 @@
+"""The app's results: one folder each, named by time and chance, never by what a user typed."""
+
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heedmap.errors import RunError
+from heedmap.pairs import Pair
+from heedmap.runs import Run
+
+_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{32}")
+_SPARE = 256 * 2**20  # bytes that stay free on the disk
+
+
+class Shelf:
+    """The folder that holds the results, and the only place that the app writes to.
+
+    Args:
+        root: the folder; made when the first result is put there.
+        most: results that are kept; the oldest of the app's own are deleted beyond.
+    """
+
+    def __init__(self, root: str | Path, most: int) -> None:
+        self.root = Path(root).absolute()
+        self.most = most
+        self._lock = threading.Lock()
+
+    def put(self, result: Run | Pair) -> str:
+        """Save a result; the name it has on the shelf, which nobody can guess.
+
+        Raises:
+            RunError: if the disk is full.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(self.root).free < _SPARE:
+            raise RunError("The disk of the server is almost full: nothing was saved.")
+        name = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(16)
+        result.save(self.root / name)
+        with self._lock:
+            for old in self.names()[: -self.most]:
+                shutil.rmtree(self.root / old, ignore_errors=True)
+        return name
+
+    def names(self) -> list[str]:
+        """What is there, the oldest first; folders of other programs and people are none of it."""
+        if not self.root.is_dir():
+            return []
+        return sorted(
+            entry.name
+            for entry in self.root.iterdir()
+            if _NAME.fullmatch(entry.name) and entry.is_dir() and not entry.is_symlink()
+        )
+
+    def folder(self, name: str) -> Path:
+        """The folder of a result.
+
+        Raises:
+            RunError: if there is none of that name, or it is no name that `put` gives.
+        """
+        folder = self.root / name if _NAME.fullmatch(name) else None
+        if folder is None or folder.is_symlink() or not folder.is_dir():
+            raise RunError("This result is not there any more: make it again.")
+        return folder
+
+    def read(self, name: str) -> Run | Pair:
+        """A result, read from its folder.
+
+        Raises:
+            RunError: if it is not there, or broken.
+        """
+        return read_result(self.folder(name))
+
+
+def read_result(folder: Path) -> Run | Pair:
+    """A run or an edit from its folder; files are never trusted.
+
+    Raises:
+        RunError: if it is neither, or broken. The sentence names no folder of the server.
+    """
+    reader: Callable[[Path], Any] = Pair.load if (folder / "pair.json").exists() else Run.load
+    try:
+        return reader(folder)
+    except RunError as error:
+        said = str(error).replace(str(folder), "the result")
+        raise RunError(said) from error

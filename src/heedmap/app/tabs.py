@@ -1,0 +1,329 @@
+"""The page of the app: a tab to generate, one to edit, one to look at what was made."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from heedmap.app import archives, fragments
+from heedmap.app.benches import Bench, Sessions, sentence
+from heedmap.app.gate import upload_path
+from heedmap.app.jobs import Line
+from heedmap.app.limits import real_number, whole_number
+from heedmap.app.shelf import read_result
+from heedmap.app.workshop import Editing, Generating, Workshop
+from heedmap.errors import ArgumentError, quoted
+from heedmap.models import EMBEDDED
+
+_AXES = [("layers", "layer"), ("steps", "step"), ("heads", "head")]
+
+PICTURES = (
+    "a red house next to a blue tree",
+    "a small orange cat in the snow",
+    "a pink balloon above a green car, at sunset",
+    "a (yellow:2) boat on the beach",
+)
+"""Prompts that the embedded model can draw."""
+EDITS = (
+    ("a red house in a meadow", "a blue house in a meadow", ""),
+    ("a cat in the snow", "a dog in the snow", "cat->dog"),
+    ("a (red:3) house", "", ""),
+)
+"""Edits that it can make: source, target, and the words that may change places of the picture."""
+
+_CHOOSE = """
+const input = element.querySelector("input");
+const said = element.querySelector("output");
+input.addEventListener("change", async () => {
+  const file = input.files[0];
+  if (!file) return;
+  const most = Number(input.dataset.most);
+  const tell = (text) => { said.textContent = text; };
+  input.value = "";
+  if (file.size > most) {
+    tell(`The file is too large: expected at most ${Math.floor(most / 2 ** 20)} MB.`);
+    return;
+  }
+  tell("Uploading …");
+  try {
+    const answer = await fetch("./uploads", { method: "POST", body: file });
+    if (!answer.ok) { tell(await answer.text()); return; }
+    tell("");
+    trigger("upload", await answer.json());
+  } catch {
+    tell("The file could not be sent: the server may be gone.");
+  }
+});
+"""
+
+
+def build(workshop: Workshop, line: Line, uploads: Path) -> gr.Blocks:
+    """The page.
+
+    Args:
+        workshop: what draws.
+        line: where jobs wait.
+        uploads: where `gate` puts what is uploaded.
+    """
+    sessions = Sessions(line)
+    with gr.Blocks(title="heedmap", analytics_enabled=False, fill_width=True) as page:
+        made = gr.State([])
+        with gr.Row(elem_id="top"):
+            gr.HTML(fragments.of_head(), elem_id="name")
+            model = gr.Dropdown(
+                list(workshop.models),
+                value=EMBEDDED,
+                label="Model: choose, or type a folder or a hub id" if workshop.free else "Model",
+                allow_custom_value=workshop.free,
+                elem_id="model",
+            )
+        with gr.Tabs():
+            with gr.Tab("Generate", id="generate", elem_id="generate"):
+                _generate_tab(sessions, workshop, model, made)
+            with gr.Tab("Edit", id="edit", elem_id="edit"):
+                _edit_tab(sessions, workshop, model, made)
+            with gr.Tab("Inspect", id="inspect", elem_id="inspect"):
+                _inspect_tab(workshop, uploads, made)
+    page.queue(max_size=256, default_concurrency_limit=4)
+    return page
+
+
+# --- the tabs ---------------------------------------------------------------------------------
+
+
+def _generate_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
+    prompt = gr.Textbox(
+        label="Prompt", placeholder=PICTURES[0], lines=1, max_lines=4, autofocus=True
+    )
+    run, cancel = _buttons("Generate")
+    with gr.Accordion("More", open=False):
+        shared = _shared_fields()
+    examples = _examples(PICTURES)
+    bench = Bench("generate", made, run, cancel, *_results())
+
+    def ask(text: Any, name: Any, *values: Any) -> Generating:
+        asked = Generating(**_shared_values(name, values), prompt=_text(text))
+        workshop.check(asked)
+        return asked
+
+    fills = [[text, EMBEDDED, *_EMPTY] for text in PICTURES]
+    bench.wire(
+        sessions, [prompt, model, *shared], [run.click, prompt.submit],
+        dict(zip(examples, fills, strict=True)), ask, workshop.generate, _room(workshop),
+    )  # fmt: skip
+
+
+def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
+    with gr.Row():
+        source = gr.Textbox(
+            label="Prompt", placeholder="a red house, or with a weight: a (red:3) house",
+            lines=1, max_lines=4,
+        )  # fmt: skip
+        target = gr.Textbox(
+            label="What it shall become", placeholder="a blue house; empty: weights alone",
+            lines=1, max_lines=4,
+        )  # fmt: skip
+    run, cancel = _buttons("Edit")
+    with gr.Accordion("More", open=False):
+        with gr.Row():
+            cross = gr.Slider(
+                0, 1, 0.8, step=0.05, label="Strength: cross-attention",
+                info="Taken from the first prompt for this part of the run.",
+            )  # fmt: skip
+            own = gr.Slider(
+                0, 1, 0.4, step=0.05, label="Self-attention",
+                info="The same of it: shapes and layout.",
+            )  # fmt: skip
+        with gr.Row():
+            only = gr.Textbox(
+                label="Only where", placeholder="cat->dog",
+                info="Change the picture only where these words act.",
+            )  # fmt: skip
+            threshold = _number(
+                "Threshold", "0.4",
+                info="With “only where”: how much a word must act at a place, 0 to 1.",
+            )  # fmt: skip
+        shared = _shared_fields()
+    examples = _examples([_said(*edit) for edit in EDITS])
+    bench = Bench("edit", made, run, cancel, *_results())
+
+    def ask(
+        before: Any, after: Any, name: Any, strength: Any, self_strength: Any, where: Any,
+        level: Any, *values: Any,
+    ) -> Editing:  # fmt: skip
+        asked = Editing(
+            **_shared_values(name, values),
+            source=_text(before),
+            target=_text(after) if _text(after).strip() else None,
+            cross=_part(strength, "the strength", 0.8),
+            self_attention=_part(self_strength, "self-attention", 0.4),
+            only=_text(where).strip() or None,
+            threshold=real_number(level, "the threshold"),
+        )
+        workshop.check(asked)
+        return asked
+
+    fields = [source, target, model, cross, own, only, threshold, *shared]
+    fills = [
+        [before, after, EMBEDDED, 0.8, 0.4, where, "", *_EMPTY] for before, after, where in EDITS
+    ]
+    bench.wire(
+        sessions, fields, [run.click, source.submit, target.submit],
+        dict(zip(examples, fills, strict=True)), ask, workshop.edit, _room(workshop),
+    )  # fmt: skip
+
+
+def _inspect_tab(workshop: Workshop, uploads: Path, made: gr.State) -> None:
+    with gr.Row(elem_classes="look"):
+        chosen = gr.Dropdown([], value=None, label="Made in this session")
+        most = workshop.limits.upload
+        upload = gr.HTML(
+            '<label class="choose">Open a run’s zip<input type="file" accept=".zip" '
+            f'data-most="{most}"></label><output></output>',
+            js_on_load=_CHOOSE,
+            elem_classes="upload",
+        )
+    status, page = _results()
+
+    def show(name: Any, history: list[Any]) -> tuple[str, str]:
+        if not name:
+            return "", ""
+        try:
+            if name not in dict(history):
+                raise ArgumentError("this result is not one of this session: choose another")
+            result = workshop.shelf.read(name)
+            return fragments.of_shown(result, name), fragments.of_page(result)
+        except Exception as error:
+            return fragments.of_trouble(sentence(error)), ""
+
+    def opened(event: gr.EventData) -> tuple[Any, str, str]:
+        try:
+            result = read_upload(uploads, str(event._data.get("token")), workshop.limits.unpacked)
+            return None, fragments.of_shown(result), fragments.of_page(result)
+        except Exception as error:
+            return None, fragments.of_trouble(sentence(error)), ""
+
+    common: dict[str, Any] = {
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "concurrency_id": "reading",
+        "concurrency_limit": 2,
+    }
+    chosen.input(show, [chosen, made], [status, page], **common)
+    upload.upload(opened, None, [chosen, status, page], **common)
+    made.change(
+        lambda history: gr.update(choices=[(title, name) for name, title in history[::-1]]),
+        made, chosen, queue=False, show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
+
+
+def read_upload(uploads: Path, token: str, most: int) -> Any:
+    """The run or the edit of an uploaded zip; nothing of it stays on the disk.
+
+    Args:
+        uploads: the folder of uploads.
+        token: the name that it was given.
+        most: bytes that it may unpack to.
+
+    Raises:
+        HeedmapError: if it is not there, or is no run or edit that heedmap saved.
+    """
+    path = upload_path(uploads, token)
+    try:
+        with tempfile.TemporaryDirectory(prefix="heedmap-unpacked-") as scratch:
+            with path.open("rb") as file:
+                archives.unpack(file, Path(scratch), most=most)
+            return read_result(Path(scratch))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+# --- parts of them ----------------------------------------------------------------------------
+
+_EMPTY: tuple[Any, ...] = ("", "", "", "", "", "", ["layer"])
+"""The shared fields as they are in the beginning."""
+
+
+def _buttons(name: str) -> tuple[gr.Button, gr.Button]:
+    with gr.Row(elem_classes="act"):
+        run = gr.Button(name, variant="primary", scale=0, min_width=140)
+        cancel = gr.Button("Cancel", interactive=False, scale=0, min_width=110)
+    return run, cancel
+
+
+def _results() -> tuple[gr.HTML, gr.HTML]:
+    return gr.HTML("", elem_classes="status"), gr.HTML("", elem_classes="page")
+
+
+def _examples(texts: Sequence[str]) -> list[gr.Button]:
+    with gr.Row(elem_classes="examples"):
+        gr.HTML("<p>Examples, on the embedded model:</p>")
+        return [gr.Button(text, size="sm", scale=0, min_width=40) for text in texts]
+
+
+def _shared_fields() -> list[Any]:
+    """Seed, steps, guidance, width, height, negative prompt, kept axes; as `_EMPTY` has them."""
+    with gr.Row():
+        numbers = [
+            _number("Seed", "by chance"),
+            *(
+                _number(label, "the model’s")
+                for label in ("Steps", "Guidance", "Width, in pixels", "Height, in pixels")
+            ),
+        ]
+    with gr.Row():
+        negative = gr.Textbox(
+            label="Negative prompt", placeholder="what the picture should not show", lines=1,
+            max_lines=4, scale=2,
+        )  # fmt: skip
+        keep = gr.CheckboxGroup(_AXES, value=["layer"], label="Tell apart on the page", scale=1)
+    return [*numbers, negative, keep]
+
+
+def _number(label: str, empty: str, **options: Any) -> gr.Textbox:
+    """A field for a number that may be left empty: one of Gradio's own holds 0 then."""
+    return gr.Textbox(
+        label=label, placeholder=empty, lines=1, max_lines=1, min_width=120, **options
+    )
+
+
+def _shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
+    """What the shared fields hold, as `Drawing` has it."""
+    seed, steps, guidance, width, height, negative, keep = values
+    sides = whole_number(width, "the width"), whole_number(height, "the height")
+    if (sides[0] is None) != (sides[1] is None):
+        raise ArgumentError("one side of the picture was given: expected width and height, or none")
+    return {
+        "model": _text(model) or EMBEDDED,
+        "seed": whole_number(seed, "the seed"),
+        "steps": whole_number(steps, "the number of steps"),
+        "guidance": real_number(guidance, "guidance"),
+        "size": None if sides[0] is None else sides,
+        "negative": _text(negative) or None,
+        "keep": frozenset(keep or ()),
+    }
+
+
+def _part(value: Any, name: str, usual: float) -> float:
+    """A part of the run."""
+    number = real_number(value, name)
+    return usual if number is None else float(number)
+
+
+def _text(value: Any) -> str:
+    if value is not None and not isinstance(value, str):
+        raise ArgumentError(f"{quoted(value)} was given: expected a text")
+    return value or ""
+
+
+def _said(source: str, target: str, only: str) -> str:
+    """An edit on a button."""
+    said = f"{source} → {target}" if target else source
+    return f"{said} (only there)" if only else said
+
+
+def _room(workshop: Workshop) -> int:
+    """Jobs that are followed at a time: all that wait, and one at work."""
+    return workshop.limits.waiting + 2

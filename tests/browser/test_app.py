@@ -1,0 +1,299 @@
+"""The app in a browser: what is clicked is drawn and saved, and nothing goes elsewhere."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_app import files, zipped
+
+from browser.conftest import MISSING
+from heedmap.pairs import Pair
+from heedmap.runs import Run
+
+expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
+pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script> ${1+1} {{value}}"
+# Of Gradio's own markup; each rule only where it is theirs.
+THEIRS = {
+    # Gradio hides the tabs that do not fit in a menu, and keeps it in the page with no name.
+    "aria-required-children": ".tab-container",
+}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("app") / "results"
+
+
+@pytest.fixture(scope="module")
+def url(out: Path) -> Iterator[str]:
+    """The app of the embedded model, in a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "heedmap.cli", "app", "--port", "0", "--out", str(out)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "HEEDMAP_AUTH": ""},
+    )  # fmt: skip
+    assert process.stdout is not None
+    found = re.search(r"http://\S+", process.stdout.readline())
+    assert found is not None
+    yield found[0]
+    process.terminate()
+    _, errors = process.communicate(timeout=30)
+    assert "Traceback" not in errors, errors
+
+
+@pytest.fixture
+def visit(browser: Any, url: str) -> Iterator[Callable[..., Any]]:
+    """Open the app; afterwards it must have asked no other host and complained of nothing."""
+    asked: list[str] = []
+    complaints: list[str] = []
+    contexts: list[Any] = []
+
+    def open_page(query: str = "", **options: Any) -> Any:
+        options = {"viewport": {"width": 1400, "height": 1000}, **options}
+        context = browser.new_context(accept_downloads=True, **options)
+        context.set_default_timeout(60_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.goto(f"{url}/{query}")
+        page.get_by_role("button", name="Generate", exact=True).wait_for()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    away = [one for one in asked if not one.startswith((f"{url}/", "data:", "blob:"))]
+    assert asked and not away, away
+    bad = [said for said in complaints if said.startswith(("error", "dialog", "Error", "warning"))]
+    assert not bad, bad
+
+
+def tab(page: Any, name: str) -> Any:
+    page.get_by_role("tab", name=name).click()
+    return page.locator(f"#{name.lower()}")
+
+
+def more(panel: Any, **fields: Any) -> None:
+    """Fill in fields of the accordion."""
+    if not panel.get_by_label("Seed").is_visible():
+        panel.get_by_role("button", name="More").click()
+    for label, value in fields.items():
+        panel.get_by_label(label.replace("_", " ")).first.fill(str(value))
+
+
+def finished(panel: Any) -> Any:
+    """The card of a job that is done; its text must be of success."""
+    card = panel.locator(".card.done, .card.trouble")
+    card.wait_for()
+    assert "done" in card.get_attribute("class"), card.inner_text()
+    return card
+
+
+def saved(card: Any, out: Path) -> Path:
+    return out / card.locator(".name").inner_text()
+
+
+def in_the_frame(panel: Any) -> Any:
+    inner = panel.frame_locator(".page iframe")
+    inner.locator("html[data-ready=yes]").wait_for()
+    return inner
+
+
+def test_an_example_runs_at_once_with_progress_and_preview(visit: Any, out: Path):
+    page = visit()
+    panel = tab(page, "Generate")
+    panel.get_by_role("button", name="a red house next to a blue tree").click()
+    expect(panel.get_by_label("Prompt", exact=True)).to_have_value(
+        "a red house next to a blue tree"
+    )
+    panel.get_by_text(re.compile(r"Drawing: step \d+ of 25")).wait_for()
+    picture = panel.get_by_alt_text("What is drawn so far")
+    picture.wait_for()
+    assert picture.evaluate("e => e.complete && e.naturalWidth") == 256
+    bar = panel.get_by_role("progressbar")
+    assert bar.evaluate("e => e.max") == 25 and 1 <= bar.evaluate("e => e.value") <= 25
+    card = finished(panel)
+    folder = saved(card, out)
+    run = Run.load(folder)
+    assert run.settings["prompt"] == "a red house next to a blue tree"
+    frame = panel.locator(".page iframe")
+    assert frame.get_attribute("srcdoc") == (folder / "index.html").read_text(encoding="utf-8")
+    inner = in_the_frame(panel)
+    inner.get_by_role("button", name="house", exact=True).hover()
+    assert "house" in inner.locator("#legend").inner_text()
+    with page.expect_download() as waiting:
+        card.get_by_role("link", name="Download as zip").click()
+    with zipfile.ZipFile(waiting.value.path()) as archive:
+        held = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+    assert held == {name: (folder / name).read_bytes() for name in files(folder)}
+
+
+def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: Path):
+    page = visit()
+    panel = tab(page, "Edit")
+    panel.get_by_label("Prompt", exact=True).fill("a cat in the snow")
+    panel.get_by_label("What it shall become").fill("a dog in the snow")
+    more(panel, Seed=3, Steps=4, Only_where="cat->dog")
+    panel.get_by_role("button", name="Edit", exact=True).click()
+    card = finished(panel)
+    folder = saved(card, out)
+    pair = Pair.load(folder)
+    assert pair.about["only"] == "cat->dog" and pair.source.settings["seed"] == 3
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    assert panel.locator(".page iframe").get_attribute("srcdoc") == text
+    with page.expect_download() as waiting:
+        card.get_by_role("link", name="Download as zip").click()
+    kept = tmp_path / "kept.zip"
+    waiting.value.save_as(kept)
+
+    panel = tab(page, "Inspect")
+    panel.get_by_label("Made in this session").click()
+    page.get_by_role("option", name="a cat in the snow → a dog in the snow").click()
+    finished(panel)
+    assert panel.locator(".page iframe").get_attribute("srcdoc") == text
+
+    page = visit()  # another session: it has made nothing yet
+    panel = tab(page, "Inspect")
+    panel.get_by_label("Made in this session").click()
+    assert page.get_by_role("option").count() == 0
+    page.keyboard.press("Escape")
+    panel.locator("input[type=file]").set_input_files(kept)
+    card = finished(panel)
+    assert "nothing of it is kept" in card.inner_text()
+    assert panel.locator(".page iframe").get_attribute("srcdoc") == text
+    there = files(out)
+    evil = zipped({"../evil.txt": b"x", "run.json": b"{}"}).getvalue()
+    panel.locator("input[type=file]").set_input_files(
+        {"name": "evil.zip", "mimeType": "application/zip", "buffer": evil}
+    )
+    expect(panel.get_by_role("alert")).to_contain_text("names files outside of its folder")
+    big = tmp_path / "big.zip"
+    with big.open("wb") as file:
+        file.truncate(65 * 2**20)
+    panel.locator("input[type=file]").set_input_files(big)
+    expect(panel.locator("output")).to_contain_text("The file is too large: expected at most 64 MB")
+    assert files(out) == there
+
+
+def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
+    page = visit()
+    panel = tab(page, "Generate")
+    before = files(out) if out.exists() else set()
+    panel.get_by_label("Prompt", exact=True).fill("a red house")
+    more(panel, Steps=100, Seed=5)
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    panel.get_by_text(re.compile(r"step \d+ of 100")).wait_for()
+    expect(panel.get_by_role("button", name="Generate", exact=True)).to_be_disabled()
+    panel.get_by_role("button", name="Cancel").click()
+    panel.get_by_text("Cancelled: nothing was saved.").wait_for()
+    assert (files(out) if out.exists() else set()) == before
+    expect(panel.get_by_role("button", name="Cancel")).to_be_disabled()
+    more(panel, Steps=2)
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    assert Run.load(saved(finished(panel), out)).settings["steps"] == 2
+
+
+def test_a_second_visitor_is_told_the_place_and_can_leave_the_line(visit: Any):
+    first, second = visit(), visit()
+    panels = [tab(page, "Generate") for page in (first, second)]
+    for panel in panels:
+        panel.get_by_label("Prompt", exact=True).fill("a red house")
+        more(panel, Steps=100)
+        panel.get_by_role("button", name="Generate", exact=True).click()
+        if panel is panels[0]:
+            panel.get_by_text(re.compile(r"step \d+ of 100")).wait_for()
+    panels[1].get_by_text("Waiting: 1 job is before yours.").wait_for()
+    panels[1].get_by_role("button", name="Cancel").click()
+    panels[1].get_by_text("Cancelled: nothing was saved.").wait_for()
+    assert panels[0].get_by_role("progressbar").is_visible()
+    panels[0].get_by_role("button", name="Cancel").click()
+    panels[0].get_by_text("Cancelled: nothing was saved.").wait_for()
+
+
+def test_mistakes_are_one_sentence(visit: Any):
+    page = visit()
+    panel = tab(page, "Generate")
+    for fields, sentence in (
+        ({"Steps": 500}, "500 steps are more than this server draws: expected 1 to 100"),
+        ({"Steps": 2, "Width": 64}, "One side of the picture was given"),
+        ({"Width": 4096, "Height": 64}, "4096×64 pixels are more than this server draws"),
+    ):
+        panel.get_by_label("Prompt", exact=True).fill("a red house")
+        more(panel, **fields)
+        panel.get_by_role("button", name="Generate", exact=True).click()
+        expect(panel.get_by_role("alert")).to_contain_text(sentence)
+    more(panel, Width="", Height="")
+    page.get_by_label(re.compile("^Model")).fill("no/such/model/anywhere")
+    page.keyboard.press("Tab")
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    expect(panel.get_by_role("alert")).to_contain_text("There is no model folder no/such/model")
+    page.get_by_label(re.compile("^Model")).fill("heedmap-tiny")
+    page.keyboard.press("Tab")
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    panel.locator(".card.done").wait_for()
+
+
+def test_what_is_typed_stays_text(visit: Any, out: Path):
+    page = visit()
+    panel = tab(page, "Generate")
+    panel.get_by_label("Prompt", exact=True).fill(f"a red house {EVIL}")
+    more(panel, Steps=1, Negative_prompt=EVIL)
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    folder = saved(finished(panel), out)
+    assert Run.load(folder).settings["negative"] == EVIL
+    inner = in_the_frame(panel)
+    assert EVIL in inner.locator(".prompt").first.inner_text()
+    assert inner.locator("img").count() == 0
+    look = tab(page, "Inspect")
+    look.get_by_label("Made in this session").click()
+    expect(page.get_by_role("option").first).to_contain_text(EVIL[:60])
+    page.get_by_role("option").first.click()
+    finished(look)
+    assert page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme, width", [("light", 1400), ("dark", 390)])
+def test_axe_finds_nothing_serious(visit: Any, scheme: str, width: int):
+    places = [os.environ.get("HEEDMAP_AXE"), "node_modules/axe-core/axe.min.js"]
+    script = next((Path(p) for p in places if p and Path(p).is_file()), None)
+    if script is None:
+        pytest.skip("axe-core is not there: npm install axe-core, or name its file in HEEDMAP_AXE")
+    page = visit(
+        f"?__theme={scheme}", color_scheme=scheme, viewport={"width": width, "height": 900}
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate(script.read_text(encoding="utf-8"))
+    bad: list[Any] = []
+    for name in ("Generate", "Edit", "Inspect"):
+        panel = tab(page, name)
+        if name != "Inspect":
+            more(panel)
+        if name == "Generate":
+            panel.get_by_label("Prompt", exact=True).fill("a red house")
+            more(panel, Steps=1)
+            panel.get_by_role("button", name="Generate", exact=True).click()
+            finished(panel)
+        page.wait_for_timeout(400)  # colours change over a moment
+        found = page.evaluate(
+            "axe.run({exclude: [['.page iframe']]}, {resultTypes: ['violations'], iframes: false})"
+        )
+        bad += [
+            (name, one["id"], [(node["target"], node["html"][:160]) for node in one["nodes"][:4]])
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+            and not all(THEIRS.get(one["id"], "\0") in str(node["target"]) for node in one["nodes"])
+        ]  # fmt: skip
+    assert not bad, json.dumps(bad, indent=1)
