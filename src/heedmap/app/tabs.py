@@ -86,7 +86,8 @@ def build(workshop: Workshop, line: Line, uploads: Path) -> gr.Blocks:
                 _edit_tab(sessions, workshop, model, made)
             with gr.Tab("Inspect", id="inspect", elem_id="inspect"):
                 _inspect_tab(workshop, uploads, made)
-    page.queue(max_size=256, default_concurrency_limit=4)
+    # Each job that waits is followed, so that it hears its place; the line itself is the limit.
+    page.queue(max_size=256, default_concurrency_limit=workshop.limits.waiting + 2)
     return page
 
 

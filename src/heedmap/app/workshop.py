@@ -177,8 +177,7 @@ class Workshop:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", message="the edit ", category=UserWarning)
             result = draw(progress=progress, preview=preview)
-        steps = job.state.steps
-        job.tell("Saving the result and its page", steps, steps)
+        job.tell("Saving the result and its page")
         name = self.shelf.put(result)
         return Made(name, result, tuple(str(warning.message) for warning in told))
 
