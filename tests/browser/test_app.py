@@ -38,7 +38,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def url(out: Path) -> Iterator[str]:
     """The app of the embedded model, in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "heedmap.cli", "app", "--port", "0", "--out", str(out)],
+        [sys.executable, "-m", "heedmap.cli", "app", "--port", "0", "--out", str(out),
+         "--max-steps", "900"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "HEEDMAP_AUTH": ""},
     )  # fmt: skip
@@ -211,9 +212,9 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     panel = tab(page, "Generate")
     before = files(out) if out.exists() else set()
     panel.get_by_label("Prompt", exact=True).fill("a red house")
-    more(panel, Steps=100, Seed=5)
+    more(panel, Steps=900, Seed=5)  # not done before it is cancelled
     panel.get_by_role("button", name="Generate", exact=True).click()
-    panel.get_by_text(re.compile(r"step \d+ of 100")).wait_for()
+    panel.get_by_text(re.compile(r"step \d+ of 900")).wait_for()
     expect(panel.get_by_role("button", name="Generate", exact=True)).to_be_disabled()
     panel.get_by_role("button", name="Cancel").click()
     panel.get_by_text("Cancelled: nothing was saved.").wait_for()
@@ -229,10 +230,10 @@ def test_a_second_visitor_is_told_the_place_and_can_leave_the_line(visit: Any):
     panels = [tab(page, "Generate") for page in (first, second)]
     for panel in panels:
         panel.get_by_label("Prompt", exact=True).fill("a red house")
-        more(panel, Steps=100)
+        more(panel, Steps=900)  # not done before the other comes
         panel.get_by_role("button", name="Generate", exact=True).click()
         if panel is panels[0]:
-            panel.get_by_text(re.compile(r"step \d+ of 100")).wait_for()
+            panel.get_by_text(re.compile(r"step \d+ of 900")).wait_for()
     panels[1].get_by_text("Waiting: 1 job is before yours.").wait_for()
     panels[1].get_by_role("button", name="Cancel").click()
     panels[1].get_by_text("Cancelled: nothing was saved.").wait_for()
@@ -245,7 +246,7 @@ def test_mistakes_are_one_sentence(visit: Any):
     page = visit()
     panel = tab(page, "Generate")
     for fields, sentence in (
-        ({"Steps": 500}, "500 steps are more than this server draws: expected 1 to 100"),
+        ({"Steps": 999}, "999 steps are more than this server draws: expected 1 to 900"),
         ({"Steps": 2, "Width": 64}, "One side of the picture was given"),
         ({"Width": 4096, "Height": 64}, "4096×64 pixels are more than this server draws"),
     ):

@@ -4,101 +4,16 @@ import json
 
 import numpy as np
 import pytest
-import typer
-from test_cli import bad, call, desk, files, good, model, random_model  # noqa: F401
 
+from cli.calling import bad, call, files, good
 from heedmap import editing
-from heedmap.cli import options
 from heedmap.grids import Grid
 from heedmap.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "window"), [("0.8", (0, 0.8)), ("0", (0, 0)), ("0.2:0.6", (0.2, 0.6)), ("0:1", (0, 1))]
-)
-def test_windows(text, window):
-    assert options.parse_window(text) == window
-
-
-@pytest.mark.parametrize("text", ["", "x", "0.2:", ":", "nan", "0.8:0.2", "1.1", "-0.1", "0:1:2"])
-def test_what_is_no_window(text):
-    with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        options.parse_window(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "windows"),
-    [
-        ("0.8", [(0, 0.8)]),
-        ("0, 0.5,1", [(0, 0), (0, 0.5), (0, 1)]),
-        ("0,0.2,…,1", [(0, 0), (0, 0.2), (0, 0.4), (0, 0.6), (0, 0.8), (0, 1)]),
-        ("0,0.25,...,0.75,1", [(0, 0), (0, 0.25), (0, 0.5), (0, 0.75), (0, 1)]),
-        ("1,0.5,…,0", [(0, 1), (0, 0.5), (0, 0)]),
-        ("0,0.2,…,0.2,1", None),
-        ("0,0.5,…,1", [(0, 0), (0, 0.5), (0, 1)]),
-        ("0.2:0.6,0.4", [(0.2, 0.6), (0, 0.4)]),
-    ],
-)
-def test_lists_of_windows(text, windows):
-    if windows is None:
-        with pytest.raises(typer.BadParameter):
-            options.parse_windows(text)
-        return
-    assert options.parse_windows(text) == windows
-
-
-@pytest.mark.parametrize(
-    "text", ["…", "0,…,1", "0,0.2,…", "0,0.3,…,1", "0,0,…,1", "0,0.2,…,-1", "0:1,0:2,…,3", "…,0,1",
-             "0,1e-9,…,1", "0,nan,…,1"]
-)  # fmt: skip
-def test_dots_that_lead_nowhere(text):
-    with pytest.raises(typer.BadParameter, match="does not say how it goes on"):
-        options.parse_windows(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "strip"),
-    [
-        ("red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
-        ("red house=0:1:4", ("red house", [0, 0.333333, 0.666667, 1])),
-        ("red=0,1,3", ("red", [0, 1, 3])),
-        ("red=-1,0,…,2", ("red", [-1, 0, 1, 2])),
-        ("red=2.5", ("red", [2.5])),
-        ("a=b = 3:1:2", ("a=b", [3, 1])),
-    ],
-)
-def test_strips(text, strip):
-    assert options.parse_strip(text) == strip
-
-
-@pytest.mark.parametrize("text", ["red", "=1", "red=", "red = ", ""])
-def test_what_is_no_strip(text):
-    with pytest.raises(typer.BadParameter, match="is not a word and its weights; write them as"):
-        options.parse_strip(text)
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["x", "1:2", "1:2:1", "1:2:1.5", "1:1:3", "1:2:3:4", "nan", "inf:2:3", "1,,2", "1:2:9999"],
-)
-def test_what_are_no_weights(value):
-    with pytest.raises(typer.BadParameter, match="are no weights; write A:B:N"):
-        options.parse_strip(f"red={value}")
-
-
-def test_windows_of_words():
-    assert options.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
-    assert options.parse_word_window("red cat=0.1:0.3") == ("red cat", (0.1, 0.3))
-    for text in ("cat", "cat=", "=0.3"):
-        with pytest.raises(typer.BadParameter, match="is not a word and its window"):
-            options.parse_word_window(text)
-    with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        options.parse_word_window("cat=2")
-
-
-def test_saves_a_pair_and_says_what(model, desk):  # noqa: F811
+def test_saves_a_pair_and_says_what(model, desk):
     said = good(*SWAP)
     folder = desk / "outputs" / "a-red-sea-7"
     assert list((desk / "outputs").iterdir()) == [folder]
@@ -115,7 +30,7 @@ def test_saves_a_pair_and_says_what(model, desk):  # noqa: F811
         assert line in said
 
 
-def test_one_object_of_json_and_several_targets(model, desk):  # noqa: F811
+def test_one_object_of_json_and_several_targets(model, desk):
     targets = ("a blue house", "a (red:2) house")
     said = json.loads(
         good(
@@ -133,7 +48,7 @@ def test_one_object_of_json_and_several_targets(model, desk):  # noqa: F811
     assert len(list((desk / "mine").iterdir())) == 2
 
 
-def test_blend_and_weights(model, desk):  # noqa: F811
+def test_blend_and_weights(model, desk):
     assert good(*SWAP, "--only", "house->sea", "--out", "x", "--quiet") == "x\n"
     assert Pair.load("x").blend is not None
     good(*SWAP, "--kind", "refine", "--only", "house->sea", "--protect", "red", "--out", "x")
@@ -155,7 +70,7 @@ def test_blend_and_weights(model, desk):  # noqa: F811
         ([*SWAP, "--out", "thesis"], "is not an edit of heedmap; choose another --out"),
     ],
 )
-def test_one_sentence_and_nothing_written(model, desk, arguments, sentence):  # noqa: F811
+def test_one_sentence_and_nothing_written(model, desk, arguments, sentence):
     (desk / "thesis").mkdir()
     assert sentence in bad(*arguments)
     assert [p.name for p in desk.iterdir()] == ["thesis"]
@@ -167,7 +82,7 @@ def test_usage_errors():
     assert "'2' is no part of a run" in " ".join(result.stderr.split())
 
 
-def test_a_warning_is_told(model, desk):  # noqa: F811
+def test_a_warning_is_told(model, desk):
     result = call(
         "edit", "a (red:1.000001) house", "--seed", "1", "--steps", "1", "--out", "z", "-q"
     )
@@ -176,7 +91,7 @@ def test_a_warning_is_told(model, desk):  # noqa: F811
     assert "changed nothing" in result.stderr
 
 
-def test_every_option_of_the_library(model, desk):  # noqa: F811
+def test_every_option_of_the_library(model, desk):
     arguments = ("--words", "sea=0.2", "--words", "a red=0:1", "--only", "house->sea")
     more = ("--threshold", 0.5, "--blend-from", 0, "--keep", "layer,step", "--batch", 2)
     good(*SWAP, *arguments, *more, "--out", "x")
@@ -191,10 +106,11 @@ def test_every_option_of_the_library(model, desk):  # noqa: F811
 
 # --- grids ------------------------------------------------------------------------------------
 
+
 GRID = ("edit", "a red house", "--grid", "--seed", 7, "--steps", 1)
 
 
-def test_a_grid_is_the_librarys(model, desk):  # noqa: F811
+def test_a_grid_is_the_librarys(model, desk):
     said = good(*GRID, "--weight", "red=0:2:3", "--cross", "0,0.5,…,1", "--count", 2)
     folder = desk / "outputs" / "grid-a-red-house-7"
     assert list((desk / "outputs").iterdir()) == [folder]
@@ -215,7 +131,7 @@ def test_a_grid_is_the_librarys(model, desk):  # noqa: F811
         assert (mine / file).read_bytes() == (folder / file).read_bytes(), file
 
 
-def test_a_grid_as_one_object_of_json(model, desk):  # noqa: F811
+def test_a_grid_as_one_object_of_json(model, desk):
     targets = ("a red sea", "a blue house")
     said = json.loads(
         good(*GRID[:2], *targets, *GRID[2:], "--self", "0,0.5", "--out", "x", "--json")
@@ -234,7 +150,7 @@ def test_a_grid_as_one_object_of_json(model, desk):  # noqa: F811
     assert "is not an edit of heedmap" in bad(*SWAP, "--out", "x")
 
 
-def test_a_cell_of_a_grid_can_be_inspected(model, desk):  # noqa: F811
+def test_a_cell_of_a_grid_can_be_inspected(model, desk):
     good(*GRID, "--weight", "red=0,2", "--out", "x")
     assert "red" in good("inspect", "x/cells/002", "--out", "seen")
     assert np.isfinite(Grid.load("x").cells[1].pair.edited.maps["red"].values).all()
@@ -261,8 +177,8 @@ def test_a_cell_of_a_grid_can_be_inspected(model, desk):  # noqa: F811
     ],
 )
 def test_grids_in_one_sentence_and_nothing_written(
-    model,  # noqa: F811
-    desk,  # noqa: F811
+    model,
+    desk,
     arguments,
     sentence,
 ):
@@ -271,7 +187,7 @@ def test_grids_in_one_sentence_and_nothing_written(
     assert [p.name for p in desk.iterdir()] == ["thesis"]
 
 
-def test_an_interrupted_grid_leaves_nothing(model, desk, monkeypatch):  # noqa: F811
+def test_an_interrupted_grid_leaves_nothing(model, desk, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
@@ -281,7 +197,7 @@ def test_an_interrupted_grid_leaves_nothing(model, desk, monkeypatch):  # noqa: 
     assert list(desk.iterdir()) == []
 
 
-def test_the_bar_counts_the_steps_of_all_batches(model, monkeypatch):  # noqa: F811
+def test_the_bar_counts_the_steps_of_all_batches(model, monkeypatch):
     from contextlib import contextmanager
 
     from heedmap.cli import editing as verb

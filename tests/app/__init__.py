@@ -1,0 +1,3 @@
+import pytest
+
+pytest.register_assert_rewrite("app.serving")  # a failure in a helper is explained too

@@ -1,0 +1,132 @@
+"""A running app and what is asked of it, and waiting for what comes about in other threads."""
+
+import base64
+import html
+import io
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from heedmap import models
+from heedmap.app import Limits, Options
+from heedmap.app.jobs import Job, State
+
+PROMPT = "a red house"
+EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
+FIELDS: list[Any] = [models.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
+
+
+def ended(job: Job) -> State:
+    """The last state of a job."""
+    *_, last = job.states(pause=0.01)
+    return last
+
+
+def until(holds: Callable[[], Any], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.005)
+
+
+def zipped(members: dict[str, bytes], **attributes: int) -> io.BytesIO:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            for key, value in attributes.items():
+                setattr(entry, key, value)
+            archive.writestr(entry, data)
+    file.seek(0)
+    return file
+
+
+class Served:
+    """A running app, asked over HTTP as a browser asks it."""
+
+    def __init__(self, out: Path, users: dict[str, str], **options: Any) -> None:
+        from uvicorn import Config, Server
+
+        from heedmap.app import Application, bind
+
+        self.app = Application(
+            Options(out=out, users=users, limits=Limits(upload=2**20, waiting=2), **options)
+        )
+        self.out, self.socket = out, bind("127.0.0.1", 0)
+        self.port = self.socket.getsockname()[1]
+        self.server = Server(
+            Config(self.app.gate, log_level="warning", access_log=False, lifespan="on",
+                   timeout_graceful_shutdown=1)
+        )  # fmt: skip
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
+        self.auth = ":".join(next(iter(users.items()))) if users else ""
+
+    def __enter__(self) -> "Served":
+        self.thread.start()
+        until(lambda: self.server.started)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.app.close()
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.socket.close()
+
+    def ask(
+        self, path: str, data: bytes | None = None, auth: str | None = None, **headers: str
+    ) -> tuple[int, bytes, Any]:
+        """Status, body and headers of an answer; the path goes out as it is."""
+        auth = self.auth if auth is None else auth
+        if auth:
+            headers["Authorization"] = f"Basic {base64.b64encode(auth.encode()).decode()}"
+        url = f"http://127.0.0.1:{self.port}{path}"
+        request = urllib.request.Request(url, data=data, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read(), answer.headers
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read(), error.headers
+
+
+def event(server: Served, target: str, data: list[Any], session: str) -> Iterator[dict[str, Any]]:
+    """The messages of an event: that of the button of that name, or of another kind of event."""
+    config = json.loads(server.ask("/config")[1])
+    labels = {one["id"]: one["props"].get("value") for one in config["components"]}
+    number = next(
+        place for place, one in enumerate(config["dependencies"])
+        if any(labels.get(part) == target for part, _ in one["targets"])
+    )  # fmt: skip
+    body = {"data": data, "fn_index": config["dependencies"][number]["id"], "session_hash": session}
+    status, answer, _ = server.ask(
+        "/gradio_api/queue/join", data=json.dumps(body).encode(),
+        **{"Content-Type": "application/json"},
+    )  # fmt: skip
+    assert status == 200, answer
+    auth = f"Basic {base64.b64encode(server.auth.encode()).decode()}"
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.port}/gradio_api/queue/data?session_hash={session}",
+        headers={"Authorization": auth},
+    )
+    with urllib.request.urlopen(request, timeout=60) as stream:
+        for line in stream:
+            if line.startswith(b"data:"):
+                message = json.loads(line[5:])
+                yield message
+                if message["msg"] == "close_stream":
+                    return
+
+
+def generating(server: Served, session: str, prompt: Any, *others: Any) -> str:
+    """All that a job's messages say."""
+    fields = [None, prompt, *(others or FIELDS)]
+    said = json.dumps(list(event(server, "Generate", fields, session)), ensure_ascii=False)
+    assert "Traceback" not in said and "<img src=x" not in said and "<script" not in said
+    return html.unescape(said)

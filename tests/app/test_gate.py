@@ -1,0 +1,124 @@
+"""What the app lets in and out: passwords, hosts, paths, sizes."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from cli.calling import files
+
+from app.serving import Served
+from heedmap.runs import Run
+
+pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+
+def test_only_who_knows_the_password_is_let_in(server: Served):
+    for path in ("/", "/config", "/gradio_api/queue/data"):
+        status, body, headers = server.ask(path, auth="bob:pa:ss")
+        assert (status, headers["WWW-Authenticate"].split()[0]) == (401, "Basic"), path
+        assert b"heedmap" not in body
+    for wrong in ("ann:wrong", ":"):
+        assert server.ask("/", auth=wrong)[0] == 401
+    assert server.ask("/", auth="x" * 3)[0] == 401
+    status, body, _ = server.ask("/")
+    assert status == 200 and b"heedmap" in body
+
+
+def test_the_page_asks_no_other_host_for_anything(server: Served):
+    _, _, headers = server.ask("/")
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    hosts = [word for values in policy.values() for word in values.split() if "." in word]
+    assert policy["default-src"] == "'self'" and not hosts and "*" not in str(policy)
+    config = json.loads(server.ask("/config")[1])
+    assert config["analytics_enabled"] is False
+    assert not config.get("is_space") and not config.get("enable_monitoring")
+    css = server.ask("/theme.css")[1]
+    assert b"@import" not in css and b"//fonts" not in css
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file=etc/passwd",
+        "/gradio_api/file//etc/passwd",
+        "/gradio_api/file={here}/pyproject.toml",
+        "/gradio_api/file=../../../../etc/passwd",
+        "/file=/etc/passwd",
+        "/static/../../../../../../etc/passwd",
+        "/static/%2e%2e/%2e%2e/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "/assets/..%2f..%2f..%2f..%2f..%2fetc/passwd",
+        "/assets//etc/passwd",
+        "/results/../../etc/passwd.zip",
+        "/results/%2e%2e.zip",
+        "/results/run.json",
+        "/results/20261121-000000-00000000000000000000000000000000.zip",
+        "/results/{name}/run.json",
+        "/{name}/run.json",
+        "/svelte/../package.json",
+        "/gradio_api/proxy=http://example.com/",
+        "/gradio_api/vibe-code",
+        "/gradio_api/deep_link",
+        "/gradio_api/custom_component/1/client/component/x.js",
+        "/monitoring",
+        "/docs",
+        "/openapi.json",
+        "/login",
+    ],
+)
+def test_no_file_of_the_machine_is_read(server: Served, run: Run, path: str):
+    name = server.app.workshop.shelf.put(run)
+    here = Path(__file__).parents[2]
+    status, body, _ = server.ask(path.format(here=here, name=name))
+    assert status in (403, 404), path
+    assert b"root:" not in body and b"[project]" not in body and b"settings" not in body
+
+
+def test_gradios_own_way_of_uploading_is_shut(server: Served):
+    form = (
+        b'--x\r\nContent-Disposition: form-data; name="files"; filename="evil.sh"\r\n\r\nhi\r\n'
+        b"--x--\r\n"
+    )
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    for path in ("/gradio_api/upload", "/gradio_api/component_server", "/gradio_api/vibe-edit"):
+        assert server.ask(path, data=form, **kind)[0] == 404
+
+
+def test_a_result_is_downloaded_as_the_zip_of_its_folder(server: Served, run: Run):
+    name = server.app.workshop.shelf.put(run)
+    folder = server.app.workshop.shelf.folder(name)
+    status, body, headers = server.ask(f"/results/{name}.zip")
+    assert (status, headers["Content-Type"]) == (200, "application/zip")
+    assert headers["Content-Disposition"] == f'attachment; filename="heedmap-{name}.zip"'
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        held = {entry: archive.read(entry) for entry in archive.namelist()}
+    assert held == {f"heedmap-{name}/{f}": (folder / f).read_bytes() for f in files(folder)}
+
+
+def test_uploads_have_a_limit_and_names_by_chance(server: Served):
+    (uploads,) = (Path(server.app._uploads.name),)
+    status, body, _ = server.ask("/uploads", data=b"hello", Filename="../../evil")
+    token = json.loads(body)["token"]
+    assert status == 200 and (uploads / token).read_bytes() == b"hello"
+    status, body, _ = server.ask("/uploads", data=bytes(2**20 + 1))
+    assert status == 413 and body == b"That is too large: expected at most 1 MB."
+    for _ in range(12):
+        server.ask("/uploads", data=b"more")
+    assert len(list(uploads.iterdir())) <= 8
+
+
+def test_pages_of_other_servers_are_refused(server: Served):
+    assert server.ask("/uploads", data=b"x", Origin="http://evil.example")[0] == 403
+    assert server.ask("/", Host="evil.example")[0] == 421  # a name that points to this machine
+    assert server.ask("/", Host=f"localhost:{server.port}")[0] == 200
+    own = f"http://127.0.0.1:{server.port}"
+    assert server.ask("/uploads", data=b"x", Origin=own)[0] == 200
+
+
+def test_bodies_that_are_no_uploads_are_small(server: Served):
+    status, _, _ = server.ask(
+        "/gradio_api/queue/join", data=bytes(2**20 + 1), **{"Content-Type": "application/json"}
+    )
+    assert status == 413

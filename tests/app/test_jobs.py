@@ -1,0 +1,101 @@
+"""The line of jobs: one at a time, the others are told their place, errors are one sentence."""
+
+import threading
+import time
+
+import pytest
+
+from app.serving import ended, until
+from heedmap.app import jobs
+from heedmap.app.fragments import of_state
+from heedmap.app.jobs import Job, Line, State
+from heedmap.errors import ArgumentError, HeedmapError
+
+
+def test_one_job_at_a_time_and_the_others_are_told_their_place(line: Line):
+    gate, busy, most = threading.Event(), [0], [0]
+
+    def work(job: Job) -> int:
+        busy[0] += 1
+        most[0] = max(most[0], busy[0])
+        gate.wait(20)
+        time.sleep(0.02)
+        busy[0] -= 1
+        return 7
+
+    first = line.enter(work)
+    until(lambda: first.state.phase == "working")
+    second, third = line.enter(work), line.enter(work)
+    assert [job.state for job in (second, third)] == [State("waiting", 1), State("waiting", 2)]
+    assert "1 job is before yours" in of_state(second.state)
+    assert "2 jobs are before yours" in of_state(third.state)
+    second.cancel()
+    assert third.state == State("waiting", 1)
+    gate.set()
+    assert ended(third) == State("done", result=7)
+    assert (ended(first).phase, ended(second).phase, most[0]) == ("done", "cancelled", 1)
+
+
+def test_the_line_is_full_at_some_time(line: Line):
+    gate = threading.Event()
+    first = line.enter(lambda job: gate.wait(20))
+    until(lambda: first.state.phase == "working")
+    waiting = [line.enter(lambda job: None) for _ in range(3)]
+    with pytest.raises(HeedmapError, match="3 jobs are waiting already"):
+        line.enter(lambda job: None)
+    waiting[0].cancel()  # whoever leaves makes room
+    waiting.append(line.enter(lambda job: None))
+    gate.set()
+    assert [ended(job).phase for job in waiting] == ["cancelled", "done", "done", "done"]
+
+
+def test_a_job_that_nobody_listens_to_is_ended(line: Line, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jobs, "PATIENCE", 0.05)
+    steps: list[int] = []
+
+    def work(job: Job) -> None:
+        for step in range(1000):
+            steps.append(step)
+            job.tell("Drawing", step, 1000)
+            time.sleep(0.005)
+
+    alone = line.enter(work)
+    until(lambda: alone.state.ended)
+    assert alone.state.phase == "cancelled" and len(steps) < 1000
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ArgumentError("the seed is odd"), "the seed is odd"),
+        (MemoryError(), "There is not enough memory for this: try a smaller size."),
+        (RuntimeError("CUDA out of memory at 0x7f"), "There is not enough memory"),
+        (RuntimeError("secret of /etc/passwd"), jobs.GENERAL),
+    ],
+)
+def test_errors_are_one_sentence_and_the_next_job_works(line: Line, caplog, error, sentence):
+    def fail(job: Job) -> None:
+        raise error
+
+    state = ended(line.enter(fail))
+    assert state.phase == "failed" and sentence in state.sentence
+    shown = of_state(state)
+    assert 'role="alert"' in shown and "Traceback" not in shown and "secret" not in shown
+    assert bool(caplog.records) != isinstance(error, HeedmapError)  # the log has what is our fault
+    assert ended(line.enter(lambda job: 1)) == State("done", result=1)
+
+
+def test_a_closed_line_ends_its_jobs_and_takes_none():
+    line = Line(most=3)
+
+    def work(job: Job) -> None:
+        while True:
+            job.tell("Drawing")
+            time.sleep(0.002)
+
+    first, second = line.enter(work), line.enter(work)
+    until(lambda: first.state.phase == "working")
+    line.close()
+    assert [ended(job).phase for job in (first, second)] == ["cancelled", "cancelled"]
+    with pytest.raises(HeedmapError, match="about to stop"):
+        line.enter(work)

@@ -1,0 +1,23 @@
+"""The numbers that a visitor types."""
+
+import pytest
+
+from heedmap.app import limits
+from heedmap.errors import ArgumentError
+
+
+@pytest.mark.parametrize("text", ["x", "nan", "inf", "1e400", [7], "7 8", "0x7", "−"])
+def test_what_is_no_number(text):
+    for read in (limits.whole_number, limits.real_number):
+        with pytest.raises(ArgumentError, match=r"the seed is .*: expected a (whole )?number"):
+            read(text, "the seed")
+
+
+def test_numbers_that_may_be_left_out():
+    assert [limits.whole_number(text, "it") for text in ("", None, " ", "7", " 7 ", "-7", 7)] == [
+        *(None, None, None, 7, 7, -7, 7)
+    ]
+    assert limits.whole_number(str(2**63 - 1), "it") == 2**63 - 1  # no float on the way
+    assert [limits.real_number(text, "it") for text in ("", "0.5", "4", 0.8)] == [None, 0.5, 4, 0.8]
+    with pytest.raises(ArgumentError, match=r"the seed is '7.5': expected a whole number"):
+        limits.whole_number("7.5", "the seed")

@@ -1,0 +1,135 @@
+"""Previews: they change nothing of what is drawn, resemble it, and cost a bounded share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cli.calling import files
+from conftest import random_pipeline
+
+from app.serving import PROMPT
+from heedmap import editing, studio
+
+# --- of heedmap's own calls -------------------------------------------------------------------
+
+
+def hostile(seen: list[torch.Tensor]) -> Callable[[torch.Tensor], None]:
+    """A preview that keeps what it sees, and then spoils what it was given."""
+
+    def preview(latents: torch.Tensor) -> None:
+        seen.append(latents.clone())
+        latents.zero_()
+        torch.rand(7)
+
+    return preview
+
+
+def test_a_preview_changes_neither_picture_nor_settings(random_model, tmp_path: Path):
+    seen: list[torch.Tensor] = []
+    plain = studio.generate(random_model, PROMPT, seed=5, steps=3)
+    watched = studio.generate(random_model, PROMPT, seed=5, steps=3, preview=hostile(seen))
+    assert [tuple(latents.shape) for latents in seen] == [(1, 4, 16, 16)] * 3
+    plain.save(tmp_path / "plain")
+    watched.save(tmp_path / "watched")
+    for name in files(tmp_path / "plain"):
+        a, b = ((tmp_path / which / name).read_bytes() for which in ("plain", "watched"))
+        assert a == b, name
+    decoded = random_model.vae.decode(seen[-1] / random_model.vae.config.scaling_factor).sample
+    picture = ((decoded[0] / 2 + 0.5).clamp(0, 1).movedim(0, -1) * 255).round().byte().numpy()
+    assert np.array_equal(picture, np.asarray(plain.image))  # the last latents are the picture's
+
+
+def test_a_preview_of_an_edit_sees_source_and_edit_and_changes_neither(random_model):
+    seen: list[torch.Tensor] = []
+    asked: dict[str, Any] = {"seed": 5, "steps": 3, "only": "house->sea"}
+    plain = editing.edit(random_model, PROMPT, "a red sea", **asked)
+    watched = editing.edit(random_model, PROMPT, "a red sea", preview=hostile(seen), **asked)
+    assert [tuple(latents.shape) for latents in seen] == [(2, 4, 16, 16)] * 3
+    assert not torch.equal(seen[-1][0], seen[-1][1])
+    for side in ("source", "edited"):
+        before, after = getattr(plain, side), getattr(watched, side)
+        assert np.array_equal(np.asarray(before.image), np.asarray(after.image))
+        assert before.settings == after.settings
+    grid = editing.grid(
+        random_model, PROMPT, weights={"red": [1, 2]}, seeds=5, steps=2, preview=hostile(seen)
+    )
+    assert len(grid) == 2 and tuple(seen[-1].shape) == (3, 4, 16, 16)
+
+
+# --- of the app -------------------------------------------------------------------------------
+
+
+def test_the_linear_colours_are_fitted_exactly_where_a_code_is_linear():
+    from types import SimpleNamespace
+
+    from heedmap.app.previews import fit_colours, unscaled
+
+    mix = torch.tensor([[0.5, 0.1, 0.0], [0.2, -0.7, 0.3], [0.0, 0.4, 0.9], [1.0, 0.0, -0.2]])
+
+    def encode(pixels: torch.Tensor) -> Any:
+        means = torch.nn.functional.avg_pool2d(pixels, 8)  # (B, 3, h, w), -1 to 1
+        code = torch.einsum("cr,brhw->bchw", mix, means) + 0.3
+        return SimpleNamespace(latent_dist=SimpleNamespace(mode=lambda: code))
+
+    config = SimpleNamespace(scaling_factor=0.5, shift_factor=0.25)
+    vae = SimpleNamespace(config=config, encode=encode, dtype=torch.float32, device="cpu")
+    colours = fit_colours(vae)
+    wanted = torch.rand(2, 3, 5, 7, generator=torch.Generator().manual_seed(1))
+    code = torch.einsum("cr,brhw->bchw", mix, wanted * 2 - 1) + 0.3
+    scaled = (code - 0.25) * 0.5  # as a pipeline holds it
+    assert torch.allclose(colours(unscaled(vae, scaled)), wanted, atol=1e-3)
+    config.latents_mean, config.latents_std = [1.0, 2.0, 3.0, 4.0], [2.0] * 4
+    mean = torch.tensor(config.latents_mean).view(1, 4, 1, 1)
+    assert torch.allclose(unscaled(vae, (code - mean) * 0.5 / 2), code, atol=1e-5)
+
+
+def test_a_vae_that_is_raised_for_the_fit_is_afterwards_as_it_was():
+    from heedmap.app.previews import fit_colours
+
+    vae = random_pipeline().vae.to(torch.float16)
+    vae.register_to_config(force_upcast=True)
+    before = {name: value.clone() for name, value in vae.state_dict().items()}
+    fit_colours(vae, side=64, count=1)
+    after = vae.state_dict()
+    assert vae.dtype == torch.float16
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.slow
+def test_the_linear_preview_resembles_the_picture(embedded):
+    from heedmap.app import previews
+
+    latents: list[torch.Tensor] = []
+    run = studio.generate(
+        embedded, "a red house at sunset", seed=1, steps=8, preview=latents.append
+    )
+    colours = previews.fit_colours(embedded.vae)(previews.unscaled(embedded.vae, latents[-1]))
+    small = run.image.resize((16, 16), resample=4)
+    wanted = np.asarray(small, dtype=float).reshape(-1) / 255
+    found = colours[0].movedim(0, -1).numpy().reshape(-1)
+    # This autoencoder is far from linear; those of Stable Diffusion are nearer to it.
+    assert np.corrcoef(wanted, found)[0, 1] > 0.35
+
+
+def test_previews_cost_a_bounded_share_of_the_time(random_model):
+    from heedmap.app.previews import Previewer
+
+    now, shown = [0.0], []
+
+    def show(image: Any) -> None:
+        now[0] += 2.0  # each takes two seconds
+        shown.append(image)
+
+    previewer = Previewer(random_model, show, clock=lambda: now[0])
+    for _ in range(100):
+        previewer(torch.zeros(2, 4, 16, 16))
+        now[0] += 1.0
+    assert shown[0].size == (256 + 8 + 256, 256)  # two images side by side
+    assert 2 * len(shown) <= 0.25 * now[0] and len(shown) >= 10
+    large = torch.zeros(1, 4, 64, 96)
+    now[0] += 100
+    previewer(large)
+    assert shown[-1].size == (384, 256)

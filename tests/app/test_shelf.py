@@ -1,0 +1,45 @@
+"""The app's results: named by time and chance, the oldest go, a full disk is told."""
+
+import time
+from pathlib import Path
+
+import pytest
+from cli.calling import files
+
+from app.serving import PROMPT
+from heedmap.app.shelf import Shelf
+from heedmap.errors import RunError
+from heedmap.runs import Run
+
+
+def test_results_are_named_by_time_and_chance_and_the_oldest_go(tmp_path: Path, run: Run):
+    shelf = Shelf(tmp_path / "app", 2)
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "letters").mkdir()
+    names = []
+    for _ in range(3):
+        names.append(shelf.put(run))
+        time.sleep(1.01)  # the names tell seconds
+    assert shelf.names() == names[1:]
+    assert all(PROMPT.split()[2] not in name for name in names)
+    assert (tmp_path / "app" / "letters").is_dir()
+    assert isinstance(shelf.read(names[2]), Run)
+    with pytest.raises(RunError, match="not there any more"):
+        shelf.read(names[0])
+
+
+@pytest.mark.parametrize("name", ["", "..", "../app", "/etc", "letters", "a" * 48, "x\0y"])
+def test_names_that_are_no_results(tmp_path: Path, name: str):
+    (tmp_path / "letters").mkdir()
+    with pytest.raises(RunError, match="not there any more"):
+        Shelf(tmp_path, 2).folder(name)
+
+
+def test_a_full_disk(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
+    import shutil
+    from types import SimpleNamespace
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(RunError, match="almost full: nothing was saved"):
+        Shelf(tmp_path, 2).put(run)
+    assert files(tmp_path) == set()

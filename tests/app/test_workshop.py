@@ -1,0 +1,164 @@
+"""What the jobs do: the bytes of the command line, within the limits of the operator."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.calling import call, files
+
+from app.serving import PROMPT, ended
+from heedmap import editing, models
+from heedmap.app import Limits
+from heedmap.app.fragments import of_made
+from heedmap.app.jobs import Line, State
+from heedmap.app.shelf import Shelf
+from heedmap.app.workshop import Editing, Generating, Workshop
+from heedmap.errors import ArgumentError
+
+
+def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
+    states: list[State] = []
+    asked = Generating(
+        prompt="a (red:2) house", seed=7, steps=3, guidance=3.5, size=(64, 96), negative="blue",
+        keep=frozenset({"layer", "step"}),
+    )  # fmt: skip
+    shop.check(asked)
+    job = line.enter(lambda job: shop.generate(asked, job))
+    states.extend(job.states(pause=0.001))
+    made = states[-1].result
+    result = call(
+        *("generate", "a (red:2) house", "--seed", 7, "--steps", 3, "--guidance", 3.5),
+        *("--size", "64x96", "--negative", "blue", "--keep", "layer,step", "--out", "said", "-q"),
+    )
+    assert result.exit_code == 0
+    folder = shop.shelf.folder(made.name)
+    assert files(folder) == files(desk / "said")
+    for name in files(folder):
+        assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
+    assert {state.step for state in states if state.steps == 3} & {1, 2, 3}
+    assert any(state.preview.startswith("data:image/webp;base64,") for state in states)
+
+
+def test_edit_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
+    asked = Editing(
+        source=PROMPT, target="a red sea", seed=7, steps=2, cross=0.6, only="house->sea",
+        threshold=0.2,
+    )  # fmt: skip
+    state = ended(line.enter(lambda job: shop.edit(asked, job)))
+    assert state.phase == "done", state.sentence
+    result = call(
+        *("edit", PROMPT, "a red sea", "--seed", 7, "--steps", 2, "--cross", 0.6),
+        *("--only", "house->sea", "--threshold", 0.2, "--out", "said", "-q"),
+    )
+    assert result.exit_code == 0, result.output
+    folder = shop.shelf.folder(state.result.name)
+    assert files(folder) == files(desk / "said")
+    for name in files(folder):
+        assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
+
+
+def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch):
+    monkeypatch.setattr(shop.shelf, "put", lambda result: "20261121-name")
+    options: dict[str, Any] = {"seed": 1, "steps": 2, "self_attention": 0.5}
+    for source, warns in (("a (red:3) house", 0), ("a (red:1.000001) house", 1)):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            pair = editing.edit(model, source, **options)
+        told = [str(one.message) for one in told if "the edit " in str(one.message)]
+        state = ended(
+            line.enter(lambda job, text=source: shop.edit(Editing(source=text, **options), job))
+        )
+        made = state.result
+        assert (
+            made.result.about == pair.about
+            and made.title == f"{pair.source.settings['prompt']} → {source}"
+        )
+        assert made.notes == tuple(told) and len(told) == warns
+        assert of_made(made).count("changed nothing in the picture above rounding") == warns
+
+
+def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(shop, line, model):
+    asked = Generating(prompt=PROMPT, seed=7, steps=16)
+    before = dict(model.unet.attn_processors)
+    plain = ended(line.enter(lambda job: shop.generate(asked, job)))
+    there = files(shop.shelf.root)
+    job = line.enter(lambda job: shop.generate(asked, job))
+    seen = 0
+    for state in job.states(pause=0.001):
+        if state.step >= 2 and not seen:
+            seen = state.step
+            job.cancel()
+        last = state
+    assert last == State("cancelled") and 2 <= seen < 16
+    after = model.unet.attn_processors
+    assert after.keys() == before.keys()
+    assert all(after[name] is before[name] for name in before)
+    assert files(shop.shelf.root) == there
+    assert not [path for path in shop.shelf.root.iterdir() if path.name.startswith(".")]
+    again = ended(line.enter(lambda job: shop.generate(asked, job)))
+    pictures = [made.result.result.image.tobytes() for made in (plain, again)]
+    assert pictures[0] == pictures[1]
+
+
+def test_one_pipeline_is_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch):
+    import weakref
+
+    class Pipeline:
+        pass
+
+    loaded: list[Any] = []
+
+    def load(model: Any, **_: Any) -> Any:
+        assert all(held() is None for held in loaded), "the former one is still held"
+        pipe = Pipeline()
+        loaded.append(weakref.ref(pipe))
+        return pipe
+
+    monkeypatch.setattr(models, "load", load)
+    shop.pipeline("org/a")
+    shop.pipeline("org/a")
+    shop.pipeline("org/b")
+    shop.pipeline(models.EMBEDDED)
+    assert len(loaded) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (Generating(prompt="a", model="/etc"), "the model '/etc' is not offered here"),
+        (Generating(prompt="a", steps=101), "101 steps are more than this server draws"),
+        (Generating(prompt="a", size=(1032, 8)), "1032×8 pixels are more than this server draws"),
+        (Generating(prompt="a" * 2001), "the prompt has 2001 characters: expected at most 2000"),
+        (Generating(prompt="a", negative="a" * 2001), "the negative prompt has 2001 characters"),
+        (Editing(source="a", target="b" * 2001), "the new prompt has 2001 characters"),
+    ],
+)
+def test_what_is_beyond_the_limits(shop: Workshop, asked, sentence):
+    with pytest.raises(ArgumentError, match=sentence):
+        shop.check(asked)
+
+
+def test_what_a_model_draws_by_itself_has_limits_too(shop: Workshop, line: Line, tmp_path: Path):
+    for limit, part in (({"size": 64}, "128×128 pixels are more"), ({"steps": 20}, "50 steps are")):
+        small = Workshop(Shelf(tmp_path / "small", 10), Limits(**limit))
+        state = ended(
+            line.enter(lambda job, small=small: small.generate(Generating(prompt="a"), job))
+        )
+        assert state.phase == "failed" and part in state.sentence
+    assert not (tmp_path / "small").exists()
+
+
+def test_models_of_the_operator_and_free_text(tmp_path: Path):
+    shelf = Shelf(tmp_path, 1)
+    named = Workshop(shelf, Limits(), named=["org/model", "org/model"])
+    assert named.models == (models.EMBEDDED, "org/model")
+    named.check(Generating(prompt="a", model="org/model"))
+    Workshop(shelf, Limits(), free=True).check(Generating(prompt="a", model="/my/folder"))
+
+
+def test_a_wrong_model_ends_in_heedmaps_own_sentence(line: Line, tmp_path: Path):
+    shop = Workshop(Shelf(tmp_path, 1), Limits(), free=True)
+    asked = Generating(prompt="a", model="no/such/folder")
+    state = ended(line.enter(lambda job: shop.generate(asked, job)))
+    assert state.sentence.startswith("there is no model folder no/such/folder")

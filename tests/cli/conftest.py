@@ -1,0 +1,43 @@
+"""A folder for each test, the random model in place of every model, and a saved run."""
+
+from pathlib import Path
+
+import pytest
+from conftest import random_pipeline
+
+from cli.calling import PROMPT, quiet
+from heedmap import models, studio
+from heedmap.runs import Run
+
+
+@pytest.fixture(autouse=True)
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test works in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TQDM_DISABLE", "1")  # set by the verbs, and so put back afterwards
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def random_model():
+    return random_pipeline()
+
+
+@pytest.fixture
+def model(random_model, monkeypatch: pytest.MonkeyPatch):
+    """The random model in place of every model."""
+    monkeypatch.setattr(models, "load", lambda *_, **__: random_model)
+    monkeypatch.setattr(models, "tokenizer", lambda _=None: random_model.tokenizer)
+    return random_model
+
+
+@pytest.fixture(scope="module")
+def run(random_model) -> Run:
+    return studio.generate(
+        random_model, PROMPT, seed=3, steps=3, keep=("layer", "step", "head"), progress=quiet
+    )
+
+
+@pytest.fixture
+def saved(run: Run, desk: Path) -> Path:
+    return run.save(desk / "saved")

@@ -1,0 +1,102 @@
+"""`heedmap compare`: one sheet of several runs, and one sentence for whatever goes wrong."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import heedmap
+from cli.calling import bad, files, good, quiet, raising
+from heedmap import studio
+from heedmap.runs import Run
+
+
+@pytest.fixture
+def other(random_model, saved: Path, desk: Path) -> Path:
+    drawn = studio.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
+    return drawn.save(desk / "other")
+
+
+def test_compare_draws_one_sheet(saved: Path, other: Path, desk: Path):
+    lines = good("compare", saved, other).splitlines()
+    assert lines[0] == "outputs/compare-saved-other.png"
+    assert [line.split()[0] for line in lines[2:4]] == ["a", "a"]
+    assert lines[2].startswith("a red house, seed 3, 3 steps  a  ")
+    assert lines[-1] == "Shares of attention, averaged over all layers, heads and steps of a run."
+    expected = heedmap.compare([Run.load(saved), Run.load(other)])
+    with Image.open(lines[0]) as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+    assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
+    assert {p.name for p in desk.iterdir()} == {"saved", "other", "outputs"}
+
+
+def test_compare_chosen_words(saved: Path, other: Path, run: Run):
+    arguments = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
+    about = json.loads(good("compare", saved, other, *arguments, "--json"))
+    assert (about["file"], about["scale"]) == ("deep/sheet.png", "word")
+    assert about["words"] == ["red", "house"]
+    first, second = about["runs"]
+    assert (first["run"], second["run"]) == (str(saved), str(other))
+    assert second["label"] == "a blue house, seed 4, 1 step"
+    assert second["words"]["red"] is None
+    heat = run.maps["house"]
+    assert first["words"]["house"]["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+    assert tuple(first["words"]["house"]["peak"]) == heat.peak
+    expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
+    with Image.open("deep/sheet.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+    good("compare", other, saved, "--out", "deep/sheet.png")  # named, so replaced
+    said = good("compare", saved, other, "-w", "red")
+    (missing,) = (line for line in said.splitlines() if line.startswith("a blue house"))
+    assert missing.split()[-4:] == ["red", "-", "-", "-"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["saved"], "a comparison needs two runs or more; got 1"),
+        (["saved", "nowhere"], "nowhere is not a run"),
+        (["saved", "other", "-w", "dog"], "'dog' is not in the prompt"),
+        (["saved", "other", "--out", "x.jpg"], "x.jpg is no name for the sheet: expected a file"),
+        (["saved", "other", "--out", "saved"], "saved is no name for the sheet"),
+        (["saved", "other", "--out", "saved/run.json/x.png"], "saved/run.json"),
+    ],
+)
+def test_compare_says_what_is_wrong_and_writes_nothing(saved, other, desk: Path, arguments, part):
+    before = files(desk)
+    assert part in bad("compare", *arguments)
+    assert files(desk) == before
+
+
+def test_compare_writes_whole_or_not_at_all(saved: Path, other: Path, desk: Path, monkeypatch):
+    good("compare", saved, other, "--out", "sheet.png")
+    before = Path("sheet.png").read_bytes()
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "replace", raising(full))
+    assert "No space left" in bad("compare", saved, other, "-w", "a", "--out", "sheet.png")
+    assert Path("sheet.png").read_bytes() == before
+    assert {p.name for p in desk.iterdir()} == {"saved", "other", "sheet.png"}
+
+
+def test_compare_loads_no_model_and_no_torch(saved: Path, other: Path):
+    code = f"""
+import sys
+from heedmap.cli import app
+for arguments in (
+    ["compare", {str(saved)!r}, {str(other)!r}, "-q"],
+    ["inspect", {str(saved)!r}, "-w", "red", "--over", "steps", "-q"],
+):
+    try:
+        app(arguments)
+    except SystemExit as stop:
+        assert not stop.code, stop.code
+assert not {{"torch", "diffusers", "transformers", "matplotlib.pyplot"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,173 @@
+"""`heedmap generate`: what it saves and prints, and one sentence for whatever goes wrong."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from cli.calling import FILES, PROMPT, bad, call, files, good, raising
+from heedmap import models, studio
+from heedmap.maps import HeatMap
+from heedmap.runs import Run
+
+
+def test_generate_saves_a_run_and_says_what(model, desk: Path):
+    said = good("generate", PROMPT, "--seed", 7, "--steps", 2)
+    folder = desk / "outputs" / "a-red-house-7"
+    assert files(folder) == FILES
+    assert list(desk.iterdir()) == [desk / "outputs"]
+    lines = [line.split()[0] for line in said.splitlines()]
+    assert lines[:2] == [str(folder.relative_to(desk)), "file"]
+    assert set(lines[2:]) == FILES
+    assert "128×128, seed 7, 2 steps" in said
+    assert Run.load(folder).maps["house"].values.shape == (64, 64)
+
+
+def test_generate_json_is_one_object(model, desk: Path):
+    about = json.loads(good("generate", PROMPT, "--seed", 7, "--steps", 1, "--json"))
+    (run,) = about["runs"]
+    assert (run["prompt"], run["seed"]) == (PROMPT, 7)
+    assert [word["word"] for word in run["words"]] == ["a", "red", "house"]
+    for file in (run["image"], run["sheet"], *(word["file"] for word in run["words"])):
+        with Image.open(file) as picture:
+            picture.load()
+    assert Path(run["maps"]).is_file()
+    assert Path(run["settings"]).is_file()
+
+
+def test_generate_passes_the_options_on(model, desk: Path):
+    good(
+        *("generate", PROMPT, "--seed", 5, "--steps", 2, "--guidance", 3.5, "--size", "64x96"),
+        *("--negative", "blue", "--keep", "step,head", "--out", "deep/down", "--quiet"),
+        *("--confine", "house=0,0,32,96"),
+    )
+    settings = Run.load(desk / "deep" / "down").settings
+    (edit,) = settings["edits"]
+    assert (edit["kind"], edit["word"], edit["where"]) == ("confine", "house", [0, 0, 32, 96])
+    expected = {
+        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": [64, 96],
+        "negative": "blue", "keep": ["head", "step"],
+    }  # fmt: skip
+    assert {name: settings[name] for name in expected} == expected
+
+
+def test_generate_without_a_seed_tells_the_one_it_took(model, desk: Path):
+    first, second = (good("generate", PROMPT, "--steps", 1, "--quiet").strip() for _ in "ab")
+    assert first != second
+    seed = Run.load(first).settings["seed"]
+    assert first == f"outputs/a-red-house-{seed}"
+
+
+def test_generate_again_takes_a_fresh_folder(model):
+    options = ("generate", PROMPT, "--seed", 7, "--steps", 1, "--quiet")
+    first, second = good(*options).strip(), good(*options).strip()
+    assert (first, second) == ("outputs/a-red-house-7", "outputs/a-red-house-7-2")
+    for name in FILES - {"run.json"}:
+        assert (Path(first) / name).read_bytes() == (Path(second) / name).read_bytes(), name
+
+
+def test_count_draws_the_pictures_of_the_seeds_alone(model, desk: Path):
+    folders = good(
+        "generate", PROMPT, "--seed", 7, "--steps", 2, "--count", 3, "--out", "many", "-q"
+    ).split()
+    assert folders == [f"many/a-red-house-{seed}" for seed in (7, 8, 9)]
+    alone = good("generate", PROMPT, "--seed", 8, "--steps", 2, "--out", "one", "-q").strip()
+    for name in ("image.png", "maps.safetensors"):
+        assert (Path(alone) / name).read_bytes() == (Path(folders[1]) / name).read_bytes()
+
+
+def test_out_replaces_a_run_but_nothing_else(model, desk: Path):
+    for seed in (1, 2):
+        good("generate", PROMPT, "--seed", seed, "--steps", 1, "--out", "mine", "-q")
+    assert Run.load("mine").settings["seed"] == 2
+    assert list(desk.iterdir()) == [desk / "mine"]
+
+
+def no_model(*_, **__):
+    raise AssertionError("loaded before it was clear that the run can be saved")
+
+
+def test_out_is_checked_before_anything_is_computed(desk: Path, monkeypatch):
+    monkeypatch.setattr(models, "load", no_model)
+    (desk / "letters").mkdir()
+    (desk / "letters" / "mother.txt").write_text("Dear …")
+    said = bad("generate", PROMPT, "--out", "letters")
+    assert "letters exists and is not a run of heedmap" in said
+    for count in (1, 2):
+        file = "letters/mother.txt"
+        said = bad("generate", PROMPT, "--out", f"{file}/run", "--count", count)
+        assert f"{file}; choose another --out" in said
+    assert "mother.txt; choose" in bad("generate", PROMPT, "--out", file, "--count", 2)
+    assert files(desk) == {"letters/mother.txt"}
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
+def test_out_that_is_read_only(desk: Path, monkeypatch):
+    monkeypatch.setattr(models, "load", no_model)
+    (desk / "locked").mkdir(mode=0o500)
+    assert "Nothing can be written to" in bad("generate", PROMPT, "--out", "locked/run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["", "--steps", "1"], "the prompt '' has no words"),
+        (["  ", "--steps", "1"], "has no words"),
+        ([PROMPT, "--size", "100x100"], "multiples of 8"),
+        ([PROMPT, "--steps", "5000"], "1 to 999"),
+        ([PROMPT, "--guidance", "1e9"], "0 to 100"),
+        ([PROMPT, "--confine", "cat=0,0,9,9"], "'cat' is not in the prompt"),
+        ([PROMPT, "--confine", "house=0,0,9999,9"], "does not lie in the picture"),
+    ],
+)
+def test_generate_says_what_is_wrong_and_writes_nothing(model, desk, arguments, part):
+    assert part in bad("generate", *arguments)
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [
+        ("nowhere/at/all", "there is no model folder nowhere/at/all"),
+        ("empty", "no model_index.json"),
+    ],
+)
+def test_models_that_are_not_there(desk: Path, model: str, part: str):
+    (desk / "empty").mkdir()
+    assert part in bad("generate", PROMPT, "--model", model)
+    assert part in bad("words", PROMPT, "--model", model)
+    assert part in bad("layers", "--model", model)
+    assert files(desk) == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x.png"),
+            "No space left on device: x.png",
+        ),
+        (MemoryError(), "Out of memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "Out of memory"),
+    ],
+)
+def test_what_the_machine_refuses_is_a_sentence_too(model, desk, monkeypatch, error, sentence):
+    monkeypatch.setattr(HeatMap, "overlay", raising(error))
+    assert sentence in bad("generate", PROMPT, "--steps", 1)
+    assert files(desk) == set()
+
+
+def test_a_bug_of_ours_is_not_dressed_up(model, monkeypatch):
+    monkeypatch.setattr(studio, "generate", raising(RuntimeError("a bug")))
+    result = call("generate", PROMPT)
+    assert isinstance(result.exception, RuntimeError)
+    assert result.exit_code == 1
+
+
+def test_interrupt_leaves_nothing_and_exits_with_130(model, desk: Path, monkeypatch):
+    monkeypatch.setattr(HeatMap, "overlay", raising(KeyboardInterrupt()))
+    assert call("generate", PROMPT, "--steps", 1).exit_code == 130
+    assert files(desk) == set()
