@@ -79,6 +79,12 @@ def random_pipeline(seed: int = 0) -> StableDiffusionPipeline:
     return pipe
 
 
+@pytest.fixture(scope="module")
+def random_model() -> StableDiffusionPipeline:
+    """The pipeline of random weights, for a file of tests together."""
+    return random_pipeline()
+
+
 @pytest.fixture
 def pipe() -> StableDiffusionPipeline:
     """A fresh random pipeline."""

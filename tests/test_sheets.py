@@ -410,7 +410,7 @@ def test_names_of_layers():
         name("down_blocks.2", 1, 7): "down 2.1.7",
         "mean": "mean",
     }
-    assert {n: sheets.layer_label(Layer(n, 1, (1, 1))) for n in labels} == labels
+    assert {n: Layer(n, 1, (1, 1)).short for n in labels} == labels
 
 
 # --- runs compared ----------------------------------------------------------------------------

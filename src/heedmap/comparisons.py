@@ -7,10 +7,10 @@ from typing import Any
 from PIL import Image
 
 from heedmap import pictures
-from heedmap.errors import ArgumentError, TruncatedWordError, WordError
+from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural
 from heedmap.explorer import RunLike
 from heedmap.maps import HeatMap, HeatMaps, Scale
-from heedmap.sheets import SIDE, plural, shown_at, span_of
+from heedmap.sheets import SIDE, shown_at, span_of
 
 __all__ = ["common_words", "compare", "labels"]
 

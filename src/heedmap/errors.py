@@ -49,3 +49,8 @@ def quoted(value: object) -> str:
     if isinstance(value, str) and len(value) > 60:
         value = value[:59] + "…"
     return repr(value)
+
+
+def plural(count: int, thing: str) -> str:
+    """A count and its noun."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

@@ -31,6 +31,14 @@ class Layer:
     heads: int
     grid: tuple[int, int]
 
+    @property
+    def short(self) -> str:
+        """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
+        short = self.name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
+        for part in ("_blocks", "_block", ".attentions", ".transformer"):
+            short = short.replace(part, "")
+        return short.replace(".", " ", 1)
+
 
 @dataclass(frozen=True, eq=False)
 class Recording:

@@ -15,16 +15,14 @@ from PIL import Image, ImageDraw
 
 from heedmap import pictures
 from heedmap.animations import Animation
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, plural
 from heedmap.maps import HeatMap, HeatMaps, Scale
 from heedmap.pictures import Panel, ScaleBar
-from heedmap.recordings import Axis, Layer
+from heedmap.recordings import Axis
 
 __all__ = [
     "animation",
-    "layer_label",
     "layers_by_heads",
-    "plural",
     "shown_at",
     "span_of",
     "timeline",
@@ -180,7 +178,7 @@ def layers_by_heads(
     if wanted == {"layer"}:
         maps = shown_at(maps, SIDE)
         parts = [
-            (layer_label(one), "{1}×{0} cells".format(*one.grid), maps.select(one.name))
+            (one.short, "{1}×{0} cells".format(*one.grid), maps.select(one.name))
             for one in maps.layers
         ]
         return _one_axis(maps, word, "layer", parts, scale)
@@ -230,7 +228,7 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> Image.Image:
     low, high = span_of(heats, scale)
     rows = [
         (
-            layer_label(layer),
+            layer.short,
             ["" if one is None else one.drawn(low, high, short_side=1) for one in row],
         )
         for layer, row in zip(layers, found, strict=True)
@@ -251,14 +249,6 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> Image.Image:
         note=f"{said} · {_mean_of(maps, 'layer', 'head')} · {maps.tokens.prompt}",
         bar=_bar(scale, heats[0], "in all layers and heads shown", low, high),
     )
-
-
-def layer_label(layer: Layer) -> str:
-    """A layer's name as the page has it: "up 1.0", "mid 0", "down 2.1.7"."""
-    short = layer.name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
-    for part in ("_blocks", "_block", ".attentions", ".transformer"):
-        short = short.replace(part, "")
-    return short.replace(".", " ", 1)
 
 
 def _blocks(rows: int, columns: int, size: tuple[int, int]) -> tuple[int, int]:
@@ -327,8 +317,3 @@ def _mean_of(maps: HeatMaps, *shown: Axis) -> str:
         few = some and len(some) < max(layer.heads for layer in maps.recording.layers)
         said.append(f"heads {', '.join(str(h + 1) for h in some)}" if few else "all heads")
     return f"mean of {', '.join(said)}"
-
-
-def plural(count: int, thing: str) -> str:
-    """A count and its noun."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"

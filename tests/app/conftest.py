@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import random_pipeline
 
 from app.serving import PROMPT, Served
 from heedmap import models, studio
@@ -23,11 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(OLD_FASHIONED))
-
-
-@pytest.fixture(scope="module")
-def random_model():
-    return random_pipeline()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from conftest import random_pipeline
 
 from cli.calling import PROMPT, quiet
 from heedmap import models, studio
@@ -16,11 +15,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TQDM_DISABLE", "1")  # set by the verbs, and so put back afterwards
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def random_model():
-    return random_pipeline()
 
 
 @pytest.fixture

@@ -94,11 +94,6 @@ def print_table(
     console.print(table)
 
 
-def plural(count: int, thing: str) -> str:
-    """A count and its noun."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
 @contextmanager
 def loading(model: str | None, *, hidden: bool) -> Generator[None]:
     """Show that a model is being loaded: by a bar, or by the hub's own while it downloads."""

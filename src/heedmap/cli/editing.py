@@ -11,7 +11,6 @@ import typer
 
 from heedmap.cli.console import (
     loading,
-    plural,
     print_json,
     print_lines,
     print_table,
@@ -34,7 +33,7 @@ from heedmap.cli.options import (
     parse_windows,
     parse_word_window,
 )
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
     from heedmap.grids import Grid

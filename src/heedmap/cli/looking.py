@@ -10,7 +10,6 @@ import typer
 from heedmap.cli.console import (
     dumps,
     loading,
-    plural,
     print_json,
     print_lines,
     print_table,
@@ -31,7 +30,7 @@ from heedmap.cli.options import (
     parse_range,
     show_range,
 )
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
     from heedmap.dimensions import LayerShapes

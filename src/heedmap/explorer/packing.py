@@ -123,12 +123,9 @@ def _group(layer: Layer) -> str:
 
 
 def _told(layer: Layer) -> dict[str, Any]:
-    short = layer.name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
-    for long, brief in (("_blocks", ""), ("_block", ""), (".attentions", "")):
-        short = short.replace(long, brief)
     return {
         "name": layer.name,
-        "short": short.replace(".transformer", "").replace(".", " ", 1),
+        "short": layer.short,
         "group": _group(layer),
         "grid": list(layer.grid),
         "heads": layer.heads,
