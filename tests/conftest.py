@@ -1,6 +1,8 @@
 """Shared fixtures: a small Stable Diffusion of random weights, and the embedded one."""
 
 import os
+from functools import cache
+from typing import Any
 
 # Tiny tensors: threads cost more than they bring, above all where other work shares the cores. The
 # variable reaches the processes that tests start, so that they compute the same bits.
@@ -11,6 +13,10 @@ import torch
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 from tokenizers import pre_tokenizers
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+from heedmap import models
+from heedmap.tokens import tokenize
+from heedmap.words import TokenTable
 
 torch.set_num_threads(1)
 
@@ -24,6 +30,18 @@ def letter_tokenizer() -> CLIPTokenizer:
     for special in ("<|startoftext|>", "<|endoftext|>"):
         vocabulary[special] = len(vocabulary)
     return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=77)
+
+
+@cache
+def _tokenizer(name: str, limit: int) -> Any:
+    found = letter_tokenizer() if name == "letters" else models.tokenizer()
+    found.model_max_length = limit
+    return found
+
+
+def table(prompt: str, limit: int = 77, name: str = "letters") -> TokenTable:
+    """The words and tokens of a prompt by `letter_tokenizer`, or by the embedded model's."""
+    return tokenize(prompt, _tokenizer(name, limit))
 
 
 def random_pipeline(seed: int = 0) -> StableDiffusionPipeline:

@@ -23,10 +23,10 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"attention", "prompts", "lettering", "overlays", "animations", "tiny"},
+    {"attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"},
     {"words", "pictures"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
-    {"maps", "word_edits"},
+    {"columns", "maps", "word_edits"},
     {"processors", "encodings", "tallies", "explorer", "sheets"},
     {"layers", "steering", "comparisons"},
     {"tracing"},
@@ -54,7 +54,9 @@ KNOW_NO_TORCH = {
     "errors",
     "prompts",
     "words",
+    "sequences",
     "alignment",
+    "columns",
     "weights",
     "tokens",
     "lettering",
@@ -72,6 +74,9 @@ KNOW_NO_TORCH = {
     "tiny",
     "explorer",
     "cli",
+}
+PURE_TEXT = {
+    *("errors", "prompts", "words", "sequences", "alignment", "columns", "weights", "tokens")
 }
 HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "numpy", "PIL", "scipy"}
 
@@ -124,7 +129,7 @@ def test_knows_only_the_libraries_of_its_floor(path: Path):
     assert "diffusers" not in known or here in KNOW_DIFFUSERS
     assert "transformers" not in known or here in KNOW_TRANSFORMERS
     assert "torch" not in known or here not in KNOW_NO_TORCH
-    if here in {"errors", "prompts", "words", "alignment", "weights", "tokens"}:
+    if here in PURE_TEXT:
         assert known <= set(sys.stdlib_module_names) | {"heedmap"}
 
 

@@ -35,7 +35,8 @@ from benchmarking.replay import (
     run,
     take_down,
 )
-from heedmap.alignment import pair_words, replacement
+from heedmap.alignment import pair_words
+from heedmap.columns import replacement
 from heedmap.edits import Inject, Weights
 from heedmap.encodings import prompt_table
 from heedmap.steering import Steering

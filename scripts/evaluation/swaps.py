@@ -34,7 +34,8 @@ from evaluation.measures import (
     widened,
 )
 from heedmap import studio
-from heedmap.alignment import pair_words, replacement
+from heedmap.alignment import pair_words
+from heedmap.columns import replacement
 from heedmap.edits import Inject
 from heedmap.encodings import prompt_table
 from heedmap.pictures import Panel
@@ -76,7 +77,7 @@ def published_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
 
 
 def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
-    """The same of `heedmap.alignment`: every word keeps its own."""
+    """The same of `heedmap.columns`: every word keeps its own."""
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     for w, n, part in replacement(source, target, pair_words(source, target, "replace")):
         columns[w, n] = part

@@ -111,7 +111,7 @@ class Inject:
     """Take columns of the source's attention: prompt-to-prompt's replace and refine.
 
     `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 for a target token while `start ≤ step/steps <
-    end`, else 0: a new token, that keeps its own column, has an `end` of 0. M is from `alignment`:
+    end`, else 0: a new token, that keeps its own column, has an `end` of 0. M is from `columns`:
     its columns stay with their own words after a swap that changes the number of tokens.
 
     Attributes:

@@ -12,14 +12,8 @@ from typing import Any
 
 import torch
 
-from heedmap.alignment import (
-    EditKind,
-    WordAlignment,
-    pair_words,
-    refinement,
-    replacement,
-    swap_of,
-)
+from heedmap.alignment import EditKind, WordAlignment, pair_words, swap_of
+from heedmap.columns import refinement, replacement
 from heedmap.edits import Inject, Renormalize, Rule, Site
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
