@@ -28,7 +28,7 @@ from typing import Any
 
 import heedmap
 import judge
-from evaluation import blends, obedience, places, swaps, weights
+from evaluation import blends, obedience, places, strangers, swaps, weights
 from evaluation.measures import Figures
 from heedmap import models
 from heedmap.errors import HeedmapError
@@ -39,7 +39,7 @@ from heedmap.pictures import Panel, grid
 
 def run_obey(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     """The sub-command `obey`."""
-    figures, rows = obedience.obey(
+    figures, rows, unknown = obedience.obey(
         pipe, n=options.n, seed=options.seed, steps=options.steps, guidance=options.guidance,
         progress=show_progress,
     )  # fmt: skip
@@ -51,6 +51,7 @@ def run_obey(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         results = [*rows["one_object"][:20], *rows["two_objects"][:20]]
         panels = [Panel(r.plan.caption.text, r.run.image, r.verdict) for r in results]
         save(options.sheet, panels, columns=8)
+        save(sheet_of(options.sheet, "unknown"), strangers.panels(unknown), columns=8)
     if options.card:
         write_card(folder, "measured", "obey", figures, options)
     if options.json:
@@ -72,7 +73,7 @@ def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         # A sheet a question, since each has its own number of columns.
         for name, (panels, columns) in drawn.items():
             if panels:
-                save(options.sheet.with_stem(f"{options.sheet.stem}-{name}"), panels, columns)
+                save(sheet_of(options.sheet, name), panels, columns)
     if options.card:
         write_card(folder, "edits", "edits", figures, options)
     if options.json:
@@ -141,6 +142,11 @@ def _line(values: Figures) -> str:
     return "   ".join(parts)
 
 
+def sheet_of(path: Path, question: str) -> Path:
+    """The file of one question's sheet: "obey.png" and "unknown" to "obey-unknown.png"."""
+    return path.with_stem(f"{path.stem}-{question}")
+
+
 def save(path: Path, panels: Sequence[Panel], columns: int) -> None:
     """Write pictures with captions and verdicts as one sheet."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +162,8 @@ def write_card(
     how = {name: getattr(options, name) for name in ("n", "steps", "guidance", "seed")}
     command = f"python scripts/evaluate.py {verb} " + " ".join(f"--{k} {v}" for k, v in how.items())
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    card[entry] = {"command": command, "date": today, **how, **figures}
+    seen = card.get("training", {}).get("samples_seen")  # a later model keeps older figures
+    card[entry] = {"command": command, "date": today, "samples_seen": seen, **how, **figures}
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     partial.replace(path)

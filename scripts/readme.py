@@ -57,6 +57,16 @@ def _card_table(card: dict[str, Any]) -> str:
             measured["reweighting"]["right"],
             measured["reweighting"]["n"],
         ),
+        (
+            "what is told to be small: there, in its colour",
+            measured["small"]["there"],
+            measured["small"]["n"],
+        ),
+        (
+            "a word it was never told (giraffe, robot): something is drawn",
+            measured["unknown_words"]["something"],
+            measured["unknown_words"]["n"],
+        ),
     ]
     lines = [
         "| measured | share | pictures |",
@@ -110,8 +120,8 @@ def _edits_table(edits: dict[str, Any]) -> str:
         f"`renormalize=True`; without in {_percent(published['monotone'])} of {published['n']}). "
         "A thing confined to one half of the picture has its centre there in "
         f"{_percent(confined['inside'])} of {confined['n']}, by chance in "
-        f"{_percent(confined['plain']['inside'])}. Measured on {edits['date']} with "
-        f"`{edits['command']}`.",
+        f"{_percent(confined['plain']['inside'])}. Measured on {edits['date']} with the model as "
+        f"it was after {edits['samples_seen']:,} samples, by `{edits['command']}`.",
     ]
     return "\n".join(lines)
 

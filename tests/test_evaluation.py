@@ -148,7 +148,7 @@ def rendered(swap: Swap, name: str) -> np.ndarray:
     """A faultless picture: of the source, of its edit, or of the target drawn elsewhere."""
     layout = swap.source.layout if name == "source" else swap.target.layout
     if name == "plain":
-        moved = tuple(replace(thing, x=1 - thing.x, flip=not thing.flip) for thing in layout.things)
+        moved = tuple(replace(thing, x=1 - thing.x) for thing in layout.things)
         layout = replace(layout, seed=layout.seed + 1, things=moved)
     return scenes.draw(layout).image
 
@@ -236,7 +236,8 @@ def test_weights_are_judged_in_their_order_and_where_they_were_drawn_right():
 
 
 def test_the_share_of_a_colour_is_measured_where_the_thing_is():
-    plan = cases.singles("reweight", 1)[0]
+    # Not white, as snow is.
+    plan = next(p for p in cases.singles("reweight", 9) if p.layout.things[0].colour != "white")
     (thing,) = plan.layout.things
     other = "green" if thing.colour != "green" else "red"
     layouts = {
@@ -313,11 +314,12 @@ def test_figures_are_printed_and_written(
     figures, sheets = measured
     evaluate.show(figures)
     assert "outside_mse_ratio" in capsys.readouterr().out
-    (tmp_path / "card.json").write_text('{"name": "x"}')
+    (tmp_path / "card.json").write_text('{"name": "x", "training": {"samples_seen": 5}}')
     options = type("Options", (), {"n": 1, "steps": 3, "guidance": 4.0, "seed": 0})()
     evaluate.write_card(tmp_path, "edits", "edits", figures, options)
     card = json.loads((tmp_path / "card.json").read_text())
     assert card["name"] == "x" and card["edits"]["noun_swap"] == figures["noun_swap"]
+    assert card["edits"]["samples_seen"] == 5
     assert card["edits"]["command"].startswith("python scripts/evaluate.py edits --n 1 ")
     panels, columns = sheets["swaps"]
     evaluate.save(tmp_path / "sheets" / "swaps.png", panels, columns)

@@ -14,7 +14,7 @@ from PIL import Image, ImageFilter
 
 import heedmap
 import judge
-from evaluation import cases, obedience
+from evaluation import cases, obedience, strangers
 from heedmap import models
 from heedmap.prompts import split_words
 from heedmap.tiny import scenes
@@ -144,6 +144,7 @@ def test_a_faultless_model_gets_full_marks():
     figures = obedience.figures_of(rows)
     for row, figure in {**ROWS, "unseen_pairs": "noun_and_colour"}.items():
         assert figures[row]["n"] >= 24 and figures[row][figure] == 1.0, row
+    assert figures["small"]["n"] > 5 and figures["small"]["there"] == 1.0
     assert {r.verdict for results in rows.values() for r in results} == {"right"}
 
 
@@ -158,6 +159,35 @@ def test_a_model_that_mixes_captions_up_gets_no_marks():
     assert figures["one_object"]["noun_and_colour"] < 0.2
     assert figures["two_objects"]["nouns_and_colours"] < 0.1
     assert figures["setting"]["right"] < 0.5
+    assert figures["small"]["there"] < 0.5
+
+
+def test_strangers_are_unknown_to_the_world_and_keep_to_their_thirds():
+    told = strangers.strangers(90)
+    assert told == strangers.strangers(120)[:90] and told != strangers.strangers(90, seed=1)
+    world = scenes.vocabulary()
+    assert not world & {*strangers.NOUNS, *(place.split()[-1] for place in strangers.PLACES)}
+    for bare, inside, outside in zip(told[::3], told[1::3], told[2::3], strict=True):
+        assert bare.text.endswith(bare.noun) and bare.setting is outside.setting is None
+        assert inside.place in scenes.SETTINGS[inside.setting or ""]
+        assert outside.text.endswith(outside.place) and outside.place in strangers.PLACES
+    assert {a.text.split()[0] for a in told} == {"a", "an"}
+    assert not any(a.text.startswith(("a e", "a o", "an u")) for a in told)
+
+
+def test_an_empty_scene_is_no_answer_to_a_stranger():
+    told = strangers.strangers(24)
+    layouts = [scenes.lay_out(scenes.HELD_OUT_SEED + k, 1) for k in range(24)]
+    empty = [scenes.Layout(k, (), t.setting or "none", "") for k, t in enumerate(told)]
+    pictures = [scenes.draw(layout).image for layout in (*layouts, *empty)]
+    said, run = judge.detect(np.stack(pictures)), Image.new("RGB", (128, 128))
+    full, none = (
+        strangers.figures_of([strangers.Drawn(t, run, s) for t, s in zip(told, part, strict=True)])  # type: ignore[arg-type]
+        for part in (said[:24], said[24:])
+    )
+    assert (full["n"], full["something"], full["one_thing"]) == (24, 1.0, 1.0)
+    assert full["colour"] < 0.6 and full["setting"] < 0.9  # by chance
+    assert (none["something"], none["colour"], none["setting"]) == (0.0, 0.0, 1.0)
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""Captions to be drawn: held-out ones, for edits with one thing changed."""
+"""Captions to be drawn: held-out ones, for edits with one thing changed. And pictures of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, islice
@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 import heedmap
-from heedmap import models
+import judge
+from heedmap import models, studio
 from heedmap.tiny import scenes
 from heedmap.tokens import tokenize
 
@@ -18,6 +19,8 @@ SwapKind = Literal["noun", "colour"]
 FIRST = scenes.HELD_OUT_SEED + 100_000_000
 """Layouts of edits begin here; those of `obedience` lie before."""
 ROOM = 10_000_000
+BATCH = 16
+"""Pictures that are drawn at once."""
 Progress = Callable[[str, int, int], None]
 """Called with what is drawn, how much of it is done, and how much it is in all."""
 
@@ -51,6 +54,19 @@ def as_array(run: heedmap.Run) -> np.ndarray:
     if picture.shape[:2] != (scenes.SIZE, scenes.SIZE):
         raise SystemExit(f"the model draws {picture.shape[:2]}: the judge knows 128×128 only")
     return picture
+
+
+def draw(
+    pipe: Any, name: str, texts: Sequence[str], seeds: Sequence[int], eye: judge.Judge,
+    progress: Progress, **how: Any,
+) -> Iterator[tuple[heedmap.Run, judge.Judgement]]:  # fmt: skip
+    """Make a picture of each text, in batches, with what the judge sees in it."""
+    for start in range(0, len(texts), BATCH):
+        part = slice(start, start + BATCH)
+        runs = studio.generate_batch(pipe, list(texts[part]), seeds=list(seeds[part]), **how)
+        pictures = np.stack([as_array(run) for run in runs])
+        yield from zip(runs, judge.detect(pictures, eye), strict=True)
+        progress(name, start + len(runs), len(texts))
 
 
 @dataclass(frozen=True, slots=True)

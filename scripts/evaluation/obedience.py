@@ -18,14 +18,12 @@ import torch
 
 import heedmap
 import judge
-from evaluation import weights
-from evaluation.cases import Plan, Progress, as_array, is_unseen
+from evaluation import cases, strangers, weights
+from evaluation.cases import BATCH, Plan, Progress, is_unseen
 from evaluation.measures import Figures, share
-from heedmap import studio
 from heedmap.maps import HeatMaps
 from heedmap.tiny import scenes
 
-BATCH = 16
 STEPS, GUIDANCE = 25, 4.0  # guidance where neither --guidance nor the card says one
 DIRECTIONS = ("left", "right", "above", "below")
 
@@ -106,6 +104,13 @@ class Result:
         return before if relation in ("left", "above") else not before
 
     @property
+    def small_there(self) -> list[bool]:
+        """Whether each thing that is told to be small is there, in its colour."""
+        told = {m.things[0] for m in self.plan.caption.mentions if m.kind == "size"}
+        things = [t for k, t in enumerate(self.plan.layout.things) if k in told]
+        return [(t.colour, t.noun) in self.said.kinds for t in things if t.size == "small"]
+
+    @property
     def verdict(self) -> str:
         """A line for people: "right", or what the judge saw instead."""
         things = ", ".join(f"{t.colour} {t.noun}" for t in self.said.things[:4]) or "nothing"
@@ -117,17 +122,13 @@ class Result:
 def draw(
     pipe: Any, row: str, todo: Sequence[Plan], eye: judge.Judge, progress: Progress, **how: Any
 ) -> list[Result]:
-    """Make the pictures of the plans in batches, and judge them."""
-    results: list[Result] = []
-    for start in range(0, len(todo), BATCH):
-        part = todo[start : start + BATCH]
-        texts, seeds = [p.caption.text for p in part], [p.seed for p in part]
-        runs = studio.generate_batch(pipe, texts, seeds=seeds, keep={"layer"}, **how)
-        pictures = np.stack([as_array(run) for run in runs])
-        for plan, run, said in zip(part, runs, judge.detect(pictures, eye), strict=True):
-            results.append(Result(plan, run, said, tuple(_points(plan, run.maps, said))))
-        progress(row, len(results), len(todo))
-    return results
+    """Make the pictures of the plans, and judge them."""
+    texts, seeds = [plan.caption.text for plan in todo], [plan.seed for plan in todo]
+    drawn = cases.draw(pipe, row, texts, seeds, eye, progress, keep={"layer"}, **how)
+    return [
+        Result(plan, run, said, tuple(_points(plan, run.maps, said)))
+        for plan, (run, said) in zip(todo, drawn, strict=True)
+    ]
 
 
 def _points(plan: Plan, maps: HeatMaps, said: judge.Judgement) -> Iterator[Point]:
@@ -158,7 +159,7 @@ def obey(
     steps: int = STEPS,
     guidance: float = GUIDANCE,
     progress: Progress = lambda row, done, total: None,
-) -> tuple[Figures, dict[str, list[Result]]]:
+) -> tuple[Figures, dict[str, list[Result]], list[strangers.Drawn]]:
     """How well a model does what captions say.
 
     Args:
@@ -172,7 +173,7 @@ def obey(
         progress: called after each batch with row, pictures done and pictures in all.
 
     Returns:
-        the figures, and the results by row.
+        the figures, the results by row, and what was drawn for unknown words.
     """
     eye = judge.load()
     how: dict[str, Any] = {"steps": steps, "guidance": guidance}
@@ -184,7 +185,8 @@ def obey(
     more = min(n, math.ceil((n - there) * n / max(both, 1)))
     rows["relation"] = draw(pipe, "relation", plans("relation", more, seed), eye, progress, **how)
     again = weights.reweighting(pipe, n, seed, eye, progress, **how)
-    return {**figures_of(rows), "reweighting": again}, rows
+    unknown, drawn = strangers.measure(pipe, n, seed, eye, progress, **how)
+    return {**figures_of(rows), "reweighting": again, "unknown_words": unknown}, rows, drawn
 
 
 def figures_of(rows: dict[str, list[Result]]) -> Figures:
@@ -192,12 +194,14 @@ def figures_of(rows: dict[str, list[Result]]) -> Figures:
     seen = [r for row, results in rows.items() if row != "unseen_pairs" for r in results]
     related = [r.relation_right for r in seen if r.relation_right is not None]
     settings = [r.setting_right for r in seen if r.setting_right is not None]
+    small = [there for r in seen for there in r.small_there]
     return {
         "one_object": _kinds_row(rows["one_object"], "noun", "colour"),
         "two_objects": _kinds_row(rows["two_objects"], "nouns", "colours"),
         "unseen_pairs": _kinds_row(rows["unseen_pairs"], "noun", "colour"),
         "relation": {"n": len(related), "right": share(related)},
         "setting": {"n": len(settings), "right": share(settings)},
+        "small": {"n": len(small), "there": share(small)},
         "pointing": _pointing(rows["one_object"], rows["two_objects"]),
     }
 

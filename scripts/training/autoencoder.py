@@ -19,7 +19,7 @@ from torch import nn
 
 from heedmap.runs import whole_folder
 from heedmap.tiny import scenes
-from training.descent import Average, Descent, make_optimiser
+from training.descent import Average, Descent, make_optimiser, resume
 from training.models import latents_of, pictures_of, trained_vae, vae_model
 from training.pictures import contact_sheet, crops, to_pictures, to_tensor, training_layout
 from training.run import Run
@@ -67,7 +67,7 @@ def train_vae(rank: int, options: argparse.Namespace) -> None:
         settled = True
         vae.load_state_dict(state["vae"])
         statistics.copy_(state["statistics"])
-        optimiser.load_state_dict(state["optimiser"])  # and with it the rate of the call before
+        resume(optimiser, state["optimiser"])
         step = state["step"]
     rng = Random(options.seed * 100 + rank + step)
     torch.manual_seed(options.seed * 100 + rank + step)

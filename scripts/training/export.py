@@ -50,9 +50,9 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "relations": tuple(scenes.RELATIONS),
             "settings": tuple(scenes.SETTINGS),
         },
-        "limits": "Cartoon scenes of one to three of these things, 128x128 pixels, and nothing "
-        "else; an unknown word leaves the rest of the prompt as it is. More than three things, "
-        "things within things, text, people and photographs cannot be drawn.",
+        "limits": "Cartoon scenes of one to three of these things, all looking to the right, "
+        "128x128 pixels, and nothing else; for an unknown word it draws one of its things. More "
+        "than three things, things within things, text, people and photographs cannot be drawn.",
         "defaults": {"steps": 25, "guidance": guidance},
         "training": {
             "samples_seen": seen,

@@ -91,7 +91,6 @@ class Thing:
     x: float
     y: float
     radius: float
-    flip: bool
     squash: float
     detail: int
 
@@ -205,7 +204,7 @@ def _draw_layout(seed: int, rng: Random, count: int | None) -> Layout:
     things = tuple(
         Thing(
             noun=noun, colour=colour, size=size, x=x, y=min(max(y, radius + 0.02), 0.98 - radius),
-            radius=radius, flip=rng.random() < 0.5, squash=rng.uniform(0.94, 1.06),
+            radius=radius, squash=rng.uniform(0.94, 1.06),
             detail=rng.randrange(2**30),
         )
         for (colour, noun), size, (x, y), radius in zip(kinds, sizes, places, radii, strict=True)
@@ -241,7 +240,7 @@ def _draw_thing(pen: ImageDraw.ImageDraw, shape: ImageDraw.ImageDraw, thing: Thi
     paths: list[tuple[Part, np.ndarray, np.ndarray]] = []
     for part in DRAWINGS[thing.noun](rng):
         inner, outer = _path(part, contour / unit)
-        scale = np.array([(-unit if thing.flip else unit) * thing.squash, unit / thing.squash])
+        scale = np.array([unit * thing.squash, unit / thing.squash])
         centre = np.array([thing.x, thing.y]) * SIZE * _SCALE
         paths.append((part, inner * scale + centre, outer * scale + centre))
     ink = _SHADES["ink"]
