@@ -44,7 +44,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "plans.py": ("test_plans", "test_editing", "test_grids", "test_definitions"),
     "variants.py": ("test_editing", "test_grids", "test_definitions"),
     "processors.py": ("test_tracing", "test_steering", "test_definitions"),
-    "layers.py": ("test_tracing", "test_steering"),
+    "layers.py": ("test_layers", "test_tracing", "test_steering"),
     "encodings.py": ("test_tracing",),
     "batches.py": ("test_batches", "test_grids"),
 }

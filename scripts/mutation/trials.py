@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,10 +106,10 @@ class House:
         return Clean(found["seconds"], lines)
 
     def try_out(self, mutant: Mutant, tests: Sequence[str], clean: Clean) -> "Child":
-        """Start these tests with a mutant; they have ten times as long as without."""
-        limit = max(20.0, 10 * (2 + sum(clean.seconds[test] for test in tests)))
+        """Start these tests with a mutant; each has ten times as long as without."""
+        limits = {test: max(5.0, 10 * clean.seconds[test]) for test in tests}
         files = list(dict.fromkeys(map(_file, tests)))
-        return self.start(mutant, files, lambda: _Chosen(tests), limit)
+        return self.start(mutant, files, lambda: _Chosen(limits), 60 + 2 * sum(limits.values()))
 
     def start(
         self,
@@ -223,16 +223,21 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Chosen:
-    """Of what is collected runs the chosen tests, in their order."""
+    """Of what is collected runs the chosen tests, in their order, each with so many seconds."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
-        self.order = {test: number for number, test in enumerate(tests)}
+    def __init__(self, limits: Mapping[str, float]) -> None:
+        self.limits = limits
+        self.order = {test: number for number, test in enumerate(limits)}
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items[:] = sorted(
             (item for item in items if item.nodeid in self.order),
             key=lambda item: self.order[item.nodeid],
         )
+
+    def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
+        # Of this process's own time, at whose end the signal ends it.
+        signal.setitimer(signal.ITIMER_PROF, self.limits[nodeid])
 
     def pytest_collectreport(self, report: Any) -> None:
         self.pytest_runtest_logreport(report)
@@ -317,6 +322,6 @@ def results(
             running.remove(trial)
             if code in (5, 70, 71):  # no test was found, or the trial itself failed
                 raise RuntimeError(f"a trial of {mutant} went wrong ({code}):\n{child.said()}")
-            verdict = {0: "survived", -1: "time"}.get(code, "killed")
+            verdict = {0: "survived", -1: "time", -signal.SIGPROF: "time"}.get(code, "killed")
             yield mutant, verdict, time.monotonic() - since
         time.sleep(0.01)
