@@ -230,9 +230,9 @@ def test_second_order_schedulers_blend_at_the_same_fraction(pipe, monkeypatch):
     steps = []
     call = variants._Blending.__call__
 
-    def noted(self, recorder, step, latents):
-        steps.append((step, recorder.steps))
-        return call(self, recorder, step, latents)
+    def noted(self, recorder, moment, latents):
+        steps.append((moment.step, moment.steps))
+        return call(self, recorder, moment, latents)
 
     monkeypatch.setattr(variants._Blending, "__call__", noted)
     heun = random_pipeline()

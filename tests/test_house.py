@@ -23,12 +23,15 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"},
+    {
+        *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
+        *("windows", "schedules"),
+    },
     {"words", "pictures"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
     {"columns", "maps", "word_edits"},
     {"processors", "encodings", "tallies", "explorer", "sheets"},
-    {"layers", "steering", "comparisons"},
+    {"layers", "steering", "comparisons", "calls"},
     {"tracing"},
     {"models", "runs"},
     {"studio", "dimensions", "pairs"},
@@ -74,9 +77,20 @@ KNOW_NO_TORCH = {
     "tiny",
     "explorer",
     "cli",
+    "windows",
 }
 PURE_TEXT = {
-    *("errors", "prompts", "words", "sequences", "alignment", "columns", "weights", "tokens")
+    *(
+        "errors",
+        "windows",
+        "prompts",
+        "words",
+        "sequences",
+        "alignment",
+        "columns",
+        "weights",
+        "tokens",
+    )
 }
 HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "numpy", "PIL", "scipy"}
 

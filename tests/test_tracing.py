@@ -16,7 +16,7 @@ from heedmap.errors import (
 )
 from heedmap.layers import cross_attention_layers
 from heedmap.processors import RecordingProcessor
-from heedmap.tracing import _next_pass, _schedule, _steps, trace
+from heedmap.tracing import trace
 
 
 def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
@@ -364,13 +364,44 @@ def test_states_given_directly_are_labelled_by_position_or_by_their_prompts(pipe
     with trace(pipe, prompts="a red house") as told:
         run(pipe, None, **arguments)
     assert np.array_equal(told.maps[0]["house"].values, known.maps[0]["house"].values)
+
+
+def test_labels_that_are_not_what_was_read(pipe):
+    states = pipe.encode_prompt(["a red house", "at the cat"], "cpu", 1, False)[0]
+
+    def refused(said, prompts, **arguments):
+        with pytest.raises(TraceError, match=said), trace(pipe, prompts=prompts):
+            run(pipe, None, guidance_scale=1.0, **arguments)
+
+    nothing_of = "not what this pipeline makes of "
+    refused(nothing_of + "'abc'", "abc", prompt_embeds=states[:1])
+    refused(nothing_of + "'a red house'", "a red house", prompt_embeds=torch.zeros(1, 9, 32))
+    three = ["a", "b", "c"]
+    refused("given 3 labels in `prompts` and the pipeline 1 ", three, prompt_embeds=states[:1])
+    refused("given 1 label in `prompts` and the pipeline 2 ", "a red house", prompt_embeds=states)
+    refused(nothing_of + "'at the cat'", ["at the cat", "a red house"], prompt_embeds=states)
     with (
-        pytest.raises(TraceError, match=r"have 77 tokens, .* 1 of 9 tokens"),
-        trace(pipe, prompts="abc"),
+        pytest.raises(TraceError, match="give the labels of prompt_embeds alone"),
+        trace(pipe, prompts="a red house"),
     ):
-        run(pipe, None, **{**arguments, "prompt_embeds": torch.zeros(1, 9, 32)})
-    with pytest.raises(TraceError, match="have 3 prompts"), trace(pipe, prompts=["a", "b", "c"]):
-        run(pipe, None, **arguments)
+        run(pipe, "at the cat")
+    with trace(pipe, prompts=["a red house", "at the cat"]) as recorder:
+        run(pipe, None, (1, 2, 3, 4), prompt_embeds=states, num_images_per_prompt=2)
+    prompts = [maps.tokens.prompt for maps in recorder.maps]
+    assert prompts == ["a red house"] * 2 + ["at the cat"] * 2
+    # Rounded by half a type they are still the same words.
+    with trace(pipe, prompts="a red house") as recorder:
+        run(pipe, None, prompt_embeds=states[:1].bfloat16().float(), guidance_scale=1.0)
+    assert recorder.maps[0]["house"].values.max() > 0
+    pipe.text_encoder = None
+    with (
+        pytest.raises(TraceError, match="no text encoder, so it cannot be known"),
+        trace(pipe, prompts="a red house"),
+    ):
+        run(pipe, None, prompt_embeds=states[:1], guidance_scale=1.0)
+    with trace(pipe) as recorder:
+        run(pipe, None, prompt_embeds=states[:1], guidance_scale=1.0)
+    assert recorder.maps[0]["3"].values.max() > 0
 
 
 def test_the_negative_branch_on_request(pipe):
@@ -424,29 +455,3 @@ def test_latents_that_are_no_numbers(pipe, bad):
         pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
     with pytest.raises(TraceError, match="holds NaN or Inf"):
         _ = recorder.maps
-
-
-@pytest.mark.parametrize(
-    ("order", "timesteps", "passes", "expected"),
-    [
-        (1, [9, 6, 3], [9, 6, 3], [0, 1, 2]),
-        (2, [9, 6, 6, 3, 3], [9, 6, 6, 3, 3], [0, 0, 1, 1, 2]),  # Heun
-        (2, [9, 6, 6, 3, 3], [6, 3, 3], [0, 0, 1]),  # Heun, img2img
-        (1, [9, 6, 6, 3, 1], [9, 6, 6, 3, 1], [0, 0, 1, 2, 3]),  # PNDM: the second corrects
-        (1, [9, 6, 3], [6, 3], [0, 1]),  # img2img
-        (1, [9, 6, 3], [9, 9, 6, 6, 3, 3], [0, 0, 1, 1, 2, 2]),  # a pipeline of two passes a step
-        (1, [9, 6, 3], [8, 5, 2], [0, 1, 2]),
-    ],
-)
-def test_the_step_of_every_pass(order, timesteps, passes, expected):
-    class Scheduler:
-        pass
-
-    scheduler = Scheduler()
-    scheduler.timesteps = torch.tensor(timesteps)
-    schedule = _schedule(scheduler, passes[0], order)
-    steps, at, found = _steps(schedule, order), -1, []
-    for now in passes:
-        at = _next_pass(schedule, at, now)
-        found.append(steps[at])
-    assert found == expected

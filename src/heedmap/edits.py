@@ -16,12 +16,13 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch.nn.functional import interpolate, max_pool2d
 
 from heedmap.errors import ArgumentError
+from heedmap.windows import steps_within
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +112,9 @@ class Inject:
     """Take columns of the source's attention: prompt-to-prompt's replace and refine.
 
     `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 for a target token while `start ≤ step/steps <
-    end`, else 0: a new token, that keeps its own column, has an `end` of 0. M is from `columns`:
-    its columns stay with their own words after a swap that changes the number of tokens.
+    end` (`windows.steps_within`), else 0: a new token, that keeps its own column, has an `end` of
+    0. M is from `columns`: its columns stay with their own words after a swap that changes the
+    number of tokens.
 
     Attributes:
         columns: M (K_src, K).
@@ -126,8 +128,9 @@ class Inject:
 
     def mix(self, site: Site) -> Mix | None:
         """A = M diag(α), B = diag(1 − α)."""
-        at = torch.tensor(float(site.step))
-        alpha = ((self.start * site.steps <= at) & (at < self.end * site.steps)).float()
+        windows = zip(self.start.tolist(), self.end.tolist(), strict=True)
+        acts = [site.step in steps_within(*window, site.steps) for window in windows]
+        alpha = torch.tensor(acts, dtype=torch.float32)
         return Mix(self.columns * alpha, torch.diag(1 - alpha)) if alpha.any() else None
 
     def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
@@ -196,7 +199,7 @@ class Region:
 
     def bias(self, site: Site) -> torch.Tensor | None:
         """(Q, K) with as many columns as the last of the tokens; the rest is 0."""
-        if not self.start * site.steps <= site.step < self.end * site.steps:
+        if site.step not in steps_within(self.start, self.end, site.steps):
             return None
         share = interpolate(self.region[None, None].float(), size=site.grid, mode="area").flatten()
         inside = share >= min(0.5, float(share.max()))
@@ -222,15 +225,30 @@ def apply(rules: Iterable[Rule], p: torch.Tensor, site: Site) -> torch.Tensor:
         ArgumentError: if a rule changes the shape.
     """
     for rule in rules:
-        edited = rule(p, site)
-        if not isinstance(edited, torch.Tensor) or edited.shape != p.shape:
-            shape = tuple(edited.shape) if isinstance(edited, torch.Tensor) else type(edited)
-            raise ArgumentError(
-                f"the rule {rule!r} gave {shape} for probabilities of shape {tuple(p.shape)}: "
-                "expected a tensor of the same shape (H, Q, K)"
-            )
-        p = edited
+        p = checked_result(rule, rule(p, site), p, site)
     return p
+
+
+def checked_result(rule: Rule, edited: Any, p: torch.Tensor, site: Site) -> torch.Tensor:
+    """What a rule gave for P (H, Q, K), in the type of P and where P lies.
+
+    Raises:
+        ArgumentError: if that is no tensor of numbers of the same shape, or holds NaN or Inf.
+    """
+    name = getattr(rule, "__name__", repr(rule))
+    expected = f"expected a tensor of floats of the same shape (H, Q, K) = {tuple(p.shape)}"
+    if not isinstance(edited, torch.Tensor):
+        raise ArgumentError(f"the rule {name} gave {type(edited).__name__}: {expected}")
+    if edited.shape != p.shape or edited.is_complex():
+        shape = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
+        raise ArgumentError(f"the rule {name} gave {shape}: {expected}")
+    edited = edited.to(p)
+    if not bool(edited.isfinite().all()):
+        raise ArgumentError(
+            f"the rule {name} gave NaN or Inf at step {site.step} in {site.layer}: expected finite "
+            "numbers; does it divide by 0?"
+        )
+    return edited
 
 
 def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:

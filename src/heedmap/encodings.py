@@ -6,6 +6,7 @@ with the states that came out, so neither depends on how a pipeline stacks its b
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from heedmap.errors import TraceError
+from heedmap.errors import TraceError, plural, quoted
 from heedmap.tokens import by_position, tokenize
 from heedmap.words import TokenTable
 
@@ -50,22 +51,27 @@ class Encoding:
     negative: Branch | None
     negative_first: bool = True
 
-    def blocks_in(self, states: torch.Tensor) -> dict[str, int]:
-        """Which block of a UNet's text states is which branch; a branch may be missing."""
+    def blocks_in(self, states: torch.Tensor) -> dict[str, list[int]]:
+        """Which blocks of a UNet's text states are which branch; a branch may be missing.
+
+        A prompt may be read in several blocks: perturbed-attention guidance does so.
+        """
         blocks = {"conditional": self.conditional.blocks_in(states)}
         if self.negative is not None:
             blocks["negative"] = self.negative.blocks_in(states)
             if blocks["negative"] == blocks["conditional"] and len(blocks["conditional"]) > 1:
                 # Both prompts are the same text: only their order tells them apart.
-                first, second = blocks["conditional"][:2]
-                names = ("negative", "conditional")
-                order = names if self.negative_first else names[::-1]
-                return dict(zip(order, (first, second), strict=True))
-        return {name: found[0] for name, found in blocks.items() if found}
+                every = blocks["conditional"]
+                unguided = every[0] if self.negative_first else every[-1]
+                blocks = {
+                    "conditional": [block for block in every if block != unguided],
+                    "negative": [unguided],
+                }
+        return {name: found for name, found in blocks.items() if found}
 
 
 def watch(
-    pipe: Any, prompts: Sequence[str] | None, begin: Callable[[Encoding], None],
+    pipe: Any, prompts: Sequence[str] | None, negative: bool, begin: Callable[[Encoding], None],
     end: Callable[[], None],
 ) -> Callable[[], None]:  # fmt: skip
     """Call `begin` whenever the pipeline encodes its prompts, and `end` when it is done.
@@ -73,6 +79,8 @@ def watch(
     Args:
         pipe: the pipeline; its method is replaced on the instance.
         prompts: the texts of `prompt_embeds`, where the pipeline is given these instead of text.
+        negative: whether the words of the negative prompt are wanted; its table is by position
+            otherwise.
         begin: called with what was read, before the first step.
         end: called when the pipeline lets go of its models, which it does last of all.
 
@@ -99,7 +107,10 @@ def watch(
         with ExitStack() as stack:
             readers = [_Reader(*pair, stack) for pair in _encoders(pipe)]
             result = encode(*args, **kwargs)
-        begin(_encoding(pipe, bound.arguments, readers, result, prompts))
+        given = bound.arguments
+        if prompts is not None:
+            _check_labels(pipe, encode, given, result, prompts)
+        begin(_encoding(pipe, given, readers, result, prompts, negative))
         return result
 
     release = pipe.maybe_free_model_hooks
@@ -134,8 +145,12 @@ def _put(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None
 
 
 def prompt_table(pipe: Any, prompt: str) -> TokenTable:
-    """The words and tokens of a prompt as this pipeline would read it."""
-    return tokenize(prompt, _encoders(pipe)[0][0], expand=_expansion(pipe))
+    """The words and tokens of a prompt as this pipeline would read it.
+
+    Raises:
+        TraceError: if the pipeline has no tokenizer.
+    """
+    return tokenize(prompt, _tokenizer(pipe), expand=_expansion(pipe))
 
 
 class _Reader:
@@ -145,15 +160,19 @@ class _Reader:
         self.tokenizer = tokenizer
         self.ids: list[list[list[int]]] = []
         self.states: list[torch.Tensor] = []
+        # Another pipeline may read with the same encoder, in a thread of its own.
+        self._thread = threading.get_ident()
         before = encoder.register_forward_pre_hook(self._before, with_kwargs=True)
         stack.callback(before.remove)
         stack.callback(encoder.register_forward_hook(self._after).remove)
 
     def _before(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
+        if threading.get_ident() == self._thread:
+            self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
 
     def _after(self, _: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        self.states.append(output[0])
+        if threading.get_ident() == self._thread:
+            self.states.append(output[0])
 
 
 def _encoders(pipe: Any) -> list[tuple[Any, Any]]:
@@ -165,18 +184,82 @@ def _encoders(pipe: Any) -> list[tuple[Any, Any]]:
     return [pair for pair in pairs if pair[0] is not None and pair[1] is not None]
 
 
+def _tokenizer(pipe: Any) -> Any:
+    """The first tokenizer of a pipeline, whose words label the maps."""
+    for name in ("tokenizer", "tokenizer_2"):
+        if (found := getattr(pipe, name, None)) is not None:
+            return found
+    raise TraceError(
+        f"{type(pipe).__name__} has no tokenizer, so the words of a prompt cannot be told: load it "
+        "with one, or pass prompt_embeds alone (the maps are then by position)"
+    )
+
+
 def _expansion(pipe: Any) -> Callable[[str], str] | None:
     """What textual inversion makes of a placeholder of several vectors."""
     convert = getattr(pipe, "maybe_convert_prompt", None)
     if convert is None:
         return None
-    tokenizer = _encoders(pipe)[0][0]
+    tokenizer = _tokenizer(pipe)
     return lambda text: convert(text, tokenizer)
+
+
+CLOSE = 0.05
+"""Largest distance of a token's state from what its text encodes to, as a share of its length: half
+types differ by about 0.01, other words by 0.2 and more."""
+
+
+def _check_labels(
+    pipe: Any, encode: Callable[..., Any], given: dict[str, Any], result: Any,
+    prompts: Sequence[str],
+) -> None:  # fmt: skip
+    """Raise unless the prompts that a user says were read are those that were.
+
+    Raises:
+        TraceError: if they are not, or it cannot be known.
+    """
+    without = "leave `prompts` out of the trace (the maps are then by position)"
+    texts = given.get("prompt")
+    if texts is not None:
+        if _listed(texts, len(prompts)) != list(prompts):
+            raise TraceError(
+                f"the trace was told that the prompts are {quoted(list(prompts))}, and the "
+                f"pipeline was given {quoted(texts)}: give the labels of prompt_embeds alone"
+            )
+        return
+    if isinstance(result, torch.Tensor):
+        return  # `_states` refuses these embeds
+    if not _encoders(pipe):
+        raise TraceError(
+            f"{type(pipe).__name__} has no text encoder, so it cannot be known whether these "
+            f"prompt_embeds are of {quoted(list(prompts))}: {without}"
+        )
+    embeds, each = given["prompt_embeds"], int(given.get("num_images_per_prompt") or 1)
+    if len(embeds) != len(prompts):
+        raise TraceError(
+            f"the trace was given {plural(len(prompts), 'label')} in `prompts` and the pipeline "
+            f"{len(embeds)} prompt_embeds: expected one label for each"
+        )
+    fresh = {name: None for name in given if name.endswith("_embeds")}
+    fresh |= {"prompt": list(prompts), "do_classifier_free_guidance": False}
+    again = encode(**{name: value for name, value in {**given, **fresh}.items() if name in given})
+    read = result[0].float()
+    expected = (again if isinstance(again, torch.Tensor) else again[0]).to(read)
+    off = torch.full((1,), torch.inf)
+    if read.shape == expected.shape:
+        off = ((read - expected).norm(dim=-1) / expected.norm(dim=-1)).amax(dim=-1)
+    for number, distance in enumerate(off.tolist()):
+        if not distance <= CLOSE:
+            label = prompts[min(number // each, len(prompts) - 1)]
+            raise TraceError(
+                f"the prompt_embeds are not what this pipeline makes of {quoted(label)}, so that "
+                f"label could be wrong: pass the text that they were made of, or {without}"
+            )
 
 
 def _encoding(
     pipe: Any, given: dict[str, Any], readers: list[_Reader], result: Any,
-    prompts: Sequence[str] | None,
+    prompts: Sequence[str] | None, wanted: bool,
 ) -> Encoding:  # fmt: skip
     each = int(given.get("num_images_per_prompt") or 1)
     states, negative_states = _states(result, readers, each)
@@ -189,7 +272,7 @@ def _encoding(
     conditional = _branch(tables, states)
     if negative_states is None:
         return Encoding(conditional, None)
-    if given.get("negative_prompt_embeds") is not None or not readers:
+    if not wanted or given.get("negative_prompt_embeds") is not None or not readers:
         negative = [by_position(states.shape[1])] * (negative_states.shape[0] // each)
     else:
         call = 1 if given.get("prompt_embeds") is None else 0
@@ -234,11 +317,12 @@ def _tables(
 ) -> list[TokenTable]:  # fmt: skip
     """The tables of the prompts, checked against the ids that each text encoder read."""
     texts = _listed(given.get(which) or "", count)
-    other = given.get(f"{which}_2")
-    if other is not None and _listed(other, count) != texts:
+    other = given.get(f"{which}_2") or texts  # an empty one is none
+    if _listed(other, count) != texts:
         raise TraceError(
-            f"{which}_2 differs from {which}: each position of the text then stands for two "
-            f"tokens, one of each, and a map could not be labelled; pass {which} alone"
+            f"{which}_2 differs from {which}: each position of the text is then one key made of "
+            "two tokens, and what it draws cannot be divided among them; pass "
+            f"{which} alone, or prompt_embeds (the maps are then by position)"
         )
     tables = [prompt_table(pipe, text) for text in texts]
     for reader in readers:

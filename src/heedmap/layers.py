@@ -1,6 +1,6 @@
 """The attention layers of a UNet: find them, and put processors in front of their own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from diffusers import UNet2DConditionModel
@@ -8,6 +8,36 @@ from diffusers.models.attention_processor import Attention
 
 from heedmap.errors import ModelError, TraceError
 from heedmap.processors import Changes, Record, RecordingProcessor
+
+STAGES = ("down_blocks", "mid_block", "up_blocks")
+"""The parts of a UNet that hold its layers, in the order in which they run."""
+
+
+OWN_WAY = "runs through attention processors of its own, which take the place of heedmap's"
+UNSERVED: dict[str, str] = {
+    "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole picture",
+    "StableDiffusionAttendAndExcitePipeline": OWN_WAY,
+    "TextToVideoZeroPipeline": OWN_WAY,
+    "TextToVideoZeroSDXLPipeline": OWN_WAY,
+    "LEditsPPPipelineStableDiffusion": OWN_WAY,
+    "LEditsPPPipelineStableDiffusionXL": OWN_WAY,
+    "StableDiffusionPix2PixZeroPipeline": OWN_WAY,
+    "SemanticStableDiffusionPipeline": "encodes its prompt where heedmap cannot hear what is read",
+    "StableDiffusionParadigmsPipeline": "runs several steps in one batch",
+    "StableDiffusionImageVariationPipeline": "reads a picture and no prompt",
+    "PaintByExamplePipeline": "reads a picture and no prompt",
+}
+"""Pipelines with a UNet of ours that cannot be recorded, and why."""
+
+
+def served(pipe: Any) -> None:
+    """Raise a ModelError if a pipeline has a UNet, but uses it in a way that cannot be recorded."""
+    for kind in type(pipe).__mro__:
+        if kind.__name__ in UNSERVED:
+            raise ModelError(
+                f"{kind.__name__} {UNSERVED[kind.__name__]}: no map of a word can be made of it; "
+                "use another pipeline of the same model"
+            )
 
 
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
@@ -25,12 +55,12 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
             for name, module in unet.named_modules()
             # Layers with added keys (DeepFloyd IF, Kandinsky) mix text and picture in one softmax.
             if isinstance(module, Attention)
+            and name.startswith(STAGES)
             and module.is_cross_attention
             and module.added_kv_proj_dim is None
         ]
         # The UNet registers its middle last; within a stage the order is that of the forward pass.
-        stages = ("down_blocks", "mid_block", "up_blocks")
-        layers = dict(sorted(found, key=lambda item: stages.index(item[0].partition(".")[0])))
+        layers = dict(sorted(found, key=lambda item: STAGES.index(item[0].partition(".")[0])))
     if not layers:
         raise ModelError(
             f"{type(pipe).__name__} has no UNet with text cross-attention: expected a Stable "
@@ -42,15 +72,41 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
 
 
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
-    """The self-attention layers of a pipeline's UNet, by dotted path."""
+    """The self-attention layers of a pipeline's UNet, by dotted path.
+
+    An image prompt's resampler has attention of its own (IP-Adapter Plus), and so has what ties
+    boxes to a picture (GLIGEN): neither is the picture's to itself.
+    """
     unet: Any = getattr(pipe.unet, "_orig_mod", pipe.unet)
     return {
         name: module
         for name, module in unet.named_modules()
         if isinstance(module, Attention)
+        and name.startswith(STAGES)
+        and ".fuser." not in name
         and not module.is_cross_attention
         and module.added_kv_proj_dim is None
     }
+
+
+def grids(pipe: Any, names: Iterable[str], latent: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """The grid (h, w) of each layer, by its path, for a latent of (h, w).
+
+    A UNet halves its latent from stage to stage, rounding up, and comes back the same way: the
+    stage tells the grid. A number of positions would not: merged tokens may be as many as a
+    coarser grid has.
+    """
+    unet: Any = getattr(pipe.unet, "_orig_mod", pipe.unet)
+    last = len(unet.config.block_out_channels) - 1
+    found = {}
+    for name in names:
+        stage, _, rest = name.partition(".")
+        number = int(rest.partition(".")[0]) if stage != "mid_block" else last
+        h, w = latent
+        for _ in range(last - number if stage == "up_blocks" else number):
+            h, w = (h + 1) // 2, (w + 1) // 2
+        found[name] = (h, w)
+    return found
 
 
 def install(

@@ -18,6 +18,7 @@ from heedmap.edits import Inject, Renormalize, Rule, Site
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.weights import Span, escape, parse_weights, token_weights
+from heedmap.windows import steps_within
 from heedmap.word_edits import weights_rule
 from heedmap.words import TokenTable, Word
 
@@ -143,14 +144,18 @@ class Plan:
             cells: the largest grid at which it may be.
         """
         troubles = []
-        windows = [self.cross, *self.ground.windows.values()]
         inject = self.injection
-        if any(low < high for low, high in windows) and not any(
-            inject.mix(Site("", step, steps, (1, 1))) for step in range(steps)
-        ):
+        for what, (low, high) in {"cross": self.cross, **self.ground.windows}.items():
+            if not low < high or len(steps_within(low, high, steps)):
+                continue
+            if what == "cross" and any(
+                inject.mix(Site("", s, steps, (1, 1))) for s in range(steps)
+            ):
+                continue  # every word has a window of its own
+            window = "cross" if what == "cross" else f"the window of {quoted(what)}"
             troubles.append(
-                f"the edit {quoted(self.table.prompt)} took no cross-attention from its source: no "
-                f"step of {steps} lies in cross={self.cross}; widen it, or use more steps"
+                f"the edit {quoted(self.table.prompt)} took no cross-attention from its source in "
+                f"{window}: no step of {steps} lies in {(low, high)}; widen it, or use more steps"
             )
         if self.own[0] < self.own[1] and not shared:
             troubles.append(

@@ -6,18 +6,19 @@ was recorded is an alias of what is changed here: every function makes new tenso
 output of the attention, which is fresh from the kernel.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from heedmap.attention import Scores, grid_of
+from heedmap.attention import Scores
 from heedmap.edits import Biased, Rule, Site, apply, linear, mixture
 from heedmap.errors import ArgumentError
 from heedmap.processors import Changes
 from heedmap.tallies import Probabilities
+from heedmap.windows import steps_within
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,30 +61,6 @@ class Steering:
         edited = apply(rules, p, replace(site, source=there))
         return (p, edited) if wide is heads else (p[heads], edited[heads])
 
-    def output(
-        self, scores: Scores, value: torch.Tensor, output: torch.Tensor, first: int, site: Site
-    ) -> list[int]:
-        """Put the edited outputs in the place of the plain ones.
-
-        Args:
-            scores: of the whole batch.
-            value: (B, H, K, d).
-            output: (B, H, Q, d), changed in place for the edited images.
-            first: the row of the first image of the branch.
-            site: the layer and step.
-
-        Returns:
-            The numbers of the images at which a rule did something.
-        """
-        acted = []
-        for image in self.rules:
-            row = first + image
-            edited = self._edited(scores, value, first, image, site)
-            if edited is not None:
-                output[row] = edited.to(output)
-                acted.append(image)
-        return acted
-
     def by_head(self, image: int) -> bool:
         """Whether the rules of an image can be computed for some heads alone."""
         return linear(rule for rule in self.ordered(image) if not isinstance(rule, Biased))
@@ -92,18 +69,23 @@ class Steering:
         """The rules of an image in the order in which they act."""
         return sorted(self.rules.get(image, ()), key=lambda rule: not isinstance(rule, Biased))
 
-    def _edited(
+    def output(
         self, scores: Scores, value: torch.Tensor, first: int, image: int, site: Site
     ) -> torch.Tensor | None:
+        """One image's edited output (H, Q, d) by linear rules; None if none does anything.
+
+        Args:
+            scores: of the whole batch.
+            value: (B, H, K, d).
+            first: the row of the first image of the branch.
+            image: the number of the image.
+            site: the layer and step.
+        """
         rules = self.ordered(image)
         biases = [rule.bias(site) for rule in rules if isinstance(rule, Biased)]
         bias = _padded([b for b in biases if b is not None], scores)
-        rest = [rule for rule in rules if not isinstance(rule, Biased)]
         row = first + image
-        if not linear(rest):
-            _, p = self.probabilities(scores, first, image, site, slice(None))
-            return p @ value[row].float()
-        mix = mixture(rest, site)
+        mix = mixture([rule for rule in rules if not isinstance(rule, Biased)], site)
         if mix is None and bias is None:
             return None
         own = value[row] if mix is None else mix.own.to(value) @ value[row]
@@ -128,7 +110,7 @@ class Steering:
         return [
             image
             for image, (start, end) in self.self_windows.items()
-            if image in self.sources and start * steps <= step < end * steps
+            if image in self.sources and step in steps_within(start, end, steps)
         ]
 
     def shared(
@@ -143,12 +125,20 @@ class Steering:
 
 @dataclass(frozen=True)
 class Now:
-    """Where a run is: the row of the conditional branch's first image, the step, the latent."""
+    """Where a run is.
 
-    first: int
+    Attributes:
+        rows: the rows of the batch at which the blocks begin that read the prompt; the first is
+            the one that is recorded.
+        step: from 0.
+        steps: of the whole run.
+        grids: (h, w) of each layer.
+    """
+
+    rows: tuple[int, ...]
     step: int
     steps: int
-    latent: tuple[int, int]
+    grids: Mapping[str, tuple[int, int]]
 
 
 class Steerer:
@@ -156,39 +146,61 @@ class Steerer:
 
     Attributes:
         steering: what is to be done.
-        acted: for each image at how many sites a rule did something.
-        shared: for each image at how many sites it took the source's self-attention.
-        moved: for each image, at each of these sites, the share of attention that went elsewhere:
-            half of Σ |P' − P| over the tokens, averaged over places and heads (0 to 1).
+        moved: for each image, at each pass of a layer at which a rule could act, the share of
+            attention that went elsewhere: half of Σ |P' − P| over the tokens, averaged over places
+            and heads (0 to 1).
     """
 
-    def __init__(self, steering: Steering, now: Callable[[], Now]) -> None:
+    def __init__(self, steering: Steering, now: Callable[[], Now | None]) -> None:
         self.steering = steering
-        self.acted: Counter[int] = Counter()
-        self.shared: Counter[int] = Counter()
         self.moved: dict[int, list[float]] = defaultdict(list)
         self._now = now
+        self._acted: dict[int, set[tuple[str, int]]] = defaultdict(set)
+        self._shared: dict[int, set[tuple[str, int]]] = defaultdict(set)
+        # By image what a user's rule made of the recorded rows' probabilities in this layer.
+        self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def acted(self) -> dict[int, int]:
+        """For each image at how many sites (a layer at a step) a rule did something."""
+        return {image: len(sites) for image, sites in self._acted.items()}
+
+    @property
+    def shared(self) -> dict[int, int]:
+        """For each image at how many sites it took the source's self-attention."""
+        return {image: len(sites) for image, sites in self._shared.items()}
 
     def cross(self, name: str) -> Changes:
         """The changes of a cross-attention layer."""
 
         def output(scores: Scores, value: torch.Tensor, plain: torch.Tensor) -> torch.Tensor:
             now = self._now()
-            self.acted.update(
-                self.steering.output(scores, value, plain, now.first, self._site(name, scores))
-            )
+            if now is None:
+                return plain
+            site = _site(name, now)
+            for image in self.steering.rules:
+                for first in now.rows:
+                    if self.steering.by_head(image):
+                        edited = self.steering.output(scores, value, first, image, site)
+                    else:
+                        _, p = self._edited(scores, first, image, site)
+                        edited = p @ value[first + image].float()
+                    if edited is not None:
+                        plain[first + image] = edited.to(plain)
+                        self._acted[image].add((name, now.step))
             return plain
 
         def weights(scores: Scores, p: torch.Tensor) -> torch.Tensor:
-            now, edited = self._now(), p.clone()
+            now = self._now()
+            if now is None:
+                return p
+            edited, site = p.clone(), _site(name, now)
             for image in self.steering.rules:
-                site = self._site(name, scores)
-                before, after = self.steering.probabilities(
-                    scores, now.first, image, site, slice(None)
-                )
-                if not torch.equal(before, after):
-                    edited[now.first + image] = after.to(p)
-                    self.acted[image] += 1
+                for first in now.rows:
+                    before, after = self._edited(scores, first, image, site)
+                    if not torch.equal(before, after):
+                        edited[first + image] = after.to(p)
+                        self._acted[image].add((name, now.step))
             return edited
 
         return Changes(lambda query, key: None, output, weights)
@@ -200,37 +212,67 @@ class Steerer:
             query: torch.Tensor, key: torch.Tensor
         ) -> tuple[torch.Tensor, torch.Tensor] | None:
             now = self._now()
+            if now is None:
+                return None
             images = self.steering.sharing(query.shape[2], now.step, now.steps)
-            self.shared.update(images)
-            return self.steering.shared(query, key, now.first, images) if images else None
+            for image in images:
+                self._shared[image].add((name, now.step))
+            for first in now.rows:
+                # Perturbed-attention guidance attends in the first rows of the batch alone.
+                if images and first + max(images) < query.shape[0]:
+                    query, key = self.steering.shared(query, key, first, images)
+            return (query, key) if images else None
 
         return Changes(inputs, lambda scores, value, output: output, lambda scores, p: p)
 
     def probabilities(
         self, scores: Scores, image: int, name: str, plain: Probabilities
     ) -> Probabilities:
-        """The probabilities of an image as they acted; how much was moved is noted."""
-        if not self.steering.rules.get(image):
+        """The probabilities of an image as they acted; how much was moved is noted.
+
+        They are those of the recorded rows. What a rule of a user's own made is taken as it was
+        used: asked again, it might say something else.
+        """
+        now = self._now()
+        if now is None or not self.steering.rules.get(image):
             return plain
-        now, site = self._now(), self._site(name, scores)
-        moved, made = self.moved[image], self.steering.probabilities
-        # A rule of a user's own is asked once for all heads, not once for each.
-        apart = self.steering.by_head(image)
-        whole = None if apart else made(scores, now.first, image, site, slice(None))
+        first, site = now.rows[0], _site(name, now)
+        made = self._made.get(image)
+        apart = self.steering.by_head(image) and made is None
+        if not apart and made is None:
+            made = self._edited(scores, first, image, site)
+        noted: set[tuple[int | None, int | None]] = set()
 
         def of(heads: slice, tokens: Sequence[int]) -> torch.Tensor:
-            if whole is None:
-                before, after = made(scores, now.first, image, site, heads)
+            if made is None:
+                before, after = self.steering.probabilities(scores, first, image, site, heads)
             else:
-                before, after = whole[0][heads], whole[1][heads]
-            moved.append(float((after - before).abs().sum(dim=-1).mean()) / 2)
+                before, after = made[0][heads], made[1][heads]
+            if (heads.start, heads.stop) not in noted:
+                noted.add((heads.start, heads.stop))
+                moved = float((after - before).abs().sum(dim=-1).mean()) / 2
+                self.moved[image].append(moved)
             return after[..., list(tokens)]
 
         return of
 
-    def _site(self, name: str, scores: Scores) -> Site:
+    def forget(self) -> None:
+        """A layer has been recorded: what a rule made in it is used no more."""
+        self._made.clear()
+
+    def _edited(
+        self, scores: Scores, first: int, image: int, site: Site
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """P (H, Q, K) of an image in one block, plain and edited."""
+        made = self.steering.probabilities(scores, first, image, site, slice(None))
         now = self._now()
-        return Site(name, now.step, now.steps, grid_of(scores.query.shape[2], now.latent))
+        if now is not None and first == now.rows[0]:
+            self._made[image] = made
+        return made
+
+
+def _site(name: str, now: Now) -> Site:
+    return Site(name, now.step, now.steps, now.grids[name])
 
 
 def _attend(

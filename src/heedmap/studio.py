@@ -5,7 +5,6 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -21,8 +20,9 @@ from heedmap.layers import cross_attention_layers
 from heedmap.maps import HeatMaps
 from heedmap.recordings import Axis
 from heedmap.runs import Run
+from heedmap.schedules import Moment
 from heedmap.steering import Steering
-from heedmap.tracing import LIMIT, BranchName, Tokens, Trace, trace
+from heedmap.tracing import LIMIT, AfterStep, BranchName, Tokens, Trace, trace
 from heedmap.weights import parse_weights, token_weights
 from heedmap.word_edits import (
     Confine,
@@ -38,8 +38,6 @@ Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
 Preview = Callable[[torch.Tensor], None]
 """Called after every step with a copy of the latents (B, C, h, w), as they go on from there."""
-AfterStep = Callable[[Trace, int, torch.Tensor], torch.Tensor]
-"""Called after every step with the trace, the step and the latents; gives the latents to use."""
 
 _OURS = {
     "prompt": "the prompt",
@@ -224,15 +222,17 @@ def draw(
     arguments: dict[str, Any],
     preview: Preview | None = None,
     steering: Steering | None = None,
-    after_step: AfterStep | None = None,
+    watch: Mapping[int, Sequence[int]] | None = None,
+    change: AfterStep | None = None,
     edits: Sequence[Edit] = (),
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
     Arguments and errors are those of `generate`; `prompts` are what the model reads, `written` the
     same with the weights that the user wrote, and `edits` what was asked for, for the settings;
-    `steering` is what to change, and `after_step` is given the open trace, the number of the step
-    that is done and the latents (B, C, h, w), and returns those to go on with.
+    `steering` is what to change. `change` is given the open trace after each call of the scheduler,
+    with the latents (B, C, h, w), and returns those to go on with; `watch` are the tokens of each
+    image whose places it asks for (`Trace.so_far`).
     """
     given = {"steps": steps, "guidance": guidance, "size": size}
     check_prompts(prompts, seeds)
@@ -243,13 +243,13 @@ def draw(
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
     sides: set[BranchName] = {"conditional", *branches}
-    recorder = trace(pipe, keep, tokens=tokens, branches=sides, limit=limit, steering=steering)
-    change = None if after_step is None else partial(after_step, recorder)
-    with recorder, _every_step(pipe, progress, change, preview, arguments) as callback:
+    recorder = trace(
+        pipe, keep, tokens=tokens, branches=sides, limit=limit, steering=steering, watch=watch,
+        after_step=_after_step(progress, change, preview),
+    )  # fmt: skip
+    with recorder, _own_bar(pipe, shown=progress is None):
         run: Any = pipe  # the base class of all pipelines is not callable itself
-        images = run(
-            prompt=list(prompts), generator=generators, **call, **{**arguments, **callback}
-        ).images
+        images = run(prompt=list(prompts), generator=generators, **call, **arguments).images
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     runs = []
     for prompt, image, recording, other, seed in zip(
@@ -336,39 +336,37 @@ def _call_arguments(pipe: DiffusionPipeline, given: dict[str, Any]) -> dict[str,
     return call
 
 
-@contextmanager
-def _every_step(
-    pipe: DiffusionPipeline,
-    progress: Progress | None,
-    change: Callable[[int, torch.Tensor], torch.Tensor] | None,
-    preview: Preview | None,
-    arguments: dict[str, Any],
-) -> Iterator[dict[str, Any]]:
-    """Call these after every step; with `progress`, the pipeline's own bar is not shown."""
+def _after_step(
+    progress: Progress | None, change: AfterStep | None, preview: Preview | None
+) -> AfterStep | None:
+    """All that is done after a step, as one."""
     if progress is None and change is None and preview is None:
-        yield {}
-        return
-    users = arguments.get("callback_on_step_end")
+        return None
 
-    def after_step(pipe: Any, step: int, timestep: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        order = int(getattr(pipe.scheduler, "order", 1))
-        if progress is not None:
-            progress(step // order + 1, -(-pipe.num_timesteps // order))
-        if users is not None:
-            tensors = users(pipe, step, timestep, tensors)
+    def after_step(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+        if progress is not None and moment.last:
+            progress(moment.step + 1, moment.steps)
         if change is not None:
-            tensors = {**tensors, "latents": change(step // order, tensors["latents"])}
-        if preview is not None:  # a copy: whoever looks must not be able to change the picture
-            preview(tensors["latents"].detach().clone())
-        return tensors
+            latents = change(recorder, moment, latents)
+        if preview is not None and moment.last:
+            preview(
+                latents.detach().clone()
+            )  # whoever looks must not be able to change the picture
+        return latents
 
-    if progress is None:
-        yield {"callback_on_step_end": after_step}
+    return after_step
+
+
+@contextmanager
+def _own_bar(pipe: DiffusionPipeline, shown: bool) -> Iterator[None]:
+    """The pipeline's own progress bar, where nobody else shows one."""
+    if shown:
+        yield
         return
     before = getattr(pipe, "_progress_bar_config", None)
     pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
     try:
-        yield {"callback_on_step_end": after_step}
+        yield
     finally:
         if before is None:
             del pipe._progress_bar_config

@@ -6,9 +6,9 @@ that the picture is made with it computes the probabilities of the wanted tokens
 keeps their means over the axes that were not asked for.
 """
 
+import inspect
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
@@ -16,28 +16,36 @@ import torch
 from diffusers import DiffusionPipeline
 from torch.nn.functional import interpolate
 
-from heedmap import attention, encodings
+from heedmap import encodings, schedules
 from heedmap.attention import Scores
-from heedmap.encodings import Branch, Encoding
+from heedmap.calls import BranchName, Call, Grid, Side
+from heedmap.encodings import Encoding
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.layers import (
     cross_attention_layers,
+    grids,
     install,
     run_uncompiled,
     self_attention_layers,
+    served,
 )
 from heedmap.maps import HeatMaps
 from heedmap.processors import RecordingProcessor, uncompiled
 from heedmap.recordings import AXES, Axis, Layer, Recording
+from heedmap.schedules import Moment
 from heedmap.steering import Now, Steerer, Steering
 from heedmap.tallies import Tally, plain
 
 Tokens = Literal["prompt", "all"]
-BranchName = Literal["conditional", "negative"]
 LIMIT = 2 * 2**30
 """Bytes that a trace may keep, unless told otherwise."""
 WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
+MIDDLE = (16, 32)
+"""Cells on the short side of the layers that a blend of latents is decided by, as published: finer
+ones are speckled, coarser ones blocks."""
+AfterStep = Callable[["Trace", Moment, torch.Tensor], torch.Tensor]
+"""Called after every call of the scheduler, with the latents; gives those to go on with."""
 
 
 def trace(
@@ -49,6 +57,8 @@ def trace(
     prompts: str | Sequence[str] | None = None,
     limit: int = LIMIT,
     steering: Steering | None = None,
+    watch: Mapping[int, Sequence[int]] | None = None,
+    after_step: AfterStep | None = None,
 ) -> "Trace":
     """Record the text cross-attention of a pipeline while the `with` block is open.
 
@@ -66,11 +76,15 @@ def trace(
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
         branches: what to record of a guided run: "conditional", "negative", or both.
         prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these; the
-            words are else the positions of the tokens.
-        limit: how many bytes may be kept; a run that would keep more is refused before its first
-            step.
+            words are else the positions of the tokens. They are encoded again, and refused if that
+            gives something else.
+        limit: how many bytes may be kept in all; a run that would keep more is refused before its
+            first step.
         steering: what to change in the attention of the conditional branch; the pictures of the
             images that it names are then others. Their maps are of what was changed.
+        watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
+        after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
+            those to go on with.
 
     Raises:
         ArgumentError: if an axis, a branch or the choice of tokens is not known.
@@ -89,40 +103,7 @@ def trace(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
         )
     texts = (prompts,) if isinstance(prompts, str) else None if prompts is None else tuple(prompts)
-    return Trace(pipe, wanted, tokens, sides, texts, limit, steering)
-
-
-@dataclass(eq=False)
-class _Side:
-    """What one branch of a call has left so far."""
-
-    branch: Branch
-    tally: Tally
-    block: int | None = None  # which block of the UNet's batch it is; None while it is not there
-    timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
-
-
-@dataclass(eq=False)
-class _Call:
-    """What one call of the pipeline has left so far."""
-
-    encoding: Encoding
-    sides: dict[BranchName, _Side]
-    schedule: list[float] = field(default_factory=list)  # the timestep of each pass to come
-    steps: list[int] = field(default_factory=list)  # the step that each of these belongs to
-    at: int = -1  # where in the schedule the run is
-    over: bool = False
-    states: torch.Tensor | None = None  # the text states of the last pass
-    latent: tuple[int, int] = (0, 0)
-    grids: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    @property
-    def images(self) -> int:
-        return len(self.encoding.conditional.tables)
-
-    @property
-    def step(self) -> int:
-        return self.steps[self.at]
+    return Trace(pipe, wanted, tokens, sides, texts, limit, steering, watch, after_step)
 
 
 class Trace:
@@ -131,7 +112,9 @@ class Trace:
     def __init__(
         self, pipe: Any, keep: frozenset[Axis], tokens: Tokens, branches: frozenset[BranchName],
         prompts: tuple[str, ...] | None, limit: int, steering: Steering | None,
+        watch: Mapping[int, Sequence[int]] | None = None, after_step: AfterStep | None = None,
     ) -> None:  # fmt: skip
+        served(pipe)
         self._pipe = pipe
         self._keep = keep
         self._tokens: Tokens = tokens
@@ -142,8 +125,16 @@ class Trace:
         self._own = self_attention_layers(pipe) if steering and steering.sources else {}
         self.steerer = Steerer(steering, self._now) if steering else None
         """What was changed, and how much; None without steering."""
-        self._calls: list[_Call] = []
+        self._watch = watch or {}
+        self._after_step = after_step
+        # Nearly all pipelines let go of their models at the very end; of others a call is over
+        # with its last step.
+        code = inspect.unwrap(type(pipe).__call__).__code__
+        self._says_end = "maybe_free_model_hooks" in code.co_names
+        self._calls: list[Call] = []
         self._installed: dict[str, RecordingProcessor] = {}
+        self._in_front: dict[str, list[RecordingProcessor]] = {}  # of self-attention layers
+        self._scheduler: Any = None
         self._undo: list[Callable[[], None]] = []
         self._open = False
 
@@ -171,38 +162,42 @@ class Trace:
 
     @property
     def steps(self) -> int:
-        """How many steps the running call has in all."""
-        return max(self._calls[-1].steps) + 1
+        """How many steps the last call has in all."""
+        schedule = self._done()[-1].schedule
+        assert schedule is not None
+        return schedule.count
 
     def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
-        """Where tokens act, as far as the open run has come: (h, w), for the blend of latents.
+        """Where watched tokens act, as far as the open run has come: (h, w), for a blend.
 
         The mean over steps, heads and the layers of middle resolution (16 to 32 cells on the short
-        side; where there are none, the finest), of the summed probabilities of the tokens.
+        side; where there are none, the finest), of the summed probabilities of the tokens. What is
+        kept for the maps plays no part in it.
         """
         call = self._calls[-1]
-        tally = call.sides["conditional"].tally
-        columns = [tally.positions[image].index(token) for token in tokens]
-        grids = call.grids if "layer" in self._keep else {"": call.latent}
-        finest = max(min(grid) for grid in grids.values())
-        middle = [n for n, grid in grids.items() if 16 <= min(grid) <= 32] or [
-            n for n, grid in grids.items() if min(grid) == finest
-        ]
-        largest = max(grids[name] for name in middle)
+        assert call.watch is not None
+        columns = [call.watch.positions[image].index(token) for token in tokens]
+        largest = max(call.grids[name] for name in call.watched)
         total = torch.zeros(largest)
-        for name in middle:
-            mean = tally.so_far(image, name)[..., columns].sum(dim=-1).mean(dim=(0, 1)).cpu()
-            total += interpolate(mean.reshape(1, 1, *grids[name]), size=largest, mode="bilinear")[
-                0, 0
-            ]
-        return total / len(middle)
+        for name in call.watched:
+            mean = call.watch.so_far(image, name)[..., columns].sum(dim=-1).mean(dim=(0, 1)).cpu()
+            plane = mean.reshape(1, 1, *call.grids[name])
+            total += interpolate(plane, size=largest, mode="bilinear")[0, 0]
+        return total / len(call.watched)
 
-    def _recordings(self, name: BranchName) -> tuple[Recording, ...]:
-        done = [call for call in self._calls if call.at >= 0]
-        if not done:
+    def _done(self) -> list[Call]:
+        """The calls that drew something; of the last one what it has left while it runs."""
+        found = [call for call in self._calls if call.started]
+        if found and not self._open and not found[-1].over:
+            found.pop()  # it failed
+        if not found:
             raise NothingRecordedError(
                 "nothing was recorded: call the pipeline inside of the `with` block of the trace"
             )
+        return found
+
+    def _recordings(self, name: BranchName) -> tuple[Recording, ...]:
+        done = self._done()
         if name not in self._branches:
             raise NothingRecordedError(
                 f"the {name} branch was not recorded: pass branches including '{name}' to the trace"
@@ -213,12 +208,12 @@ class Trace:
             for image in range(call.images)
         )
 
-    def _recording(self, call: _Call, side: _Side, image: int) -> Recording:
+    def _recording(self, call: Call, side: Side, image: int) -> Recording:
         if not side.timesteps:
             raise NothingRecordedError(
                 "the negative branch did not run: guidance was off throughout"
             )
-        names = list(call.grids) if "layer" in self._keep else [""]
+        names = list(self._layers) if "layer" in self._keep else [""]
         arrays = []
         steps = tuple(side.timesteps) if "step" in self._keep else (0,)
         for name in names:
@@ -269,16 +264,36 @@ class Trace:
         self._installed = install(
             self._layers, self._record, self._undo.append, steerer and steerer.cross
         )
-        if steerer is not None:
-            self._installed |= install(self._own, _ignore, self._undo.append, steerer.own)
+        self._follow()
         run_uncompiled(self._pipe.unet, self._undo.append)
         handle = self._pipe.unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._undo.append(handle.remove)
-        self._undo.append(encodings.watch(self._pipe, self._prompts, self._begin, self._end))
+        self._undo.append(
+            encodings.watch(
+                self._pipe, self._prompts, "negative" in self._branches, self._begin, self._end
+            )
+        )
+
+    def _follow(self) -> None:
+        """Stand in front of self-attention too, also where the pipeline has just replaced it.
+
+        Perturbed-attention guidance puts its own processors there for the time of a call.
+        """
+        if self.steerer is None:
+            return
+        bare = {
+            name: layer
+            for name, layer in self._own.items()
+            if layer.processor not in self._in_front.get(name, ())
+        }
+        for name, recorder in install(bare, _ignore, self._undo.append, self.steerer.own).items():
+            self._in_front.setdefault(name, []).append(recorder)
 
     def _restore(self) -> None:
         self._open = False
         self._installed.clear()
+        self._in_front.clear()
+        self._scheduler = None
         first: BaseException | None = None
         while self._undo:
             try:
@@ -292,32 +307,25 @@ class Trace:
 
     def _begin(self, encoding: Encoding) -> None:
         """A call of the pipeline begins: its prompts, as the text encoder read them."""
-        kinds = (
-            ("start", "text", "end", "pad") if self._tokens == "all" else ("start", "text", "end")
-        )
-        sides: dict[BranchName, _Side] = {}
-        for name, branch in (
-            ("conditional", encoding.conditional), ("negative", encoding.negative)
-        ):  # fmt: skip
-            if name not in self._branches:
-                continue
-            if branch is None:
-                raise TraceError(
-                    "the negative branch was asked for, but this call has none (guidance is off, "
-                    "or embedded in the model): pass a guidance above 1, or leave it out"
-                )
-            positions = [table.positions(*kinds) for table in branch.tables]
-            sides[name] = _Side(branch, Tally(self._keep, positions))
-        self._calls.append(_Call(encoding, sides))
+        last = self._calls[-1] if self._calls else None
+        if last is not None and not last.started and not last.over:
+            last.read.append(encoding)
+        else:
+            if last is not None and not last.over:
+                self._calls.pop()  # it failed, or was left
+            self._calls.append(Call([encoding]))
+        if self._pipe.scheduler is not self._scheduler:
+            self._scheduler = self._pipe.scheduler
+            self._undo.append(schedules.listen(self._scheduler, self._after_call))
 
     @uncompiled
     def _before_pass(
         self, unet: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """The UNet is about to run: which step this is, and the latent's true size."""
-        for name, recorder in self._installed.items():
-            layer = self._layers.get(name) or self._own[name]
-            if layer.processor is not recorder:
+        self._follow()
+        for name, layer in self._layers.items():
+            if layer.processor is not self._installed[name]:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
@@ -330,134 +338,148 @@ class Trace:
             )
         call = self._calls[-1]
         sample = args[0] if args else kwargs["sample"]
-        timestep = args[1] if len(args) > 1 else kwargs["timestep"]
+        timestep = torch.as_tensor(args[1] if len(args) > 1 else kwargs["timestep"]).flatten()
         states = args[2] if len(args) > 2 else kwargs["encoder_hidden_states"]
-        if states is not call.states:
-            blocks = call.encoding.blocks_in(states)
-            for name, side in call.sides.items():
-                side.block = blocks.get(name)
-            call.states = states
-            if "conditional" not in blocks:
-                raise TraceError(
-                    f"the UNet was given text states of shape {tuple(states.shape)} that are not "
-                    "those of the prompt: expected the pipeline of this trace to run with what it "
-                    "encoded (another pipeline on the same UNet? states changed by a callback?)"
-                )
-        now = float(torch.as_tensor(timestep).flatten()[0])
-        if call.at < 0:
-            self._start(call, sample, now)
-        call.at = _next_pass(call.schedule, call.at, now)
-        for side in call.sides.values():
-            if side.block is not None:
-                side.timesteps.setdefault(call.step, now)
+        if bool((timestep != timestep[0]).any()):
+            raise TraceError(
+                f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
+                "its UNet are not the pictures: expected a pipeline that draws step by step"
+            )
+        if not call.started:
+            self._start(call, sample, states, float(timestep[0]))
+        call.enter(states, float(timestep[0]), self._pipe)
+
+    def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
+        """The scheduler made new latents."""
+        call = self._calls[-1] if self._calls else None
+        if call is None or call.over or not call.started:
+            return latents
+        schedule = call.schedule
+        assert schedule is not None
+        if call.done >= len(schedule.timesteps):
+            raise TraceError(
+                f"the scheduler was called more often than the {len(schedule.timesteps)} times "
+                "that this run has: expected one call for each of the UNet's passes"
+            )
+        moment = call.moment
+        if self._after_step is not None:
+            latents = self._after_step(self, moment, latents)
+        call.leave()
+        if not self._says_end and call.done == len(schedule.timesteps):
+            call.end()
+        return latents
 
     def _end(self) -> None:
         """The pipeline has finished a call."""
         if self._calls:
-            self._calls[-1].over = True
-            self._calls[-1].states = None
+            self._calls[-1].end()
 
-    def _now(self) -> Now:
-        """Where the run is, for rules."""
+    def _now(self) -> Now | None:
+        """Where the run is, for rules; None where no row reads the prompt."""
         call = self._calls[-1]
-        block = call.sides["conditional"].block
-        assert block is not None
-        return Now(block * call.images, call.step, max(call.steps) + 1, call.latent)
+        if not call.blocks:
+            return None
+        rows = tuple(block * call.images for block in call.blocks)
+        moment = call.moment
+        return Now(rows, moment.step, moment.steps, call.grids)
 
-    def _start(self, call: _Call, sample: torch.Tensor, timestep: float) -> None:
+    def _start(
+        self, call: Call, sample: torch.Tensor, states: torch.Tensor, timestep: float
+    ) -> None:
         """Before the first step of a call: the latent is sound, and what is kept fits."""
         if not bool(sample.isfinite().all()):
             raise ArgumentError(
                 "the latents hold NaN or Inf before the first step: expected finite numbers; look "
                 "at the latents or the picture that the pipeline was given"
             )
+        call.choose(states)
         call.latent = (sample.shape[-2], sample.shape[-1])
-        order = int(getattr(self._pipe.scheduler, "order", 1))
-        call.schedule = _schedule(self._pipe.scheduler, timestep, order)
-        call.steps = _steps(call.schedule, order)
-        size = self._bytes(call)
-        if size > self._limit:
+        call.grids = grids(self._pipe, self._layers, call.latent)
+        call.sides = self._sides(call)
+        call.size = self._bytes(call, schedules.announced(self._pipe, timestep).count)
+        kept = sum(other.size for other in self._calls)
+        if kept > self._limit:
             raise ArgumentError(
-                f"keep={sorted(self._keep)} would take {size / 2**20:,.0f} MiB, and the limit is "
+                f"keep={sorted(self._keep)} would take {kept / 2**20:,.0f} MiB, and the limit is "
                 f"{self._limit / 2**20:,.0f} MiB: keep fewer axes, or pass a higher limit"
             )
-        if size > WARN:
+        if call.size > WARN:
             warnings.warn(
-                f"keep={sorted(self._keep)} will take {size / 2**20:,.0f} MiB of memory",
+                f"keep={sorted(self._keep)} will take {call.size / 2**20:,.0f} MiB of memory",
                 stacklevel=2,
             )
+        if self._watch:
+            positions = [tuple(self._watch.get(image, ())) for image in range(call.images)]
+            call.watch = Tally(frozenset({"layer"}), positions)
+            call.watched = _middle(call.grids)
+        call.schedule = schedules.announced(self._pipe, timestep)
 
-    def _bytes(self, call: _Call) -> int:
-        """What a call will keep. A stage of the UNet halves its grid, rounding up."""
-        unet: Any = getattr(self._pipe.unet, "_orig_mod", self._pipe.unet)
-        last = len(unet.config.block_out_channels) - 1
+    def _sides(self, call: Call) -> dict[BranchName, Side]:
+        """The branches to be recorded."""
+        kinds = (
+            ("start", "text", "end", "pad") if self._tokens == "all" else ("start", "text", "end")
+        )
+        sides: dict[BranchName, Side] = {}
+        encoding = call.encoding
+        assert encoding is not None
+        for name, branch in (
+            ("conditional", encoding.conditional), ("negative", encoding.negative)
+        ):  # fmt: skip
+            if name not in self._branches:
+                continue
+            if branch is None:
+                raise TraceError(
+                    "the negative branch was asked for, but this call has none (guidance is off, "
+                    "or embedded in the model): pass a guidance above 1, or leave it out"
+                )
+            positions = [table.positions(*kinds) for table in branch.tables]
+            sides[name] = Side(branch, Tally(self._keep, positions))
+        return sides
+
+    def _bytes(self, call: Call, steps: int) -> int:
+        """What a call of so many steps will keep."""
         cells = 0
         for name, layer in self._layers.items():
-            stage, _, rest = name.partition(".")
-            number = int(rest.partition(".")[0]) if stage != "mid_block" else last
-            h, w = call.latent
-            for _ in range(last - number if stage == "up_blocks" else number):
-                h, w = (h + 1) // 2, (w + 1) // 2
-            if "layer" not in self._keep:
-                h, w = call.latent
+            h, w = call.grids[name] if "layer" in self._keep else call.latent
             each = h * w * (layer.heads if "head" in self._keep else 1)
             cells = cells + each if "layer" in self._keep else max(cells, each)
-        steps = max(call.steps) + 1 if "step" in self._keep else 1
         columns = sum(len(p) for side in call.sides.values() for p in side.tally.positions)
-        return 4 * cells * steps * columns
+        return 4 * cells * (steps if "step" in self._keep else 1) * columns
 
     def _record(self, name: str, scores: Scores) -> None:
         """Take in what one layer's attention is made of, for all rows of the batch."""
         call = self._calls[-1]
         _, heads, positions, _ = scores.query.shape
-        grid = attention.grid_of(positions, call.latent)
-        call.grids[name] = grid
+        grid, device = call.grids[name], scores.query.device
+        if positions != grid[0] * grid[1]:
+            raise TraceError(
+                f"{name} attends from {positions} places, where its stage of the UNet has "
+                f"{grid[0]}×{grid[1]}: heedmap cannot tell which place is which (are tokens "
+                "merged? take the patch off)"
+            )
+        step = call.moment.step
         for side in call.sides.values():
             if side.block is None:
                 continue
             for image in range(call.images):
                 of = plain(scores, side.block * call.images + image)
-                if side is call.sides.get("conditional") and self.steerer is not None:
+                conditional = side is call.sides.get("conditional")
+                if conditional and self.steerer is not None:
                     of = self.steerer.probabilities(scores, image, name, of)
-                device = scores.query.device
-                side.tally.add(image, name, call.step, of, heads, grid, call.latent, device)
+                side.tally.add(image, name, step, of, heads, grid, call.latent, device)
+                watch = call.watch if conditional and name in call.watched else None
+                if watch is not None and watch.positions[image]:
+                    watch.add(image, name, step, of, heads, grid, call.latent, device)
+        if self.steerer is not None:
+            self.steerer.forget()
 
 
-def _schedule(scheduler: Any, first: float, order: int) -> list[float]:
-    """The timesteps of the passes to come, from the first one: img2img begins later than others."""
-    timesteps = [float(t) for t in scheduler.timesteps]
-    starts = [i for i, t in enumerate(timesteps) if t == first]
-    # A run begins with a whole step, so of repeated timesteps not within one.
-    start = next((i for i in starts if i % order == 0), starts[0] if starts else 0)
-    return timesteps[start:]
-
-
-def _steps(timesteps: Sequence[float], order: int) -> list[int]:
-    """The step that each pass of a schedule belongs to.
-
-    Second-order schedulers (Heun) make two passes a step. PNDM repeats its second timestep: the
-    first two passes make the first step.
-    """
-    if order > 1:
-        return [number // order for number in range(len(timesteps))]
-    steps, step = [], 0
-    for number, now in enumerate(timesteps):
-        steps.append(step)
-        ahead = timesteps[number + 1 : number + 3]
-        # A pass whose timestep comes again belongs to the same step as the pass before it.
-        step += not (len(ahead) == 2 and ahead[0] == ahead[1] != now)
-    return steps
-
-
-def _next_pass(schedule: list[float], at: int, now: float) -> int:
-    """Where in the schedule a pass with the timestep `now` is, after one at `at`.
-
-    A pipeline may run its UNet several times with one timestep. One that the schedule does not hold
-    (a callback changed it) is taken for the next.
-    """
-    if now in schedule[at + 1 :]:
-        return schedule.index(now, at + 1)
-    return at if at >= 0 and now == schedule[at] else min(at + 1, len(schedule) - 1)
+def _middle(shapes: Mapping[str, Grid]) -> tuple[str, ...]:
+    """The layers that a blend is decided by: of middle resolution, else the finest."""
+    finest = max(min(grid) for grid in shapes.values())
+    low, high = MIDDLE
+    found = tuple(name for name, grid in shapes.items() if low <= min(grid) <= high)
+    return found or tuple(name for name, grid in shapes.items() if min(grid) == finest)
 
 
 def _ignore(name: str, scores: Scores) -> None:

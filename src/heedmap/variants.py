@@ -20,9 +20,11 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.pairs import Pair, compare
 from heedmap.plans import Ground, Plan, is_number
 from heedmap.runs import Run
-from heedmap.steering import Steerer, Steering
+from heedmap.schedules import Moment
+from heedmap.steering import Steering
 from heedmap.studio import Preview, Progress
 from heedmap.tracing import Trace
+from heedmap.windows import steps_within
 from heedmap.word_edits import weights_rule
 
 BLEND_FROM = 0.2
@@ -139,12 +141,11 @@ def draw_variants(
         runs, recorder, blending = _draw(
             ground, some, seed, how, None if progress is None else report, preview
         )
-        assert recorder.steerer is not None
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
         for number, plan in enumerate(some, 1):
             mask = None if blending is None else blending.mask(number)
-            pairs.append(_pair(source, runs[number], plan, how, recorder.steerer, number, mask))
+            pairs.append(_pair(source, runs[number], plan, how, recorder, number, mask))
         drawn.pairs += pairs
         return len(runs)
 
@@ -176,7 +177,8 @@ def _draw(
         progress=progress,
         preview=preview,
         steering=Steering(rules, sources, windows, how.self_cells),
-        after_step=blending,
+        watch=None if blending is None else blending.watch,
+        change=blending,
         **how.options,
     )
     return runs, recorder, blending
@@ -191,9 +193,20 @@ class _Blending:
         self.begin, self.threshold = how.blend_from, how.threshold
         self._masks: dict[int, torch.Tensor] = {}
 
-    def __call__(self, recorder: Trace, step: int, latents: torch.Tensor) -> torch.Tensor:
+    @property
+    def watch(self) -> dict[int, tuple[int, ...]]:
+        """For each image the tokens whose places decide."""
+        mine = {token for tokens in self.protected for token in tokens}
+        found = {}
+        for number, plan in enumerate(self.plans, 1):
+            mine |= {token for before, _ in plan.swaps for token in self.source.find(before)}
+            theirs = {token for _, after in plan.swaps for token in plan.table.find(after)}
+            found[number] = tuple(sorted(theirs))
+        return {0: tuple(sorted(mine)), **found}
+
+    def __call__(self, recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
         """The latents (B, C, h, w) to go on with."""
-        if step < self.begin * recorder.steps:
+        if moment.step not in steps_within(self.begin, 1.0, moment.steps):
             return latents
         blended = latents.clone()
         for number, plan in enumerate(self.plans, 1):
@@ -208,7 +221,7 @@ class _Blending:
         return blended
 
     def mask(self, number: int) -> torch.Tensor | None:
-        """The last mask of an image, bool (h, w) of the latent."""
+        """The last mask of an image, bool (h, w) of the latent; None if it was never blended."""
         return self._masks.get(number)
 
     def _acts(
@@ -222,10 +235,12 @@ class _Blending:
 
 
 def _pair(
-    source: Run, edited: Run, plan: Plan, how: Drawing, steerer: Steerer, number: int,
+    source: Run, edited: Run, plan: Plan, how: Drawing, recorder: Trace, number: int,
     blended: torch.Tensor | None,
 ) -> Pair:  # fmt: skip
     """The pair with its evidence; the edited run's settings say of what it is an edit."""
+    steerer, steps = recorder.steerer, recorder.steps
+    assert steerer is not None
     before, after = plan.changed()
     mask = None
     if blended is not None:
@@ -252,8 +267,9 @@ def _pair(
         **asked,
         "weights": {str(position): weight for position, weight in plan.weights.items()},
         "words": {"source": before, "edited": after},
-        "sites": steerer.acted[number],
-        "self_sites": steerer.shared[number],
+        "steps": steps,
+        "sites": steerer.acted.get(number, 0),
+        "self_sites": steerer.shared.get(number, 0),
         "moved": sum(moved) / len(moved) if moved else 0.0,
         "change": compare(source.image, edited.image, inside),
     }
@@ -268,7 +284,13 @@ def _pair(
 def _troubles(pair: Pair, plan: Plan) -> list[str]:
     """What did nothing although it was asked for; an edit that should change nothing is none."""
     about = pair.about
-    troubles = plan.idle(pair.source.settings["steps"], about["self_sites"], about["self_cells"])
+    steps = about["steps"]
+    troubles = plan.idle(steps, about["self_sites"], about["self_cells"])
+    if plan.ground.only is not None and pair.blend is None:
+        troubles.append(
+            f"only={quoted(plan.ground.only)} kept nothing in place: no step of {steps} is at or "
+            f"after blend_from={about['blend_from']}; blend from earlier on, or use more steps"
+        )
     images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
         troubles.append(

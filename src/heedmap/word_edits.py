@@ -15,7 +15,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heedmap.edits import Biased, Linear, Region, Renormalize, Rule, Site, Weights
+from heedmap.edits import (
+    Biased,
+    Linear,
+    Region,
+    Renormalize,
+    Rule,
+    Site,
+    Weights,
+    checked_result,
+)
 from heedmap.errors import ArgumentError, quoted
 from heedmap.prompts import fold, word_keys
 from heedmap.words import TokenTable
@@ -204,8 +213,10 @@ class Watched:
 
     def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
         """P' (H, Q, K)."""
-        edited = self.rule(p.clone(), site)  # it may work in place
-        self.changed += not (isinstance(edited, torch.Tensor) and torch.equal(edited, p))
+        edited = checked_result(
+            self.rule, self.rule(p.clone(), site), p, site
+        )  # it may work in place
+        self.changed += not torch.equal(edited, p)
         return edited
 
     def __repr__(self) -> str:

@@ -1,0 +1,34 @@
+"""Windows: during which steps of a run something is done.
+
+Whoever acts for a part of a run (columns taken from a source, a word confined, self-attention
+shared, latents blended) asks here, so that one window means the same steps to all of them.
+"""
+
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+
+FINEST = 10_000
+"""The largest denominator of a fraction of a run that is told from its neighbours."""
+
+
+@lru_cache(maxsize=4096)
+def steps_within(start: float, end: float, steps: int) -> range:
+    """The steps s of a run with `start ≤ s/steps < end`, in whole numbers.
+
+    A bound counts as the nearest fraction p/q with q up to 10,000, which is what was meant by its
+    decimal digits: 0.6 of 25 steps are 15, though `0.6 * 25` in floats may come out above 15. So
+    there are ⌈end·steps⌉ − ⌈start·steps⌉ of them, and windows that meet leave no step out and have
+    none twice. Prompt-to-prompt's own code (Hertz et al., 2022) rounds down instead: it takes
+    cross-attention for the first ⌊f·(steps + 1)⌋ steps, self-attention for the first ⌊f·steps⌋.
+
+    Args:
+        start: fraction of the run from which on, 0 to 1.
+        end: fraction up to which, 0 to 1.
+        steps: of the whole run.
+
+    Returns:
+        The numbers of the steps, from 0; none if `end` is not above `start`.
+    """
+    low, high = (ceil(Fraction(bound).limit_denominator(FINEST) * steps) for bound in (start, end))
+    return range(max(low, 0), min(high, steps))
