@@ -83,12 +83,11 @@ def mutants_of(path: Path, module: str) -> list[Mutant]:
         )
         before = ast.unparse(node)
         seen[spot.function, before, after] += 1
-        mutant = Mutant(
-            module, spot.function, before, after, seen[spot.function, before, after],
-            node.lineno, spot.lines, place, isinstance(node, ast.stmt),
-        )  # fmt: skip
-        compile(mutant.apply(source), module, "exec")  # a mutant that is no Python kills itself
-        found.append(mutant)
+        nth = seen[spot.function, before, after]
+        whole = isinstance(node, ast.stmt)
+        found.append(
+            Mutant(module, spot.function, before, after, nth, node.lineno, spot.lines, place, whole)
+        )
     return found
 
 

@@ -106,7 +106,13 @@ class House:
         return Clean(found["seconds"], lines)
 
     def try_out(self, mutant: Mutant, tests: Sequence[str], clean: Clean) -> "Child":
-        """Start these tests with a mutant; each has ten times as long as without."""
+        """Start these tests with a mutant; each has ten times as long as without.
+
+        Raises:
+            SyntaxError: if the mutant is no Python, which would kill itself.
+        """
+        path = self.source / mutant.module
+        compile(mutant.apply(path.read_bytes()), str(path), "exec")
         limits = {test: max(5.0, 10 * clean.seconds[test]) for test in tests}
         files = list(dict.fromkeys(map(_file, tests)))
         return self.start(mutant, files, lambda: _Chosen(limits), 60 + 2 * sum(limits.values()))
