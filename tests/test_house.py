@@ -25,9 +25,9 @@ FLOORS: list[set[str]] = [
     {"errors"},
     {
         *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
-        *("windows", "schedules"),
+        *("windows", "patches"),
     },
-    {"words", "pictures"},
+    {"words", "pictures", "schedules"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
     {"columns", "maps", "word_edits"},
     {"processors", "encodings", "tallies", "explorer", "sheets"},
