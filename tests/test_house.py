@@ -23,10 +23,12 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
+    {"checks"},
     {"attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"},
     {"words", "pictures"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
-    {"columns", "maps", "word_edits"},
+    {"columns", "selections"},
+    {"maps", "word_edits"},
     {"processors", "encodings", "tallies", "explorer", "sheets"},
     {"layers", "steering", "comparisons"},
     {"tracing"},
@@ -52,6 +54,7 @@ KNOW_DIFFUSERS = {
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",
+    "checks",
     "prompts",
     "words",
     "sequences",
@@ -65,6 +68,7 @@ KNOW_NO_TORCH = {
     "pictures",
     "recordings",
     "heatmaps",
+    "selections",
     "maps",
     "sheets",
     "comparisons",
@@ -76,7 +80,8 @@ KNOW_NO_TORCH = {
     "cli",
 }
 PURE_TEXT = {
-    *("errors", "prompts", "words", "sequences", "alignment", "columns", "weights", "tokens")
+    *("errors", "checks", "prompts", "words", "sequences", "alignment", "columns", "weights"),
+    "tokens",
 }
 HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "numpy", "PIL", "scipy"}
 
