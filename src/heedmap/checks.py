@@ -11,7 +11,10 @@ from typing import Any, TypeGuard, cast
 
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 
-__all__ = ["finite", "fraction", "is_number", "several", "text", "whole"]
+__all__ = ["finite", "flag", "fraction", "is_number", "several", "text", "whole"]
+
+
+_NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
 
 
 def is_number(value: object) -> TypeGuard[Real]:
@@ -87,6 +90,14 @@ def text(what: str, value: object, such: str = "") -> str:
         return value
     example = f", such as {such!r}" if such else ""
     raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
+
+
+def flag(what: str, value: object) -> bool:
+    """True or False, of Python or numpy; ArgumentError otherwise."""
+    kind = type(value)
+    if isinstance(value, bool) or (kind.__module__ == "numpy" and kind.__name__ in _NUMPY_BOOL):
+        return bool(value)
+    raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
 
 
 def several(value: object) -> list[Any] | None:

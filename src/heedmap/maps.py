@@ -247,8 +247,9 @@ class HeatMaps:
         if not found:
             sides = sorted({min(self.recording.layers[i].grid) for i in self._layer_indices()})
             raise SelectionError(
-                f"no layer fits layers={quoted(wanted)}, resolution={quoted(resolution)}: the layers are "
-                f"{', '.join(names)}, with {', '.join(map(str, sides))} cells on the short side"
+                f"no layer fits layers={quoted(wanted)}, resolution={quoted(resolution)}: the "
+                f"layers are {', '.join(names)}, with {', '.join(map(str, sides))} cells on the "
+                "short side"
             )
         return tuple(found)
 
