@@ -363,7 +363,11 @@ def test_a_prompt_without_words(prompt):
     start.overlay(scale="shared")
     sheet = maps.sheet()
     assert holds(np.asarray(sheet), pictures.enlarge(picture))
-    assert sheet != maps.sheet([])  # the one says that there are no words
+    assert sheet == maps.sheet([])
+    quiet = pictures.framed(
+        pictures.grid([pictures.Panel("", pictures.enlarge(picture), "the picture")]), title=prompt
+    )
+    assert sheet.height > quiet.height  # it says that there are no words
     assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))
     bare = HeatMaps(made)
     assert bare._repr_png_() is None

@@ -189,7 +189,7 @@ class HeatMaps:
         heats = list(self) if chosen is None else _checked_maps(chosen)
         title = self.tokens.prompt if title is None else checks.text("title", title)
         if not heats:
-            return self._bare_sheet(title, "the prompt has no words" if chosen is None else "")
+            return self._bare_sheet(title)
         panels = [
             pictures.Panel(
                 heat.label, heat.drawn(*heat.span(scale)), f"up to {heat.values.max():.2g}"
@@ -203,7 +203,7 @@ class HeatMaps:
             low="least" if scale == "word" else low, high="most" if scale == "word" else high,
         )  # fmt: skip
 
-    def _bare_sheet(self, title: str, why: str) -> Image.Image:
+    def _bare_sheet(self, title: str) -> Image.Image:
         """The sheet of no map at all."""
         if self.image is None:
             raise ArgumentError(
@@ -211,6 +211,7 @@ class HeatMaps:
                 "as in sheet([maps.token(0)])"
             )
         panel = pictures.Panel("", pictures.enlarge(self.image), "the picture")
+        why = "" if self.words else "the prompt has no words that the model read"
         return pictures.framed(pictures.grid([panel]), title=title, note=why)
 
     def _repr_png_(self) -> bytes | None:
