@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from heedmap.recordings import Layer
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 GALLERY = ROOT / "outputs" / "gallery"
@@ -18,7 +20,11 @@ GALLERY = ROOT / "outputs" / "gallery"
 
 def tables(card: dict[str, Any]) -> dict[str, str]:
     """The Markdown between the marks `<!-- name -->` and `<!-- /name -->`, by name."""
-    return {"card": _card_table(card), "edits": _edits_table(card["edits"])}
+    return {
+        "card": _card_table(card),
+        "layers": _layers_table(card["measured"]["pointing"]),
+        "edits": _edits_table(card["edits"]),
+    }
 
 
 def marked(name: str, text: str) -> str:
@@ -80,6 +86,26 @@ def _card_table(card: dict[str, Any]) -> str:
         f"back at {measured['vae_psnr_db']} dB; all files are {measured['size_mib']} MiB. Measured "
         f"on {measured['date']} with `{measured['command']}`.",
     ]
+    return "\n".join(lines)
+
+
+def _layers_table(pointing: dict[str, Any]) -> str:
+    """How often each layer points right, and the mean of all; in the order of the UNet."""
+    kinds = ("noun_one", "noun_two", "colour_one", "colour_two")
+    rows = [
+        (Layer(name, 0, (0, 0)).short, "{0}×{0}".format(of["grid"]), of)
+        for name, of in pointing["layers"].items()
+    ]
+    rows.append(("mean of all", "", pointing))
+    lines = [
+        "| layer | cells | noun, one thing | noun, two | colour, one thing | colour, two |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, grid, of in rows:
+        shares = " | ".join(_percent(of[kind]) for kind in kinds)
+        lines.append(f"| {name} | {grid} | {shares} |")
+    counts = " | ".join(str(pointing["n"][kind]) for kind in kinds)
+    lines.append(f"| words | | {counts} |")
     return "\n".join(lines)
 
 

@@ -48,8 +48,8 @@ def shown(source: str, target: str, **kwargs) -> str:
         ),
         ("a cat and a dog", "a dog and a cat", "replace: =a cat>dog =and =a dog>cat"),
         # case, Unicode form and punctuation are no change
-        ('"A Cat", on the mat!', "a cat on the (MAT)", "replace: =a =cat =on =the =MAT"),
-        ("an e\u0301te\u0301 don’t ﬁne", "an Été don't fine", "replace: =an =Été =don't =fine"),
+        ('"A Cat", on the mat!', "a cat on the (MAT)", "refine: =a =cat =on =the =MAT"),
+        ("an e\u0301te\u0301 don’t ﬁne", "an Été don't fine", "refine: =an =Été =don't =fine"),
         # words of several tokens, and what is one word and not another
         ("a cathedral", "a cat", "replace: =a cathedral>cat"),
         ("a house", "a zygomorphic house", "refine: =a +zygomorphic =house"),
@@ -78,7 +78,7 @@ def shown(source: str, target: str, **kwargs) -> str:
         ("cat", "dog", "replace: cat>dog"),
         ("cats sleep", "a dog runs", "refine: +a cats>dog sleep>runs"),
         ("", "", "replace: "),
-        ("...", "!", "replace: "),
+        ("...", "!", "refine: "),
         ("", "a cat", "refine: +a +cat"),
         ("a cat", "", "refine: -a -cat"),
     ],
@@ -103,8 +103,22 @@ def test_words(source, target, expected):
             None,
             "'red' became 'blue' and 'house' became 'tree', so attention is replaced word by word",
         ),
-        ("a cat", "A cat!", None, "all words are the same, so attention is replaced word by word"),
-        ("", "!", None, "neither prompt has a word, so attention is replaced word by word"),
+        ("a cat", "A Cat", None, "all words are the same, so attention is replaced word by word"),
+        (
+            "a cat",
+            "A cat!",
+            None,
+            "all words are the same, but not the signs around them, so attention is refined: what "
+            "stayed takes the source's, what is new keeps its own",
+        ),
+        ("", "", None, "neither prompt has a word, so attention is replaced word by word"),
+        (
+            "",
+            "!",
+            None,
+            "neither prompt has a word, but signs differ, so attention is refined: what stayed "
+            "takes the source's, what is new keeps its own",
+        ),
         (
             "a cat",
             "a fluffy cat",
@@ -174,7 +188,8 @@ def test_words_hold_together(a, b):
     found = pair_words(source, target)
     assert [x for x, _ in found.pairs if x] == list(source.words)
     assert [y for _, y in found.pairs if y] == list(target.words)
-    assert found.kind == ("replace" if found.one_to_one else "refine")
+    signs = found.one_to_one and not found.swapped and len(b) > 1  # commas alone are new
+    assert found.kind == ("replace" if found.one_to_one and not signs else "refine")
     assert found.one_to_one == (not found.added and not found.dropped)
     for x, y in found.same:
         assert x.text.casefold() == y.text.casefold()

@@ -53,6 +53,40 @@ def test_rows_sum_to_one(queries, keys, d, size, seed):
     torch.testing.assert_close(weights.sum(-1), torch.ones(queries), atol=1e-5, rtol=0)
 
 
+# What the README says of each type: of the prompt's own tokens, and of all tokens.
+BOUNDS = {torch.bfloat16: (1e-4, 5e-5), torch.float16: (1e-4, 5e-5), torch.float32: (5e-5, 5e-5)}
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("size", [0.1, 1.0, 3.0, 6.0])
+@pytest.mark.parametrize("start", [False, True], ids=["plain", "start token"])
+def test_probabilities_from_the_kernels_sum_are_as_good_as_told(dtype, size, start):
+    """Beside double precision, relative to their size, over shapes of layers and prompts."""
+    known = 0
+    for seed, (heads, queries, d) in enumerate(
+        [(8, 64, 40), (8, 256, 40), (4, 1024, 80), (2, 256, 16), (8, 64, 160), (4, 35, 8)]
+    ):
+        for tokens in (2, 9, 31, 77, 154, 512):
+            generator = torch.Generator().manual_seed(1000 * seed + tokens)
+            q = size * torch.randn(1, heads, queries, d, generator=generator)
+            k, v = (torch.randn(1, heads, tokens, d, generator=generator) for _ in range(2))
+            if start:  # one token draws most
+                q = q + 12 * k[:, :, :1] / d**0.5
+            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+            _, log_sum = fused(q, k, v)
+            if log_sum is None:  # the scores are so large that the sum is not used
+                continue
+            known += 1
+            scores = Scores(q, k, d**-0.5, None, log_sum)
+            exact = ((q.double() @ k.double().mT) * d**-0.5).softmax(-1)[0]
+            own = list(range(1, min(tokens, 9)))
+            for some, bound in zip((own, list(range(tokens))), BOUNDS[dtype], strict=True):
+                found = scores.of(0, slice(None), some).double()
+                off = (found - exact[..., some]).abs() / exact[..., some].clamp_min(1e-30)
+                assert off.max() <= bound
+    assert known  # else nothing was compared
+
+
 def test_heads_are_cut_as_diffusers_cuts_them():
     x = torch.arange(24.0).reshape(1, 2, 12)
     assert split_heads(x, 3).shape == (1, 3, 2, 4)

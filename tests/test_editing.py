@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from conftest import random_pipeline
 
-from heedmap.editing import edit
+from heedmap.editing import edit, grid
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
+from heedmap.pairs import Pair
 from heedmap.studio import generate, generate_batch
 
 STEPS = 3
@@ -86,7 +87,9 @@ def test_the_evidence(swap):
         ("a blue house", "refine", "refine", {"source": [1], "edited": [1]}),
         ("a (red:3) house", None, "reweight", {"source": [1], "edited": [1]}),
         ("a (blue:3) house", None, "replace", {"source": [1], "edited": [1]}),
-        ("a red (house)", None, None, None),
+        ("a red (house)", None, "refine", {"source": [], "edited": []}),
+        ("a red, house", "replace", "replace", {"source": [], "edited": []}),
+        ("A  red HOUSE", None, None, None),
     ],
 )
 def test_what_kind_of_edit(pipe, target, kind, chosen, words):
@@ -308,15 +311,15 @@ BAD = [
     ({"target": [3]}, ArgumentError, "has no words"),
     ({"source": ""}, ArgumentError, "has no words"),
     ({"target": None}, ArgumentError, "the same words and the same weights"),
-    ({"target": "A red  house!"}, ArgumentError, "the edit would change nothing"),
+    ({"target": "A red  house"}, ArgumentError, "the edit would change nothing"),
     ({"target": "a (red:1) house"}, ArgumentError, "the edit would change nothing"),
     (
         {"source": "a (red:2) house", "target": "a (red:2) house"},
         ArgumentError,
         "the edit would change nothing",
     ),
-    ({"seed": -1}, ArgumentError, "the seed -1 is out of range"),
-    ({"steps": 0}, ArgumentError, "steps=0 is out of range"),
+    ({"seed": -1}, ArgumentError, "the seed is -1: expected a whole number from 0"),
+    ({"steps": 0}, ArgumentError, "steps is 0"),
     ({"output_type": "latent"}, ArgumentError, "output_type is set by heedmap"),
 ]
 
@@ -333,6 +336,23 @@ def test_bad_edits_end_before_the_first_step(pipe, arguments, error, sentence):
     assert sentence in str(raised.value)
     assert isinstance(raised.value, HeedmapError)
     assert "\n" not in str(raised.value)
+
+
+def test_punctuation_is_a_change(pipe, tmp_path):
+    """The model reads other tokens: the picture differs, and the pair can be shown and kept."""
+    pair = edit(pipe, "a red house", "a red house!!!", seed=3, steps=2, cross=0.5)
+    assert apart(pair.source.image, pair.edited.image) > 1
+    assert (pair.about["kind"], pair.about["words"]) == ("refine", {"source": [], "edited": []})
+    assert "all words are the same, but not the signs around them" in pair.about["why"]
+    assert pair.about["sites"] > 0
+    pair.sheet()
+    assert Pair.load(pair.save(tmp_path / "pair")).about == pair.about
+    # Away with them, or another one in their place; of case and spaces nothing is read.
+    for source, target in (("a red house!!!", "a red house"), ("a red house.", "a red house!")):
+        pair = edit(pipe, source, target, seed=3, steps=2, cross=0.5)
+        assert apart(pair.source.image, pair.edited.image) > 1
+    made = grid(pipe, "a red house", "a red house!", cross=[0.5, 1.0], seeds=3, steps=2)
+    assert len(made) == 2
 
 
 # --- on the embedded model --------------------------------------------------------------------

@@ -87,6 +87,34 @@ def test_region_is_a_bias_before_the_softmax():
     assert rule.bias(site(step=6, grid=(2, 2))) is None
 
 
+@pytest.mark.parametrize("strength", [-1000.0, -100.0, -3.0, 0.0, 3.0, 88.0, 100.0, 1000.0, 1e8])
+@pytest.mark.parametrize("tokens", [(1,), (0, 2), (3,), (0, 1, 2)])
+def test_no_strength_of_a_region_overflows(strength, tokens):
+    """It is the softmax of biased scores in double precision, with -inf outside of the region."""
+    region = torch.tensor([[1.0, 0], [1, 0]])
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        scores = 8 * torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
+        bias = torch.zeros(4, 4, dtype=torch.float64)
+        bias[::2, list(tokens)] = strength  # places in the region
+        bias[1::2, list(tokens)] = -torch.inf
+        expected = (scores + bias).softmax(-1)
+        p = scores.softmax(-1).float()
+        before = p.clone()
+        edited = Region(tokens, region, strength=strength)(p, site(grid=(2, 2)))
+        assert edited.dtype == torch.float32 and torch.equal(p, before)
+        torch.testing.assert_close(edited.double(), expected, rtol=2e-5, atol=1e-7)
+
+
+def test_a_token_that_is_not_seen_stays_so():
+    p = torch.tensor([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]])
+    rule = Region((0, 1), torch.ones(1, 2), strength=1000.0)
+    edited = rule(p, site(grid=(1, 2)))
+    torch.testing.assert_close(edited, torch.tensor([[[0.0, 1, 0], [1, 0, 0]]]))
+    alone = Region((0,), torch.ones(1, 2), strength=1000.0)
+    torch.testing.assert_close(alone(p, site(grid=(1, 2))), p)  # in the first place it is not seen
+
+
 def test_a_region_smaller_than_a_cell_has_the_fullest():
     region = torch.zeros(8, 8)
     region[0, 0] = 1

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from conftest import table
 from PIL import Image
 
 import evaluate
@@ -15,6 +17,7 @@ import judge
 from evaluation import blends, cases, measures, places, swaps, weights
 from evaluation.cases import Plan, Swap
 from heedmap import models
+from heedmap.errors import ArgumentError
 from heedmap.tiny import scenes
 from heedmap.tokens import tokenize
 
@@ -134,6 +137,44 @@ def test_the_published_mapper_reads_its_neighbours_columns_after_a_longer_word()
     assert published[:, 4].nonzero().flatten().tolist() == [4]  # the source's end, not its word
     assert own[:, 4].nonzero().flatten().tolist() == [3]
     assert (published[:, :4] == own[:, :4]).all()
+
+
+def entries(columns: torch.Tensor) -> dict[tuple[int, int], float]:
+    return {(w, n): round(float(columns[w, n]), 6) for w, n in columns.nonzero().tolist()}
+
+
+def test_the_published_mapper_by_hand():
+    """Worked on paper from the published definition; "house" is one token here, "dog" three."""
+    # <start> a d o g at <end> and 3 of padding -> <start> a house at <end> and 5 of padding
+    tables = table("a dog at", 10), table("a house at", 10)
+    assert [t.find("at") for t in tables] == [(5,), (3,)]
+    start = {(0, 0): 1, (1, 1): 1}
+    onto_one = {(2, 2): 1, (3, 2): 1, (4, 2): 1}
+    # Two tokens less: the last two columns of the padding take nothing.
+    assert entries(swaps.published_columns(*tables)) == {
+        **start, **onto_one, **{(n, n): 1 for n in range(3, 8)},
+    }  # fmt: skip
+    # Two tokens more: all of the target's are reached.
+    third = round(1 / 3, 6)
+    assert entries(swaps.published_columns(*tables[::-1])) == {
+        **start, **{(2, n): third for n in (2, 3, 4)}, **{(n, n): 1 for n in range(5, 10)},
+    }  # fmt: skip
+    # Two swaps whose numbers make up for one another: "at" between them is shifted back.
+    tables = table("dog at house", 10), table("house at dog", 10)
+    assert entries(swaps.published_columns(*tables)) == {
+        (0, 0): 1, **{(w, 1): 1 for w in (1, 2, 3)}, (4, 2): 1,
+        **{(5, n): third for n in (3, 4, 5)}, **{(n, n): 1 for n in range(6, 10)},
+    }  # fmt: skip
+    # As many tokens: one for one. A comma belongs to the word before it.
+    tables = table("a dog, at", 10), table("a cow, at", 10)
+    assert entries(swaps.published_columns(*tables)) == {(n, n): 1 for n in range(10)}
+    tables = table("a dog, at", 10), table("a house, at", 10)
+    assert entries(swaps.published_columns(*tables)) == {
+        **start, **{(w, n): 0.5 for w in (2, 3, 4, 5) for n in (2, 3)},
+        **{(n, n): 1 for n in range(4, 8)},
+    }  # fmt: skip
+    with pytest.raises(ArgumentError, match="differ in words"):
+        swaps.published_columns(table("a dog"), table("a big dog"))
 
 
 def test_the_published_mapper_is_ours_where_the_number_of_tokens_stays():

@@ -23,13 +23,15 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
+    {"checks"},
     {
         *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
-        *("windows", "schedules"),
+        *("windows", "patches"),
     },
-    {"words", "pictures"},
+    {"words", "pictures", "schedules"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
-    {"columns", "maps", "word_edits"},
+    {"columns", "selections"},
+    {"maps", "word_edits"},
     {"processors", "encodings", "tallies", "explorer", "sheets"},
     {"layers", "steering", "comparisons", "calls"},
     {"tracing"},
@@ -55,6 +57,7 @@ KNOW_DIFFUSERS = {
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",
+    "checks",
     "prompts",
     "words",
     "sequences",
@@ -68,6 +71,7 @@ KNOW_NO_TORCH = {
     "pictures",
     "recordings",
     "heatmaps",
+    "selections",
     "maps",
     "sheets",
     "comparisons",
@@ -80,17 +84,8 @@ KNOW_NO_TORCH = {
     "windows",
 }
 PURE_TEXT = {
-    *(
-        "errors",
-        "windows",
-        "prompts",
-        "words",
-        "sequences",
-        "alignment",
-        "columns",
-        "weights",
-        "tokens",
-    )
+    *("errors", "checks", "prompts", "words", "sequences", "alignment", "columns", "weights"),
+    *("tokens", "windows"),
 }
 HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "numpy", "PIL", "scipy"}
 

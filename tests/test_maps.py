@@ -2,23 +2,29 @@
 
 import io
 import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import letter_tokenizer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from heedmap import pictures
+from heedmap import pictures, sheets
 from heedmap.errors import (
     ArgumentError,
+    HeedmapError,
     RunError,
     SelectionError,
     TruncatedWordError,
     UnknownWordError,
+    quoted,
 )
 from heedmap.maps import HeatMap, HeatMaps, cells
 from heedmap.recordings import Layer, Recording
@@ -209,7 +215,7 @@ def test_overlays_and_scales():
         HeatMaps(recording())["house"].overlay()
     with pytest.raises(ArgumentError, match="expected 'word', 'shared' or 'raw'"):
         heat.overlay(scale="loud")
-    with pytest.raises(ArgumentError, match="threshold 2 is out of range"):
+    with pytest.raises(ArgumentError, match="threshold is 2: expected a finite number from 0 to 1"):
         heat.mask(2)
 
 
@@ -281,6 +287,177 @@ def test_the_share_among_the_content_words():
     parts = [maps.select(layers="up")[word].values for word in ("at", "house")]
     np.testing.assert_allclose(half, parts[0] / (parts[0] + parts[1]), rtol=1e-5)
     assert not constant(0.0).share("house").values.any()
+
+
+def test_a_second_occurrence_past_the_limit_is_not_drawn():
+    """What was not read has no map by its number either, where the word stands twice."""
+    maps = HeatMaps(recording("house at " + "x" * 90 + " house"))
+    assert [word.number for word in maps.words] == [0, 1, 2]
+    for number in (-1, 3, np.int64(3)):
+        with pytest.raises(TruncatedWordError, match=r"'house' \(word 3\) was not read .* 77"):
+            maps.at(number)
+        with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
+            sheets.timeline(maps, number)
+        with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
+            sheets.layers_by_heads(maps, number)
+    np.testing.assert_array_equal(maps["house"].values, maps.at(0).values)
+    assert maps.tokens.tokens_at(0) == maps.tokens.find("house")
+
+
+def numbered(values: dict[str, float]) -> HeatMaps:
+    """Maps that are the same number everywhere: by word, as `maps.at` gives them."""
+    made = recording(" ".join(values))
+    arrays = [np.zeros_like(array) for array in made.arrays]
+    for word, value in zip(made.table.words, values.values(), strict=True):
+        columns = [made.positions.index(token) for token in word.tokens]
+        for array in arrays:
+            array[..., columns] = np.float32(value) / len(columns)
+    return HeatMaps(replace(made, arrays=tuple(arrays)))
+
+
+@pytest.mark.parametrize(
+    ("values", "query", "share"),
+    [
+        ({"house": 0.1, "sea": -0.3}, "house", 0.25),  # 0.1 / (0.1 + 0.3)
+        ({"house": 0.1, "sea": -0.3}, "sea", 0.75),
+        ({"house": 0.1, "sea": -0.1}, "house", 0.5),  # the sum is 0: it was 0 / 0
+        ({"house": 0.2, "sea": -0.1, "at": 9.0}, "house sea", 1.0),  # "at" is no content
+        ({"house": 0.2, "sea": -0.1, "cow": 0.3}, "house sea", 0.5),
+        ({"house": 0.2, "at": -0.6}, "at", 0.75),  # asked for
+        ({"house": 0.0, "sea": 0.0}, "sea", 0.0),
+    ],
+)
+def test_the_share_where_weights_are_negative(values, query, share):
+    maps = numbered(values)
+    np.testing.assert_allclose(maps.share(query).values, share, rtol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), st.integers(0, 9))
+def test_shares_lie_between_0_and_1_whatever_the_weights(weights, seed):
+    """Maps by chance, each word weighted: shares are 0 to 1, and those of all content add up."""
+    made = recording("house dog sea", seed=seed, latent=(4, 4))
+    arrays = [array.copy() for array in made.arrays]
+    for word, weight in zip(made.table.words, weights, strict=True):
+        for array in arrays:
+            array[..., [made.positions.index(token) for token in word.tokens]] *= weight
+    maps = HeatMaps(replace(made, arrays=tuple(arrays)))
+    shares = [maps.share(query).values for query in ("house", "dog", "sea")]
+    for values in (*shares, maps.share("dog sea").values):
+        assert values.min() >= 0 and values.max() <= 1
+    total = np.sum(shares, axis=0)
+    acted = np.sum([np.abs(maps.at(n).values) for n in range(3)], axis=0) > 0
+    np.testing.assert_allclose(total[acted], 1, rtol=1e-5)
+    assert not total[~acted].any()
+    np.testing.assert_allclose(maps.share("dog sea").values, shares[1] + shares[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("prompt", ["", "!!!"])
+def test_a_prompt_without_words(prompt):
+    made = recording(prompt)
+    picture = Image.new("RGB", made.size, (40, 120, 200))
+    maps = HeatMaps(made, picture)
+    assert not maps.words and not list(maps)
+    start = maps.token(0)
+    assert start.values.shape == (64, 64) and start.shared == (0.0, 1.0)
+    start.overlay(scale="shared")
+    sheet = maps.sheet()
+    assert holds(np.asarray(sheet), pictures.enlarge(picture))
+    assert sheet == maps.sheet([])
+    quiet = pictures.framed(
+        pictures.grid([pictures.Panel("", pictures.enlarge(picture), "the picture")]), title=prompt
+    )
+    assert sheet.height > quiet.height  # it says that there are no words
+    assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))
+    bare = HeatMaps(made)
+    assert bare._repr_png_() is None
+    for chosen in (None, []):
+        with pytest.raises(ArgumentError, match="there is nothing to draw: expected a word"):
+            bare.sheet(chosen)
+    assert bare.sheet([bare.token(0)]).size
+    with pytest.raises(UnknownWordError, match="The prompt has no words"):
+        maps["house"]
+    with pytest.raises(UnknownWordError, match="there is none to pick"):
+        maps.at(0)
+
+
+def test_numbers_of_numpy_are_numbers():
+    maps = HeatMaps(recording(), Image.new("RGB", (128, 128)))
+    for choice, plain in (
+        ({"steps": np.int64(1)}, {"steps": 1}),
+        ({"steps": np.arange(2)}, {"steps": [0, 1]}),
+        ({"steps": range(2)}, {"steps": [0, 1]}),
+        ({"steps": {0, 1}}, {"steps": [0, 1]}),
+        ({"steps": slice(np.int8(0), np.uint8(2))}, {"steps": slice(0, 2)}),
+        ({"heads": np.uint8(3)}, {"heads": 3}),
+        ({"heads": np.array([0, -1])}, {"heads": [0, -1]}),
+        ({"resolution": np.int32(8)}, {"resolution": 8}),
+        ({"resolution": np.array([16, 16])}, {"resolution": (16, 16)}),
+        ({"resolution": [16, 16]}, {"resolution": (16, 16)}),
+        ({"timesteps": np.array([900.0, 899.0])}, {"timesteps": (900, 899)}),
+        ({"timesteps": (np.inf, 899)}, {"timesteps": (900, 899)}),
+        ({"layers": np.array(["up", "mid"])}, {"layers": ["up", "mid"]}),
+    ):
+        a, b = maps.select(**choice), maps.select(**plain)
+        assert (a.layers, a.steps, a.heads) == (b.layers, b.steps, b.heads)
+        assert {type(n) for n in (*a.steps, *a.heads)} == {int}
+    heat = maps.at(np.int16(1))
+    np.testing.assert_array_equal(heat.values, maps["house"].values)
+    np.testing.assert_array_equal(maps.token(np.int64(2)).values, heat.values)
+    np.testing.assert_array_equal(heat.mask(np.float32(0.5)), heat.mask(0.5))
+    assert heat.overlay(short_side=np.int64(300)) == heat.overlay(short_side=300)
+    assert sheets.timeline(maps, np.int64(1)) == sheets.timeline(maps, 1)
+
+
+WRONG = [
+    True, np.True_, 1.5, math.nan, np.float32("nan"), 1j, "x", b"x", (), [None], [[1]], [1, [2]],
+    {"a": 1}, object(), Ellipsis, np.array(1.5), np.ones((2, 2)), np.array([np.nan, 1.0]),
+    slice(0, 1.5), slice(None, None, 0), 10**5000, -(10**5000), [True], ["1"], {1.5},
+]  # fmt: skip
+CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
+    "layers": lambda maps, value: maps.select(layers=value),
+    "steps": lambda maps, value: maps.select(steps=value),
+    "heads": lambda maps, value: maps.select(heads=value),
+    "resolution": lambda maps, value: maps.select(resolution=value),
+    "timesteps": lambda maps, value: maps.select(timesteps=value),
+    "at": lambda maps, value: maps.at(value),
+    "token": lambda maps, value: maps.token(value),
+    "share": lambda maps, value: maps.share(value),
+    "word": lambda maps, value: maps[value],
+    "threshold": lambda maps, value: maps["house"].mask(value),
+    "span": lambda maps, value: maps["house"].span(value),
+    "overlay scale": lambda maps, value: maps["house"].overlay(scale=value),
+    "overlay image": lambda maps, value: maps["house"].overlay(value),
+    "short side": lambda maps, value: maps["house"].overlay(short_side=value),
+    "drawn low": lambda maps, value: maps["house"].drawn(value, 9),
+    "drawn high": lambda maps, value: maps["house"].drawn(-9, value),
+    "sheet": lambda maps, value: maps.sheet(value),
+    "sheet scale": lambda maps, value: maps.sheet(scale=value),
+    "sheet title": lambda maps, value: maps.sheet(title=value),
+    "timeline word": lambda maps, value: sheets.timeline(maps, value),
+    "timeline frames": lambda maps, value: sheets.timeline(maps, "house", frames=value),
+    "animation side": lambda maps, value: sheets.animation(maps, "house", side=value),
+    "axes": lambda maps, value: sheets.layers_by_heads(maps, "house", axes=value),
+    "find": lambda maps, value: maps.tokens.find("house", value),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_wrong_kinds_are_told_in_one_sentence(call):
+    """Nothing but a `HeedmapError` of one short line; what is right for an argument may pass."""
+    maps = HeatMaps(recording(), Image.new("RGB", (128, 128), (40, 120, 200)))
+    passed = []
+    for value in WRONG:
+        try:
+            call(maps, value)
+            passed.append(quoted(value))
+        except HeedmapError as error:
+            assert "\n" not in str(error) and len(str(error)) < 400
+    fine = {
+        "drawn low": {"1.5"}, "drawn high": {"1.5"}, "sheet": {"()"}, "sheet title": {"'x'"},
+        "timeline frames": {"a int"},
+    }  # fmt: skip
+    assert set(passed) <= fine.get(next(n for n, c in CALLS.items() if c is call), set())
 
 
 def test_mask_thresholds_between_least_and_greatest():

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -12,15 +13,19 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+import evaluate
 import heedmap
 import judge
+import readme
 from evaluation import cases, obedience, strangers
 from heedmap import models
 from heedmap.prompts import split_words
+from heedmap.recordings import Layer
 from heedmap.tiny import scenes
 from heedmap.words import Word
 
 N = 24
+KINDS = ("noun_one", "colour_one", "noun_two", "colour_two")  # of words, and of things
 ROWS = {
     "one_object": "noun_and_colour",
     "two_objects": "nouns_and_colours",
@@ -160,6 +165,44 @@ def test_a_model_that_mixes_captions_up_gets_no_marks():
     assert figures["two_objects"]["nouns_and_colours"] < 0.1
     assert figures["setting"]["right"] < 0.5
     assert figures["small"]["there"] < 0.5
+
+
+def test_the_card_says_how_often_each_layer_points_right(monkeypatch: Any, tmp_path: Path):
+    """From the points of each layer to the card, whether or not they are printed as JSON."""
+    name = "up_blocks.{}.attentions.0.transformer_blocks.0.attn2"
+    layers = [Layer(name.format(1), 2, (8, 8)), Layer(name.format(2), 2, (16, 16))]
+    inside = {"": True, layers[0].name: False, layers[1].name: True}
+    points = tuple(
+        obedience.Point(kind, name, hit)
+        for kind in ("noun", "colour")
+        for name, hit in inside.items()
+    )
+    run: Any = SimpleNamespace(maps=SimpleNamespace(layers=layers))
+    rows = {row: drawn_as_told(row, 2) for row in obedience.ROWS}
+    rows = {
+        row: [obedience.Result(r.plan, run, r.said, points) for r in results]
+        for row, results in rows.items()
+    }
+    monkeypatch.setattr(obedience, "obey", lambda *_, **__: (obedience.figures_of(rows), rows, []))
+    monkeypatch.setattr(obedience, "vae_psnr", lambda *_: 30.0)
+    monkeypatch.setattr(judge, "rendered_right", lambda: {"all": 1.0})
+    expected = {
+        layers[0].name: {"grid": 8, **dict.fromkeys(KINDS, 0.0)},
+        layers[1].name: {"grid": 16, **dict.fromkeys(KINDS, 1.0)},
+    }
+    for as_json in (False, True):
+        folder = tmp_path / str(as_json)
+        folder.mkdir()
+        options: Any = SimpleNamespace(
+            n=2, seed=0, steps=1, guidance=4.0, sheet=None, card=True, json=as_json
+        )
+        evaluate.run_obey(options, None, folder)
+        pointing = json.loads((folder / "card.json").read_text())["measured"]["pointing"]
+        assert pointing["layers"] == expected
+        table = readme._layers_table(pointing).splitlines()
+        assert table[2] == "| up 1.0 | 8×8 | 0.0 % | 0.0 % | 0.0 % | 0.0 % |"
+        assert table[4] == "| mean of all |  | 100.0 % | 100.0 % | 100.0 % | 100.0 % |"
+        assert table[5] == "| words | | 2 | 2 | 2 | 2 |"
 
 
 def test_strangers_are_unknown_to_the_world_and_keep_to_their_thirds():

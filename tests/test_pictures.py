@@ -268,23 +268,41 @@ def test_several_maps_by_hand():
         (lambda: resize_map([[1], [1, 2]], (2, 2)), "unequal length"),
         (lambda: resize_map([["a"]], (2, 2)), "real numbers"),
         (lambda: resize_map([[1j]], (2, 2)), "complex"),
-        (lambda: resize_map([[1]], (2, 0)), "the height must be a whole number"),
+        (
+            lambda: resize_map([[1]], (2, 0)),
+            "the height is 0: expected a whole number from 1",
+        ),
         (lambda: resize_map([[1]], (2, 3, 4)), r"\(width, height\)"),
         (lambda: colour([[1.01]]), "scale them first"),
         (lambda: colour([[-0.01]]), r"\[0, 1\]"),
         (lambda: colour([[0]], "jet"), "one of inferno, .*got 'jet'"),
         (lambda: overlay(scene(), [[0]], low=1, high=0), "low must not be above high"),
-        (lambda: overlay(scene(), [[0]], low=math.nan, high=0), "low must be a finite number"),
-        (lambda: overlay(scene(), [[0]], low=0, high=math.inf), "high must be a finite number"),
-        (lambda: overlay(scene(), [[0]], low=0, high=1, opacity=1.1), r"opacity.*\[0, 1\]"),
-        (lambda: overlay(scene(), [[0]], low=0, high=1, opacity=None), "opacity must be"),
+        (
+            lambda: overlay(scene(), [[0]], low=math.nan, high=0),
+            "low is nan: expected a finite number",
+        ),
+        (
+            lambda: overlay(scene(), [[0]], low=0, high=math.inf),
+            "high is inf: expected a finite number",
+        ),
+        (
+            lambda: overlay(scene(), [[0]], low=0, high=1, opacity=1.1),
+            "opacity is 1.1: expected a finite number from 0 to 1",
+        ),
+        (
+            lambda: overlay(scene(), [[0]], low=0, high=1, opacity=None),
+            "opacity is None: expected a finite number",
+        ),
         (lambda: overlay(np.zeros((4, 4, 3)), [[0]], low=0, high=1), "Pillow image; got ndarray"),
         (lambda: overlay(Image.new("F", (4, 4)), [[0]], low=0, high=1), "mode 'F'"),
         (lambda: enlarge(Image.new("RGB", (0, 4))), "0×4"),
-        (lambda: enlarge(scene(), factor=0), "factor must be a whole number"),
-        (lambda: enlarge(scene(), factor=1.5), "got 1.5"),
+        (lambda: enlarge(scene(), factor=0), "factor is 0: expected a whole number from 1 to 256"),
+        (lambda: enlarge(scene(), factor=1.5), "factor is 1.5: expected a whole"),
         (lambda: grid([]), "at least one panel"),
-        (lambda: grid([Panel("a", scene())], columns=99), "columns must be at most"),
+        (
+            lambda: grid([Panel("a", scene())], columns=99),
+            "columns is 99: expected a whole number from 1 to 17",
+        ),
         (lambda: example(low=math.nan), "finite number"),
     ],
 )
@@ -564,7 +582,7 @@ print(json.dumps([light, untouched, "matplotlib.pyplot" in sys.modules, sorted(n
     )  # fmt: skip
     light, untouched, pyplot, names, digest = json.loads(done.stdout)
     assert light and untouched and not pyplot
-    known = ("errors", "lettering", "overlays", "pictures")
+    known = ("checks", "errors", "lettering", "overlays", "pictures")
     assert names == ["heedmap", *(f"heedmap.{name}" for name in known)]
     here: dict = {}
     exec(SCRIPT, here)

@@ -1,5 +1,7 @@
 """From a prompt to a run: determinism, batches, arguments, hostile prompts."""
 
+import math
+
 import numpy as np
 import pytest
 from conftest import random_pipeline
@@ -7,7 +9,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.runs import Run
-from heedmap.studio import generate, generate_batch
+from heedmap.studio import check_prompts, generate, generate_batch
 
 
 def same(a: Run, b: Run) -> bool:
@@ -172,9 +174,9 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
         ({"prompt": ""}, "has no words"),
         ({"prompt": " \n "}, "has no words"),
         ({"prompt": ["a"]}, "has no words: expected a text"),
-        ({"seed": -1}, "the seed -1 is out of range"),
-        ({"steps": 0}, "steps=0 is out of range: expected 1 to 999"),
-        ({"guidance": float("nan")}, "guidance=nan is out of range"),
+        ({"seed": -1}, "the seed is -1: expected a whole number from 0"),
+        ({"steps": 0}, "steps is 0: expected a whole number from 1 to 999"),
+        ({"guidance": float("nan")}, "guidance is nan: expected a finite number from 0 to 100"),
         ({"size": (100, 128)}, "multiples of 8 pixels"),
         ({"size": (0, 128)}, "multiples of 8 pixels"),
         ({"output_type": "latent"}, "output_type is set by heedmap: use run.image"),
@@ -185,3 +187,57 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
 def test_bad_arguments(pipe, arguments, sentence):
     with pytest.raises(ArgumentError, match=sentence):
         generate(pipe, **{"prompt": "a house", "steps": 1, "seed": 0, **arguments})
+
+
+WRONG = [
+    True, 1.5, math.nan, "7", b"7", [7], (7,), {7: 7}, object(), np.array(7), np.array([7, 8, 9]),
+    10**5000, np.True_, 1j,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["prompt", "seed", "steps", "guidance", "size", "negative"])
+def test_wrong_kinds_are_told_before_the_first_step(pipe, name):
+    """One sentence each, with the argument's name; what is right for one of them is left out."""
+    said = {"size": "the size|a side of the size", "prompt": "the prompt", "seed": "the seed"}
+
+    def never(*_):
+        raise AssertionError("a step was run")
+
+    right = {"guidance": (1.5,), "negative": ("7",), "prompt": ("7",)}.get(name, ())
+    for value in WRONG:
+        if type(value) in (float, str) and value in right:
+            continue
+        given = {"prompt": "a house", "steps": 1, "seed": 0, "progress": never, name: value}
+        with pytest.raises(ArgumentError, match=f"^({said.get(name, name)}) .*: expected") as found:
+            generate(pipe, **given)
+        assert "\n" not in str(found.value) and len(str(found.value)) < 300
+
+
+def test_prompts_and_seeds_of_a_batch():
+    for prompts, seeds in (("abc", [1, 2, 3]), (["a"], 1), (3, [1]), (None, None), (["a"], "1")):
+        with pytest.raises(ArgumentError, match="expected a list of each"):
+            check_prompts(prompts, seeds)
+    with pytest.raises(ArgumentError, match="2 prompts and 1 seeds were given"):
+        check_prompts(["a", "b"], [1])
+    assert check_prompts(np.array(["a", "b"]), np.arange(2)) == (["a", "b"], [0, 1])
+
+
+def test_numbers_of_numpy_draw_the_same_and_are_kept(pipe, tmp_path):
+    plain = generate(pipe, "a house", seed=7, steps=2, guidance=3.5, size=(128, 64))
+    given = generate(
+        pipe, "a house", seed=np.int64(7), steps=np.uint8(2), guidance=np.float32(3.5),
+        size=np.array([128, 64]),
+    )  # fmt: skip
+    assert given.image.tobytes() == plain.image.tobytes()
+    for name in ("seed", "steps", "guidance", "size"):
+        assert given.settings[name] == plain.settings[name]
+        assert type(given.settings[name]) is type(plain.settings[name])
+    assert Run.load(given.save(tmp_path / "run")).settings == given.settings
+
+
+def test_a_prompt_without_words_can_be_drawn_shown_and_kept(pipe, tmp_path):
+    run = generate(pipe, "!!!", seed=1, steps=2)
+    assert not run.maps.words
+    assert run.maps.token(0).overlay().size
+    back = Run.load(run.save(tmp_path / "run"))
+    assert back.sheet() == run.sheet()

@@ -321,8 +321,11 @@ def test_weights_that_do_not_fit():
     for span in ((0, 6, 2.0), (-1, 3, 2.0), (3, 2, 2.0)):
         with pytest.raises(ArgumentError, match="does not fit the prompt 'a cat', which has 5"):
             token_weights([span], table)
-    with pytest.raises(ArgumentError, match=r"^The weights of 'a' multiply to no finite number"):
-        weights("((a:1e200):1e200)")
+    assert weights("((a:1e3):1e3)") == {"1a": 1e6}
+    with pytest.raises(ArgumentError, match=r"^The weights of 'a' multiply to more than 1e\+06"):
+        weights("((a:1e4):-1e4)")
+    with pytest.raises(ArgumentError, match=r"^The weight .1e7. at character 4 .* to 1e\+06"):
+        weights("(a:1e7)")
 
 
 @settings(max_examples=150, deadline=None)

@@ -282,7 +282,17 @@ def test_an_edit_that_did_nothing_is_told(pipe, edit, name, beside):
     [
         (lambda: [Reweight("cat", 2)], UnknownWordError, "'cat' is not in the prompt"),
         (lambda: [Confine("cat", LEFT)], UnknownWordError, "'cat' is not in the prompt"),
-        (lambda: [Reweight(7, 2)], ArgumentError, "is a string, not 7"),
+        (lambda: [Reweight(7, 2)], ArgumentError, "the word to weight is 7: expected a text"),
+        (lambda: [Reweight(None, 2)], ArgumentError, "the word to weight is None"),
+        (lambda: [Reweight("red", 1e7)], ArgumentError, "expected a finite number from -1e"),
+        (lambda: [Reweight("red", np.ones(1))], ArgumentError, "the weight of 'red' is array"),
+        (lambda: [Reweight("red", 2, "no")], ArgumentError, "renormalize of 'red' is 'no'"),
+        (lambda: [Confine(3, LEFT)], ArgumentError, "the word to confine is 3"),
+        (lambda: [Confine("red", LEFT, along=5)], ArgumentError, "along of 'red' is 5"),
+        (lambda: [Confine("red", LEFT, along=["a", 5])], ArgumentError, "along of 'red' is"),
+        (lambda: [Confine("red", LEFT, tail=None)], ArgumentError, "tail of 'red' is None"),
+        (lambda: [Confine("red", LEFT, start="0")], ArgumentError, "the start of 'red' is '0'"),
+        (lambda: [Confine("red", LEFT, strength=10**400)], ArgumentError, "strength of 'red' is 1"),
         (lambda: [Reweight("red", "2")], ArgumentError, "the weight of 'red' is '2': expected"),
         (lambda: [Reweight("red", True)], ArgumentError, "the weight of 'red' is True"),
         (lambda: [Reweight("red", float("nan"))], ArgumentError, "the weight of 'red' is nan"),
@@ -373,3 +383,30 @@ def test_the_readmes_example(embedded):
         return (red.sum(0) * np.linspace(0, 1, red.shape[1])).sum() / red.sum()
 
     assert column(run.image) < min(0.5, column(plain.image))
+
+
+def test_numbers_of_numpy_are_numbers():
+    """The rules are the same, and what is noted is plain JSON."""
+    plain = [Reweight("red", 2.0, renormalize=True), Confine("red", LEFT, 1.5, 0.25, 0.5, ["a"])]
+    given = [
+        Reweight("red", np.int64(2), renormalize=np.True_),
+        Confine(
+            "red", np.array(LEFT), np.float32(1.5), np.float64(0.25), np.float16(0.5),
+            np.array(["a"]), tail=np.True_,
+        ),
+    ]  # fmt: skip
+    for a, b in zip(plain, given, strict=True):
+        assert json.loads(json.dumps(b.about())) == a.about()
+
+
+def test_a_strong_confinement_draws_a_picture(pipe):
+    """A strength of 100 once overflowed to NaN where rules are not fused."""
+
+    def same(p, site):
+        return p
+
+    for edits in ([Confine("red", LEFT, 100)], [Confine("red", LEFT, 100), same]):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="the edit .* changed nothing")
+            run = generate(pipe, edits=edits, steps=3)
+        assert all(np.isfinite(heat.values).all() for heat in run.maps)

@@ -430,11 +430,11 @@ def test_numbers(clip):
         UnknownWordError, match="no word number 12: the prompt has 12 words; use 0 to 11"
     ):
         table.at(12)
-    with pytest.raises(ArgumentError, match="The word number is an integer, not 'house'"):
+    with pytest.raises(ArgumentError, match="the word number is 'house': expected a whole number"):
         table.at("house")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError, match=r"not 2; for a word by its number, use at\(\)"):
         table.find(2)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ArgumentError, match="The occurrence is an integer"):
+    with pytest.raises(ArgumentError, match=r"the occurrence is .*: expected a whole number"):
         table.find("house", occurrence="first")  # pyright: ignore[reportArgumentType]
 
 

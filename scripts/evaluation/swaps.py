@@ -11,6 +11,7 @@ published_rules   the edit in the whole picture with the replacement mapper as p
 The judge says what is in a picture and where; what stayed is plain arithmetic of pixels.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ from heedmap.alignment import pair_words
 from heedmap.columns import replacement
 from heedmap.edits import Inject
 from heedmap.encodings import prompt_table
+from heedmap.errors import ArgumentError
 from heedmap.pictures import Panel
 from heedmap.steering import Steering
 from heedmap.words import TokenTable
@@ -54,26 +56,47 @@ BASELINES = ("same_seed", *BESIDE[1:])
 def published_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
     """The replacement mapper M (K source, K target) as published with prompt-to-prompt.
 
-    Up to the last swapped word it is what one would expect. Beyond, it gives target token n the
-    source's column n, whatever the swap did to the number of tokens: where the target's word has
-    more tokens or fewer, the words after it, the end and the padding get their neighbours'
-    attention.
+    Words are what stands between spaces, with their punctuation. Read from left to right with a
+    place in each prompt: a swapped word maps token to token if both have as many, else each of its
+    b target tokens takes 1/b of all its source tokens; what lies before it maps to what stands
+    there. After the last swap target token n takes the source's column n, whatever the swaps did to
+    the number of tokens: where that changed, the words that follow, the end and the padding get
+    their neighbours' attention. It ends where either place is past the last token: of a target that
+    became shorter by k tokens the last k columns take nothing.
+
+    Raises:
+        ArgumentError: if the prompts have different numbers of words.
     """
     size = len(source.tokens)
     columns = torch.zeros(size, len(target.tokens))
+    words = _between_spaces(source), _between_spaces(target)
+    if len(words[0]) != len(words[1]):
+        raise ArgumentError(f"{source.prompt!r} and {target.prompt!r} differ in words")
     here = there = 0
-    for before, after in pair_words(source, target, "replace").swapped:
-        while here < before.tokens[0]:
-            columns[here, there] = 1
-            here, there = here + 1, there + 1
-        for n in after.tokens:
-            same = len(before.tokens) == len(after.tokens)
-            rows = before.tokens[after.tokens.index(n)] if same else list(before.tokens)
-            columns[rows, n] = 1 if same else 1 / len(after.tokens)
-        here, there = before.tokens[-1] + 1, after.tokens[-1] + 1
-    for n in range(there, size):
+    for (before, rows), (after, taking) in zip(*words, strict=True):
+        if before == after:
+            continue
+        for k in range(rows[0] - here):
+            columns[here + k, there + k] = 1
+        if len(rows) == len(taking):
+            columns[rows, taking] = 1
+        else:
+            for n in taking:
+                columns[rows, n] = 1 / len(taking)
+        here, there = rows[-1] + 1, taking[-1] + 1
+    for n in range(there, there + size - max(here, there)):
         columns[n, n] = 1
     return columns
+
+
+def _between_spaces(table: TokenTable) -> list[tuple[str, list[int]]]:
+    """What stands between the spaces of a prompt, with the positions of its tokens."""
+    found = []
+    for match in re.finditer(r"[^ ]+", table.prompt):
+        tokens = [t for t in table.tokens if t.kind == "text"]
+        inside = [t.position for t in tokens if match.start() <= t.start < match.end()]
+        found.append((match[0], inside))
+    return found
 
 
 def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:

@@ -96,13 +96,14 @@ def pair_words(
         target: what it reads of the prompt it shall become.
         kind: "replace" pairs the words in order, whatever they are; "refine" says that tokens
             without a counterpart keep their own attention, even where no word was added. None
-            chooses: "replace" if every word has its partner, else "refine".
+            chooses: "replace" if every word has its partner, else "refine"; and "refine" too where
+            all words are the same and only punctuation differs.
 
     Raises:
         ArgumentError: if `kind` is unknown or is "replace" and the numbers of words differ, or if
             the prompts are too long to be aligned.
     """
-    if kind not in ("replace", "refine", None):
+    if kind is not None and not (isinstance(kind, str) and kind in ("replace", "refine")):
         raise ArgumentError(f"kind is 'replace', 'refine' or None, not {quoted(kind)}.")
     if kind == "replace":
         if len(source.words) != len(target.words):
@@ -111,8 +112,11 @@ def pair_words(
     else:
         pairs = _paired(source.words, target.words)
     found = WordAlignment(tuple(pairs), "replace", "")
-    chosen: EditKind = kind or ("replace" if found.one_to_one else "refine")
-    return WordAlignment(found.pairs, chosen, _why(found, chosen, asked=kind is not None))
+    # Where no word differs, new signs are all that could show: they keep what they draw.
+    ids = [[token.id for token in table.tokens] for table in (source, target)]
+    signs = found.one_to_one and not found.swapped and ids[0] != ids[1]
+    chosen: EditKind = kind or ("replace" if found.one_to_one and not signs else "refine")
+    return WordAlignment(found.pairs, chosen, _why(found, chosen, signs, asked=kind is not None))
 
 
 def _paired(
@@ -169,7 +173,7 @@ def _key(word: Word) -> tuple[str, ...]:
     return word_keys(word.text) or (fold(word.text),)
 
 
-def _why(found: WordAlignment, kind: EditKind, *, asked: bool) -> str:
+def _why(found: WordAlignment, kind: EditKind, signs: bool, *, asked: bool) -> str:
     changes = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in found.swapped]
     changes = [_listed(changes)] if changes else []
     for words, happened in ((found.added, "added"), (found.dropped, "dropped")):
@@ -181,6 +185,8 @@ def _why(found: WordAlignment, kind: EditKind, *, asked: bool) -> str:
         said = "neither prompt has a word"
     elif not changes:
         said = "all words are the same"
+    if signs:
+        said += ", but not the signs around them" if found.pairs else ", but signs differ"
     so = "; as asked, " if asked else ", so "
     if kind == "refine":
         said += f"{so}attention is refined"

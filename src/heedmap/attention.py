@@ -88,7 +88,7 @@ class Scores:
             (B, H, Q, K).
         log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, where it is known:
             then the probabilities of a few tokens cost a few columns. Of half types, a kernel
-            gives it to about 5e-5, and so the probabilities relative to their size.
+            gives it to less than 1e-4, and so the probabilities relative to their size.
     """
 
     query: torch.Tensor
@@ -110,7 +110,7 @@ class Scores:
         key = key[:, list(tokens)].float() * self.scale
         offset = -self.log_sum[image, heads, :, None]
         p = torch.baddbmm(offset, query, key.mT).exp_()
-        # The log-sum of a half type is good to 5e-5; with all tokens there it is not needed.
+        # The log-sum of a half type is good to 1e-4; with all tokens there it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
 
 

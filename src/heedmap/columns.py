@@ -23,9 +23,10 @@ def replacement(
     `R[p, n] = Σ_w P_source[p, w] · M[w, n]` gives the target's tokens the source's attention
     (Hertz et al. 2022). M is built thus:
 
-    - A word of a tokens that became one of b: `M[w, n] = 1/b` for each w of the one and each n of
-      the other. A word that stayed maps token to token (where the limit cut it, its surplus maps to
-      the last token read).
+    - A word of a tokens that became one of as many maps token to token, the k-th to the k-th, as in
+      the published code; one that became a word of b: `M[w, n] = 1/b` for each w of the one and
+      each n of the other. The tokens are those that were read. A word that stayed maps token to
+      token (where the limit cut it, its surplus maps to the last token read).
     - Punctuation, that is text tokens of no word: equal ones between the same two words map to each
       other in order, then the unequal ones among them in order, the surplus to the last. Where
       the target has none there, they go to what the next token that has a place goes to.
@@ -78,7 +79,8 @@ def replacement(
     for pair in alignment.pairs:
         here, there = (word.tokens if word else () for word in pair)
         short = min(len(here), len(there))
-        if short and pair in same and _ids(source, here[:short]) == _ids(target, there[:short]):
+        stayed = pair in same and _ids(source, here[:short]) == _ids(target, there[:short])
+        if short and (stayed or len(here) == len(there)):
             goes |= _in_order(here, there)
         elif short:
             goes |= dict.fromkeys(here, there)

@@ -21,8 +21,8 @@ from heedmap import attention, models
 from heedmap.attention import Scores
 from heedmap.errors import ModelError, SelectionError, TraceError
 from heedmap.layers import cross_attention_layers, install
-from heedmap.maps import name_fits
 from heedmap.processors import uncompiled
+from heedmap.selections import name_fits
 
 Shape = tuple[int, int]
 PROMPT = "a cat"

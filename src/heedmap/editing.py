@@ -12,7 +12,7 @@ from typing import Any, overload
 import numpy as np
 from diffusers import DiffusionPipeline
 
-from heedmap import studio
+from heedmap import checks, models, studio
 from heedmap.alignment import EditKind
 from heedmap.edits import THRESHOLD
 from heedmap.encodings import prompt_table
@@ -129,8 +129,8 @@ def edit(
         if not plan.acts:
             raise planner.refusal(plan.written)
     options = {
-        "steps": steps, "guidance": guidance, "size": size, "negative": negative,
-        "keep": tuple(keep), "limit": limit, "arguments": arguments,
+        "steps": steps, "guidance": guidance, "size": _size(pipe, size), "negative": negative,
+        "keep": _axes(keep), "limit": limit, "arguments": arguments,
     }  # fmt: skip
     how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
     how.check(ground)
@@ -230,15 +230,14 @@ def grid(
         {"target": asked, **{f"the weight of {quoted(w)}": v for w, v in strips.items()},
          "cross": crosses, "self_attention": owns, "seeds": drawn_from}
     )  # fmt: skip
-    for seed in drawn_from:
-        _check_seed(seed)
+    drawn_from = [studio.check_seed(seed) for seed in drawn_from]
     studio.check_prompts([source, *asked], [0] * (len(asked) + 1))
     ground = _ground(pipe, source, target is None, kind, words, only, renormalize)
     planner = Planner(ground)
     places = list(_places(planner, asked, strips, owns, crosses))
     options = {
-        "steps": steps, "guidance": guidance, "size": size, "negative": negative,
-        "keep": tuple(keep), "limit": limit, "arguments": arguments,
+        "steps": steps, "guidance": guidance, "size": _size(pipe, size), "negative": negative,
+        "keep": _axes(keep), "limit": limit, "arguments": arguments,
     }  # fmt: skip
     how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
     how.check(ground)
@@ -266,7 +265,7 @@ def grid(
         "weights": {word: list(map(float, strip)) for word, strip in strips.items()},
         "cross": [list(window) for window in crosses],
         "self_attention": [list(window) for window in owns],
-        "seeds": list(map(int, drawn_from)),
+        "seeds": drawn_from,
         "kind": kind,
         "words": {word: list(window) for word, window in ground.windows.items()},
         "renormalize": renormalize,
@@ -316,14 +315,31 @@ def _places(
 
 
 def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:
-    asked = [source] if target is None else [target] if isinstance(target, str) else list(target)
+    alone = source if target is None else target
+    asked = [alone] if isinstance(alone, str) else checks.several(alone)
+    if asked is None:
+        raise ArgumentError(f"the prompt is {quoted(alone)}: expected a text, or a list of targets")
     if not asked:
         raise ArgumentError("no target was given: expected a prompt, or several")
     return asked
 
 
 def _words(words: Iterable[str]) -> tuple[str, ...]:
-    return (words,) if isinstance(words, str) else tuple(words)
+    found = [words] if isinstance(words, str) else checks.several(words)
+    if found is None:
+        raise ArgumentError(f"protect is {quoted(words)}: expected a word, or a list of words")
+    return tuple(found)
+
+
+def _size(pipe: Any, size: object) -> tuple[int, int] | None:
+    return None if size is None else models.check_size(pipe, size)
+
+
+def _axes(keep: Iterable[Axis]) -> tuple[Axis, ...]:
+    found = checks.several(keep)
+    if found is None:
+        raise ArgumentError(f"keep is {quoted(keep)}: expected axes, as in ['layer', 'step']")
+    return tuple(found)
 
 
 def _mapping(weights: object) -> Mapping[str, Any]:
@@ -347,12 +363,6 @@ def _several(values: Any, name: str) -> list[Any]:
             raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
         return found
     return [values]
-
-
-def _check_seed(seed: object) -> None:
-    """Raise before the first picture, not before the one of that seed."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ArgumentError(f"the seed {seed!r} is out of range: expected 0 to 2**63 - 1")
 
 
 def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.nn.functional import interpolate, max_pool2d
+from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.errors import ArgumentError
 from heedmap.windows import steps_within
@@ -209,13 +209,18 @@ class Region:
         return bias
 
     def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
-        """P' (H, Q, K): what the softmax gives of biased scores, P e^b / Σ P e^b."""
+        """P' (H, Q, K): what the softmax gives of biased scores, P e^b / Σ P e^b.
+
+        As softmax(log P + b), with b taken from its largest in each row, so that no strength
+        overflows or costs digits. A token that the softmax had rounded to 0 is not brought back,
+        and a row in which nothing is left to be seen is NaN, as of the softmax.
+        """
         bias = self.bias(site)
         if bias is None:
             return p
-        raised = p.clone()
-        raised[..., : bias.shape[1]] *= bias.to(p).exp()
-        return raised / raised.sum(dim=-1, keepdim=True)
+        bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
+        seen = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
+        return (p.log() + (bias - seen.amax(dim=-1, keepdim=True))).softmax(dim=-1)
 
 
 def apply(rules: Iterable[Rule], p: torch.Tensor, site: Site) -> torch.Tensor:

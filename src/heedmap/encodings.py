@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from heedmap.errors import TraceError, plural, quoted
+from heedmap.patches import put
 from heedmap.tokens import by_position, tokenize
 from heedmap.words import TokenTable
 
@@ -120,26 +121,12 @@ def watch(
         end()
         release()
 
-    first = _put(pipe, name, watched)
-    second = _put(pipe, "maybe_free_model_hooks", released)
+    first = put(pipe, name, watched)
+    second = put(pipe, "maybe_free_model_hooks", released)
 
     def undo() -> None:
         second()
         first()
-
-    return undo
-
-
-def _put(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
-    """Put a method on an instance; the result takes it off again."""
-    before = vars(owner).get(name)
-    vars(owner)[name] = method
-
-    def undo() -> None:
-        if before is None:
-            vars(owner).pop(name, None)
-        else:
-            vars(owner)[name] = before
 
     return undo
 

@@ -45,10 +45,14 @@ class RunError(HeedmapError):
 
 
 def quoted(value: object) -> str:
-    """A value for a message: escaped (a prompt may hold control characters) and kept short."""
-    if isinstance(value, str) and len(value) > 60:
-        value = value[:59] + "…"
-    return repr(value)
+    """A value for a message: escaped (a prompt may hold control characters), short, in one line."""
+    if isinstance(value, str):
+        return repr(value[:59] + "…" if len(value) > 60 else value)
+    try:
+        said = " ".join(repr(value).split())
+    except ValueError:  # Python spells no whole number of more than 4300 digits
+        said = f"a {type(value).__name__}"
+    return said if len(said) <= 80 else said[:79] + "…"
 
 
 def plural(count: int, thing: str) -> str:

@@ -6,8 +6,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
-from heedmap import pictures
-from heedmap.errors import ArgumentError
+from heedmap import checks, pictures
+from heedmap.errors import ArgumentError, quoted
 
 Scale = Literal["word", "shared", "raw"]
 SCALES: dict[Scale, str] = {
@@ -16,6 +16,14 @@ SCALES: dict[Scale, str] = {
     "raw": "raw probability",
 }
 """What a scale is called where the maps of several words are shown."""
+
+
+def check_scale(scale: object) -> None:
+    """Raise an ArgumentError unless there is such a scale."""
+    if not isinstance(scale, str) or scale not in SCALES:
+        raise ArgumentError(
+            f"scale {quoted(scale)} is not known: expected 'word', 'shared' or 'raw'"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +52,16 @@ class HeatMap:
         Args:
             scale: "word" (from this map's least to its greatest value), "shared" (that of all the
                 prompt's words) or "raw" (0 to 1).
+
+        Raises:
+            ArgumentError: if there is no such scale.
         """
+        check_scale(scale)
         if scale == "word":
             return float(self.values.min()), float(self.values.max())
         if scale == "shared":
             return self.shared
-        if scale == "raw":
-            return 0.0, 1.0
-        raise ArgumentError(f"scale {scale!r} is not known: expected 'word', 'shared' or 'raw'")
+        return 0.0, 1.0
 
     def overlay(
         self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
@@ -66,7 +76,7 @@ class HeatMap:
         Raises:
             ArgumentError: if no picture is known or given.
         """
-        picture = image or self.image
+        picture = self.image if image is None else image
         if picture is None:
             raise ArgumentError(
                 f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
@@ -100,9 +110,11 @@ class HeatMap:
         Args:
             threshold: 0 to 1, where between the map's least and greatest value the mask begins. A
                 constant map has an empty mask.
+
+        Raises:
+            ArgumentError: if the threshold is no number from 0 to 1.
         """
-        if not 0 <= threshold <= 1:
-            raise ArgumentError(f"threshold {threshold} is out of range: expected 0 to 1")
+        threshold = checks.fraction("threshold", threshold)
         low, high = self.span("word")
         large = pictures.resize_map(self.values, self.size)
         if high <= low:

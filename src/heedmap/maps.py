@@ -4,26 +4,23 @@ Axes, by the letters used all through heedmap: S step · H head · Q latent posi
 row-major) · K text token · h, w a layer's own grid. Everything is numpy.
 """
 
-import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from heedmap import pictures
-from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError
-from heedmap.heatmaps import SCALES, HeatMap, Scale
+from heedmap import checks, pictures, selections
+from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, quoted
+from heedmap.heatmaps import SCALES, HeatMap, Scale, check_scale
 from heedmap.prompts import is_content
 from heedmap.recordings import Axis, Layer, Recording
+from heedmap.selections import LayerFilter
 from heedmap.words import TokenTable, Word
 
 CELLS = 64
 """Cells on the short side of a heat map."""
-
-
-LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +61,30 @@ class HeatMaps:
             TruncatedWordError: if it stands past the last token that the model read.
         """
         if not isinstance(query, str):
-            raise ArgumentError(f"{query!r} is no word: pass text, or use at() for word numbers")
+            raise ArgumentError(
+                f"{quoted(query)} is no word: pass text, or use at() for word numbers"
+            )
         return self._map(query.strip(), self.tokens.find(query))
 
     def at(self, number: int) -> HeatMap:
-        """The map of the word with this number (negative ones count from the end)."""
-        word = self.tokens.at(number)
-        if not word.tokens:
-            self.tokens.find(word.text, occurrence=None)  # raises, with the limit's sentence
-        return self._map(word.text, word.tokens)
+        """The map of the word with this number (negative ones count from the end).
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        return self._map(self.tokens.at(number).text, self.tokens.tokens_at(number))
 
     def token(self, position: int) -> HeatMap:
-        """The map of one token, by its position in the encoded text (0 is the start token)."""
+        """The map of one token, by its position in the encoded text (0 is the start token).
+
+        Raises:
+            SelectionError: if it was not recorded.
+        """
+        position = checks.whole("the token's position", position)
         if position not in self.recording.positions:
             raise SelectionError(
-                f"token {position} was not recorded: expected one of "
+                f"token {quoted(position)} was not recorded: expected one of "
                 f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
             )
         return self._map(self.tokens.tokens[position].text, (position,))
@@ -88,15 +94,21 @@ class HeatMaps:
 
         Most attention goes to the start token, and how much differs from place to place; among the
         words alone it shows which of them a place is about. Words such as "the" and "of" do not
-        count, unless they are asked for. Nothing is 0 where none of them draws anything.
+        count, unless they are asked for. Where none of them draws anything, the share is 0.
+
+        A word of negative weight draws less than nothing, and acts by it: what counts is how much
+        each word's own map is away from 0, on either side. With weights of 0 and above that is the
+        map itself; a phrase has the shares of its words, added up.
 
         Raises:
             UnknownWordError: if the prompt has no such word.
             TruncatedWordError: if it stands past the last token that the model read.
         """
-        own = self.tokens.find(query)
-        content = {t for word in self.words if is_content(word.text) for t in word.tokens}
-        mine, among = self._values(own), self._values(tuple(sorted({*own, *content})))
+        asked = set(self.tokens.find(query))
+        own = [word for word in self.words if asked.issuperset(word.tokens)]
+        others = [word for word in self.words if is_content(word.text) and word not in own]
+        mine, rest = self._drawn_by(own), self._drawn_by(others)
+        among = mine + rest  # rounded, it is not below `mine`: no share is above 1
         values = np.divide(mine, among, out=np.zeros_like(mine), where=among > 0)
         return HeatMap(query.strip(), values, self.recording.size, self.image)
 
@@ -121,10 +133,14 @@ class HeatMaps:
 
         Raises:
             SelectionError: if an axis was not kept, or nothing is left.
+            ArgumentError: if an argument is of the wrong kind.
         """
         chosen = self
         if layers is not None or resolution is not None:
-            chosen = replace(chosen, _layers=chosen._pick_layers(layers, resolution))
+            grid = None if resolution is None else selections.resolution(resolution)
+            chosen = replace(
+                chosen, _layers=chosen._pick_layers(selections.layer_filter(layers), grid)
+            )
         if steps is not None or timesteps is not None:
             chosen = replace(chosen, _steps=chosen._pick_steps(steps, timesteps))
         if heads is not None:
@@ -158,29 +174,48 @@ class HeatMaps:
     ) -> Image.Image:
         """The picture, then one overlay a word, captioned, with the scale that was used.
 
-        Where no picture is known, the heat alone.
+        Where no picture is known, the heat alone. Of a prompt without words it is the picture, and
+        says so.
 
         Args:
             chosen: maps of this selection; left out, those of every word.
             title: left out, the prompt.
             scale: as in `HeatMap.span`.
+
+        Raises:
+            ArgumentError: if there is neither a map nor a picture to show, or no such scale.
         """
-        heats = list(self) if chosen is None else chosen
+        check_scale(scale)
+        heats = list(self) if chosen is None else _checked_maps(chosen)
+        title = self.tokens.prompt if title is None else checks.text("title", title)
+        if not heats:
+            return self._bare_sheet(title)
         panels = [
             pictures.Panel(
                 heat.label, heat.drawn(*heat.span(scale)), f"up to {heat.values.max():.2g}"
             )
             for heat in heats
         ]
-        low, high = heats[0].span(scale) if heats else (0.0, 1.0)
+        low, high = heats[0].span(scale)
         return pictures.sheet(
             None if self.image is None else pictures.enlarge(self.image), panels,
-            title=self.tokens.prompt if title is None else title, scale=SCALES[scale],
+            title=title, scale=SCALES[scale],
             low="least" if scale == "word" else low, high="most" if scale == "word" else high,
         )  # fmt: skip
 
+    def _bare_sheet(self, title: str) -> Image.Image:
+        """The sheet of no map at all."""
+        if self.image is None:
+            raise ArgumentError(
+                "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
+                "as in sheet([maps.token(0)])"
+            )
+        panel = pictures.Panel("", pictures.enlarge(self.image), "the picture")
+        why = "" if self.words else "the prompt has no words that the model read"
+        return pictures.framed(pictures.grid([panel]), title=title, note=why)
+
     def _repr_png_(self) -> bytes | None:
-        if not self.recording.arrays or not self.words:
+        if not self.recording.arrays or not (self.words or self.image):
             return None  # nothing to show: the notebook falls back to text
         return pictures.png(self.sheet())
 
@@ -208,13 +243,14 @@ class HeatMaps:
             grids = (layer.grid, min(layer.grid))
             if resolution is not None and resolution not in grids:
                 continue
-            if wanted is None or _layer_matches(layer, wanted):
+            if wanted is None or selections.layer_fits(layer, wanted):
                 found.append(i)
         if not found:
             sides = sorted({min(self.recording.layers[i].grid) for i in self._layer_indices()})
             raise SelectionError(
-                f"no layer fits layers={wanted!r}, resolution={resolution!r}: the layers are "
-                f"{', '.join(names)}, with {', '.join(map(str, sides))} cells on the short side"
+                f"no layer fits layers={quoted(wanted)}, resolution={quoted(resolution)}: the "
+                f"layers are {', '.join(names)}, with {', '.join(map(str, sides))} cells on the "
+                "short side"
             )
         return tuple(found)
 
@@ -225,22 +261,23 @@ class HeatMaps:
     ) -> tuple[int, ...]:
         self._kept("step")
         total = len(self.recording.timesteps)
-        found = _indices(wanted, total, "step")
+        found = selections.numbers(wanted, total, "step")
         if timesteps is not None:
-            low, high = min(timesteps), max(timesteps)
+            low, high = selections.timestep_range(timesteps)
             found = [i for i in found if low <= self.recording.timesteps[i] <= high]
         if self._steps is not None:
             found = [i for i in found if i in self._steps]
         if not found:
             raise SelectionError(
-                f"no step fits steps={wanted!r}, timesteps={timesteps!r}: the run has {total} steps"
+                f"no step fits steps={quoted(wanted)}, timesteps={quoted(timesteps)}: the run has "
+                f"{total} steps"
             )
         return tuple(found)
 
     def _pick_heads(self, wanted: int | Sequence[int]) -> dict[str, Any]:
         self._kept("head")
         most = max(self.recording.layers[i].heads for i in self._layer_indices())
-        heads = _indices(wanted, most, "head")
+        heads = selections.numbers(wanted, most, "head")
         if self._heads is not None:
             heads = [h for h in heads if h in self._heads]
         fitting = tuple(
@@ -250,7 +287,7 @@ class HeatMaps:
         )
         if not heads or not fitting:
             raise SelectionError(
-                f"no layer has all of the heads {wanted!r}: expected 0 to {most - 1}"
+                f"no layer has all of the heads {quoted(wanted)}: expected 0 to {most - 1}"
             )
         return {"_heads": tuple(heads), "_layers": fitting}
 
@@ -262,9 +299,18 @@ class HeatMaps:
         cached: tuple[float, float] | None = self.__dict__.get("_shared_span")
         if cached is None:
             maps = [self._values(word.tokens) for word in self.words]
-            cached = (min(float(m.min()) for m in maps), max(float(m.max()) for m in maps))
+            low = min((float(m.min()) for m in maps), default=0.0)
+            cached = (low, max((float(m.max()) for m in maps), default=1.0))
             self.__dict__["_shared_span"] = cached
         return cached
+
+    def _drawn_by(self, words: Iterable[Word]) -> np.ndarray:
+        """How much words draw, each by itself and whatever its sign, added up: (h, w)."""
+        w, h = cells(self.recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for word in words:
+            total += np.abs(self._values(word.tokens))
+        return total
 
     def _values(self, positions: tuple[int, ...]) -> np.ndarray:
         """The mean over the selection of the summed probabilities of these tokens: (h, w)."""
@@ -311,30 +357,10 @@ def _resize(grid: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.asarray(picture.resize(size, Image.Resampling.BILINEAR))
 
 
-def name_fits(name: str, wanted: str) -> bool:
-    """Whether a layer's name is the one wanted: "down", "mid", "up", a name, or a pattern."""
-    if wanted in ("down", "mid", "up"):
-        return name.startswith(f"{wanted}_block")
-    return name == wanted or fnmatch.fnmatchcase(name, wanted)
-
-
-def _layer_matches(layer: Layer, wanted: LayerFilter) -> bool:
-    if isinstance(wanted, str):
-        return name_fits(layer.name, wanted)
-    if callable(wanted):
-        return bool(wanted(layer))
-    return any(_layer_matches(layer, one) for one in wanted)
-
-
-def _indices(wanted: int | slice | Sequence[int] | None, total: int, what: str) -> list[int]:
-    if wanted is None:
-        return list(range(total))
-    if isinstance(wanted, slice):
-        return list(range(total))[wanted]
-    numbers = [wanted] if isinstance(wanted, int) else list(wanted)
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int) or not -total <= number < total:
-            raise SelectionError(
-                f"{what} {number!r} is not there: expected whole numbers from 0 to {total - 1}"
-            )
-    return sorted({number % total for number in numbers})
+def _checked_maps(chosen: object) -> list[HeatMap]:
+    maps = checks.several(chosen)
+    if maps is None or not all(isinstance(one, HeatMap) for one in maps):
+        raise ArgumentError(
+            f"chosen is {quoted(chosen)}: expected a list of maps, as in [maps['house']]"
+        )
+    return maps

@@ -10,11 +10,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from heedmap.errors import ArgumentError, ModelError
+from heedmap import checks
+from heedmap.errors import ArgumentError, ModelError, quoted
 
 EMBEDDED = "heedmap-tiny"
 """The name of the embedded model, in settings and in `--model`."""
 DEVICES = ("auto", "cpu", "cuda", "mps")
+MAX_SIDE = 2**14
+"""Pixels that a side of a picture may have."""
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
@@ -98,14 +101,18 @@ def tokenizer(model: str | Path | None = None) -> Any:
     return found
 
 
-def check_size(pipe: Any, size: tuple[int, int]) -> None:
-    """Raise an ArgumentError unless a pipeline can draw a picture of (width, height) pixels."""
+def check_size(pipe: Any, size: object) -> tuple[int, int]:
+    """A size (width, height) in pixels; ArgumentError unless a pipeline can draw it."""
     factor = int(getattr(pipe, "vae_scale_factor", 8))
-    if len(size) != 2 or any(side <= 0 or side % factor for side in size):
-        raise ArgumentError(
-            f"the size {size!r} does not fit the model: expected a width and a height that are "
-            f"multiples of {factor} pixels"
-        )
+    sides = checks.several(size) or []
+    if len(sides) == 2:
+        width, height = (checks.whole("a side of the size", side) for side in sides)
+        if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
+            return width, height
+    raise ArgumentError(
+        f"the size {quoted(size)} does not fit the model: expected a width and a height that are "
+        f"multiples of {factor} pixels, up to {MAX_SIDE}"
+    )
 
 
 def own_size(pipe: Any) -> tuple[int, int]:

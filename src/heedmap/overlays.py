@@ -7,14 +7,15 @@ lends its colour maps; pyplot is never imported), and the same arguments give th
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from heedmap.errors import ArgumentError
+from heedmap.checks import finite, fraction, several, whole
+from heedmap.errors import ArgumentError, quoted
 
 __all__ = [
     "COLORMAP",
@@ -23,17 +24,16 @@ __all__ = [
     "OPACITY",
     "colour",
     "enlarge",
-    "finite",
     "heat",
     "overlay",
     "overlay_several",
     "resize_map",
     "to_rgb",
-    "whole",
 ]
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
+MAX_SIDE = 2**14  # px
 
 # How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
@@ -49,8 +49,12 @@ def enlarge(image: Image.Image, *, factor: int | None = None, short_side: int = 
     Without a `factor` (at least 1) it is the smallest that brings the short side to `short_side`
     pixels; a picture that has them keeps its size.
     """
-    picture, enough = to_rgb(image), whole("short_side", short_side)
-    times = math.ceil(enough / min(picture.size)) if factor is None else whole("factor", factor)
+    picture, enough = to_rgb(image), whole("short_side", short_side, least=1, most=MAX_SIDE)
+    times = (
+        math.ceil(enough / min(picture.size))
+        if factor is None
+        else whole("factor", factor, least=1, most=256)
+    )
     size = picture.width * times, picture.height * times
     return picture.resize(size, Image.Resampling.LANCZOS)
 
@@ -63,10 +67,7 @@ def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
     what each pixel covers.
     """
     cells = _map(values)
-    if len(size) != 2:
-        raise ArgumentError(f"size must be (width, height); got {size!r}")
-    box = whole("the width", size[0]), whole("the height", size[1])
-    resized = Image.fromarray(cells).resize(box, Image.Resampling.BILINEAR)
+    resized = Image.fromarray(cells).resize(_box(size), Image.Resampling.BILINEAR)
     return np.clip(np.asarray(resized, dtype=np.float32), cells.min(), cells.max())
 
 
@@ -76,6 +77,10 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     if shares.min() < 0 or shares.max() > 1:
         span = f"{shares.min():.4g} to {shares.max():.4g}"
         raise ArgumentError(f"values to colour must lie in [0, 1]; got {span}: scale them first")
+    if not isinstance(colormap, str) or colormap not in COLORMAPS:
+        raise ArgumentError(
+            f"colormap must be one of {', '.join(COLORMAPS)}; got {quoted(colormap)}"
+        )
     return _table(colormap)[np.rint(shares * 255).astype(np.uint8)]
 
 
@@ -150,9 +155,7 @@ def overlay_several(
 
 def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np.floating], float]:
     """A picture (H, W, 3) as it lies under heat of this opacity, and the opacity, checked."""
-    picture, opacity = np.asarray(to_rgb(image), dtype=np.float32), finite("opacity", opacity)
-    if not 0 <= opacity <= 1:
-        raise ArgumentError(f"opacity must lie in [0, 1]; got {opacity:g}")
+    picture, opacity = np.asarray(to_rgb(image), dtype=np.float32), fraction("opacity", opacity)
     light = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
     quiet = (picture + (light[..., None] - picture) * grey) * LIGHT
     return picture + (quiet - picture) * min(1.0, opacity / OPACITY), opacity
@@ -184,6 +187,18 @@ def _scaled(
     return np.clip((spread - low) / (high - low), 0, 1) if high > low else spread * 0
 
 
+def _box(size: object) -> tuple[int, int]:
+    """A size (width, height) in pixels."""
+    sides = several(size) or []
+    if len(sides) != 2:
+        raise ArgumentError(f"size must be (width, height); got {quoted(size)}")
+    width, height = (
+        whole(f"the {what}", side, least=1, most=2**20)
+        for what, side in zip(("width", "height"), sides, strict=True)
+    )
+    return width, height
+
+
 def to_rgb(image: Image.Image) -> Image.Image:
     """A picture of any mode as RGB; what is transparent shows white."""
     if not isinstance(image, Image.Image):
@@ -213,33 +228,9 @@ def _map(values: ArrayLike) -> NDArray[np.float32]:
     return cells
 
 
-def finite(name: str, value: float) -> float:
-    """A number that an argument must be; ArgumentError with its name unless it is finite."""
-    return _number(name, value, "a finite number", lambda number: True)
-
-
-def whole(name: str, value: int) -> int:
-    """A whole number of at least 1 that an argument must be; ArgumentError with its name."""
-    return int(
-        _number(name, value, "a whole number of at least 1", lambda n: n >= 1 and n % 1 == 0)
-    )
-
-
-def _number(name: str, value: float, kind: str, holds: Callable[[float], bool]) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not (math.isfinite(number) and holds(number)):
-        raise ArgumentError(f"{name} must be {kind}; got {value!r}")
-    return number
-
-
 @cache
 def _table(colormap: str) -> NDArray[np.uint8]:
     """The 256 colours of a colour map, (256, 3)."""
-    if colormap not in COLORMAPS:
-        raise ArgumentError(f"colormap must be one of {', '.join(COLORMAPS)}; got {colormap!r}")
     from matplotlib import colormaps
 
     return colormaps[colormap](np.arange(256), bytes=True)[:, :3]

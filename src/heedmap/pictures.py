@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
+from heedmap.checks import finite, whole
 from heedmap.errors import ArgumentError
 from heedmap.lettering import Text, fit_text
 from heedmap.overlays import (
@@ -22,13 +23,11 @@ from heedmap.overlays import (
     OPACITY,
     colour,
     enlarge,
-    finite,
     heat,
     overlay,
     overlay_several,
     resize_map,
     to_rgb,
-    whole,
 )
 
 __all__ = [
@@ -49,7 +48,6 @@ __all__ = [
     "sheet",
     "table",
     "to_rgb",
-    "whole",
 ]
 
 MAX_WIDTH = 2400  # px: no sheet is wider
@@ -92,7 +90,8 @@ class ScaleBar:
     def ends(self) -> tuple[str, str]:
         """What stands at the cold and at the hot end."""
         low, high = (
-            e if isinstance(e, str) else finite("low and high", e) for e in (self.low, self.high)
+            e if isinstance(e, str) else finite(name, e)
+            for name, e in (("low", self.low), ("high", self.high))
         )
         if isinstance(low, float) and isinstance(high, float) and abs(low) < high / 1000:
             low = "0"  # as near as can be seen
@@ -156,9 +155,8 @@ def _paste(
 def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
     """How many columns of panels how wide and high: the largest that make a sensible sheet."""
     limit = MAX_WIDTH - 2 * _MARGIN + _GAP
-    most = limit // (_COLUMN + _GAP)
-    if columns is not None and whole("columns", columns) > most:
-        raise ArgumentError(f"columns must be at most {most}, for captions to fit; got {columns}")
+    most = limit // (_COLUMN + _GAP)  # for captions to fit
+    columns = None if columns is None else whole("columns", columns, least=1, most=most)
     root = min(max(shape, 1 / 40), 40) ** 0.5
     plan = (1, 1, 1)
     for side in _SIDES:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from heedmap import checks
 from heedmap.alignment import EditKind, WordAlignment, pair_words, swap_of
 from heedmap.columns import refinement, replacement
 from heedmap.edits import Inject, Renormalize, Rule, Site
@@ -86,12 +87,12 @@ class Plan:
     @property
     def kind(self) -> str:
         """What it is called in `Pair.about`."""
-        return self.alignment.kind if _words_changed(self.alignment) else "reweight"
+        return self.alignment.kind if _text_changed(self) else "reweight"
 
     @property
     def acts(self) -> bool:
-        """Whether a word or a weight differs from the source's."""
-        return _words_changed(self.alignment) or bool(self._reweighted())
+        """Whether a word, a sign or a weight differs from the source's."""
+        return _text_changed(self) or bool(self._reweighted())
 
     @property
     def injection(self) -> Inject:
@@ -175,8 +176,12 @@ class Plan:
         return [(a, b) for a, b in self.alignment.pairs if weight(a, before) != weight(b, after)]
 
 
-def _words_changed(alignment: WordAlignment) -> bool:
-    return bool(alignment.swapped or alignment.added or alignment.dropped)
+def _text_changed(plan: Plan) -> bool:
+    """Whether the model reads another text: other words, or other signs around them."""
+    texts = ([token.id for token in table.tokens] for table in (plan.ground.table, plan.table))
+    alignment = plan.alignment  # words may differ past the limit, and `unread` tells of that
+    words = alignment.swapped or alignment.added or alignment.dropped
+    return bool(words) or len(set(map(tuple, texts))) > 1
 
 
 class Planner:
@@ -286,7 +291,7 @@ def read_windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, f
 
 def is_number(value: Any) -> bool:
     """Whether a value is a real number; True is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return checks.is_number(value)
 
 
 def weigh(written: str, table: TokenTable, weights: Mapping[str, float]) -> str:

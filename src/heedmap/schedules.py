@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from heedmap.errors import TraceError
+from heedmap.patches import put
 
 PRK = 4
 """Calls of the scheduler that a Runge-Kutta step of PNDM takes (Liu et al., 2022)."""
@@ -127,8 +128,7 @@ def listen(scheduler: Any, after: Callable[[torch.Tensor], torch.Tensor]) -> Cal
     Returns:
         A function that puts the method back.
     """
-    before, step = vars(scheduler).get("step"), scheduler.step
-    inside = False
+    step, inside = scheduler.step, False
 
     @wraps(step)  # pipelines ask the method for its signature
     def stepped(*args: Any, **kwargs: Any) -> Any:
@@ -148,14 +148,4 @@ def listen(scheduler: Any, after: Callable[[torch.Tensor], torch.Tensor]) -> Cal
         result.prev_sample = latents
         return result
 
-    vars(scheduler)["step"] = stepped
-
-    def undo() -> None:
-        if vars(scheduler).get("step") is not stepped:
-            return
-        if before is None:
-            del vars(scheduler)["step"]
-        else:
-            vars(scheduler)["step"] = before
-
-    return undo
+    return put(scheduler, "step", stepped)

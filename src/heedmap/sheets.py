@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from PIL import Image, ImageDraw
 
-from heedmap import pictures
+from heedmap import checks, pictures
 from heedmap.animations import Animation
-from heedmap.errors import ArgumentError, plural
+from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.maps import HeatMap, HeatMaps, Scale
+from heedmap.overlays import MAX_SIDE
 from heedmap.pictures import Panel, ScaleBar
 from heedmap.recordings import Axis
 
@@ -60,7 +61,7 @@ def timeline(
     """
     maps = shown_at(maps, SIDE)
     heats, low, high = _each_step(maps, word, scale)
-    chosen = _evenly(len(heats), pictures.whole("frames", frames))
+    chosen = _evenly(len(heats), checks.whole("frames", frames, least=1))
     timesteps = maps.recording.timesteps
     panels = [
         Panel(
@@ -104,9 +105,9 @@ def animation(
         SelectionError: if the steps were averaged while recording.
         WordError: if the model did not read such a word.
     """
-    maps = shown_at(maps, pictures.whole("side", side))
+    maps = shown_at(maps, checks.whole("side", side, least=1, most=MAX_SIDE))
     heats, low, high = _each_step(maps, word, scale)
-    chosen = _evenly(len(heats), pictures.whole("frames", frames))
+    chosen = _evenly(len(heats), checks.whole("frames", frames, least=1))
     total = len(maps.recording.timesteps)
     bar = _bar(scale, heats[0][1], "at all steps", low, high)
     label = f"Over the steps: {heats[0][1].label}"
@@ -170,9 +171,12 @@ def layers_by_heads(
         WordError: if the model did not read such a word.
     """
     kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
-    wanted = set(kept or ("layer",) if axes is None else axes)
+    try:
+        wanted = set(kept or ("layer",) if axes is None else axes)
+    except TypeError:  # no collection, or one of things that have no hash
+        wanted = set()
     if not wanted or not wanted <= {"layer", "head"}:
-        raise ArgumentError(f"axes {axes!r} are not known: expected 'layer', 'head' or both")
+        raise ArgumentError(f"axes {quoted(axes)} are not known: expected 'layer', 'head' or both")
     if "layer" in wanted:
         maps = maps.select("*")  # or the sentence that tells what was kept
     if wanted == {"layer"}:
@@ -270,7 +274,7 @@ def _blocks(rows: int, columns: int, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def _of(maps: HeatMaps, word: str | int) -> HeatMap:
-    return maps.at(word) if isinstance(word, int) else maps[word]
+    return maps[word] if isinstance(word, str) else maps.at(word)
 
 
 def shown_at(maps: HeatMaps, side: int) -> HeatMaps:

@@ -12,10 +12,10 @@ import torch
 from diffusers import DiffusionPipeline
 from PIL import Image
 
-from heedmap import models
+from heedmap import checks, models
 from heedmap.edits import Rule, Site
 from heedmap.encodings import prompt_table
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, quoted
 from heedmap.layers import cross_attention_layers
 from heedmap.maps import HeatMaps
 from heedmap.recordings import Axis
@@ -131,7 +131,7 @@ def generate_batch(
 
     Arguments and errors are those of `generate`; the edits are made of every prompt.
     """
-    check_prompts(prompts, seeds)
+    prompts, seeds = check_prompts(prompts, seeds)
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
     edits = checked(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
@@ -165,8 +165,7 @@ def _picture_size(
 ) -> tuple[int, int]:
     """The (width, height) that a picture will have, for edits that name places in it."""
     if size is not None:
-        models.check_size(pipe, size)
-        return size
+        return models.check_size(pipe, size)
     start = arguments.get("image")
     start = start[0] if isinstance(start, list | tuple) and start else start
     factor = int(getattr(pipe, "vae_scale_factor", 8))
@@ -234,9 +233,11 @@ def draw(
     with the latents (B, C, h, w), and returns those to go on with; `watch` are the tokens of each
     image whose places it asks for (`Trace.so_far`).
     """
-    given = {"steps": steps, "guidance": guidance, "size": size}
-    check_prompts(prompts, seeds)
-    _check(pipe, seeds, given, arguments)
+    prompts, seeds = check_prompts(prompts, seeds)
+    _check_arguments(arguments)
+    if negative is not None:
+        checks.text("negative", negative, "blurry")
+    given = _checked(pipe, steps, guidance, size)
     call = _call_arguments(pipe, given)
     # Noise is drawn on the CPU, so that a seed means the same picture on every device.
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
@@ -294,34 +295,47 @@ def drawn_seed() -> int:
     return secrets.randbelow(2**31)
 
 
-def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> None:
-    """Raise if a prompt is none, or a seed."""
-    if not prompts or len(prompts) != len(seeds):
+def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
+    """The prompts and seeds of a batch as lists; ArgumentError if a prompt is none, or a seed."""
+    asked, numbers = checks.several(prompts), checks.several(seeds)
+    if asked is None or numbers is None:
         raise ArgumentError(
-            f"{len(prompts)} prompts and {len(seeds)} seeds were given: expected one seed a prompt"
+            f"the prompts are {quoted(prompts)} and the seeds {quoted(seeds)}: expected a list of "
+            "each"
         )
-    for prompt in prompts:
+    if not asked or len(asked) != len(numbers):
+        raise ArgumentError(
+            f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
+        )
+    for prompt in asked:
         if not isinstance(prompt, str) or not prompt.strip():
             raise ArgumentError(
-                f"the prompt {prompt!r} has no words: expected a text such as 'a red house'"
+                f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
             )
+    return asked, [check_seed(seed) for seed in numbers]
 
 
-def _check(
-    pipe: DiffusionPipeline, seeds: Sequence[int], given: dict[str, Any], arguments: dict[str, Any]
-) -> None:
+def check_seed(seed: object) -> int:
+    """A seed as a number of Python; ArgumentError if it is none."""
+    return checks.whole("the seed", seed, least=0, most=2**63 - 1)
+
+
+def _check_arguments(arguments: dict[str, Any]) -> None:
     for name in arguments.keys() & _OURS.keys():
         raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
-    for seed in seeds:
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ArgumentError(f"the seed {seed!r} is out of range: expected 0 to 2**63 - 1")
-    steps, guidance, size = given["steps"], given["guidance"], given["size"]
-    if steps is not None and (not isinstance(steps, int) or not 1 <= steps <= 999):
-        raise ArgumentError(f"steps={steps!r} is out of range: expected 1 to 999")
-    if guidance is not None and not 0 <= guidance <= 100:  # NaN is refused too
-        raise ArgumentError(f"guidance={guidance!r} is out of range: expected 0 to 100")
-    if size is not None:
-        models.check_size(pipe, size)
+
+
+def _checked(
+    pipe: DiffusionPipeline, steps: object, guidance: object, size: object
+) -> dict[str, Any]:
+    """The same as numbers of Python, None where nothing was asked for."""
+    return {
+        "steps": None if steps is None else checks.whole("steps", steps, least=1, most=999),
+        "guidance": (
+            None if guidance is None else checks.finite("guidance", guidance, least=0, most=100)
+        ),
+        "size": None if size is None else models.check_size(pipe, size),
+    }
 
 
 def _call_arguments(pipe: DiffusionPipeline, given: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from heedmap.layers import (
     served,
 )
 from heedmap.maps import HeatMaps
+from heedmap.patches import put
 from heedmap.processors import RecordingProcessor, uncompiled
 from heedmap.recordings import AXES, Axis, Layer, Recording
 from heedmap.schedules import Moment
@@ -268,6 +269,8 @@ class Trace:
         run_uncompiled(self._pipe.unet, self._undo.append)
         handle = self._pipe.unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._undo.append(handle.remove)
+        if hasattr(self._pipe, "mask_processor"):
+            self._undo.append(put(self._pipe.mask_processor, "get_crop_region", _refuse_crop))
         self._undo.append(
             encodings.watch(
                 self._pipe, self._prompts, "negative" in self._branches, self._begin, self._end
@@ -480,6 +483,14 @@ def _middle(shapes: Mapping[str, Grid]) -> tuple[str, ...]:
     low, high = MIDDLE
     found = tuple(name for name, grid in shapes.items() if low <= min(grid) <= high)
     return found or tuple(name for name, grid in shapes.items() if min(grid) == finest)
+
+
+def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
+    """In the place of what finds the part of a picture that is drawn larger."""
+    raise ArgumentError(
+        "padding_mask_crop draws a part of the picture alone, so that its maps would not lie where "
+        "the picture is: leave it out, or crop the picture and the mask before"
+    )
 
 
 def _ignore(name: str, scores: Scores) -> None:

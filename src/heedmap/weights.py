@@ -24,9 +24,11 @@ from math import isfinite
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.words import TokenTable, Word
 
-__all__ = ["Span", "WeightedPrompt", "escape", "parse_weights", "token_weights"]
+__all__ = ["MOST_WEIGHT", "Span", "WeightedPrompt", "escape", "parse_weights", "token_weights"]
 
 Span = tuple[int, int, float]
+MOST_WEIGHT = 1e6
+"""The largest weight of a word, of either sign: larger ones would leave no finite picture."""
 
 # Possessive: a prompt of 100,000 backslashes or digits must stay linear.
 _SIGNS = re.compile(r"\\++[():]?|[():]")
@@ -76,8 +78,8 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         prompt: the text as a user wrote it. The time is linear in its length, but for a sort.
 
     Raises:
-        ArgumentError: if a weight is no finite number, or a bracket around a weight has no
-            partner. Messages count the characters of the prompt from 1.
+        ArgumentError: if a weight is no number, or past `MOST_WEIGHT`, or a bracket around a weight
+            has no partner. Messages count the characters of the prompt from 1.
     """
     if not isinstance(prompt, str):
         raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
@@ -134,6 +136,11 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
             f"The weight {quoted(text)} at character {colon + 2} of the prompt is no number; write "
             r"it as in '(word:1.5)', or '\:' where the colon is text."
         )
+    if abs(weight) > MOST_WEIGHT:
+        raise ArgumentError(
+            f"The weight {quoted(text)} at character {colon + 2} of the prompt is out of range: "
+            f"expected −{MOST_WEIGHT:g} to {MOST_WEIGHT:g}; −2 to 3 is useful."
+        )
     return weight
 
 
@@ -179,7 +186,7 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
 
     Raises:
         ArgumentError: if a span lies outside of the prompt or covers no word, or if a product is
-            not finite.
+            above `MOST_WEIGHT`.
         TruncatedWordError: if the model reads no word of a span.
     """
     words = _Spans(table.words)
@@ -207,10 +214,10 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
         for word in found:
             for position in word.tokens:
                 weights[position] = weights.get(position, 1.0) * weight
-                if not isfinite(weights[position]):
+                if not abs(weights[position]) <= MOST_WEIGHT:
                     raise ArgumentError(
-                        f"The weights of {quoted(word.text)} multiply to no finite number; give "
-                        "smaller ones."
+                        f"The weights of {quoted(word.text)} multiply to more than "
+                        f"{MOST_WEIGHT:g}; give smaller ones."
                     )
     return dict(sorted(weights.items()))
 

@@ -7,14 +7,13 @@ made into the rules of `edits` once the prompt is read; a rule of a user's own, 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
-from numbers import Real
 from typing import Any, cast
 
 import numpy as np
 import torch
 from PIL import Image
 
+from heedmap import checks
 from heedmap.edits import (
     Biased,
     Linear,
@@ -27,6 +26,7 @@ from heedmap.edits import (
 )
 from heedmap.errors import ArgumentError, quoted
 from heedmap.prompts import fold, word_keys
+from heedmap.weights import MOST_WEIGHT
 from heedmap.words import TokenTable
 
 
@@ -44,7 +44,7 @@ class Reweight:
             gains the other tokens lose.
 
     Raises:
-        ArgumentError: if the weight is no finite number.
+        ArgumentError: if the weight is no number from -1e6 to 1e6.
     """
 
     word: str
@@ -52,7 +52,9 @@ class Reweight:
     renormalize: bool = False
 
     def __post_init__(self) -> None:
-        _demand_number(self.weight, f"the weight of {quoted(self.word)}", "such as 2 or -0.5")
+        name = quoted(checks.text("the word to weight", self.word, "red"))
+        checks.finite(f"the weight of {name}", self.weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
+        checks.flag(f"renormalize of {name}", self.renormalize)
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
         """As rules on the probabilities of a prompt; `size` plays no part.
@@ -120,16 +122,18 @@ class Confine:
     _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        name = quoted(self.word)
-        _demand_number(self.strength, f"the strength of {name}", "such as 1.5")
+        name = quoted(checks.text("the word to confine", self.word, "cat"))
+        checks.finite(f"the strength of {name}", self.strength, least=-1e6, most=1e6)
         for what, bound in (("start", self.start), ("end", self.end)):
-            _demand_number(bound, f"the {what} of {name}", "from 0 to 1")
+            checks.finite(f"the {what} of {name}", bound)
+        checks.flag(f"tail of {name}", self.tail)
         if not 0 <= self.start <= self.end <= 1:
             raise ArgumentError(
                 f"{name} is confined from {self.start} to {self.end}: expected fractions of the "
                 "run from 0 to 1, the start not above the end"
             )
-        if isinstance(self.along, str):
+        along = [] if self.along is None else checks.several(self.along)
+        if along is None or not all(isinstance(word, str) for word in along):
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
             )
@@ -350,11 +354,6 @@ def _covered(start: float, end: float, pixels: int) -> np.ndarray:
     """float32 (pixels,): which share of each pixel of a side lies between two places on it."""
     edges = np.clip(np.arange(pixels + 1), start, end)
     return np.diff(edges).astype(np.float32)
-
-
-def _demand_number(value: object, what: str, such: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
-        raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number, {such}")
 
 
 def _spelled(box: tuple[float, ...]) -> str:

@@ -8,12 +8,12 @@ the token list, so repeats, commas, case and words of several tokens need no spe
 Positions count on the `K` axis, the text tokens of the encoded sequence, specials included.
 """
 
-import operator
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
 
+from heedmap import checks
 from heedmap.errors import (
     ArgumentError,
     RunError,
@@ -118,6 +118,20 @@ class TokenTable:
         """Return the word with this number; negative numbers count from the end."""
         return self.words[_pick(number, len(self.words), "word number", "the prompt has", "words")]
 
+    def tokens_at(self, number: int) -> tuple[int, ...]:
+        """Return the positions on the `K` axis of the tokens of the word with this number.
+
+        A word that the limit cut in the middle gives the tokens that were read.
+
+        Raises:
+            UnknownWordError: if there is no such word.
+            TruncatedWordError: if the model did not read it.
+        """
+        word = self.at(number)
+        if not word.tokens:
+            raise self._unread(f"{quoted(word.text)} (word {word.number})")
+        return word.tokens
+
     def matches(self, query: str) -> tuple[tuple[Word, ...], ...]:
         """Return every place where a word or phrase stands, each as its words.
 
@@ -181,13 +195,17 @@ class TokenTable:
             places = (places[place],)
         read = [place for place in places if all(word.tokens for word in place)]
         if not read:
-            cut = self.cut
-            where = f" at {quoted(cut.text)} (word {cut.number})" if cut else ""
-            raise TruncatedWordError(
-                f"{quoted(query)} was not read by the model: it takes {self.limit} tokens, and the "
-                f"prompt was cut{where}. Shorten the prompt or move the word towards its start."
-            )
+            raise self._unread(quoted(query))
         return tuple(sorted({t for place in read for word in place for t in word.tokens}))
+
+    def _unread(self, what: str) -> TruncatedWordError:
+        """The error of a word that was asked for and not read."""
+        cut = self.cut
+        where = f" at {quoted(cut.text)} (word {cut.number})" if cut else ""
+        return TruncatedWordError(
+            f"{what} was not read by the model: it takes {self.limit} tokens, and the prompt was "
+            f"cut{where}. Shorten the prompt or move the word towards its start."
+        )
 
     def _nearest(self, wanted: Sequence[str], keys: Sequence[str]) -> str:
         known = dict(zip(keys, (key[:64] for key in keys), strict=True))
@@ -230,15 +248,12 @@ class TokenTable:
 
 
 def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
-    try:
-        index = operator.index(cast(Any, number))
-    except TypeError:
-        raise ArgumentError(f"The {what} is an integer, not {quoted(number)}.") from None
+    index = checks.whole(f"the {what}", number)
     if -count <= index < count:
         return index % count
     span = f"use 0 to {count - 1}" if count > 1 else "use 0" if count else "there is none to pick"
     things = things.removesuffix("s") if count == 1 else things
-    raise UnknownWordError(f"There is no {what} {index}: {has} {count} {things}; {span}.")
+    raise UnknownWordError(f"There is no {what} {quoted(index)}: {has} {count} {things}; {span}.")
 
 
 # --- from files, which are never trusted ------------------------------------------------------

@@ -30,7 +30,7 @@ def test_a_job_over_http_saves_a_run_and_shows_its_page(server: Served):
     [
         (0, "", "The prompt '' has no words"),
         (0, EVIL * 100, "characters: expected at most 2000"),
-        (2, "-1", "The seed -1 is out of range"),
+        (2, "-1", "The seed is -1: expected a whole number"),
         (2, "seven", "The seed is 'seven': expected a whole number"),
         (3, "5000", "5000 steps are more than this server draws: expected 1 to 100"),
         (3, "2.5", "The number of steps is '2.5': expected a whole number"),

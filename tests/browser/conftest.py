@@ -110,6 +110,21 @@ def readings(opened: Any, nth: int = 0) -> list[tuple[str, int]]:
 
 
 @pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core, which the dev extra brings along."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    shipped = found and found.origin and Path(found.origin).with_name("axe.min.js")
+    named = os.environ.get("HEEDMAP_AXE")
+    path = Path(named) if named else shipped
+    if not path or not path.is_file():
+        pytest.skip(
+            "axe-core is not there: pip install -c constraints.txt -e '.[dev]', or name its file "
+            "in HEEDMAP_AXE"
+        )
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 

@@ -83,6 +83,27 @@ def test_share_among_the_content_words(show: Any, run: Any, run_page: str, word:
     assert "share among the content words: 0 to 1" in opened.legend()
 
 
+def test_shares_where_a_weight_is_negative(show: Any):
+    """They are those of Python, 0 to 1; a place's list ranks by how much acted, of either sign."""
+    run = small()
+    made = run.maps.recording
+    column = made.positions.index(run.maps.tokens.find("house")[0])
+    for array in made.arrays:
+        array[..., column] *= -3
+    opened = show(explorer.page(run))
+    opened.choose("Scale", "content")
+    opened.word("house").hover()
+    share = run.maps.share("house").values
+    assert 0.2 < share.mean() < 1 and share.max() <= 1
+    same(canvas(opened), pictures.overlay(pictures.enlarge(run.image), share, low=0, high=1))
+    point(opened, 0.5, 0.5)
+    acted = {heat.label: abs(float(heat.values[32, 32])) for heat in run.maps}
+    assert opened.page.locator("#reading ol").count() == 1
+    for text, part in readings(opened):
+        assert abs(part - 100 * acted[text] / sum(acted.values())) <= 0.6
+    assert readings(opened)[0][0] == max(acted, key=lambda text: acted[text])
+
+
 def test_the_native_grid_is_not_smoothed(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.choose("Layers", "layer 1")

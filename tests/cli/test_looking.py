@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,25 @@ def test_inspect_finds_words_phrases_and_numbers(saved: Path, run: Run):
         with Image.open(word["file"]) as picture:
             expected = heat.overlay(scale="shared")
             assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):
+    """A second occurrence past the limit has no map, and none is drawn of it."""
+    prompt = "house " + "x" * 90 + " house"
+    long = studio.generate(pipe, prompt, seed=1, steps=1).save(tmp_path / "long")
+    said = bad("inspect", long, "--word", "#2")
+    assert "'house' (word 2) was not read by the model" in " ".join(said.split())
+    assert not (long / "inspect").exists()
+    assert json.loads(good("inspect", long, "--word", "#0", "--json"))["words"]
+
+
+def test_inspect_of_a_prompt_without_words(pipe: Any, tmp_path: Path):
+    run = studio.generate(pipe, "!!!", seed=1, steps=1)
+    folder = run.save(tmp_path / "signs")
+    about = json.loads(good("inspect", folder, "--json"))
+    assert about["words"] == []
+    assert Path(about["sheet"]).read_bytes() == (folder / "sheet.png").read_bytes()
+    assert "The prompt has no words" in bad("inspect", folder, "--word", "house")
 
 
 def test_inspect_selects_layers_steps_and_heads(saved: Path, run: Run):

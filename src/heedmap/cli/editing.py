@@ -372,7 +372,7 @@ def print_pair(about: Mapping[str, Any]) -> None:
         for name, file in about["files"].items()
     ]
     print_table(("file", "what it is"), rows, title=about["folder"])
-    found, where = about["about"], "the mask" if about["about"]["only"] else "the changed words"
+    found, where = about["about"], "the mask" if "blend" in about["files"] else "the changed words"
     figures = [
         (
             f"{side} of {where}",

@@ -181,11 +181,21 @@ class View {
     return out;
   }
 
-  /** What these entries have of all that the content words have, at each place. */
+  /** How much several entries draw, each by itself and whatever its sign, added up. */
+  drawnBy(maps, entries) {
+    const out = new Float32Array(maps.w * maps.h);
+    for (const entry of entries) {
+      const plane = maps.planes[entry];
+      for (let i = 0; i < out.length; i++) out[i] += Math.abs(plane[i]);
+    }
+    return out;
+  }
+
+  /** What these entries have of all that the content words have, at each place: 0 to 1. */
   share(maps, entries) {
-    const content = this.words.filter((i) => this.entries[i].content);
-    const among = this.sum(maps, [...new Set([...content, ...entries])]);
-    const own = this.sum(maps, entries);
-    return Float32Array.from(own, (value, i) => (among[i] > 0 ? value / among[i] : 0));
+    const others = this.words.filter((i) => this.entries[i].content && !entries.includes(i));
+    const own = this.drawnBy(maps, entries);
+    const rest = this.drawnBy(maps, others);
+    return Float32Array.from(own, (value, i) => (value > 0 ? value / (value + rest[i]) : 0));
   }
 }

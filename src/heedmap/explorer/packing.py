@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from heedmap.errors import NothingRecordedError
-from heedmap.maps import cells, name_fits
+from heedmap.maps import cells
 from heedmap.prompts import is_content
 from heedmap.recordings import Layer, Recording
+from heedmap.selections import name_fits
 from heedmap.words import Kind, TokenTable
 
 __all__ = ["pack"]

@@ -11,7 +11,7 @@ function pointAt(x, y, aloud = false) {
   }
 }
 
-/** What acted at the point in a run's picture: the most first. */
+/** What acted at the point in a run's picture: the most first, whatever its sign. */
 function actingAt(run, v) {
   const maps = state.point && mapsOf(run, v);
   if (!maps) return [];
@@ -23,9 +23,9 @@ function actingAt(run, v) {
       ? [{ entry: i, text: entry.text, kind: entry.kind, value: maps.planes[i][at] }]
       : [],
   );
-  const sum = rows.reduce((total, row) => total + Math.max(0, row.value), 0);
-  for (const row of rows) row.share = sum > 0 ? Math.max(0, row.value) / sum : 0;
-  return rows.sort((a, b) => b.value - a.value);
+  const sum = rows.reduce((total, row) => total + Math.abs(row.value), 0);
+  for (const row of rows) row.share = sum > 0 ? Math.abs(row.value) / sum : 0;
+  return rows.sort((a, b) => b.share - a.share);
 }
 
 function renderPoint() {

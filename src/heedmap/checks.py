@@ -1,0 +1,131 @@
+"""What an argument must be: a number, a whole number, a text; or one sentence that says so.
+
+Numbers of numpy are numbers here; True and False are none, and neither are texts that spell one,
+NaN, infinities and arrays. What a function gives back is plain Python, which JSON can hold.
+"""
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any, TypeGuard, cast
+
+from heedmap.errors import ArgumentError, HeedmapError, quoted
+
+__all__ = ["finite", "flag", "fraction", "is_number", "several", "text", "whole"]
+
+
+_NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
+
+
+def is_number(value: object) -> TypeGuard[Real]:
+    """Whether a value is a real number, of Python or numpy; True is none, NaN is one."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def finite(
+    what: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    error: type[HeedmapError] = ArgumentError,
+) -> float:
+    """A finite number from `least` to `most`.
+
+    Args:
+        what: the argument is called in the sentence.
+        value: what was given.
+        least: the smallest that will do.
+        most: the largest that will do.
+        error: what is raised.
+
+    Raises:
+        HeedmapError: if it is none; of the kind `error`.
+    """
+    if is_number(value):
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number of more than 308 digits
+            number = math.inf
+        if math.isfinite(number) and least <= number <= most:
+            return number
+    raise error(f"{what} is {quoted(value)}: expected a finite number{_span(least, most)}")
+
+
+def fraction(what: str, value: object) -> float:
+    """A number from 0 to 1; ArgumentError otherwise."""
+    return finite(what, value, least=0, most=1)
+
+
+def whole(
+    what: str,
+    value: object,
+    *,
+    least: int | None = None,
+    most: int | None = None,
+    error: type[HeedmapError] = ArgumentError,
+) -> int:
+    """A whole number from `least` to `most`; 3.0 is none.
+
+    Args:
+        what: the argument is called in the sentence.
+        value: what was given.
+        least: the smallest that will do.
+        most: the largest that will do.
+        error: what is raised.
+
+    Raises:
+        HeedmapError: if it is none; of the kind `error`.
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        number = int(value)
+        if (least is None or least <= number) and (most is None or number <= most):
+            return number
+    raise error(f"{what} is {quoted(value)}: expected a whole number{_span(least, most)}")
+
+
+def text(what: str, value: object, such: str = "") -> str:
+    """A text; ArgumentError otherwise, with an example of one."""
+    if isinstance(value, str):
+        return value
+    example = f", such as {such!r}" if such else ""
+    raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
+
+
+def flag(what: str, value: object) -> bool:
+    """True or False, of Python or numpy; ArgumentError otherwise."""
+    kind = type(value)
+    if isinstance(value, bool) or (kind.__module__ == "numpy" and kind.__name__ in _NUMPY_BOOL):
+        return bool(value)
+    raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
+
+
+def several(value: object) -> list[Any] | None:
+    """What a list, or anything else that can be gone through, holds; None for all else.
+
+    A text is one thing, and so is a mapping: neither is a list of what it is made of.
+    """
+    if isinstance(value, str | bytes | Mapping):
+        return None
+    try:
+        return list(cast(Any, value))
+    except TypeError:
+        return None
+
+
+def _span(least: float | None, most: float | None) -> str:
+    """A range in words."""
+    low = None if least is None or math.isinf(least) else _said(least)
+    high = None if most is None or math.isinf(most) else _said(most)
+    if low is not None and high is not None:
+        return f" from {low} to {high}"
+    if low is not None:
+        return f" of at least {low}"
+    return "" if high is None else f" of at most {high}"
+
+
+def _said(bound: Any) -> str:
+    power = int(bound) + 1
+    if isinstance(bound, int) and bound > 2**20 and power & (power - 1) == 0:
+        return f"2**{power.bit_length() - 1} - 1"
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)

@@ -1,0 +1,418 @@
+"""What else runs a UNet: a map is of the picture's own passes, or is refused beforehand."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    CycleDiffusionPipeline,
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerDiscreteScheduler,
+    HeunDiscreteScheduler,
+    StableDiffusionAttendAndExcitePipeline,
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionInpaintPipeline,
+    StableDiffusionPAGPipeline,
+    StableDiffusionPanoramaPipeline,
+    StableDiffusionPipeline,
+    StableDiffusionSAGPipeline,
+    TextToVideoZeroPipeline,
+)
+from diffusers.callbacks import SDCFGCutoffCallback
+
+import heedmap
+from families import models
+from families.checking import (
+    ALONE,
+    GUIDED,
+    WHOLE,
+    assert_restored,
+    check,
+    compare,
+    expect,
+    paint,
+    reference,
+    state_of,
+)
+from families.models import mask, picture
+from heedmap.edits import Inject
+from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
+from heedmap.layers import self_attention_layers
+from heedmap.steering import Steering
+from heedmap.tracing import trace
+
+PROMPT = "a red house"
+
+
+# --- passes that are not the picture's ---
+
+
+@pytest.mark.parametrize(
+    ("guidance", "layout"), [(5.0, GUIDED), (1.0, ALONE)], ids=["guided", "alone"]
+)
+def test_self_attention_guidance_is_recorded_without_its_blurred_passes(load, guidance, layout):
+    pipe = load("sd1", StableDiffusionSAGPipeline)
+
+    def call():
+        return paint(pipe, PROMPT, sag_scale=0.75, guidance_scale=guidance, height=128, width=128)
+
+    bare = call()
+    with reference(pipe) as scores:
+        call()
+    # Every second pass is of the blurred latents.
+    own = {name: passes[::2] for name, passes in scores.items()}
+    assert all(len(passes) == 4 for passes in scores.values())
+    with trace(pipe, WHOLE, tokens="all") as recorder:
+        traced = call()
+    assert np.array_equal(bare, traced)
+    compare(recorder.recordings, expect(own, [layout] * 2, [[0], [1]]))
+
+
+def test_the_prompt_of_cycle_diffusion_is_the_one_that_is_drawn(load):
+    pipe = load("sd1", CycleDiffusionPipeline)
+    pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config)
+    four = ("negative source", "negative", "source", "conditional")
+
+    for source in ("a big tree", PROMPT):
+
+        def call(source=source):
+            generator = torch.Generator().manual_seed(1)
+            return pipe(
+                PROMPT, source_prompt=source, image=picture(128, 128), strength=0.99, eta=0.1,
+                num_inference_steps=4, generator=generator, output_type="np", guidance_scale=3.0,
+            ).images  # fmt: skip
+
+        recorder = check(pipe, call, [PROMPT], layout=four)
+        assert len(recorder.maps) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (StableDiffusionPanoramaPipeline, "draws views that overlap"),
+        (StableDiffusionAttendAndExcitePipeline, "attention processors of its own"),
+        (TextToVideoZeroPipeline, "attention processors of its own"),
+    ],
+)
+def test_refused_with_the_true_reason(load, kind, reason):
+    parts = {**load("sd1").components, **models.UNCHECKED}
+    parts.pop("image_encoder", None)
+    pipe = kind(**parts)
+    with pytest.raises(ModelError, match=f"^{kind.__name__} .*{reason}"):
+        trace(pipe)
+    with pytest.raises(ModelError, match=reason):
+        heedmap.generate(pipe, PROMPT, seed=1)
+
+
+def test_a_pipeline_of_views_under_another_name(load):
+    """What a subclass of somebody's does in its own loop is noticed at its second view."""
+
+    class Views(StableDiffusionPanoramaPipeline):
+        pass
+
+    pipe = load("sd1", StableDiffusionPanoramaPipeline)
+    with pytest.raises(ModelError, match="draws views that overlap"):
+        trace(Views(**pipe.components))
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same prompt", "another"])
+@pytest.mark.parametrize("own_scheduler", [True, False])
+def test_another_pipeline_on_the_same_unet(load, same, own_scheduler):
+    pipe = load("sd1")
+    other = StableDiffusionPipeline(**pipe.components)
+    if own_scheduler:
+        other.scheduler = EulerDiscreteScheduler.from_config(pipe.scheduler.config)
+    other.set_progress_bar_config(disable=True)
+    drawn = []
+
+    def paint_beside(pipe, step, timestep, given):
+        if step == 0:
+            paint(other, PROMPT if same else "a big tree")
+            drawn.append(step)
+        return given
+
+    with pytest.raises(TraceError, match="another pipeline on the same UNet"), trace(pipe):
+        paint(pipe, PROMPT, steps=4, callback_on_step_end=paint_beside)
+    assert not drawn
+
+
+@pytest.mark.parametrize("ask", ["trace", "generate", "edit"])
+def test_a_crop_that_is_drawn_larger_is_refused(load, ask):
+    pipe = load("sd1", StableDiffusionInpaintPipeline)
+    one, given = picture(128, 128), {"mask_image": mask(128, 128), "strength": 1.0}
+    heedmap.generate(pipe, PROMPT, seed=1, steps=1, image=one, **given)
+    before, given = state_of(pipe), {**given, "padding_mask_crop": 8}
+    with pytest.raises(ArgumentError, match="padding_mask_crop draws a part"):
+        if ask == "trace":
+            with trace(pipe):
+                pipe(PROMPT, image=one, **given)
+        elif ask == "generate":
+            heedmap.generate(pipe, PROMPT, seed=1, steps=2, image=one, **given)
+        else:
+            heedmap.edit(pipe, PROMPT, "a red tree", seed=1, steps=2, image=one, **given)
+    assert_restored(pipe, before)
+    assert "get_crop_region" not in vars(pipe.mask_processor)
+
+
+def test_merged_tokens_are_told(load):
+    """Three in four merged are as many as the next coarser grid has places."""
+    pipe = load("sd1")
+    block = pipe.unet.down_blocks[0].attentions[0].transformer_blocks[0]
+    forward = block.attn2.forward
+
+    def merged(hidden_states, *args, **kwargs):
+        each = hidden_states.shape[1] // 4
+        few = forward(hidden_states[:, :each], *args, **kwargs)
+        return few.repeat(1, 4, 1)
+
+    block.attn2.forward = merged
+    with (
+        pytest.raises(TraceError, match=r"from 64 places, .* has 16×16: .*are tokens merged"),
+        trace(pipe),
+    ):
+        paint(pipe, PROMPT, height=128, width=128)
+
+
+# --- calls that fail ---
+
+
+def test_a_call_that_failed_leaves_no_map(load):
+    pipe = load("sd1")
+
+    def fail(pipe, step, timestep, given):
+        if step == when:
+            raise KeyboardInterrupt
+        return given
+
+    for when in (0, 3):  # noqa: B007 - after the first step, and after the last
+        with trace(pipe) as recorder:
+            with pytest.raises(KeyboardInterrupt):
+                paint(pipe, "a big tree", steps=4, callback_on_step_end=fail)
+            paint(pipe, PROMPT, steps=4)
+        assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT]
+    with trace(pipe) as recorder, pytest.raises(KeyboardInterrupt):
+        paint(pipe, PROMPT, steps=4, callback_on_step_end=fail)
+    with pytest.raises(NothingRecordedError, match="nothing was recorded"):
+        _ = recorder.maps
+
+
+def test_a_call_that_failed_before_its_first_step(load):
+    pipe = load("sd1")
+    with trace(pipe) as recorder:
+        with pytest.raises(ValueError, match="generators"):
+            paint(pipe, "a big tree", seeds=(1, 2))
+        paint(pipe, PROMPT)
+        pipe.encode_prompt("a cat", "cpu", 2, True)
+        paint(pipe, PROMPT, seeds=(1, 2), num_images_per_prompt=2)
+    assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT] * 3
+
+
+def test_the_steps_of_a_trace(load):
+    pipe = load("sd1")
+    with trace(pipe) as recorder:
+        with pytest.raises(NothingRecordedError, match="call the pipeline"):
+            _ = recorder.steps
+        paint(pipe, PROMPT, steps=3)
+    assert recorder.steps == 3
+
+
+def test_the_limit_is_that_of_the_trace(load):
+    pipe = load("sd1")
+    with trace(pipe) as recorder:
+        paint(pipe, PROMPT)
+    each = recorder.recordings[0].nbytes
+    with trace(pipe, limit=2 * each) as recorder:
+        for _ in range(2):
+            paint(pipe, PROMPT)
+        with pytest.raises(ArgumentError, match="the limit is"):
+            paint(pipe, PROMPT)
+    assert len(recorder.maps) == 2
+
+
+def test_two_pipelines_that_share_their_text_encoder_in_two_threads(load):
+    one = load("sd1")
+    two = load("sd1", text_encoder=one.text_encoder, tokenizer=one.tokenizer)
+    assert one.text_encoder is two.text_encoder and one.unet is not two.unet
+    together = Barrier(2, timeout=60)
+    encode = one.text_encoder.forward
+
+    def meet(*args, **kwargs):  # so that both are read at the same time
+        together.wait()
+        return encode(*args, **kwargs)
+
+    one.text_encoder.forward = meet
+
+    def work(pipe, prompt):
+        for _ in range(3):
+            with trace(pipe) as recorder:
+                paint(pipe, prompt)
+            assert recorder.maps[0].tokens.prompt == prompt
+        return recorder
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(work, (one, two), (PROMPT, "the cat sat at a big tree")))
+
+
+# --- the second prompt of SDXL ---
+
+
+@pytest.mark.parametrize("second", ["", PROMPT, None])
+def test_a_second_prompt_that_says_nothing_else(load, second):
+    pipe = load("sdxl")
+    check(pipe, lambda: paint(pipe, PROMPT, prompt_2=second), [PROMPT])
+
+
+def test_a_second_negative_prompt_matters_where_it_is_recorded(load):
+    pipe = load("sdxl")
+    given = {"negative_prompt": "a cat", "negative_prompt_2": "a big tree"}
+    check(pipe, lambda: paint(pipe, PROMPT, **given), [PROMPT])
+    with (
+        pytest.raises(TraceError, match="negative_prompt_2 differs from negative_prompt"),
+        trace(pipe, branches=["negative"]),
+    ):
+        paint(pipe, PROMPT, **given)
+
+
+def test_a_second_prompt_that_differs_is_recorded_by_position(load):
+    pipe = load("sdxl")
+    second = {"prompt_2": "the cat sat at a big tree"}
+    with (
+        pytest.raises(TraceError, match=r"prompt_2 differs from prompt: .* by position"),
+        trace(pipe),
+    ):
+        paint(pipe, PROMPT, **second)
+    states, _, pooled, _ = pipe.encode_prompt(PROMPT, do_classifier_free_guidance=False, **second)
+    embeds = {"prompt_embeds": states, "pooled_prompt_embeds": pooled, "guidance_scale": 1.0}
+    plain = paint(pipe, PROMPT, **second, guidance_scale=1.0)
+    with trace(pipe) as recorder:
+        assert np.array_equal(plain, paint(pipe, None, **embeds))
+    assert recorder.maps[0]["3"].values.max() > 0
+
+
+# --- following the steps of any pipeline ---
+
+
+def followed(pipe, **arguments):
+    """Steps that progress told, and the latents that preview was shown."""
+    told, shown = [], []
+    run = heedmap.generate(
+        pipe, PROMPT, seed=1, steps=3, progress=lambda *step: told.append(step),
+        preview=shown.append, **arguments,
+    )  # fmt: skip
+    return run, told, shown
+
+
+@pytest.mark.parametrize("scheduler", [None, HeunDiscreteScheduler])
+def test_steps_are_told_by_pipelines_without_callbacks(load, scheduler):
+    pipe = load("upscaler")
+    if scheduler is not None:
+        pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
+    run, told, shown = followed(pipe, image=picture(32, 32))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert [tuple(latents.shape) for latents in shown] == [(1, 4, 32, 32)] * 3
+    plain = heedmap.generate(pipe, PROMPT, seed=1, steps=3, image=picture(32, 32))
+    assert np.array_equal(run.image, plain.image)
+
+
+def test_a_blend_on_a_pipeline_without_callbacks(load):
+    pipe = load("upscaler")
+    given = {"image": [picture(32, 32)] * 2, "seed": 1, "steps": 3}
+    pair = heedmap.edit(pipe, PROMPT, "a red tree", only="house->tree", **given)
+    plain = heedmap.edit(pipe, PROMPT, "a red tree", **given)
+    assert pair.blend is not None and pair.blend.any() and not pair.blend.all()
+    assert not np.array_equal(pair.edited.image, plain.edited.image)
+
+
+def test_what_a_user_follows_goes_on(load):
+    """Our listening takes nothing from a user's callback, nor from what it asked to be given."""
+    pipe = load("sd1")
+    seen = []
+
+    def users(pipe, step, timestep, given):
+        seen.append(sorted(given))
+        return {}
+
+    run, told, shown = followed(
+        pipe, callback_on_step_end=users, callback_on_step_end_tensor_inputs=["prompt_embeds"]
+    )
+    assert seen == [["prompt_embeds"]] * 3 and len(told) == len(shown) == 3
+    cut = SDCFGCutoffCallback(cutoff_step_ratio=None, cutoff_step_index=1)
+    run, told, shown = followed(pipe, callback_on_step_end=cut)
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    plain = heedmap.generate(pipe, PROMPT, seed=1, steps=3, callback_on_step_end=cut)
+    whole = heedmap.generate(pipe, PROMPT, seed=1, steps=3)
+    assert np.array_equal(run.image, plain.image)
+    assert not np.array_equal(run.image, whole.image)
+
+
+# --- edits where a pipeline has attention of its own ---
+
+
+def test_an_edit_with_perturbed_attention(load):
+    pipe = load("sd1", StableDiffusionPAGPipeline, pag_applied_layers=["mid", "up"])
+    before = state_of(pipe)
+    given = {"seed": 1, "steps": 2, "pag_scale": 3.0}
+    heedmap.generate(pipe, PROMPT, **given)
+    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross=1.0, self_attention=1.0, **given)
+    assert pair.about["self_sites"] == 2 * len(self_attention_layers(pipe))
+    assert pair.about["sites"] == 2 * len(pair.source.maps.layers)
+    after = state_of(pipe)
+    assert after["processors"] == before["processors"]
+    # A prompt replaced by itself is the plain picture, perturbed rows included.
+    twice = {"seeds": (1, 1), "pag_scale": 3.0}
+    plain = paint(pipe, [PROMPT] * 2, **twice)
+    itself = Inject(torch.eye(77), torch.zeros(77), torch.ones(77))
+    with trace(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
+        edited = paint(pipe, [PROMPT] * 2, **twice)
+    assert recorder.steerer.acted[1] and recorder.steerer.shared[1]
+    np.testing.assert_allclose(edited, plain, atol=1e-4)
+
+
+def test_an_edit_with_self_attention_guidance(load):
+    pipe = load("sd1", StableDiffusionSAGPipeline)
+    given = {"seed": 1, "steps": 2, "sag_scale": 0.75, "size": (128, 128)}
+    pair = heedmap.edit(pipe, PROMPT, "a red tree", **given)
+    assert pair.about["sites"] == 2 * len(pair.source.maps.layers)
+
+
+def test_the_resampler_of_an_image_prompt_is_no_self_attention(load):
+    pipe = load("sd1")
+    pipe.unet.encoder_hid_proj = torch.nn.Sequential(pipe.unet.mid_block.attentions[0])
+    assert all("encoder_hid_proj" not in name for name in self_attention_layers(pipe))
+
+
+def test_denoising_that_ends_early_counts_its_own_steps(load):
+    """A window is a part of what this run does, and one that holds none of its steps is told."""
+    pipe = load("sdxl")
+    pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)
+    given = {"seed": 1, "steps": 10, "denoising_end": 0.5}
+    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross=(0.8, 1.0), self_attention=0, **given)
+    steps = len(pair.source.maps.recording.timesteps)
+    assert 3 <= steps < 10
+    assert pair.about["sites"] == (steps - -(-4 * steps // 5)) * len(pair.source.maps.layers)
+
+
+def test_image_to_image_counts_its_own_steps(load):
+    pipe = load("sd1", StableDiffusionImg2ImgPipeline)
+    given = {"seed": 1, "steps": 10, "strength": 0.5, "image": [picture(64, 64)] * 2}
+    pair = heedmap.edit(pipe, PROMPT, "a red tree", cross=0.4, self_attention=0, **given)
+    assert len(pair.source.maps.recording.timesteps) == 5
+    assert pair.about["sites"] == 2 * len(pair.source.maps.layers)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"only": "house->tree", "blend_from": 0.99}, "kept nothing in place: no step of 4"),
+        ({"words": {"tree": (0.3, 0.4)}}, "in the window of 'tree': no step of 4"),
+        ({"cross": (0.3, 0.4), "self_attention": 0}, "in cross: no step of 4"),
+    ],
+)
+def test_windows_without_a_step_are_told(load, given, said):
+    pipe = load("short")
+    with pytest.warns(UserWarning, match=said):
+        pair = heedmap.edit(pipe, PROMPT, "a red tree", seed=1, steps=4, **given)
+    assert pair.blend is None

@@ -1,0 +1,86 @@
+"""What an argument must be: numbers of Python and numpy, and one sentence for all else."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, HeedmapError, SelectionError, quoted
+
+NO_NUMBERS = [
+    True, False, np.True_, None, "3", b"3", 1j, [3], (3,), {3}, np.array(3), np.array([1, 2]),
+    np.ones((9, 9)), object(), Ellipsis, int,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3)])
+def test_whole_numbers_are_those_of_python_and_numpy(value):
+    found = checks.whole("n", value, least=1, most=3)
+    assert found == 3 and type(found) is int
+
+
+@pytest.mark.parametrize("value", [0.5, np.float16(0.5), np.float64(0.5), Fraction(1, 2)])
+def test_numbers_are_those_of_python_and_numpy(value):
+    found = checks.finite("n", value)
+    assert found == 0.5 and type(found) is float
+    assert checks.fraction("n", value) == 0.5
+    assert checks.is_number(value)
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+def test_what_is_no_number(value):
+    assert not checks.is_number(value)
+    for check in (checks.finite, checks.fraction, checks.whole):
+        with pytest.raises(ArgumentError, match=r"^steps is .*: expected a (whole|finite) number"):
+            check("steps", value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan"), 10**400])
+def test_what_is_not_finite(value):
+    with pytest.raises(ArgumentError, match="expected a finite number"):
+        checks.finite("guidance", value)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "said"),
+    [
+        (1, 999, "a whole number from 1 to 999"),
+        (1, None, "a whole number of at least 1"),
+        (None, 5, "a whole number of at most 5"),
+        (None, None, "a whole number"),
+        (0, 2**63 - 1, r"a whole number from 0 to 2\*\*63 - 1"),
+    ],
+)
+def test_sentences_say_the_range(least, most, said):
+    with pytest.raises(SelectionError, match=rf"^n is 1\.5: expected {said}$"):
+        checks.whole("n", 1.5, least=least, most=most, error=SelectionError)
+
+
+@given(st.integers(), st.integers(-9, 9), st.integers(-9, 9))
+def test_ranges_hold_their_ends(value, least, most):
+    for check in (checks.whole, checks.finite):
+        if least <= value <= most:
+            assert check("n", value, least=least, most=most) == value
+        else:
+            with pytest.raises(ArgumentError):
+                check("n", value, least=least, most=most)
+
+
+def test_texts():
+    assert checks.text("title", np.str_("a")) == "a"
+    with pytest.raises(ArgumentError, match="title is 3: expected a text, such as 'a cat'"):
+        checks.text("title", 3, "a cat")
+
+
+@pytest.mark.parametrize(
+    "value", [10**5000, "x" * 999, np.ones((99, 99)), "a\nb", [*range(999)]], ids=type
+)
+def test_any_value_is_told_in_a_short_line(value):
+    said = quoted(value)
+    assert len(said) <= 80 and "\n" not in said
+    with pytest.raises(HeedmapError):
+        checks.fraction("n", value)
