@@ -141,6 +141,37 @@ def test_a_rule_of_a_users_own(pipe, edits):
     assert set(sites) == every
 
 
+def test_a_rule_of_chance_is_asked_once(pipe):
+    """The map is of what acted in the picture, and so is `moved`."""
+    gave = {}
+
+    def chance(p, site):
+        assert (site.layer, site.step) not in gave
+        gave[site.layer, site.step] = torch.rand_like(p)
+        return gave[site.layer, site.step]
+
+    run, held = generated(
+        pipe,
+        [chance],
+        lambda here: gave[here.name, here.step].double(),
+        keep=("layer", "step", "head"),
+    )
+    assert set(gave) == set(held.edited)
+    held_maps([run.maps.recording], held)
+
+
+@pytest.mark.parametrize("strength", [-100.0, 100.0])
+def test_confined_beyond_what_floats_hold(pipe, strength):
+    box = (0, 0, 64, 128)
+
+    def rule(here):
+        bias = confined(here, HOUSE, box, strength, (0, 1), SIZE)
+        return (here.scores[0] + bias).softmax(-1)
+
+    edits = [hm.Confine("house", box, strength=strength, along=[], end=1.0, tail=False)]
+    generated(pipe, edits, rule)
+
+
 def test_rules_of_each_image_of_a_batch(pipe):
     prompts = ["a (red:3) house", "at the sea", "(at:-1) home"]
 
@@ -192,6 +223,16 @@ def injected(here, source, own, matrix, window, tokens=None):
     alpha = torch.zeros(K, dtype=torch.float64)
     alpha[list(range(K)) if tokens is None else tokens] = float(acts(window, here.step, here.steps))
     return alpha * (source @ matrix) + (1 - alpha) * own
+
+
+def test_token_by_token(pipe):
+    """A word of three tokens that became another of three: the k-th is the k-th's."""
+    same = columns(*(([n], [n]) for n in range(K)))
+
+    def rule(here, source, own):
+        return injected(here, source, own, same, 0.6)
+
+    edited(pipe, "a red house", "a big house", rule, cross=0.6)
 
 
 @pytest.mark.parametrize("window", [0.6, (0.2, 0.8), (0.4, 0.4), 1.0])
@@ -378,9 +419,9 @@ def masked(pipe):
     handle.remove()
 
 
-def held_maps(recorder, held):
+def held_maps(recordings, held):
     """The recorded maps are what acted, to 3e-6."""
-    for image, recording in enumerate(recorder.recordings):
+    for image, recording in enumerate(recordings):
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
             for step, found in enumerate(array):
                 expected = held.edited[layer.name, step][image][..., recording.positions]
@@ -393,7 +434,7 @@ def test_masks_of_each_row(masked):
         hm.trace(masked, ("layer", "step", "head"), tokens="all") as recorder,
     ):
         masked(["a red house", "at the sea"], num_inference_steps=2, output_type="latent")
-    held_maps(recorder, held)
+    held_maps(recorder.recordings, held)
     apart = next(iter(held.plain.values()))
     assert (apart[0] == 0).any() and not torch.equal(apart[0] == 0, apart[1] == 0)
 

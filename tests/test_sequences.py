@@ -1,6 +1,6 @@
 """The best alignment of two sequences, against all alignments there are."""
 
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -49,8 +49,7 @@ def alignments(a, b):
     equal = [(i, j) for i, x in enumerate(a) for j, y in enumerate(b) if x == y]
     for count in range(min(len(a), len(b)) + 1):
         for pairs in combinations(equal, count):
-            ascending = zip(pairs, pairs[1:], strict=False)
-            if all(i < k and j < m for (i, j), (k, m) in ascending):
+            if all(i < k and j < m for (i, j), (k, m) in pairwise(pairs)):
                 yield list(pairs)
 
 
@@ -102,7 +101,7 @@ def test_what_is_alike_at_both_ends_of_long_ones(monkeypatch, cells, a, b, expec
     found = matches(a, b, [1] * len(a), [1] * len(b), what="tokens", **TOKENS)
     if expected is None:
         assert len(found) == 4 and all(a[i] == b[j] for i, j in found)
-        assert all(i < k and j < m for (i, j), (k, m) in zip(found, found[1:], strict=False))
+        assert all(i < k and j < m for (i, j), (k, m) in pairwise(found))
     else:
         assert found == expected
 

@@ -136,6 +136,7 @@ def test_what_is_no_weight(prompt, shows, place):
         ("a cat:1.5)", ")", 10),
         ("a (cat:1.5))", ")", 12),
         ("a cat) b (c:2)", ")", 6),
+        (") a cat) b (c:2)", ")", 1),  # the first of them
         (r"\(cat:1.5)", ")", 10),
         ("(cat) dog:-1)", ")", 13),
     ],
