@@ -75,6 +75,12 @@ def test_no_batch(batch):
         fitting(model(), (64, 64), batch)
 
 
+def test_no_memory(monkeypatch):
+    for free in (0, -5, 1):
+        monkeypatch.setattr(batches, "free_bytes", lambda device, free=free: free)
+        assert fitting(model(), (64, 64)) == 2
+
+
 def test_own_choice():
     assert fitting(model(), (64, 64), 2) == 2
     assert fitting(model(), (64, 64), 999) == 999

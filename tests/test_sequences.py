@@ -73,6 +73,7 @@ def test_the_best_of_all(one, other, scores):
         ("xaxa", "a", [(3, 0)]),
         ("ab", "xabxab", [(0, 4), (1, 5)]),
         ("ab", "aab", [(0, 1), (1, 2)]),
+        ("a", "baab", [(0, 2)]),
         ("ab", "abb", [(0, 0), (1, 1)]),  # but a seam costs more
         ("", "a", []),
         ("", "", []),
