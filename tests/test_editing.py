@@ -382,3 +382,28 @@ def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
     assert change[~blended.blend].mean() < 6**2  # of 255: what the decoder carries over the edge
     after = pixels(blended.edited.image)[house].mean(axis=0)
     assert after[2] > after[0] + 20
+
+
+# --- what is recorded decides nothing ---
+
+
+@pytest.mark.parametrize("keep", [(), ("step",), ("layer", "head"), ("layer", "step", "head")])
+def test_what_is_kept_changes_no_picture(pipe, keep):
+    """Neither of a blend, which reads the attention too, nor of anything else that is edited."""
+    for how in ({"only": "house->sea"}, {"only": "house->sea", "protect": "red"}, {}):
+        told = edit(pipe, "a red house", "a red sea", seed=3, steps=4, **how)
+        other = edit(pipe, "a red house", "a red sea", seed=3, steps=4, keep=keep, **how)
+        for one, two in ((told.source, other.source), (told.edited, other.edited)):
+            assert np.array_equal(np.asarray(one.image), np.asarray(two.image))
+        assert told.blend is None or np.array_equal(told.blend, other.blend)
+
+
+@pytest.mark.slow
+def test_what_is_kept_changes_no_picture_of_the_embedded_model(embedded):
+    prompts = "a red house in the snow", "a red tree in the snow"
+    given = {"seed": 1, "steps": 10, "only": "house->tree"}
+    pictures = [
+        np.asarray(edit(embedded, *prompts, keep=keep, **given).edited.image)
+        for keep in (("layer",), ("step",), ())
+    ]
+    assert np.array_equal(pictures[0], pictures[1]) and np.array_equal(pictures[0], pictures[2])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import random_pipeline
+from diffusers.models.attention_processor import AttnProcessor
 from PIL import Image
 
 import heedmap
@@ -410,3 +411,25 @@ def test_a_strong_confinement_draws_a_picture(pipe):
             warnings.filterwarnings("ignore", message="the edit .* changed nothing")
             run = generate(pipe, edits=edits, steps=3)
         assert all(np.isfinite(heat.values).all() for heat in run.maps)
+
+
+@pytest.mark.parametrize("processor", [None, AttnProcessor])
+def test_a_rule_is_asked_once_a_site_and_the_map_is_of_what_it_said(pipe, processor):
+    """A rule that draws lots says something else each time it is asked."""
+    if processor is not None:
+        pipe.unet.set_attn_processor(processor())
+    lots, said = torch.Generator().manual_seed(1), {}
+
+    def by_chance(p, site):
+        edited = (p * torch.rand(p.shape, generator=lots)).softmax(-1)
+        said.setdefault((site.layer, site.step), []).append(edited)
+        return edited
+
+    keep = {"layer", "step", "head"}
+    run = generate(pipe, edits=[by_chance], keep=keep, tokens="all")
+    recording = run.maps.recording
+    assert len(said) == len(recording.layers) * len(recording.timesteps)
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
+        for step in range(len(recording.timesteps)):
+            (edited,) = said[layer.name, step]
+            np.testing.assert_array_equal(array[step], edited[..., list(recording.positions)])

@@ -63,12 +63,32 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
         layers = dict(sorted(found, key=lambda item: STAGES.index(item[0].partition(".")[0])))
     if not layers:
         raise ModelError(
-            f"{type(pipe).__name__} has no UNet with text cross-attention: expected a Stable "
-            "Diffusion pipeline (1.x, 2.x, XL and their relatives); transformers such as SD 3 or "
-            "Flux, and UNets that mix text and picture in one softmax (DeepFloyd IF, Kandinsky), "
-            "are not supported"
+            f"{type(pipe).__name__} has no UNet with text cross-attention: {_why_not(pipe, unet)}; "
+            "expected a Stable Diffusion pipeline with a UNet2DConditionModel (1.x, 2.x, XL and "
+            "their relatives)"
         )
     return layers
+
+
+def _why_not(pipe: Any, unet: Any) -> str:
+    """What a pipeline has in the place of cross-attention that can be read."""
+    transformer = getattr(pipe, "transformer", None)
+    if unet is None and transformer is not None:
+        return (
+            f"it has a {type(transformer).__name__} (SD 3 and Flux have text and picture in one "
+            "softmax; PixArt, Sana and HunyuanDiT attend to text as a UNet does, and are not "
+            "served yet)"
+        )
+    if unet is None:
+        return "it has none"
+    if not isinstance(unet, UNet2DConditionModel):
+        return f"its {type(unet).__name__} is built otherwise, or for frames of a video"
+    if any(getattr(m, "added_kv_proj_dim", None) is not None for m in unet.modules()):
+        return (
+            "its layers have text and picture in one softmax (DeepFloyd IF and Kandinsky 2 do), "
+            "which is not served yet"
+        )
+    return "its layers attend to no text"
 
 
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:

@@ -92,8 +92,13 @@ def test_named_and_refused(make):
     for ask in (trace, cross_attention_layers):
         with pytest.raises(ModelError, match=f"^{type(pipe).__name__} has no") as raised:
             ask(pipe)
-    for family in ("SD 3", "Flux"):
-        assert family in str(raised.value)
+    said = {
+        stable_diffusion_3: "it has a SD3Transformer2DModel",
+        flux: "it has a FluxTransformer2DModel",
+        unconditional: "its UNet2DModel is built otherwise",
+        without_cross_attention: "its layers attend to no text",
+    }
+    assert said[make] in str(raised.value)
 
 
 @pytest.mark.parametrize("make", [stable_diffusion_3, flux, unconditional, without_cross_attention])

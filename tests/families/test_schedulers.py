@@ -1,5 +1,9 @@
 """One map a step, whatever a scheduler makes of a step."""
 
+import inspect
+
+import diffusers
+import numpy as np
 import pytest
 from diffusers import (
     DDIMScheduler,
@@ -14,6 +18,7 @@ from diffusers import (
 
 from families.checking import check, paint
 from families.models import picture
+from heedmap.tracing import trace
 
 PROMPT = "a red house"
 STEPS = 4
@@ -73,3 +78,89 @@ def test_custom_timesteps(load):
 
     recorder = check(pipe, call, [PROMPT])
     assert recorder.recordings[0].timesteps == (900, 500, 100)
+
+
+# --- every scheduler, many steps: rounded timesteps repeat ---
+
+SIGMAS = {
+    "as it is": {},
+    "karras": {"use_karras_sigmas": True},
+    "exponential": {"use_exponential_sigmas": True},
+    "beta": {"use_beta_sigmas": True},
+    "lu": {"use_lu_lambdas": True},
+    "third order": {"solver_order": 3},
+    "sde": {"algorithm_type": "sde-dpmsolver++"},
+    "trailing": {"timestep_spacing": "trailing"},
+    "runge-kutta": {"skip_prk_steps": False},
+}
+DENSE = [
+    ("DPMSolverMultistepScheduler", "karras", 45),
+    ("DPMSolverMultistepScheduler", "exponential", 19),
+    ("DPMSolverMultistepScheduler", "lu", 50),
+    ("DPMSolverMultistepScheduler", "sde", 50),
+    ("DPMSolverSinglestepScheduler", "karras", 50),
+    ("UniPCMultistepScheduler", "karras", 45),
+    ("DEISMultistepScheduler", "karras", 50),
+    ("HeunDiscreteScheduler", "karras", 50),
+    ("PNDMScheduler", "runge-kutta", 4),
+    ("PNDMScheduler", "runge-kutta", 11),
+    ("PNDMScheduler", "as it is", 50),
+]
+
+
+def one_map_a_step(pipe, name, sigmas, steps) -> bool:
+    """Whether the scheduler takes these settings; if so, each of its steps has a map of its own."""
+    config = {key: value for key, value in pipe.scheduler.config.items() if key[0] != "_"}
+    kind = getattr(diffusers, name)
+    if not set(SIGMAS[sigmas]) <= set(inspect.signature(kind.__init__).parameters):
+        return False
+
+    def call():
+        pipe.scheduler = kind.from_config(config, **SIGMAS[sigmas])
+        how = {"height": 32, "width": 32, "guidance_scale": 1.0, "output_type": "latent"}
+        return paint(pipe, PROMPT, steps=steps, **how)
+
+    before, passes = pipe.scheduler, []
+    hook = pipe.unet.register_forward_pre_hook(lambda *_: passes.append(1))
+    try:
+        bare = call()
+    except Exception:  # not for these pipelines, or not for so many steps
+        pipe.scheduler = before
+        return False
+    finally:
+        hook.remove()
+    if not np.isfinite(bare).all():
+        return False
+    with trace(pipe, {"step"}) as recorder:
+        traced = call()
+    assert np.array_equal(bare, traced)
+    assert "step" not in vars(pipe.scheduler)
+    pipe.scheduler = before
+    recording = recorder.recordings[0]
+    steps = min(steps, len(passes))  # a few schedulers leave out steps that would repeat
+    assert len(recording.timesteps) == recorder.steps == steps, (name, sigmas, steps)
+    assert recording.arrays[0].shape[0] == steps
+    return True
+
+
+@pytest.mark.parametrize(("name", "sigmas", "steps"), DENSE)
+def test_repeated_timesteps_are_steps_of_their_own(load, name, sigmas, steps):
+    assert one_map_a_step(load("short"), name, sigmas, steps)
+
+
+EVERY = sorted(
+    name
+    for name in dir(diffusers)
+    # A class whose package is not installed is there by its name alone.
+    if name.endswith("Scheduler") and ".schedulers." in getattr(diffusers, name).__module__
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [4, 19, 50, 100])
+def test_every_scheduler_of_diffusers(load, steps):
+    pipe = load("short")
+    served = {
+        name for name in EVERY for sigmas in SIGMAS if one_map_a_step(pipe, name, sigmas, steps)
+    }
+    assert len(served) >= (20 if steps <= 50 else 17), sorted(served)

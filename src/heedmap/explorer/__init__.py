@@ -135,7 +135,7 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
                 "source": places[id(pair.source)],
                 "edited": places[id(pair.edited)],
                 **matched,
-                "figures": _figures(pair.about),
+                "figures": _figures(pair.about, pair.blend is not None),
                 "why": str(pair.about.get("why", "")),
                 "blend": None if pair.blend is None else _blend(pair.blend),
             }
@@ -242,14 +242,14 @@ def _correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
     return {"words": words, "changed": sides}, kind
 
 
-def _figures(about: Mapping[str, Any]) -> dict[str, Any]:
+def _figures(about: Mapping[str, Any], blended: bool) -> dict[str, Any]:
     """The evidence: rows of how much changed, and what the rules did."""
     rows = []
     change = about.get("change")
     for side, what in (change if isinstance(change, Mapping) else {}).items():
         rows.append(
             [
-                f"{side} of {'the mask' if about.get('only') else 'the changed words'}",
+                f"{side} of {'the mask' if blended else 'the changed words'}",
                 f"{what['share'] * 100:.0f}\u00a0%",
                 *(
                     "–" if what[name] is None else f"{what[name]:{form}}"
