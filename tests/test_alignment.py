@@ -202,6 +202,15 @@ def test_words_hold_together(a, b):
     assert pair_words(source, source).same == tuple(zip(source.words, source.words, strict=True))
 
 
+def test_the_fewest_changes_come_before_the_most_words_kept():
+    """Keeping "x" would drop four words and add four; five became others."""
+    found = pair_words(table("r b g t x"), table("x d f h k"))
+    assert [(a.text, b.text) for a, b in found.swapped] == list(zip("rbgtx", "xdfhk", strict=True))
+    # Of as few changes, the ones that keep a word.
+    found = pair_words(table("r x"), table("x d"))
+    assert [(a.text, b.text) for a, b in found.same] == [("x", "x")]
+
+
 def test_long_prompts():
     words = [f"w{number}" for number in range(14_000)]
     source = table(" ".join(words))

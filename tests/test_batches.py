@@ -86,6 +86,19 @@ def test_own_choice():
     assert fitting(model(), (64, 64), 999) == 999
 
 
+@pytest.mark.parametrize("things", ["a", "ab"])
+def test_what_does_not_fit_alone_ends_in_the_error(things):
+    drawn = []
+
+    def draw(some, done, left):
+        drawn.append(some)
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        in_batches(things, 2, draw)
+    assert drawn == ["a"] if things == "a" else ["ab", "a"]
+
+
 def test_those_after_a_halved_batch_are_no_larger():
     sizes = []
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from conftest import letter_tokenizer, table
 
+from heedmap.edits import Inject, Renormalize, Weights
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.plans import Ground, Planner, read_window, read_windows, weigh
 from heedmap.weights import parse_weights, token_weights
@@ -95,6 +96,16 @@ def test_windows_of_tokens():
     assert new.nonzero().flatten().tolist() == [2, 3, 4]
     assert (refined.start == torch.tensor(0.1)).all() and not refined.columns[:, new].any()
     assert (refined.columns[:, ~new].sum(0) == 1).all()
+
+
+def test_rules_in_their_order():
+    plain = plan("a red house", "a blue house").rules()
+    assert [type(rule) for rule in plain] == [Inject]
+    weighted = plan("a red house", "a blue (house:2)").rules()
+    assert [type(rule) for rule in weighted] == [Inject, Weights]
+    whole = plan("a red house", "a blue (house:2)", renormalize=True).rules()
+    assert [type(rule) for rule in whole] == [Inject, Weights, Renormalize]
+    assert whole[1].weights.tolist() == [2.0 if n == 6 else 1.0 for n in range(77)]
 
 
 def test_a_new_word_has_no_window():
@@ -232,14 +243,14 @@ def test_backslashes_before_a_bracket_of_a_weight():
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), "2", None, True])
 def test_what_is_no_weight(weight):
-    with pytest.raises(ArgumentError, match="the weight of 'red' is .*: expected a"):
+    with pytest.raises(ArgumentError, match=r"the weight of 'red' is .*: expected a"):
         weigh("a red house", table("a red house"), {"red": weight})
 
 
 def test_weighted_twice():
     with pytest.raises(ArgumentError, match=r"'red' is to be .* already, in 'a \(red:2\) house'"):
         weigh("a (red:2) house", table("a red house"), {"red": 3})
-    with pytest.raises(ArgumentError, match="'red house' is to be .* already, with 'red'"):
+    with pytest.raises(ArgumentError, match=r"'red house' is to be .* already, with 'red'"):
         weigh("a red house", table("a red house"), {"red": 3, "red house": 2})
 
 
