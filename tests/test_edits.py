@@ -210,6 +210,8 @@ def test_self_attention_is_taken_within_its_window_and_grid():
     taking = {step: steering.sharing(16, step, steps=10) for step in (0, 1, 2, 3, 4)}
     assert taking == {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}  # 3 has no window
     assert steering.sharing(17, 2, steps=10) == []
+    usual = Steering({}, {1: 0}, {1: (0.0, 1.0)})
+    assert (usual.sharing(32 * 32, 0, 1), usual.sharing(32 * 32 + 1, 0, 1)) == ([1], [])
     query, key = torch.randn(8, 1, 16, 2), torch.randn(8, 1, 16, 2)
     queries, keys = steering.shared(query, key, first=4, images=[1])
     assert torch.equal(queries[5], query[4]) and torch.equal(keys[5], key[4])

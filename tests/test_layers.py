@@ -3,9 +3,15 @@
 import pytest
 import torch
 from conftest import random_pipeline
+from diffusers.models.attention_processor import Attention
 
 from heedmap.errors import ModelError
-from heedmap.layers import cross_attention_layers, run_uncompiled, self_attention_layers
+from heedmap.layers import (
+    cross_attention_layers,
+    grids,
+    run_uncompiled,
+    self_attention_layers,
+)
 from heedmap.tracing import trace
 
 
@@ -31,6 +37,35 @@ def test_layers_in_the_order_of_the_pass(random_model):
     random_model.unet.down_blocks[0].attentions[0].transformer_blocks[0].attn1.added_kv_proj_dim = 8
     assert len(cross_attention_layers(random_model)) == len(cross) - 1
     assert len(self_attention_layers(random_model)) == len(own) - 1
+
+
+def test_attention_that_is_not_the_pictures():
+    """What reads an image prompt beside the stages, and what ties boxes to places."""
+    pipe = random_pipeline()
+    cross, own = set(cross_attention_layers(pipe)), set(self_attention_layers(pipe))
+    block = pipe.unet.mid_block.attentions[0].transformer_blocks[0]
+    pipe.unet.resampler = Attention(query_dim=32, heads=2, dim_head=16)
+    pipe.unet.reader = Attention(query_dim=32, cross_attention_dim=32, heads=2, dim_head=16)
+    block.fuser = torch.nn.ModuleDict({"attn": Attention(query_dim=32, heads=2, dim_head=16)})
+    assert set(cross_attention_layers(pipe)) == cross
+    assert set(self_attention_layers(pipe)) == own
+    pipe.unet = wrapping(pipe.unet)
+    assert set(self_attention_layers(pipe)) == own
+
+
+@pytest.mark.parametrize("latent", [(16, 16), (13, 22), (1, 3)])
+def test_grids_of_the_stages(random_model, latent):
+    found = grids(random_model, cross_attention_layers(random_model), latent)
+    h, w = latent
+    half = (-(-h // 2), -(-w // 2))
+    quarter = (-(-half[0] // 2), -(-half[1] // 2))
+    stages = {
+        "down_blocks.0": latent, "down_blocks.1": half, "mid_block": quarter,
+        "up_blocks.1": half, "up_blocks.2": latent,
+    }  # fmt: skip
+    assert set(found) == set(cross_attention_layers(random_model))
+    for name, grid in found.items():
+        assert grid == next(value for stage, value in stages.items() if name.startswith(stage))
 
 
 def test_what_has_no_layers():
