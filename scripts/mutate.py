@@ -32,12 +32,15 @@ LISTED = Path(__file__).parent / "mutation" / "equivalent.toml"
 # (and in `equivalent.toml`) that it must be told.
 HOUSE: dict[str, tuple[str, ...]] = {
     "attention.py": ("test_attention", "test_edits", "test_tracing"),
-    "edits.py": ("test_edits", "test_definitions", "test_steering", "test_word_edits"),
-    "steering.py": ("test_edits", "test_definitions", "test_steering", "test_word_edits"),
+    "edits.py": ("test_edits", "test_steering", "test_word_edits", "test_definitions"),
+    "steering.py": ("test_edits", "test_steering", "test_definitions", "test_word_edits"),
     "tracing.py": ("test_tracing", "test_steering", "test_definitions"),
     "windows.py": ("test_windows", "test_edits"),
-    "schedules.py": ("test_tracing",),
-    "calls.py": ("test_tracing", "test_steering", "test_definitions"),
+    "schedules.py": (
+        "test_schedules",
+        "test_tracing",
+    ),
+    "calls.py": ("test_calls", "test_tracing", "test_steering", "test_definitions"),
     "tallies.py": ("test_tallies", "test_tracing", "test_definitions"),
     "columns.py": ("test_columns",),
     "sequences.py": ("test_sequences", "test_columns", "test_alignment"),
@@ -48,7 +51,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "variants.py": ("test_editing", "test_definitions"),
     "processors.py": ("test_tracing", "test_steering", "test_definitions"),
     "layers.py": ("test_layers", "test_tracing", "test_steering"),
-    "encodings.py": ("test_tracing",),
+    "encodings.py": ("test_calls", "test_tracing"),
     "batches.py": ("test_batches",),
 }
 
