@@ -355,6 +355,8 @@ def mask_of(heat, size, threshold):
     [
         (SIZE, 5, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),  # 16 and 8 cells
         (SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),
+        (SIZE, 2, {"only": "house->at, a->a", "protect": ["red", "house"]}, ("layer",)),
+        (SIZE, 2, {"only": "a->a, house->at", "threshold": 0.8}, ("head", "layer")),
         ((96, 96), 5, {}, ("layer", "step", "head")),  # 12 cells and fewer
         ((264, 256), 2, {"blend_from": 0.0}, ()),  # 33 × 32 and 17 × 16 cells
         ((264, 264), 2, {"threshold": 0.5}, ("layer",)),  # 33 × 33 and 17 × 17
@@ -378,8 +380,8 @@ def test_blended_latents(random_model, size, steps, options, keep):
     vars(pipe.scheduler)["step"] = stepped
     try:
         _, held = edited(
-            pipe, "a red house", "a red at", rule, size=size, only="house->at", cross=0.6,
-            keep=keep, preview=after.append, steps=steps, **options,
+            pipe, "a red house", "a red at", rule, size=size, cross=0.6, keep=keep,
+            preview=after.append, steps=steps, **({"only": "house->at"} | options),
         )  # fmt: skip
     finally:
         del vars(pipe.scheduler)["step"]
@@ -389,10 +391,17 @@ def test_blended_latents(random_model, size, steps, options, keep):
         expected = plain.clone()
         if number >= Fraction(str(begin)) * steps:
             cells = plain.shape[-2:]
-            mask = mask_of(acting(held, 0, HOUSE, number), cells, threshold)
-            mask = mask | mask_of(acting(held, 1, HOUSE, number), cells, threshold)
-            if "protect" in options:
-                mask = mask & ~mask_of(acting(held, 0, RED, number), cells, threshold)
+            masks = {
+                (image, word): mask_of(acting(held, image, tokens, number), cells, threshold)
+                for image in (0, 1)
+                for word, tokens in {"a": [1], "red": RED, "house": HOUSE}.items()
+            }
+            mask = masks[0, "house"] | masks[1, "house"]
+            if "a->a" in options.get("only", ""):
+                mask = mask | masks[0, "a"] | masks[1, "a"]
+            protect = options.get("protect", ())
+            for word in [protect] if isinstance(protect, str) else protect:
+                mask = mask & ~masks[0, word]
             assert 0 < mask.float().mean() < 1
             expected[1] = torch.where(mask, plain[1], plain[0])
             blends += 1

@@ -16,7 +16,7 @@ from heedmap.errors import (
 )
 from heedmap.layers import cross_attention_layers
 from heedmap.processors import RecordingProcessor
-from heedmap.tracing import trace
+from heedmap.tracing import LIMIT, WARN, trace
 
 
 def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
@@ -455,3 +455,7 @@ def test_latents_that_are_no_numbers(pipe, bad):
         pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
     with pytest.raises(TraceError, match="holds NaN or Inf"):
         _ = recorder.maps
+
+
+def test_what_a_trace_may_keep_unless_told_otherwise():
+    assert (LIMIT, WARN) == (2 * 1024**3, 256 * 1024**2)
