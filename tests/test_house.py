@@ -23,7 +23,10 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"},
+    {
+        *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
+        *("arguments", "masks"),
+    },
     {"words", "pictures"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
     {"columns", "maps", "word_edits"},
@@ -31,10 +34,12 @@ FLOORS: list[set[str]] = [
     {"layers", "steering", "comparisons"},
     {"tracing"},
     {"models", "runs"},
+    {"settings"},
     {"studio", "dimensions", "pairs"},
     {"plans", "batches", "grids"},
-    {"variants"},
-    {"editing"},
+    {"variants", "folders"},
+    {"editing", "asked"},
+    {"repeats"},
     {"sweep", "app"},
     {"cli"},
 ]
@@ -48,6 +53,7 @@ KNOW_DIFFUSERS = {
     "studio",
     "dimensions",
     "editing",
+    "repeats",
 }
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
@@ -71,6 +77,8 @@ KNOW_NO_TORCH = {
     "runs",
     "pairs",
     "grids",
+    "folders",
+    "masks",
     "tiny",
     "explorer",
     "cli",
@@ -250,7 +258,9 @@ def test_import_costs_nothing(tmp_path: Path):
     assert not loaded_by("import heedmap", tmp_path) & (HEAVY | {"typer", "rich"})
 
 
-@pytest.mark.parametrize("verb", ["", "generate", "inspect", "compare", "words", "layers", "app"])
+@pytest.mark.parametrize(
+    "verb", ["", "generate", "repeat", "inspect", "compare", "words", "layers", "app"]
+)
 def test_help_loads_nothing_heavy(verb: str, tmp_path: Path):
     code = f"from heedmap.cli import app; app({[*verb.split(), '--help']!r})"
     assert not loaded_by(code, tmp_path) & HEAVY

@@ -260,6 +260,7 @@ def _pair(
     edited.settings["edit"] = {
         "source": plan.ground.written,
         "kind": plan.alignment.kind,
+        "kind_asked": plan.ground.kind,
         **asked,
     }
     return Pair(source, edited, about, mask)
@@ -267,8 +268,8 @@ def _pair(
 
 def _troubles(pair: Pair, plan: Plan) -> list[str]:
     """What did nothing although it was asked for; an edit that should change nothing is none."""
-    about = pair.about
-    troubles = plan.idle(pair.source.settings["steps"], about["self_sites"], about["self_cells"])
+    about, steps = pair.about, len(pair.source.maps.recording.timesteps)
+    troubles = plan.idle(steps, about["self_sites"], about["self_cells"])
     images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
         troubles.append(
