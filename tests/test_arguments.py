@@ -74,7 +74,11 @@ def test_a_slice_and_its_copy_are_one():
     assert fits(whole[:, 1].clone(), note(whole[:, 1]))
 
 
-@pytest.mark.parametrize("value", [print, lambda: 0, object(), {1: 2}, {"object": 3}, {3}])
+META, SPARSE = torch.empty(2, device="meta"), torch.eye(2).to_sparse()
+UNTOLD = [META, SPARSE, print, lambda: 0, object(), {1: 2}, {"object": 3}, {3}]
+
+
+@pytest.mark.parametrize("value", UNTOLD)
 def test_what_cannot_be_told_apart_must_be_given(value):
     noted = json.loads(json.dumps(note(value)))
     assert not restorable(noted)

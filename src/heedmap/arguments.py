@@ -101,9 +101,9 @@ def _digest(value: Any) -> dict[str, Any]:
         data = value.tobytes() + bytes(palette or ())
         return {OBJECT: "picture", "mode": value.mode, "size": list(value.size), **_sha(data)}
     if isinstance(value, torch.Tensor):
+        if value.is_meta or value.layout != torch.strided or value.is_complex():
+            return {OBJECT: "tensor", "shape": list(value.shape)}  # its bytes are not at hand
         plain = value.detach().cpu().contiguous().reshape(-1)
-        if plain.is_sparse or plain.is_complex():
-            return {OBJECT: "tensor", "shape": list(value.shape)}
         kind = str(value.dtype).removeprefix("torch.")
         data = plain.view(torch.uint8).numpy().tobytes()
         return {OBJECT: "tensor", "dtype": kind, "shape": list(value.shape), **_sha(data)}

@@ -161,7 +161,7 @@ def load_for(
     other = isinstance(kind, type) and issubclass(kind, DiffusionPipeline)
     if other and kind is not type(pipe):
         with _explained():
-            pipe = kind.from_pipe(pipe, torch_dtype=pipe.dtype)
+            pipe = kind.from_pipe(pipe, dtype=pipe.dtype)
     return pipe
 
 

@@ -70,7 +70,8 @@ def describe(pipe: Any) -> dict[str, Any]:
     LoRAs with weights and scales, adapters, attention processors that are not diffusers' usual
     ones, precision, device, threads, versions.
     """
-    packages = ("heedmap", "torch", "diffusers", "transformers")
+    # A pipeline whose parts wait on the CPU computes elsewhere.
+    device = torch.device(getattr(pipe, "_execution_device", pipe.device))
     found = {name: scheduler_of(pipe, name) for name in ("scheduler", "low_res_scheduler")}
     return {
         "model": models.name_of(pipe),
@@ -82,15 +83,18 @@ def describe(pipe: Any) -> dict[str, Any]:
         "attention": _attention(pipe),
         "loras": _loras(pipe),
         "adapters": _adapters(pipe),
-        "device": pipe.device.type,
-        "hardware": _hardware(pipe.device),
+        "device": device.type,
+        "hardware": _hardware(device),
         "dtype": _dtype(pipe.dtype),
         "threads": torch.get_num_threads(),
-        "versions": {
-            **{package: version(package) for package in packages},
-            "python": platform.python_version(),
-        },
+        "versions": dict(_versions()),
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    packages = ("heedmap", "torch", "diffusers", "transformers")
+    return {**{name: version(name) for name in packages}, "python": platform.python_version()}
 
 
 def scheduler_of(pipe: Any, name: str = "scheduler") -> dict[str, Any] | None:
@@ -222,7 +226,7 @@ def _lora(part: Any, adapter: str, config: Any) -> dict[str, Any]:
             if adapter in held:
                 weight = getattr(held[adapter], "weight", held[adapter])
                 digest.update(f"{path}.{letter}".encode())
-                digest.update(note(weight)["sha256"].encode())
+                digest.update(str(note(weight).get("sha256")).encode())
     alike = len(set(scales)) == 1
     return {
         "from": getattr(config, "base_model_name_or_path", None) or None,
@@ -254,14 +258,14 @@ def _adapters(pipe: Any) -> dict[str, Any]:
     return found
 
 
-def _inversions(tokenizer: Any, encoder: Any) -> dict[str, str]:
-    """By added word the SHA-256 of its vector."""
+def _inversions(tokenizer: Any, encoder: Any) -> dict[str, str | None]:
+    """By added word the SHA-256 of its vector; None where that is offloaded to the disk."""
     if tokenizer is None or encoder is None or not hasattr(tokenizer, "get_added_vocab"):
         return {}
     special = set(getattr(tokenizer, "all_special_tokens", ()))
     added = {w: n for w, n in tokenizer.get_added_vocab().items() if w not in special}
     vectors = encoder.get_input_embeddings().weight if added else ()
-    return {word: note(vectors[n])["sha256"] for word, n in added.items() if n < len(vectors)}
+    return {word: note(vectors[n]).get("sha256") for word, n in added.items() if n < len(vectors)}
 
 
 def _hardware(device: torch.device) -> str:

@@ -53,6 +53,16 @@ def test_img2img_with_a_strength(load, tmp_path):
     assert repeat(pipe, saved, image=image.copy()).same
 
 
+def test_the_kind_of_pipeline_that_the_settings_name(load, folder, tmp_path):
+    """The folder says `StableDiffusionPipeline`; the run was drawn with another on its parts."""
+    image = picture()
+    pipe = load("sd1", StableDiffusionImg2ImgPipeline)
+    run = generate(pipe, PROMPT, seed=3, steps=4, image=image, strength=0.5)
+    assert run.settings["model"] == str(folder("sd1"))
+    found = repeat(None, run.save(tmp_path / "run"), image=image)
+    assert found.same and found.changed == {}
+
+
 def test_img2img_of_the_larger_model(load, tmp_path):
     pipe = load("sdxl", StableDiffusionXLImg2ImgPipeline)
     check(pipe, tmp_path / "run", steps=6, ran=3, image=picture(64, 64), strength=0.5)
