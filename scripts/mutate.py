@@ -34,7 +34,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "attention.py": ("test_attention", "test_edits", "test_tracing"),
     "edits.py": ("test_edits", "test_steering", "test_word_edits", "test_definitions"),
     "steering.py": ("test_edits", "test_steering", "test_definitions", "test_word_edits"),
-    "tracing.py": ("test_tracing", "test_steering", "test_definitions"),
+    "tracing.py": ("test_tracing", "test_steering", "test_layers", "test_definitions"),
     "windows.py": ("test_windows", "test_edits"),
     "schedules.py": (
         "test_schedules",

@@ -26,7 +26,7 @@ FLOORS: list[set[str]] = [
     {"checks"},
     {
         *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
-        *("windows", "patches"),
+        *("windows", "patches", "arguments", "masks"),
     },
     {"words", "pictures", "schedules"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
@@ -36,10 +36,12 @@ FLOORS: list[set[str]] = [
     {"layers", "steering", "comparisons", "calls"},
     {"tracing"},
     {"models", "runs"},
+    {"settings"},
     {"studio", "dimensions", "pairs"},
     {"plans", "batches", "grids"},
-    {"variants"},
-    {"editing"},
+    {"variants", "folders"},
+    {"editing", "asked"},
+    {"repeats"},
     {"sweep", "app"},
     {"cli"},
 ]
@@ -53,6 +55,7 @@ KNOW_DIFFUSERS = {
     "studio",
     "dimensions",
     "editing",
+    "repeats",
 }
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
@@ -78,6 +81,8 @@ KNOW_NO_TORCH = {
     "runs",
     "pairs",
     "grids",
+    "folders",
+    "masks",
     "tiny",
     "explorer",
     "cli",
@@ -259,7 +264,9 @@ def test_import_costs_nothing(tmp_path: Path):
     assert not loaded_by("import heedmap", tmp_path) & (HEAVY | {"typer", "rich"})
 
 
-@pytest.mark.parametrize("verb", ["", "generate", "inspect", "compare", "words", "layers", "app"])
+@pytest.mark.parametrize(
+    "verb", ["", "generate", "repeat", "inspect", "compare", "words", "layers", "app"]
+)
 def test_help_loads_nothing_heavy(verb: str, tmp_path: Path):
     code = f"from heedmap.cli import app; app({[*verb.split(), '--help']!r})"
     assert not loaded_by(code, tmp_path) & HEAVY

@@ -16,7 +16,9 @@ import heedmap
 from heedmap import Confine, Reweight, Run, studio
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
+from heedmap.masks import packed, unpacked
 from heedmap.tokens import tokenize
+from heedmap.word_edits import edit_from
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
@@ -223,7 +225,7 @@ def test_the_settings_say_which(pipe, tmp_path):
             "tail": True,
         },
         {
-            "kind": "confine", "word": "a", "where": {"mask": [128, 128], "share": 0.5},
+            "kind": "confine", "word": "a", "where": packed(of_left((128, 128))),
             "strength": 2.0, "start": 0.25, "end": Confine.end,
             "along": None, "tail": True,
         },
@@ -233,6 +235,8 @@ def test_the_settings_say_which(pipe, tmp_path):
     box = back.settings["edits"][1]["where"]
     again = [edits[0], Confine("house", box, end=1, along=["red"]), edits[2]]
     assert same(run, generate(pipe, edits=again, steps=4))
+    read = [edit_from(about) for about in back.settings["edits"]]
+    assert same(run, generate(pipe, edits=read, steps=4))
 
 
 def test_a_batch_is_edited_alike(pipe):
@@ -461,3 +465,50 @@ def test_self_attention_that_cannot_be_seen_is_nothing_to_a_weight(pipe):
         for edits in ((), [Reweight("red", 3)])
     )
     assert np.abs(plain - edited).max() > 1
+
+
+# --- read back --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 48), (257, 129)])
+def test_a_mask_comes_back_from_its_bits(size):
+    mask = np.random.default_rng(0).random(size[::-1]) < 0.3
+    about = json.loads(json.dumps(packed(mask)))
+    assert about["mask"] == list(size)
+    np.testing.assert_array_equal(unpacked(about, "'cat'"), mask)
+
+
+def test_a_mask_too_large_for_the_file_is_told_apart_alone():
+    mask = np.random.default_rng(0).random((3000, 3000)) < 0.5
+    about = packed(mask)
+    assert about.keys() == {"mask", "share", "sha256"}
+    assert unpacked(about, "'cat'") is None
+    assert edit_from(Confine("cat", mask).about()) is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"mask": [8]}, {"mask": [10**6, 10**6]}, {"mask": [8, 9]}, {"mask": [-8, -8]},
+        {"packed": "%"}, {"packed": "AAAA"}, {"packed": 3}, {"sha256": "0"}, {"mask": None},
+    ],
+)  # fmt: skip
+def test_a_mask_that_heedmap_did_not_write(broken):
+    about = {**packed(np.ones((8, 8), dtype=bool)), **broken}
+    with pytest.raises(ArgumentError, match="the mask of 'cat' is not one that heedmap wrote"):
+        unpacked(about, "'cat'")
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        None, 3, {}, {"kind": "reweight"}, {"kind": "reweight", "word": "red", "weight": "x"},
+        {"kind": "confine", "word": "red"},
+        {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "along": "red"},
+        {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "strength": []},
+        {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "end": 3},
+    ],
+)  # fmt: skip
+def test_what_tells_of_no_edit(about):
+    with pytest.raises(ArgumentError):
+        edit_from(about)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heedmap.heatmaps import HeatMap
     from heedmap.models import load
     from heedmap.pairs import Pair
+    from heedmap.repeats import repeat
     from heedmap.runs import Run
     from heedmap.studio import generate
     from heedmap.tracing import trace
@@ -41,6 +42,7 @@ __all__ = [
     "grid",
     "layer_shapes",
     "load",
+    "repeat",
     "trace",
 ]
 
@@ -58,6 +60,7 @@ _HOME = {
     "grid": "editing",
     "layer_shapes": "dimensions",
     "load": "models",
+    "repeat": "repeats",
     "trace": "tracing",
 }
 

@@ -25,7 +25,7 @@ from heedmap.recordings import Axis
 from heedmap.studio import Preview, Progress
 from heedmap.tracing import LIMIT
 from heedmap.variants import BLEND_FROM, Drawing, draw_variants
-from heedmap.weights import parse_weights, token_weights
+from heedmap.weights import escape, parse_weights, token_weights
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -121,7 +121,7 @@ def edit(
     asked = _targets(source, target)
     seed = studio.drawn_seed() if seed is None else seed
     studio.check_prompts([source, *asked], [seed] * (len(asked) + 1))
-    ground = _ground(pipe, source, target is None, kind, words, only, renormalize)
+    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize)
     windows = read_window(cross, "cross"), read_window(self_attention, "self_attention")
     planner = Planner(ground)
     plans = [planner.plan(text).during(*windows) for text in asked]
@@ -137,6 +137,14 @@ def edit(
     drawn = draw_variants(ground, plans, seed, how, progress, preview)
     for trouble in drawn.troubles:
         warnings.warn(trouble, stacklevel=2)
+    for pair in drawn.pairs:
+        pair.about["asked"] = {
+            "source": source,
+            "targets": None if target is None else asked,
+            "kind": kind,
+            "batch": batch,
+            "limit": limit,
+        }
     return drawn.pairs if several else drawn.pairs[0]
 
 
@@ -232,7 +240,7 @@ def grid(
     )  # fmt: skip
     drawn_from = [studio.check_seed(seed) for seed in drawn_from]
     studio.check_prompts([source, *asked], [0] * (len(asked) + 1))
-    ground = _ground(pipe, source, target is None, kind, words, only, renormalize)
+    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize)
     planner = Planner(ground)
     places = list(_places(planner, asked, strips, owns, crosses))
     options = {
@@ -271,6 +279,7 @@ def grid(
         "renormalize": renormalize,
         "only": only,
         **how.about(),
+        "asked": {"batch": batch, "limit": limit},
         "batch": largest,
         "sources_drawn": sources,
         **_settings(cells[0].pair),
@@ -280,20 +289,25 @@ def grid(
 
 def _settings(pair: Pair) -> dict[str, Any]:
     """What all cells have in common of a run's settings."""
-    own = {"prompt", "text", "seed", "edits"}
+    own = {"prompt", "text", "seed", "edits", "batch_place"}
     return {name: value for name, value in pair.source.settings.items() if name not in own}
 
 
-def _ground(
+def ground_of(
     pipe: Any, source: str, alone: bool, kind: EditKind | None,
     words: Mapping[str, Window] | None, only: str | None, renormalize: bool,
 ) -> Ground:  # fmt: skip
-    """What the source is; alone, its weights are the edit's."""
+    """What all edits of a source have in common; alone, its weights are the edit's.
+
+    Raises:
+        ArgumentError: if a weight or a window is none.
+        ModelError: if the model has no text cross-attention.
+    """
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
     parsed = parse_weights(source)
     table = prompt_table(pipe, parsed.text)
     weights = {} if alone else token_weights(parsed.spans, table)
-    written = parsed.text if alone else source
+    written = escape(parsed.text) if alone else source
     return Ground(pipe, written, table, weights, kind, read_windows(words), only, renormalize)
 
 

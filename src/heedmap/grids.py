@@ -258,7 +258,7 @@ class Grid:
         fixed.append(f"{settings['steps']} steps")
         if settings["guidance"] is not None:
             fixed.append(f"guidance {settings['guidance']:g}")
-        fixed.append("{}×{} px".format(*settings["size"]))
+        fixed.append("{}×{} px".format(*cell.pair.source.image.size))
         if self.about.get("only"):
             fixed.append(f"only {self.about['only']}")
         return " · ".join([*fixed, str(settings["model"])])

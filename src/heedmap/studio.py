@@ -1,18 +1,17 @@
 """One call each: from a prompt to a run with its picture and its maps."""
 
-import platform
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
 from PIL import Image
 
-from heedmap import checks, models
+from heedmap import checks, models, settings
+from heedmap.arguments import note
 from heedmap.edits import Rule, Site
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, quoted
@@ -243,11 +242,14 @@ def draw(
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
+    keep, branches = tuple(keep), tuple(branches)
     sides: set[BranchName] = {"conditional", *branches}
     recorder = trace(
         pipe, keep, tokens=tokens, branches=sides, limit=limit, steering=steering, watch=watch,
         after_step=_after_step(progress, change, preview),
     )  # fmt: skip
+    # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
+    noted = _noted(pipe, given, negative, keep, tokens, branches, edits, arguments)
     with recorder, _own_bar(pipe, shown=progress is None):
         run: Any = pipe  # the base class of all pipelines is not callable itself
         images = run(prompt=list(prompts), generator=generators, **call, **arguments).images
@@ -259,34 +261,38 @@ def draw(
         used = {
             "prompt": prompt,
             "text": recording.table.prompt,
-            "negative": negative,
             "seed": seed,
-            "steps": len(recording.timesteps),
-            "guidance": call.get("guidance_scale", getattr(pipe, "guidance_scale", None)),
-            "size": list(image.size),
-            "keep": sorted(recording.keep),
-            **describe(pipe),
-            "edits": [described(edit) for edit in edits],
-            "arguments": {name: _plain(value) for name, value in arguments.items()},
+            **noted,
+            "size": list(image.size if size is None else size),
         }
+        if len(prompts) > 1:  # sums of a batch round otherwise than those of one picture
+            used["batch_place"] = [len(runs), len(prompts)]
         against = None if other is None else HeatMaps(other, image)
         runs.append(Run(image, HeatMaps(recording, image), used, against))
     return runs, recorder
 
 
-def describe(pipe: DiffusionPipeline) -> dict[str, Any]:
-    """What a pipeline is, for a run's settings: model, classes, precision, versions."""
-    packages = ("heedmap", "torch", "diffusers", "transformers")
+def _noted(
+    pipe: Any, given: Mapping[str, Any], negative: str | None, keep: Iterable[Axis], tokens: Tokens,
+    branches: Iterable[BranchName], edits: Sequence[Edit], arguments: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """The settings that all runs of a batch have in common; `size` holds its place."""
+    steps, steps_by = settings.asked(pipe, "steps", given["steps"], arguments)
+    guidance, guidance_by = settings.asked(pipe, "guidance", given["guidance"])
+    size_by = "pipeline" if given["size"] is None else None
+    whose = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
     return {
-        "model": models.name_of(pipe),
-        "pipeline": type(pipe).__name__,
-        "scheduler": type(getattr(pipe, "scheduler")).__name__,  # noqa: B009
-        "device": pipe.device.type,
-        "dtype": str(pipe.dtype).removeprefix("torch."),
-        "versions": {
-            **{package: version(package) for package in packages},
-            "python": platform.python_version(),
-        },
+        "negative": negative,
+        "steps": steps,
+        "guidance": guidance,
+        "size": None,
+        "defaults": {name: by for name, by in whose.items() if by is not None},
+        "keep": sorted(keep),
+        "tokens": tokens,
+        "branches": sorted(branches),
+        **settings.describe(pipe),
+        "edits": [described(edit) for edit in edits],
+        "arguments": {name: note(value) for name, value in arguments.items()},
     }
 
 
@@ -386,14 +392,3 @@ def _own_bar(pipe: DiffusionPipeline, shown: bool) -> Iterator[None]:
             del pipe._progress_bar_config
         else:
             pipe._progress_bar_config = before
-
-
-def _plain(value: Any) -> Any:
-    """A value as plain JSON types; what has none is named by its type."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return f"<{type(value).__name__}>"

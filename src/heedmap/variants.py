@@ -276,6 +276,7 @@ def _pair(
     edited.settings["edit"] = {
         "source": plan.ground.written,
         "kind": plan.alignment.kind,
+        "kind_asked": plan.ground.kind,
         **asked,
     }
     return Pair(source, edited, about, mask)

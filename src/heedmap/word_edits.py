@@ -25,6 +25,7 @@ from heedmap.edits import (
     checked_result,
 )
 from heedmap.errors import ArgumentError, quoted
+from heedmap.masks import packed, unpacked
 from heedmap.prompts import fold, word_keys
 from heedmap.weights import MOST_WEIGHT
 from heedmap.words import TokenTable
@@ -166,12 +167,12 @@ class Confine:
         return rules
 
     def about(self) -> dict[str, Any]:
-        """What was asked for, in plain JSON types; of a mask its size and the share inside."""
+        """What was asked for, in plain JSON types; a mask is packed (`edit_from` reads it back)."""
         place = self._place
         if isinstance(place, tuple):
             where: Any = list(place)
         else:
-            where = {"mask": list(place.shape[::-1]), "share": float(place.mean())}
+            where = packed(place)
         return {
             "kind": "confine",
             "word": self.word,
@@ -262,6 +263,38 @@ def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]
 def described(edit: Edit) -> dict[str, Any]:
     """What was asked for, in plain JSON types; a rule of a user's own by its name."""
     return edit.about() if isinstance(edit, WordEdit) else {"kind": "rule", "name": _name(edit)}
+
+
+def edit_from(about: object) -> WordEdit | None:
+    """The edit that `described` told, from a file; None where the file does not hold it.
+
+    That is a rule of a user's own, or a mask that was too large for the file.
+
+    Raises:
+        ArgumentError: if it tells of no edit, or of one that `Reweight` or `Confine` refuses.
+    """
+    said = about if isinstance(about, Mapping) else {}
+    kind, word = said.get("kind"), said.get("word")
+    if kind == "rule":
+        return None
+    if not isinstance(word, str) or kind not in ("reweight", "confine"):
+        raise ArgumentError(f"{quoted(about)} tells of no edit: expected what heedmap wrote of one")
+    if kind == "reweight":
+        weight = cast(Any, said.get("weight"))  # whatever it is, `Reweight` looks at it
+        return Reweight(word, weight, said.get("renormalize") is True)
+    where, along = said.get("where"), said.get("along")
+    listed = isinstance(along, list) and all(isinstance(w, str) for w in along)
+    if not (along is None or listed):
+        raise ArgumentError(f"along of {quoted(word)} is {quoted(along)}: expected a list of words")
+    if isinstance(where, Mapping):
+        where = unpacked(where, quoted(word))
+        if where is None:
+            return None
+    numbers: dict[str, Any] = {
+        name: said.get(name, getattr(Confine, name)) for name in ("strength", "start", "end")
+    }
+    place = cast(Any, where)  # whatever it is, `Confine` looks at it
+    return Confine(word, place, **numbers, along=along, tail=said.get("tail") is not False)
 
 
 def idle(rules: Iterable[Rule], sites: Iterable[Site]) -> bool:

@@ -4,7 +4,6 @@ The same functions as the command line's, with the same arguments: the same byte
 """
 
 import gc
-import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -195,10 +194,10 @@ def _options(asked: Drawing) -> dict[str, Any]:
 
 def _own_steps(pipe: Any) -> int:
     """The steps that a pipeline takes unless it is told otherwise."""
-    if models.is_embedded(pipe):
-        return int(models.card()["defaults"]["steps"])
-    steps = inspect.signature(type(pipe).__call__).parameters.get("num_inference_steps")
-    return steps.default if steps is not None and isinstance(steps.default, int) else 50
+    from heedmap import settings
+
+    steps, _ = settings.asked(pipe, "steps", None)
+    return 50 if steps is None else steps
 
 
 def _free_memory() -> None:

@@ -150,6 +150,7 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     return {
         "folder": str(folder),
         **{name: run.settings[name] for name in told},
+        "size": list(run.image.size),
         **{name: str(folder / file) for name, file in files.items()},
         "words": [
             {"number": word.number, "word": word.text, "file": str(folder / word_file(word))}

@@ -349,6 +349,7 @@ def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
         "source": pair.source.settings["prompt"],
         "edited": settings["prompt"],
         **{name: settings[name] for name in names},
+        "size": list(pair.edited.image.size),
         "files": {name: str(folder / file) for name, file in files.items()},
         "about": pair.about,
     }

@@ -167,9 +167,14 @@ def _written(
     limit = limit or (SMALL_LIMIT if small else LIMIT)
     shown = _pictures([run.image for run in runs], limit // 2)
     views = sum(1 + (run.negative_maps is not None) for run in runs)
-    budget = (limit - _OWN - sum(len(link) for link, _ in shown)) // views
+    said = [
+        {"settings": _settings(run.settings), "repeat": _repeats(run, kinds.get(number))}
+        for number, run in enumerate(runs)
+    ]
+    taken = sum(len(link) for link, _ in shown) + len(_json({"said": said}))
+    budget = (limit - _OWN - taken) // views
     told = []
-    for number, (run, (link, exact)) in enumerate(zip(runs, shown, strict=True)):
+    for run, (link, exact), texts in zip(runs, shown, said, strict=True):
         views = [{"name": "prompt", **pack(run.maps.recording, budget)}]
         if run.negative_maps is not None:
             views.append({"name": "negative", **pack(run.negative_maps.recording, budget)})
@@ -179,8 +184,7 @@ def _written(
                 "exact": exact,
                 "size": list(run.image.size),
                 "views": views,
-                "settings": _settings(run.settings),
-                "repeat": _repeats(run, kinds.get(number)),
+                **texts,
             }
         )
     data = {
@@ -288,7 +292,14 @@ def _said(value: Any) -> str:
         return ""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ", ".join(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(_bare(value), ensure_ascii=False)
+
+
+def _bare(value: Any) -> Any:
+    """A setting without what only a machine reads: the bits of a mask."""
+    if isinstance(value, Mapping):
+        return {key: _bare(inner) for key, inner in value.items() if key != "packed"}
+    return [_bare(one) for one in value] if isinstance(value, list) else value
 
 
 def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
@@ -298,7 +309,7 @@ def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
         if not isinstance(edit, Mapping):
             return repeat_run(settings, negative=run.negative_maps is not None)
         return repeat_edit(settings, kind)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, KeyError):
         return []  # settings read from a file that heedmap did not write: none can be repeated
 
 

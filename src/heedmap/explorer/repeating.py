@@ -1,8 +1,14 @@
-"""How a run is repeated: the command and the Python for it, from its settings alone."""
+"""How a run is repeated: the command and the Python for it, from its settings alone.
+
+A command holds every option that decides the picture, each number to its last digit, so that it
+reads back as the settings of the run. What has no option (a scheduler, LoRAs, rules) is named
+beside it, and `heedmap repeat` draws with that too.
+"""
 
 import json
+import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -17,6 +23,9 @@ _NO_EDIT = {
     "blend_from": 0.2,
     "self_cells": 1024,
 }
+# The same of `heedmap.Confine`.
+_NO_CONFINE = {"strength": 3.0, "start": 0.0, "end": 0.6, "along": None, "tail": True}
+_UNSAYABLE = object()
 
 
 def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[list[str]]:
@@ -31,15 +40,26 @@ def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[l
         return repeat_edit(settings, None)
     prompt = str(settings.get("prompt", ""))
     options, named = _shared(settings)
+    placed = [_boxed(about) for about in settings.get("edits") or ()]
+    options += [f"--confine {shlex.quote(said)}" for said in placed if said]
+    if settings.get("edits"):
+        rules = [_rule(about) for about in settings["edits"]]
+        if all(rules):
+            named.append(f"edits=[{', '.join(map(str, rules))}]")
+    if settings.get("tokens") == "all":
+        named.append('tokens="all"')
     if negative:
         named.append('branches={"negative"}')
-    out = _left_out(settings, "the maps of the negative prompt" if negative else "")
-    command = " ".join(["heedmap generate", shlex.quote(prompt), *options, *_kept(settings)])
-    called = ", ".join(["pipe", _literal(prompt), *named])
-    return [
-        ["On the command line", command, out and f"{out} only Python can give."],
-        ["In Python", _python(settings, f"run = hm.generate({called})"), _unsaid(settings)],
-    ]
+    more = ["the maps of the negative prompt"] if negative else []
+    if not all(placed):
+        more.append("edits of the attention")
+    place = settings.get("batch_place")
+    if isinstance(place, list) and len(place) == 2:
+        more.append(f"the batch of {place[1]} pictures that it was drawn in")
+    return _ways(
+        settings, _command("generate", [prompt], [*options, *_kept(settings)]),
+        f"run = hm.generate({', '.join(['pipe', _literal(prompt), *named])})", more,
+    )  # fmt: skip
 
 
 def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[list[str]]:
@@ -55,19 +75,17 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
     for key, option, name in (("cross", "--cross", "cross"), ("self", "--self", "self_attention")):
         window = edit.get(key)
         if isinstance(window, list) and len(window) == 2 and window != _NO_EDIT[key]:
-            low, high = (float(bound) for bound in window)
-            options.append(f"{option} {low:g}:{high:g}")
-            named.append(f"{name}=({low:g}, {high:g})")
+            low, high = (_number(float(bound)) for bound in window)
+            options.append(f"{option} {low}:{high}")
+            named.append(f"{name}=({low}, {high})")
     windows = edit.get("windows")
     if isinstance(windows, Mapping) and windows:
-        options += [
-            f"--words {shlex.quote(f'{word}={low:g}:{high:g}')}"
-            for word, (low, high) in windows.items()
-        ]
-        pairs = ", ".join(f"{_literal(w)}: ({a:g}, {b:g})" for w, (a, b) in windows.items())
+        spans = {w: (_number(float(a)), _number(float(b))) for w, (a, b) in windows.items()}
+        options += [f"--words {shlex.quote(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()]
+        pairs = ", ".join(f"{_literal(w)}: ({a}, {b})" for w, (a, b) in spans.items())
         named.append(f"words={{{pairs}}}")
-    kind = edit.get("kind")
-    if kind in ("replace", "refine") and kind != chosen_kind:
+    kind = edit.get("kind_asked", None if edit.get("kind") == chosen_kind else edit.get("kind"))
+    if kind in ("replace", "refine"):
         options.append(f"--kind {kind}")
         named.append(f"kind={_literal(kind)}")
     if edit.get("renormalize"):
@@ -82,25 +100,53 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
         named.append(f"protect={_literal([str(word) for word in edit['protect']])}")
     for key in ("threshold", "blend_from"):
         if edit.get(key) not in (None, _NO_EDIT[key]):
-            options.append(f"--{key.replace('_', '-')} {edit[key]:g}")
-            named.append(f"{key}={edit[key]:g}")
-    out = _left_out(settings)
+            options.append(f"--{key.replace('_', '-')} {_number(edit[key])}")
+            named.append(f"{key}={_number(edit[key])}")
+    more = []
     if edit.get("self_cells") not in (None, _NO_EDIT["self_cells"]):
         named.append(f"self_cells={edit['self_cells']}")
-        out = out or "The largest grid of self-attention"
-    options += _kept(settings)
-    texts = [shlex.quote(text) for text in (source, prompt)]
-    called = ", ".join(["pipe", _literal(source), _literal(prompt), *named])
+        more.append("the largest grid of self-attention")
+    place = settings.get("batch_place")
+    if isinstance(place, list) and len(place) == 2 and place[1] > 2:
+        more.append(f"the batch of {place[1]} pictures that it was drawn in")
+    return _ways(
+        settings, _command("edit", [source, prompt], [*options, *_kept(settings)]),
+        f"pair = hm.edit({', '.join(['pipe', _literal(source), _literal(prompt), *named])})", more,
+    )  # fmt: skip
+
+
+def _ways(
+    settings: Mapping[str, Any], command: str, call: str, more: Iterable[str]
+) -> list[list[str]]:
+    """The command, the Python, and what repeats a run with all that its settings note."""
+    given = _arguments(settings)
+    loaded = _loaded(settings)
+    left = [*(["other arguments of the pipeline"] if given else []), *more, *loaded]
+    python = []
+    if any(_value(value) is _UNSAYABLE for value in given.values()):
+        python.append("what was passed as an object (see the settings)")
+    if not all(map(_rule, settings.get("edits") or ())):
+        python.append("the edits of the attention (see the settings)")
+    python += [part for part in more if part.startswith("the batch")] + loaded
     return [
-        ["On the command line", " ".join(["heedmap edit", *texts, *options]),
-         out and f"{out} only Python can give."],
-        ["In Python", _python(settings, f"pair = hm.edit({called})"), _unsaid(settings)],
+        ["On the command line", command, f"Not in it: {_listed(left)}." if left else ""],
+        ["In Python", _python(settings, call), f"Add {_listed(python)}." if python else ""],
+        ["With all that was noted, and compared to the byte", "heedmap repeat FOLDER",
+         "FOLDER is the one that this page is in."],
     ]  # fmt: skip
+
+
+def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
+    """A command line; a text that begins as an option does stands behind two dashes."""
+    quoted = [shlex.quote(text) for text in texts]
+    if any(text.startswith(("-", "'-")) for text in quoted):
+        return " ".join([f"heedmap {verb}", *options, "--", *quoted])
+    return " ".join([f"heedmap {verb}", *quoted, *options])
 
 
 def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
-    model = str(settings.get("model", _EMBEDDED))
+    model = _model(settings)
     own = _own_settings() if model == _EMBEDDED else {}
     options = [] if model == _EMBEDDED else [f"--model {shlex.quote(model)}"]
     named: list[str] = []
@@ -109,48 +155,120 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         if isinstance(value, int | float) and value != own.get(name):
             options.append(f"--{name} {_number(value)}")
             named.append(f"{name}={_number(value)}")
-    size = settings.get("size")
-    if isinstance(size, list) and len(size) == 2 and size != own.get("size"):
+    size, unsaid = settings.get("size"), settings.get("defaults")
+    chosen = not (isinstance(unsaid, Mapping) and "size" in unsaid)
+    if chosen and isinstance(size, list) and len(size) == 2 and size != own.get("size"):
         options.append(f"--size {size[0]}x{size[1]}")
         named.append(f"size=({size[0]}, {size[1]})")
-    if settings.get("negative"):
-        options.append(f"--negative {shlex.quote(str(settings['negative']))}")
-        named.append(f"negative={_literal(str(settings['negative']))}")
+    negative = settings.get("negative")
+    if negative is not None:  # an empty one is not none: SDXL then encodes it
+        options.append(f"--negative {shlex.quote(str(negative))}")
+        named.append(f"negative={_literal(str(negative))}")
     keep = settings.get("keep")
-    if isinstance(keep, list) and keep and keep != ["layer"]:
+    if isinstance(keep, list) and keep != ["layer"]:
         named.append(f"keep={_literal([str(axis) for axis in keep])}")
-    dtype = settings.get("dtype")
-    if model != _EMBEDDED and dtype in ("float32", "float16", "bfloat16"):
-        options.append(f"--dtype {dtype}")
-    arguments = settings.get("arguments")
-    if isinstance(arguments, Mapping):
-        named += [
-            f"{name}={value!r}"
-            for name, value in arguments.items()
-            if str(name).isidentifier() and _sayable(value)
-        ]
+    device, dtype = _placed(settings)
+    options += [f"--device {device}"] if device else []
+    options += [f"--dtype {dtype}"] if dtype else []
+    named += [
+        f"{name}={said}"
+        for name, value in _arguments(settings).items()
+        if str(name).isidentifier() and (said := _value(value)) is not _UNSAYABLE
+    ]
     return options, named
+
+
+def _model(settings: Mapping[str, Any]) -> str:
+    return str(settings.get("model", _EMBEDDED))
+
+
+def _placed(settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The device, and the precision where it is not the one taken there; empty if not noted."""
+    device, dtype = settings.get("device"), settings.get("dtype")
+    device = device if device in ("cpu", "cuda", "mps") else ""
+    usual = "float32" if device in ("", "cpu") else "float16"
+    known = dtype in ("float32", "float16", "bfloat16") and dtype != usual
+    return device, str(dtype) if known else ""
 
 
 def _kept(settings: Mapping[str, Any]) -> list[str]:
     """The option for the axes that were kept, where they are not the usual ones."""
     keep = settings.get("keep")
-    if not isinstance(keep, list) or keep in ([], ["layer"]):
+    if not isinstance(keep, list) or keep == ["layer"]:
         return []
     return [f"--keep {shlex.quote(','.join(map(str, keep)))}"]
 
 
+def _loaded(settings: Mapping[str, Any]) -> list[str]:
+    """What was done to the model after it was loaded."""
+    said = []
+    if isinstance(settings.get("schedulers"), Mapping) and _model(settings) == _EMBEDDED:
+        noted, own = settings["schedulers"].get("scheduler"), _own_scheduler()
+        config = noted.get("config") if isinstance(noted, Mapping) else None
+        if noted and (noted.get("class") != own.pop("_class_name") or not _holds(config, own)):
+            said.append(f"the scheduler ({settings.get('scheduler')})")
+    said += ["the LoRAs"] if settings.get("loras") else []
+    said += ["the adapters"] if settings.get("adapters") else []
+    said += ["the attention processors"] if settings.get("attention") else []
+    return said
+
+
+def _holds(config: Any, own: Mapping[str, Any]) -> bool:
+    """Whether a scheduler's settings are those of the model's own; what is not there is usual."""
+    return isinstance(config, Mapping) and all(
+        config.get(key) == value for key, value in own.items() if not key.startswith("_")
+    )
+
+
+def _boxed(about: Any) -> str:
+    """A word and its box as `--confine` reads them, or nothing where that does not say it all."""
+    said = about if isinstance(about, Mapping) else {}
+    where, word = said.get("where"), said.get("word")
+    usual = all(said.get(key, value) == value for key, value in _NO_CONFINE.items())
+    if said.get("kind") != "confine" or not usual or not isinstance(where, list):
+        return ""
+    word = str(word)
+    return f"{word}={','.join(map(_number, where))}" if word == word.strip() else ""
+
+
+def _rule(about: Any) -> str:
+    """An edit of the attention as Python writes it, or nothing where it cannot."""
+    said = about if isinstance(about, Mapping) else {}
+    word, where = _literal(said.get("word")), said.get("where")
+    if said.get("kind") == "reweight":
+        more = ", renormalize=True" if said.get("renormalize") else ""
+        return f"hm.Reweight({word}, {_number(said['weight'])}{more})"
+    if said.get("kind") != "confine" or not isinstance(where, list):
+        return ""
+    parts = [word, f"({', '.join(map(_number, where))})"]
+    for key, usual in _NO_CONFINE.items():
+        if said.get(key, usual) != usual:
+            parts.append(f"{key}={_value(said[key])}")
+    return f"hm.Confine({', '.join(parts)})"
+
+
 def _own_settings() -> dict[str, Any]:
     """What the embedded model draws with when nothing is said."""
-    card = resources.files("heedmap.tiny").joinpath("model", "card.json")
-    about = json.loads(card.read_text(encoding="utf-8"))
-    return {**about.get("defaults", {}), "size": [128, 128]}
+    return {**_read("card.json").get("defaults", {}), "size": [128, 128]}
+
+
+def _own_scheduler() -> dict[str, Any]:
+    """The settings of the embedded model's own scheduler."""
+    return _read("scheduler/scheduler_config.json")
+
+
+def _read(name: str) -> dict[str, Any]:
+    file = resources.files("heedmap.tiny").joinpath("model", *name.split("/"))
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _python(settings: Mapping[str, Any], call: str) -> str:
-    model = str(settings.get("model", _EMBEDDED))
-    load = "hm.load()" if model == _EMBEDDED else f"hm.load({_literal(model)})"
-    return f"import heedmap as hm\n\npipe = {load}\n{call}"
+    model = _model(settings)
+    device, dtype = _placed(settings)
+    given = [] if model == _EMBEDDED else [_literal(model)]
+    given += [f"device={_literal(device)}"] if device else []
+    given += [f"dtype={_literal(dtype)}"] if dtype else []
+    return f"import heedmap as hm\n\npipe = hm.load({', '.join(given)})\n{call}"
 
 
 def _literal(value: Any) -> str:
@@ -159,35 +277,41 @@ def _literal(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    """A number to its last digit, and no longer than that takes."""
+    if not math.isfinite(value):
+        raise ValueError("a number that cannot be written")
+    short = f"{value:g}" if not isinstance(value, int) else str(value)
+    return short if float(short) == value else repr(value)
 
 
-def _sayable(value: Any) -> bool:
-    """Whether a setting can be written down: an image, for one, is only named by its type."""
+def _arguments(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments = settings.get("arguments")
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
+def _value(value: Any) -> Any:
+    """An argument as Python writes it; `_UNSAYABLE` where its note is not the thing itself."""
     if isinstance(value, list):
-        return all(map(_sayable, value))
-    if isinstance(value, str):
-        return not (value.startswith("<") and value.endswith(">"))
-    return value is None or isinstance(value, bool | int | float)
+        return _joined("[{}]", value)
+    if isinstance(value, Mapping):
+        if value.get("object") == "tuple" and isinstance(value.get("items"), list):
+            return _joined("({},)" if len(value["items"]) == 1 else "({})", value["items"])
+        if value.get("object") == "float":
+            return f'float("{float(value["value"])}")'
+        pairs = {key: _value(inner) for key, inner in value.items()}
+        if "object" in value or _UNSAYABLE in pairs.values():
+            return _UNSAYABLE
+        return f"{{{', '.join(f'{key!r}: {said}' for key, said in pairs.items())}}}"
+    if isinstance(value, str) and value.startswith("<") and value.endswith(">"):
+        return _UNSAYABLE  # how older versions noted an object
+    return repr(value)
 
 
-def _left_out(settings: Mapping[str, Any], more: str = "") -> str:
-    """What the command line has no option for."""
-    said = [more] if more else []
-    arguments = settings.get("arguments")
-    if isinstance(arguments, Mapping) and arguments:
-        said.append("other arguments of the pipeline")
-    if settings.get("edits"):
-        said.append("edits of the attention")
-    return " and ".join(said).capitalize()
+def _joined(form: str, values: list[Any]) -> Any:
+    said = [_value(value) for value in values]
+    return _UNSAYABLE if _UNSAYABLE in said else form.format(", ".join(said))
 
 
-def _unsaid(settings: Mapping[str, Any]) -> str:
-    """What cannot be written down here."""
-    said = []
-    arguments = settings.get("arguments")
-    if isinstance(arguments, Mapping) and not all(map(_sayable, arguments.values())):
-        said.append("what was passed as an object (see the settings)")
-    if settings.get("edits"):
-        said.append("the edits of the attention (see the settings)")
-    return f"Add {' and '.join(said)}." if said else ""
+def _listed(parts: list[str]) -> str:
+    """Parts of a sentence: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

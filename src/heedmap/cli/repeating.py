@@ -1,0 +1,87 @@
+"""`heedmap repeat`: a saved run drawn again, and whether it is the same to the byte."""
+
+import json as writing
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heedmap.cli.console import loading, print_json, print_lines, printable, progress_bar
+from heedmap.cli.drawing import check_writable
+from heedmap.cli.options import Device, Dtype, Json, Quiet
+
+if TYPE_CHECKING:
+    from heedmap.repeats import Repetition
+
+_LONGEST = 60  # characters of a setting that is told
+
+
+def repeat(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid.")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="MODEL",
+            help="A folder or a hub id. Left out: the model that the run's settings name.",
+        ),
+    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FOLDER", help="Save what is drawn. Left out: nothing is."
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Draw RUN again from its settings, and say whether it is the same to the byte.
+
+    The exit code is 0 if it is, 1 if it differs, and 2 after a mistake. The scheduler is that of
+    the run; what else is not as it was (versions, device, threads, LoRAs) is told.
+    """
+    from heedmap import folders
+
+    mark = folders.kind_of(run)
+    if out is not None:
+        check_writable(out, holds_runs=False, mark=mark, what=folders.MARKS[mark])
+    saved = folders.opened(run)  # before a model is loaded
+    hidden = quiet or json or not sys.stderr.isatty()
+    with loading(model, hidden=hidden):
+        from heedmap import repeats
+
+        pipe = repeats.load_for(saved, model, device=device, dtype=dtype)
+    with progress_bar("Drawing", hidden=hidden) as advance:
+        found = repeats.repeat(pipe, saved, progress=advance)
+    folder = None if out is None else str(found.run.save(out))
+    if json:
+        print_json({"run": str(run), **found.to_dict(), "folder": folder})
+    elif quiet:
+        print_lines([folder] if folder else [])
+    else:
+        print_repetition(str(run), found, folder)
+    if not found.same:
+        raise typer.Exit(1)
+
+
+def print_repetition(run: str, found: "Repetition", folder: str | None) -> None:
+    """Print whether it is the same, what is not as it was, and where it was saved."""
+    typer.echo(printable(f"{run}: {str(found)[0].lower()}{str(found)[1:]}"))
+    for name, (noted, now) in found.changed.items():
+        what = "set up as noted" if name.startswith("schedulers.") else "not as noted"
+        typer.echo(printable(f"  {name}: {_short(noted)}, here {_short(now)} ({what})"))
+    if found.unknown:
+        told = ", ".join(found.unknown)
+        typer.echo(printable(f"  not noted, since an older version wrote this run: {told}"))
+    if folder:
+        typer.echo(printable(f"  saved in {folder}"))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else value
+    text = text if isinstance(text, str) else writing.dumps(text, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

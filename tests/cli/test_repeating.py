@@ -1,0 +1,100 @@
+"""`heedmap repeat`: 0 where it is the same, 1 where it differs, 2 after a mistake."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.calling import PROMPT, bad, call, files, good
+from heedmap import Grid, Pair, Run, editing
+
+
+def spoil(folder: Path, **odd) -> None:
+    path = folder / "run.json"
+    about = json.loads(path.read_text("utf-8"))
+    about["settings"] |= odd
+    path.write_text(json.dumps(about), "utf-8")
+
+
+def test_the_same(model, saved, desk):
+    before = files(desk)
+    assert good("repeat", saved) == f"{saved}: drawn again, it is the same to the byte.\n"
+    assert files(desk) == before  # nothing was written
+    assert good("repeat", saved, "--quiet") == ""
+    about = json.loads(good("repeat", "saved", "--json"))
+    assert about == {
+        "run": "saved", "same": True, "largest": 0, "differing": 0, "pixels": 128 * 128,
+        "changed": {}, "unknown": [], "folder": None,
+    }  # fmt: skip
+
+
+def test_another_picture(model, saved):
+    spoil(saved, seed=4)
+    result = call("repeat", saved)
+    assert result.exit_code == 1 and result.stderr == ""
+    assert result.stdout.startswith(f"{saved}: drawn again, it differs: ")
+    assert result.stdout.count("\n") == 1
+    about = json.loads(call("repeat", saved, "--json").stdout)
+    assert about["same"] is False and 0 < about["largest"] <= 255
+    assert call("repeat", saved, "-q").exit_code == 1
+
+
+def test_what_is_another_now_is_told(model, saved):
+    spoil(saved, threads=64, loras=[{"name": "style\x1b[2J", "sha256": "0" * 64}])
+    told = good("repeat", saved).splitlines()[1:]
+    assert told[0].startswith("  loras: [{") and "\x1b" not in told[0]
+    assert "…, here [] (not as noted)" in told[0]
+    assert told[1] == "  threads: 64, here 1 (not as noted)"
+
+
+def test_a_scheduler_is_set_up_as_noted(model, saved):
+    config = {"beta_schedule": "scaled_linear", "steps_offset": 1}
+    about = {"class": "EulerDiscreteScheduler", "config": config}
+    spoil(saved, schedulers={"scheduler": about})
+    result = call("repeat", saved)
+    assert result.exit_code == 1
+    line = "  schedulers.scheduler.class: EulerDiscreteScheduler, here DDIMScheduler (set up as no"
+    assert line in result.stdout
+
+
+def test_what_is_drawn_can_be_saved(model, saved, run, desk):
+    told = good("repeat", saved, "--out", "again")
+    assert told.endswith("  saved in again\n")
+    assert Run.load("again").settings == run.settings
+    assert good("repeat", saved, "--out", "again", "-q") == "again\n"
+    (desk / "mine").mkdir()
+    assert "is not a run of heedmap" in bad("repeat", saved, "--out", "mine")
+
+
+def test_edits_and_grids(model, desk):
+    editing.edit(model, PROMPT, "a blue house", seed=3, steps=2).save("pair")
+    editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=2).save("grid")
+    for folder in ("pair", "pair/edited", "pair/source", "grid", "grid/cells/002"):
+        assert "the same to the byte" in good("repeat", folder)
+    good("repeat", "pair", "--out", "pair2")
+    good("repeat", "grid", "--out", "grid2")
+    assert Pair.load("pair2").about == Pair.load("pair").about
+    assert Grid.load("grid2").rows() == Grid.load("grid").rows()
+    assert "is not an edit of heedmap" in bad("repeat", "pair", "--out", "grid")
+
+
+@pytest.mark.parametrize(
+    ("odd", "sentence"),
+    [
+        ({"seed": "x"}, "have seed='x': expected 0 to 2"),
+        ({"arguments": {"latents": {"object": "tensor"}}}, "pass it, as in hm.repeat(pipe, run, "),
+        ({"edits": [{"kind": "rule", "name": "mine"}]}, "the edit 'mine' of this run is not in"),
+        ({"schedulers": {"scheduler": {"class": "X", "config": {}}}}, "the scheduler 'X' of this"),
+        ({"model": 3}, "the settings name the model 3: pass a pipeline, or --model"),
+    ],
+)
+def test_mistakes(model, saved, odd, sentence):
+    spoil(saved, **odd)
+    assert sentence in bad("repeat", saved)
+
+
+def test_no_folder_and_no_model(saved):
+    assert "is no run, edit or grid" in bad("repeat", "nothing")
+    assert "there is no model folder nonsense" in bad("repeat", saved, "--model", "nonsense")
+    spoil(saved, model="no-such")
+    assert "pass --model, or a pipeline, to draw with another" in bad("repeat", saved)

@@ -1,0 +1,161 @@
+"""The commands on a page: they read back as the settings that they were made of."""
+
+import shlex
+from typing import Any
+
+import numpy as np
+import typer
+from diffusers import DPMSolverMultistepScheduler
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from test_explorer import EMBEDDED, small
+
+import heedmap
+from heedmap import cli, explorer
+from heedmap import settings as settings_of
+from heedmap.explorer.repeating import repeat_edit, repeat_run
+
+texts = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and "\0" not in text)
+words = texts.map(str.strip)
+numbers = st.floats(0, 100) | st.integers(0, 100)
+fractions = st.floats(0, 1)
+windows = st.tuples(fractions, fractions).map(lambda pair: sorted(map(float, pair)))
+drawn = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**62),
+        "steps": st.integers(1, 999),
+        "guidance": numbers,
+        "size": st.tuples(*[st.integers(1, 500).map(lambda n: 8 * n)] * 2).map(list),
+        "negative": st.none() | st.just("") | texts,
+        "keep": st.lists(st.sampled_from(["head", "layer", "step"]), unique=True).map(sorted),
+        "model": st.just("heedmap-tiny") | texts,
+        "device": st.sampled_from(["cpu", "cuda", "mps"]),
+        "dtype": st.sampled_from(["float32", "float16", "bfloat16"]),
+    }
+)
+boxes = st.lists(st.floats(-1e4, 1e4) | st.integers(0, 999), min_size=4, max_size=4)
+
+
+def parsed(command: str) -> dict[str, Any]:
+    """What the command line makes of a command."""
+    _, verb, *arguments = shlex.split(command)
+    found: Any = typer.main.get_command(cli.app)
+    return found.commands[verb].make_context(verb, arguments).params
+
+
+def assert_drawn_alike(params: dict[str, Any], settings: dict[str, Any]) -> None:
+    own = {"steps": 25, "guidance": 4.0, "size": [128, 128]}
+    own = own if settings["model"] == "heedmap-tiny" else {}
+    for name in ("seed", "negative"):
+        assert params[name] == settings[name]
+    for name in ("steps", "guidance"):
+        assert (own[name] if params[name] is None else params[name]) == settings[name]
+    assert list(own["size"] if params["size"] is None else params["size"]) == settings["size"]
+    assert sorted(params["keep"]) == settings["keep"]
+    assert (params["model"] or "heedmap-tiny") == settings["model"]
+    assert params["device"] == settings["device"]
+    usual = "float32" if settings["device"] == "cpu" else "float16"
+    assert (usual if params["dtype"] == "auto" else params["dtype"]) == settings["dtype"]
+
+
+ODD = {
+    "guidance": 7.123456789012345, "negative": "--seed", "keep": [], "device": "cpu",
+    "dtype": "float16",
+}  # fmt: skip
+
+
+@given(texts, drawn, st.lists(st.tuples(words, boxes), max_size=3))
+@example("-x", {**EMBEDDED, **ODD}, [("a=b", [0, 0, 1, 2])])
+@settings(max_examples=150, deadline=None)
+def test_the_command_of_a_run_reads_back_as_its_settings(prompt, about, confined):
+    edits = [
+        {"kind": "confine", "word": word, "where": box, "strength": 3.0, "start": 0.0, "end": 0.6,
+         "along": None, "tail": True}
+        for word, box in confined
+    ]  # fmt: skip
+    ways = repeat_run({"prompt": prompt, **about, "edits": edits})
+    params = parsed(ways[0][1])
+    assert params["prompt"] == prompt
+    assert_drawn_alike(params, about)
+    assert [(word, list(box)) for word, box in params["confine"] or ()] == confined
+    assert (params["count"], params["out"]) == (1, None)
+    assert ways[0][2] == ""
+    compile(ways[1][1], "repeat", "exec")
+    assert shlex.split(ways[2][1]) == ["heedmap", "repeat", "FOLDER"]
+
+
+asked_of_an_edit = st.fixed_dictionaries(
+    {
+        "source": texts,
+        "kind": st.sampled_from(["replace", "refine"]),
+        "kind_asked": st.sampled_from([None, "replace", "refine"]),
+        "cross": windows,
+        "self": windows,
+        "windows": st.dictionaries(words, windows, max_size=3),
+        "renormalize": st.booleans(),
+        "only": st.none() | texts,
+        "protect": st.lists(texts, max_size=3),
+        "threshold": fractions,
+        "blend_from": fractions,
+        "self_cells": st.just(1024),
+    }
+)
+
+
+@given(texts, drawn, asked_of_an_edit)
+@settings(max_examples=150, deadline=None)
+def test_the_command_of_an_edit_reads_back_as_its_settings(prompt, about, edit):
+    ways = repeat_edit({"prompt": prompt, **about, "edit": edit, "batch_place": [1, 2]}, None)
+    params = parsed(ways[0][1])
+    assert (params["source"], params["targets"]) == (edit["source"], [prompt])
+    assert_drawn_alike(params, about)
+    assert [list(window) for window in params["cross"]] == [edit["cross"]]
+    assert [list(window) for window in params["own"]] == [edit["self"]]
+    assert {word: list(window) for word, window in params["words"] or ()} == edit["windows"]
+    assert params["renormalize"] == edit["renormalize"]
+    assert {"auto": None}.get(params["kind"], params["kind"]) == edit["kind_asked"]
+    assert params["only"] == edit["only"]
+    assert list(params["protect"] or ()) == edit["protect"]
+    for name, usual in (("threshold", 0.4), ("blend_from", 0.2)):
+        assert (usual if params[name] is None else params[name]) == edit[name]
+    assert ways[0][2] == ""
+    compile(ways[1][1], "repeat", "exec")
+
+
+def test_the_python_of_a_run_is_the_run_again(tmp_path):
+    """Run as it stands, with all that Python can say."""
+    pipe = heedmap.load(device="cpu")
+    pipe.set_progress_bar_config(disable=True)
+    edits = [heedmap.Reweight("red", 2), heedmap.Confine("house", (0, 0, 64, 128), tail=False)]
+    run = heedmap.generate(
+        pipe, "a red house", seed=5, steps=2, edits=edits, keep=["step"], negative="",
+        guidance_rescale=0.3, callback_on_step_end_tensor_inputs=["latents"],
+    )  # fmt: skip
+    _, (_, code, left), _ = repeat_run(run.settings)
+    assert left == ""
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert np.array_equal(np.asarray(names["run"].image), np.asarray(run.image))
+    assert names["run"].settings == run.settings
+
+
+def test_what_no_option_says_is_named_with_the_verb_that_does():
+    pipe = heedmap.load(device="cpu")
+    own = {"prompt": "a", "keep": ["layer"], **settings_of.describe(pipe), **EMBEDDED}
+    assert repeat_run(own)[0][2] == repeat_run(own)[1][2] == ""
+    pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)
+    other = own | settings_of.describe(pipe)
+    for way in repeat_run(other)[:2]:
+        assert "the scheduler (DPMSolverMultistepScheduler)" in way[2]
+    changed = own | {"loras": [{"name": "x"}], "batch_place": [0, 3], "attention": ["Sliced"]}
+    for way in repeat_run(changed)[:2]:
+        for part in ("the LoRAs", "the batch of 3 pictures", "the attention processors"):
+            assert part in way[2]
+    mask = {"kind": "confine", "word": "a", "where": {"mask": [8, 8], "packed": "x" * 500}}
+    assert "edits" in repeat_run(own | {"edits": [mask]})[1][2]
+
+
+def test_the_bits_of_a_mask_are_not_shown():
+    run = small()
+    run.settings["edits"] = [{"kind": "confine", "where": {"mask": [8, 8], "packed": "Zm9v" * 99}}]
+    assert "Zm9v" not in explorer.page(run)
