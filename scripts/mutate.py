@@ -51,7 +51,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "variants.py": ("test_editing", "test_definitions"),
     "processors.py": ("test_tracing", "test_steering", "test_definitions"),
     "layers.py": ("test_layers", "test_tracing", "test_steering"),
-    "encodings.py": ("test_calls", "test_tracing"),
+    "encodings.py": ("test_encodings", "test_calls", "test_tracing"),
     "batches.py": ("test_batches",),
 }
 

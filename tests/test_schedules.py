@@ -75,6 +75,8 @@ def test_a_timestep_that_is_not_there():
 def test_one_timestep_to_the_digits_of_float32():
     schedule = Schedule((900.0, 0.0), (0, 1))
     assert matches(schedule, 0, 900.0005) and not matches(schedule, 0, 900.002)
+    small = Schedule((0.7,), (0,))
+    assert matches(small, 0, 0.7 + 9e-7) and not matches(small, 0, 0.7 + 1.2e-6)
     assert matches(schedule, 1, 5e-7) and not matches(schedule, 1, 5e-6)
     assert not matches(schedule, 0, 0.0) and not matches(schedule, 2, 0.0)
 

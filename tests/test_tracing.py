@@ -459,3 +459,11 @@ def test_latents_that_are_no_numbers(pipe, bad):
 
 def test_what_a_trace_may_keep_unless_told_otherwise():
     assert (LIMIT, WARN) == (2 * 1024**3, 256 * 1024**2)
+
+
+def test_steps_are_those_of_the_last_call(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=3)
+        run(pipe, "a house", steps=2)
+        assert recorder.steps == 2
+    assert recorder.steps == 2
