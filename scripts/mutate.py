@@ -48,7 +48,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "weights.py": ("test_weights",),
     "word_edits.py": ("test_word_edits", "test_definitions"),
     "plans.py": ("test_plans", "test_editing", "test_definitions"),
-    "variants.py": ("test_editing", "test_definitions"),
+    "variants.py": ("test_variants", "test_editing", "test_definitions"),
     "processors.py": ("test_tracing", "test_steering", "test_definitions"),
     "layers.py": ("test_layers", "test_tracing", "test_steering"),
     "encodings.py": ("test_encodings", "test_calls", "test_tracing"),

@@ -1,5 +1,6 @@
 import random
 import time
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -209,6 +210,17 @@ def test_the_fewest_changes_come_before_the_most_words_kept():
     # Of as few changes, the ones that keep a word.
     found = pair_words(table("r x"), table("x d"))
     assert [(a.text, b.text) for a, b in found.same] == [("x", "x")]
+
+
+def test_words_that_have_signs_in_them():
+    """As placeholders may: where no word is in them the signs count."""
+
+    def spelled(text):
+        made = table("at")
+        return replace(made, words=(replace(made.words[0], text=text),))
+
+    for a, b, same in (("<cat>", "cat", False), ("+", "*", False), ("+", "+", True)):
+        assert bool(pair_words(spelled(a), spelled(b)).same) == same, (a, b)
 
 
 def test_long_prompts():

@@ -86,6 +86,27 @@ def test_own_choice():
     assert fitting(model(), (64, 64), 999) == 999
 
 
+def test_a_batch_is_halved_not_more():
+    sizes = []
+
+    def draw(some, done, left):
+        sizes.append(len(some))
+        if len(some) > 5:
+            raise MemoryError
+        return len(some)
+
+    assert in_batches(range(9), 9, draw) == [5, 4]
+    assert sizes == [9, 5, 4]
+
+
+def test_four_fifths_of_the_memory_are_filled(monkeypatch):
+    each = image_bytes(model(), (64, 64))
+    for share, count in ((10.01, 10), (9.99, 9), (2.01, 2)):
+        free = int(share * each / 0.8)
+        monkeypatch.setattr(batches, "free_bytes", lambda device, free=free: free)
+        assert fitting(model(), (64, 64)) == count
+
+
 @pytest.mark.parametrize("things", ["a", "ab"])
 def test_what_does_not_fit_alone_ends_in_the_error(things):
     drawn = []

@@ -88,6 +88,26 @@ def test_labels_that_are_not_those_of_the_embeds(pipe, labels, sentence, each):
         heard(pipe, None, "cpu", each, False, prompts=labels, prompt_embeds=given)
 
 
+def test_the_label_that_is_wrong_is_named(pipe):
+    given = embeds(pipe, "a", "b", "c")
+    with pytest.raises(TraceError, match="not what this pipeline makes of 'x'"):
+        heard(pipe, None, "cpu", 2, False, prompts=("a", "x", "c"), prompt_embeds=given)
+
+
+def test_a_method_that_knows_of_one_picture_a_prompt(pipe):
+    made = random_pipeline()
+
+    def encode_prompt(prompt=None, prompt_embeds=None):
+        return (embeds(pipe, *prompt) if prompt_embeds is None else prompt_embeds), None
+
+    made.encode_prompt = encode_prompt
+    given = embeds(pipe, "a", "b", "c")
+    encoding, _ = heard(made, prompts=("a", "b", "c"), prompt_embeds=given)
+    assert texts(encoding.conditional) == ["a", "b", "c"]
+    with pytest.raises(TraceError, match="not what this pipeline makes of 'x'"):
+        heard(made, prompts=("a", "x", "c"), prompt_embeds=given)
+
+
 def test_labels_beside_a_prompt(pipe):
     encoding, _ = heard(pipe, "a house", "cpu", 1, False, prompts=("a house",))
     assert texts(encoding.conditional) == ["a house"]
@@ -107,6 +127,15 @@ def test_no_text_encoder(pipe):
     made.tokenizer = None
     with pytest.raises(TraceError, match="has no tokenizer, so the words of a prompt"):
         prompt_table(made, "a red house")
+
+
+@pytest.mark.parametrize("read", ["a bed house", "a red red house", "a house"])
+def test_an_encoder_that_reads_another_text(pipe, read):
+    made = random_pipeline()
+    encode = made.encode_prompt
+    made.encode_prompt = lambda prompt, device, each, guided: encode(read, device, each, guided)
+    with pytest.raises(TraceError, match="read other tokens than the prompt 'a red house' has"):
+        heard(made, "a red house", "cpu", 1, False)
 
 
 def test_states_that_do_not_fit_the_prompt(pipe):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from conftest import random_pipeline
+from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.errors import ModelError
@@ -37,6 +38,23 @@ def test_layers_in_the_order_of_the_pass(random_model):
     random_model.unet.down_blocks[0].attentions[0].transformer_blocks[0].attn1.added_kv_proj_dim = 8
     assert len(cross_attention_layers(random_model)) == len(cross) - 1
     assert len(self_attention_layers(random_model)) == len(own) - 1
+
+
+def test_more_than_ten_blocks_are_in_the_order_of_their_numbers():
+    class Pipe:
+        unet = UNet2DConditionModel(
+            block_out_channels=(8,),
+            down_block_types=("CrossAttnDownBlock2D",),
+            up_block_types=("UpBlock2D",),
+            layers_per_block=1,
+            transformer_layers_per_block=11,
+            attention_head_dim=2,
+            cross_attention_dim=8,
+            norm_num_groups=4,
+        )
+
+    names = [name for name in cross_attention_layers(Pipe()) if name.startswith("down")]
+    assert [int(name.split(".")[-2]) for name in names] == list(range(11))
 
 
 def test_attention_that_is_not_the_pictures():

@@ -146,6 +146,13 @@ def test_words_past_the_limit():
     assert named.changed() == ([1, 2], [1, 2])
 
 
+def test_words_that_one_prompt_alone_reads():
+    made = plan("a b c d e", "b c d e", limit=6, named=("e",))
+    assert made.changed() == ([0], [3])
+    made = plan("b c d e", "a b c d e", limit=6, named=("e",))
+    assert made.changed() == ([3], [0])
+
+
 def test_swaps_are_words_of_their_prompts():
     assert plan("a cat", "a dog", only="cat->dog").swaps == (("cat", "dog"),)
     assert plan("a cat", "a dog").swaps == ()
@@ -213,6 +220,8 @@ def test_windows_by_word():
         ("a red house", {"house": 1 / 3}, "a red (house:0.3333333333333333)"),
         ("red", {"red": 1e-7}, "(red:1e-07)"),
         ("((red:2) cat:3)", {}, "((red:2) cat:3)"),
+        ("((red:2):3)", {}, "((red:2):3)"),
+        ("(((red:2):4):3)", {}, "(((red:2):4):3)"),
         ("(red (cat:2):3)", {}, "(red (cat:2):3)"),
         (r"a \(b\) c", {"c": 2}, r"a \(b\) (c:2)"),
         ("a cat\\", {}, "a cat\\"),
@@ -224,6 +233,8 @@ def test_weights_written_into_a_prompt(written, weights, expected):
     said = weigh(written, table(parse_weights(written).text), weights)
     assert said == expected
     assert parse_weights(said).text == parse_weights(written).text
+    if not weights:
+        assert parse_weights(said) == parse_weights(written)
 
 
 def test_backslashes_before_a_bracket_of_a_weight():

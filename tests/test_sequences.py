@@ -61,7 +61,7 @@ def test_the_best_of_all(one, other, scores):
     found = matches(a, b, a_sizes, b_sizes, what="tokens", **scores)
     best = max(worth(pairs, a, b, a_sizes, b_sizes, **scores) for pairs in alignments(a, b))
     assert worth(found, a, b, a_sizes, b_sizes, **scores)[:3] == best[:3]
-    assert found == sorted(found)
+    assert found == sorted(found) and all(a[i] == b[j] for i, j in found)
 
 
 @pytest.mark.parametrize(
