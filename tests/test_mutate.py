@@ -1,6 +1,8 @@
 """The mutation run itself: what it breaks, what it leaves, and that it tells who noticed."""
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -82,27 +84,42 @@ def test_every_module_has_tests_of_its_own():
     assert mutate.families()
 
 
-@pytest.mark.slow
-def test_a_short_run(capsys):
-    """As of the day it was written these twelve are seen."""
-    code = mutate.main(["--n", "12", "--modules", "weights.py", "windows.py", "--own"])
-    said = capsys.readouterr().out
-    assert code == 0, said
-    assert "0 survived" in said.splitlines()[-1]
+def run(code: str) -> subprocess.CompletedProcess:
+    """A run of its own: this process has heedmap loaded, whole."""
+    scripts = str(mutate.ROOT / "scripts")
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = [{scripts!r}]; import mutate\n{code}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.slow
-def test_a_fault_that_nobody_sees(monkeypatch, capsys, tmp_path):
-    """Without the list the exit code says so, and the fault is shown."""
-    monkeypatch.setattr(mutate, "LISTED", tmp_path / "none.toml")
-    (tmp_path / "none.toml").write_text("", encoding="utf-8")
-    unseen = [m for m in mutate.all_mutants(["weights.py"]) if m.key == UNSEEN]
-    assert unseen
-    monkeypatch.setattr(mutate, "all_mutants", lambda modules: unseen)
-    assert mutate.main(["--modules", "weights.py", "--own"]) == 1
-    said = capsys.readouterr().out
-    assert "survived: src/heedmap/weights.py:" in said and "    + 1" in said
+def test_a_short_run():
+    code = "sys.exit(mutate.main(['--n', '12', '--own', '--modules', 'weights.py', 'windows.py']))"
+    done = run(code)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("12 faults of ")
+    assert " 0 survived (0.00%)" in done.stdout.splitlines()[-1]
 
 
-# No weight begins before the first thing that is cut out: nothing is looked up there.
-UNSEEN = ("weights.py", "_without", "0", "1", 1)
+@pytest.mark.slow
+def test_a_fault_that_nobody_sees(tmp_path):
+    """Where it is not listed the exit code says so, and it is shown; one that is seen is killed."""
+    some = ("weights.py", "_without", "0", "1", 1), ("weights.py", "token_weights", "0", "1", 1)
+    code = f"""
+every = [mutant for mutant in mutate.all_mutants(["weights.py"]) if mutant.key in {some!r}]
+assert len(every) == 2
+mutate.all_mutants = lambda modules: every
+LISTED
+sys.exit(mutate.main(["--modules", "weights.py", "--own", "--listed"]))
+"""
+    listed = tmp_path / "none.toml"
+    listed.write_text("", encoding="utf-8")
+    named = f"import pathlib; mutate.LISTED = pathlib.Path({str(listed)!r})"
+    done = run(code.replace("LISTED", named))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "survived: src/heedmap/weights.py:" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert "1 killed" in last and "0 listed" in last and "1 survived (50.00%)" in last

@@ -64,6 +64,8 @@ class House:
     PARTS = ("src", "tests", "scripts", "pyproject.toml", "README.md", "constraints.txt")
 
     def __init__(self, root: Path) -> None:
+        if "heedmap" in sys.modules:
+            raise RuntimeError("heedmap is loaded: start the trials from a process of their own")
         self._folder = tempfile.TemporaryDirectory(prefix="heedmap-mutants-")
         self.root = Path(self._folder.name) / "house"
         self.root.mkdir()
