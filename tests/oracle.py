@@ -1,8 +1,8 @@
 """What every attention layer must put out, computed beside a run in float64 from its definition.
 
-Hooks on the layers, and nothing of heedmap: Q, K and V by the layer's own weights, the softmax and
-the rules by arithmetic of the tests' own. What a layer really puts out is held against it, so an
-edit that shows in its maps but not in its picture is found, and one that shows in neither.
+Hooks on the layers, and nothing of heedmap but the call that draws: Q, K and V by the layer's own
+weights, the softmax and the rules by arithmetic of the tests' own. What a layer really puts out is
+held against it, so an edit that shows in its maps but not in its picture is found.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+import numpy as np
 import torch
 from diffusers.models.attention_processor import Attention
 from torch.nn.functional import linear
+
+import heedmap as hm
 
 
 @dataclass
@@ -164,3 +167,80 @@ def confined(
         inside = share >= min(0.5, float(share.max()))
         bias[:, list(tokens)] = torch.where(inside, strength, -torch.inf)[:, None].double()
     return bias
+
+
+# --- runs held against a rule -------------------------------------------------------------------
+
+K = 77
+STEPS = 5
+SIZE = (128, 128)
+# "a red house" by the letters' tokenizer: start, a, r, e, d, house, end, and padding.
+RED, HOUSE, TAIL = [2, 3, 4], [5], list(range(6, K))
+
+
+def weighed(p, weights):
+    """E ⊙ P."""
+    every = torch.ones(K, dtype=p.dtype)
+    for tokens, weight in weights:
+        every[tokens] *= weight
+    return p * every
+
+
+def normal(p):
+    """Rows divided by the sum of their magnitudes."""
+    return p / p.abs().sum(-1, keepdim=True)
+
+
+def generated(pipe, edits, rule, prompt="a red house", steps=2, **arguments):
+    with beside(pipe, steps, lambda here: [rule(here)]) as held:
+        run = hm.generate(pipe, prompt, seed=1, steps=steps, edits=edits, **arguments)
+    return run, held
+
+
+def columns(*pairs):
+    """M (K, K) of pairs (source tokens, target tokens): each of the one, shared by the other."""
+    matrix = torch.zeros(K, K, dtype=torch.float64)
+    for here, there in pairs:
+        for w in here:
+            matrix[w, there] = 1 / len(there)
+    return matrix
+
+
+def in_order(here, there):
+    """Token to token, the surplus to the last."""
+    return [([w], [there[min(n, len(there) - 1)]]) for n, w in enumerate(here)]
+
+
+SWAP = columns(  # "a red house" -> "a blue house": three tokens to four
+    ([0], [0]), ([1], [1]), (RED, [2, 3, 4, 5]), (HOUSE, [6]), ([6], [7]),
+    *in_order(range(7, K), range(8, K)),
+)  # fmt: skip
+
+
+def edited(pipe, source, target, rule, steps=STEPS, sharing=None, **arguments):
+    """Hold an edit against a rule from (place, P of the source, P of the target) to P'."""
+
+    def both(here):
+        found = rule(here, *here.p)
+        return found if isinstance(found, tuple) else (here.p[0], found)
+
+    with beside(pipe, steps, both, sharing or (lambda step, cells: [0, 1]), images=2) as held:
+        arguments = {"self_attention": 0, "seed": 7, "steps": steps} | arguments
+        pair = hm.edit(pipe, source, target, **arguments)
+    return pair, held
+
+
+def injected(here, source, own, matrix, window, tokens=None):
+    """α ⊙ (P_src M) + (1 − α) ⊙ P, with α 1 for these tokens while the window holds."""
+    alpha = torch.zeros(K, dtype=torch.float64)
+    alpha[list(range(K)) if tokens is None else tokens] = float(acts(window, here.step, here.steps))
+    return alpha * (source @ matrix) + (1 - alpha) * own
+
+
+def held_maps(recordings, held):
+    """The recorded maps are what acted, to 3e-6."""
+    for image, recording in enumerate(recordings):
+        for layer, array in zip(recording.layers, recording.arrays, strict=True):
+            for step, found in enumerate(array):
+                expected = held.edited[layer.name, step][image][..., recording.positions]
+                np.testing.assert_allclose(found, expected.numpy(), atol=3e-6)

@@ -4,23 +4,33 @@
 """
 
 import warnings
-from fractions import Fraction
-from math import ceil
 
 import numpy as np
 import pytest
 import torch
 from conftest import random_pipeline
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
-from oracle import acts, beside, confined
+from oracle import (
+    HOUSE,
+    RED,
+    SIZE,
+    STEPS,
+    SWAP,
+    TAIL,
+    K,
+    acts,
+    beside,
+    columns,
+    confined,
+    edited,
+    generated,
+    held_maps,
+    injected,
+    normal,
+    weighed,
+)
 
 import heedmap as hm
-
-K = 77
-STEPS = 5
-SIZE = (128, 128)
-# "a red house" by the letters' tokenizer: start, a, r, e, d, house, end, and padding.
-RED, HOUSE, TAIL = [2, 3, 4], [5], list(range(6, K))
 
 
 @pytest.fixture(scope="module", params=[AttnProcessor2_0, AttnProcessor])
@@ -29,25 +39,6 @@ def pipe(request):
     made = random_pipeline()
     made.unet.set_attn_processor(request.param())
     return made
-
-
-def weighed(p, weights):
-    """E ⊙ P."""
-    every = torch.ones(K, dtype=p.dtype)
-    for tokens, weight in weights:
-        every[tokens] *= weight
-    return p * every
-
-
-def normal(p):
-    """Rows divided by the sum of their magnitudes."""
-    return p / p.abs().sum(-1, keepdim=True)
-
-
-def generated(pipe, edits, rule, prompt="a red house", steps=2, **arguments):
-    with beside(pipe, steps, lambda here: [rule(here)]) as held:
-        run = hm.generate(pipe, prompt, seed=1, steps=steps, edits=edits, **arguments)
-    return run, held
 
 
 # --- rules in generate --------------------------------------------------------------------------
@@ -185,46 +176,6 @@ def test_rules_of_each_image_of_a_batch(pipe):
 # --- what an edit takes from its source ---------------------------------------------------------
 
 
-def columns(*pairs):
-    """M (K, K) of pairs (source tokens, target tokens): each of the one, shared by the other."""
-    matrix = torch.zeros(K, K, dtype=torch.float64)
-    for here, there in pairs:
-        for w in here:
-            matrix[w, there] = 1 / len(there)
-    return matrix
-
-
-def in_order(here, there):
-    """Token to token, the surplus to the last."""
-    return [([w], [there[min(n, len(there) - 1)]]) for n, w in enumerate(here)]
-
-
-SWAP = columns(  # "a red house" -> "a blue house": three tokens to four
-    ([0], [0]), ([1], [1]), (RED, [2, 3, 4, 5]), (HOUSE, [6]), ([6], [7]),
-    *in_order(range(7, K), range(8, K)),
-)  # fmt: skip
-
-
-def edited(pipe, source, target, rule, steps=STEPS, sharing=None, **arguments):
-    """Hold an edit against a rule from (place, P of the source, P of the target) to P'."""
-
-    def both(here):
-        found = rule(here, *here.p)
-        return found if isinstance(found, tuple) else (here.p[0], found)
-
-    with beside(pipe, steps, both, sharing or (lambda step, cells: [0, 1]), images=2) as held:
-        arguments = {"self_attention": 0, "seed": 7, "steps": steps} | arguments
-        pair = hm.edit(pipe, source, target, **arguments)
-    return pair, held
-
-
-def injected(here, source, own, matrix, window, tokens=None):
-    """α ⊙ (P_src M) + (1 − α) ⊙ P, with α 1 for these tokens while the window holds."""
-    alpha = torch.zeros(K, dtype=torch.float64)
-    alpha[list(range(K)) if tokens is None else tokens] = float(acts(window, here.step, here.steps))
-    return alpha * (source @ matrix) + (1 - alpha) * own
-
-
 def test_token_by_token(pipe):
     """A word of three tokens that became another of three: the k-th is the k-th's."""
     same = columns(*(([n], [n]) for n in range(K)))
@@ -324,157 +275,3 @@ def test_how_much_was_moved(pipe):
     assert pair.about["moved"] == pytest.approx(np.mean(held.moved), rel=1e-4)
     assert 0.01 < pair.about["moved"] < 1
     assert pair.about["sites"] == len(held.moved)
-
-
-# --- the blend of latents -----------------------------------------------------------------------
-
-
-def acting(held, image, tokens, step):
-    """Where tokens acted up to a step, on layers of 16 to 32 cells or else the finest."""
-    middle = [name for name, grid in held.grids.items() if 16 <= min(grid) <= 32]
-    finest = max(min(grid) for grid in held.grids.values())
-    middle = middle or [name for name, grid in held.grids.items() if min(grid) == finest]
-    size = max(held.grids[name] for name in middle)
-    planes = []
-    for name in middle:
-        passes = [held.edited[name, before][image] for before in range(step + 1)]
-        heat = torch.stack(passes)[..., tokens].sum(-1).mean((0, 1))
-        heat = heat.reshape(1, 1, *held.grids[name])
-        planes.append(torch.nn.functional.interpolate(heat, size=size, mode="bilinear"))
-    return torch.stack(planes).mean(0)
-
-
-def mask_of(heat, size, threshold):
-    pooled = torch.nn.functional.max_pool2d(heat, 3, stride=1, padding=1)
-    large = torch.nn.functional.interpolate(pooled, size=size, mode="bilinear")[0, 0]
-    return large > large.min() + threshold * (large.max() - large.min())
-
-
-@pytest.mark.parametrize(
-    ("size", "steps", "options", "keep"),
-    [
-        (SIZE, 5, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),  # 16 and 8 cells
-        (SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),
-        (SIZE, 2, {"only": "house->at, a->a", "protect": ["red", "house"]}, ("layer",)),
-        (SIZE, 2, {"only": "a->a, house->at", "threshold": 0.8}, ("head", "layer")),
-        ((96, 96), 5, {}, ("layer", "step", "head")),  # 12 cells and fewer
-        ((264, 256), 2, {"blend_from": 0.0}, ()),  # 33 × 32 and 17 × 16 cells
-        ((264, 264), 2, {"threshold": 0.5}, ("layer",)),  # 33 × 33 and 17 × 17
-    ],
-)
-def test_blended_latents(random_model, size, steps, options, keep):
-    pipe = random_model
-    begin, threshold = options.get("blend_from", 0.2), options.get("threshold", 0.4)
-    same = columns(*(([n], [n]) for n in range(K)))
-    before, after = [], []
-    step = pipe.scheduler.step
-
-    def stepped(model_output, timestep, sample, **given):
-        found = step(model_output, timestep, sample, **given)
-        before.append(found[0].clone())
-        return found
-
-    def rule(here, source, own):
-        return injected(here, source, own, same, 0.6)
-
-    vars(pipe.scheduler)["step"] = stepped
-    try:
-        _, held = edited(
-            pipe, "a red house", "a red at", rule, size=size, cross=0.6, keep=keep,
-            preview=after.append, steps=steps, **({"only": "house->at"} | options),
-        )  # fmt: skip
-    finally:
-        del vars(pipe.scheduler)["step"]
-    assert len(before) == len(after) == steps
-    blends = 0
-    for number, (plain, blended) in enumerate(zip(before, after, strict=True)):
-        expected = plain.clone()
-        if number >= Fraction(str(begin)) * steps:
-            cells = plain.shape[-2:]
-            masks = {
-                (image, word): mask_of(acting(held, image, tokens, number), cells, threshold)
-                for image in (0, 1)
-                for word, tokens in {"a": [1], "red": RED, "house": HOUSE}.items()
-            }
-            mask = masks[0, "house"] | masks[1, "house"]
-            if "a->a" in options.get("only", ""):
-                mask = mask | masks[0, "a"] | masks[1, "a"]
-            protect = options.get("protect", ())
-            for word in [protect] if isinstance(protect, str) else protect:
-                mask = mask & ~masks[0, word]
-            assert 0 < mask.float().mean() < 1
-            expected[1] = torch.where(mask, plain[1], plain[0])
-            blends += 1
-        torch.testing.assert_close(blended, expected, atol=1e-6, rtol=0)
-    assert blends == steps - ceil(Fraction(str(begin)) * steps)
-
-
-# --- masks, large scores, what is recorded ------------------------------------------------------
-
-
-@pytest.fixture
-def masked(pipe):
-    """Each row of the batch has other tokens hidden."""
-
-    def hide(unet, args, kwargs):
-        rows = len(args[0])
-        seen = torch.ones(rows, K, dtype=torch.bool)
-        for row in range(rows):
-            seen[row, 6 + row :: rows] = False
-        return args, kwargs | {"encoder_attention_mask": seen}
-
-    handle = pipe.unet.register_forward_pre_hook(hide, with_kwargs=True)
-    yield pipe
-    handle.remove()
-
-
-def held_maps(recordings, held):
-    """The recorded maps are what acted, to 3e-6."""
-    for image, recording in enumerate(recordings):
-        for layer, array in zip(recording.layers, recording.arrays, strict=True):
-            for step, found in enumerate(array):
-                expected = held.edited[layer.name, step][image][..., recording.positions]
-                np.testing.assert_allclose(found, expected.numpy(), atol=3e-6)
-
-
-def test_masks_of_each_row(masked):
-    with (
-        beside(masked, 2, lambda here: list(here.p), images=2) as held,
-        hm.trace(masked, ("layer", "step", "head"), tokens="all") as recorder,
-    ):
-        masked(["a red house", "at the sea"], num_inference_steps=2, output_type="latent")
-    held_maps(recorder.recordings, held)
-    apart = next(iter(held.plain.values()))
-    assert (apart[0] == 0).any() and not torch.equal(apart[0] == 0, apart[1] == 0)
-
-
-@pytest.mark.parametrize("confine", [False, True])
-def test_edits_under_masks(masked, confine):
-    box = (0, 0, 64, 128)
-    edits = [hm.Reweight("red", 3)]
-    edits += [hm.Confine("house", box, along=[], end=1.0, tail=False)] * confine
-
-    def rule(here):
-        bias = confined(here, HOUSE, box, 3.0, (0, 1), SIZE) if confine else 0
-        return weighed((here.scores[0] + bias).softmax(-1), [(RED, 3)])
-
-    generated(masked, edits, rule)
-
-
-def test_an_edit_under_masks(masked):
-    edited(
-        masked, "a red house", "a blue house",
-        lambda here, source, own: injected(here, source, own, SWAP, 0.6), cross=0.6,
-    )  # fmt: skip
-
-
-def test_rows_sum_to_one_however_large_the_scores():
-    """A log-sum of thousands has no digits left for probabilities."""
-    pipe = random_pipeline()
-    for name, parameter in pipe.unet.named_parameters():
-        if ".attn2.to_q." in name:
-            parameter.data.mul_(300)
-    with hm.trace(pipe, ("layer", "step", "head"), tokens="all") as recorder:
-        pipe("a red house", num_inference_steps=1, output_type="latent")
-    for array in recorder.recordings[0].arrays:
-        np.testing.assert_allclose(array.sum(-1), 1, atol=2e-6)
