@@ -36,7 +36,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "attention.py": ("test_attention", "test_edits", "test_tracing"),
     "edits.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
     "steering.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
-    "tracing.py": ("test_tracing", "test_steering", "test_layers", *_DEFINED),
+    "tracing.py": ("test_tracing", "test_steering", "test_layers", "test_word_edits", *_DEFINED),
     "windows.py": ("test_windows", "test_edits"),
     "schedules.py": ("test_schedules", "test_tracing"),
     "calls.py": ("test_calls", "test_tracing", "test_steering", *_DEFINED),

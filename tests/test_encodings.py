@@ -138,6 +138,20 @@ def test_an_encoder_that_reads_another_text(pipe, read):
         heard(made, "a red house", "cpu", 1, False)
 
 
+def test_an_encoder_that_reads_another_negative_text(pipe):
+    made = random_pipeline()
+    encode = made.encode_prompt
+
+    def encode_prompt(prompt, device, each, guided, negative_prompt=None):
+        return encode(prompt, device, each, guided, "cat")
+
+    made.encode_prompt = encode_prompt
+    with pytest.raises(TraceError, match="read other tokens than the prompt 'dog' has"):
+        heard(made, "a red house", "cpu", 1, True, "dog")
+    encoding, _ = heard(made, "a red house", "cpu", 1, True, "dog", negative=False)
+    assert texts(encoding.conditional) == ["a red house"]
+
+
 def test_states_that_do_not_fit_the_prompt(pipe):
     given = embeds(pipe, "a red house")
     short = random_pipeline()

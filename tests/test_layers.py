@@ -86,14 +86,50 @@ def test_grids_of_the_stages(random_model, latent):
         assert grid == next(value for stage, value in stages.items() if name.startswith(stage))
 
 
-def test_what_has_no_layers():
-    class Pipe:
-        unet = torch.nn.Linear(2, 2)
+def pipe_of(**parts):
+    return type("Pipe", (), parts)()
 
-    with pytest.raises(ModelError, match="Pipe has no UNet with text cross-attention"):
-        cross_attention_layers(Pipe())
-    with pytest.raises(ModelError, match="object has no UNet"):
-        cross_attention_layers(object())
+
+def plain_unet(**added):
+    """A UNet whose attention is to itself alone; or with layers that have added keys."""
+    made = UNet2DConditionModel(
+        block_out_channels=(8,),
+        down_block_types=("DownBlock2D",),
+        up_block_types=("UpBlock2D",),
+        mid_block_type=None,
+        layers_per_block=1,
+        norm_num_groups=4,
+    )
+    made.down_blocks[0].attention = Attention(query_dim=8, heads=2, dim_head=4, **added)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("pipe", "why"),
+    [
+        (pipe_of(), "it has none;"),
+        (pipe_of(unet=None), "it has none;"),
+        (pipe_of(transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
+        (pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
+        (pipe_of(unet=torch.nn.Linear(2, 2)), "its Linear is built otherwise"),
+        (
+            pipe_of(unet=torch.nn.Linear(2, 2), transformer=torch.nn.ReLU()),
+            "its Linear is built otherwise",
+        ),
+        (pipe_of(unet=plain_unet()), "its layers attend to no text;"),
+        (
+            pipe_of(unet=plain_unet(added_kv_proj_dim=8, only_cross_attention=False)),
+            "its layers have text and picture in one softmax",
+        ),
+    ],
+)
+def test_what_has_no_layers(pipe, why):
+    with pytest.raises(ModelError) as caught:
+        cross_attention_layers(pipe)
+    name = type(pipe).__name__
+    said = str(caught.value)
+    assert said.startswith(f"{name} has no UNet with text cross-attention: {why}")
+    assert said.endswith("(1.x, 2.x, XL and their relatives)")
 
 
 def test_a_compiled_unet_runs_as_it_was_written_and_is_put_back():

@@ -521,3 +521,43 @@ def test_a_trace_can_be_opened_again(pipe):
     with recorder:
         run(pipe, "the sea", steps=1)
     assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "the sea"]
+
+
+def test_a_call_that_failed_is_left_out(pipe):
+    """While it runs it can be looked at; when it has failed another may follow."""
+    seen = []
+
+    def stop(pipe, step, timestep, given):
+        seen.append([maps.tokens.prompt for maps in recorder.maps])
+        if step == 1:
+            raise RuntimeError("stop")
+        return given
+
+    with trace(pipe) as recorder:
+        run(pipe, "a house")
+        with pytest.raises(RuntimeError, match="stop"):
+            run(pipe, "the sea", callback_on_step_end=stop)
+        run(pipe, "a cat")
+        with pytest.raises(RuntimeError, match="stop"):
+            run(pipe, "a dog", callback_on_step_end=stop)
+    assert seen == [["a house", "the sea"]] * 2 + [["a house", "a cat", "a dog"]] * 2
+    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "a cat"]
+
+
+def test_guidance_that_ends_on_the_way(pipe):
+    """The negative branch has the maps of the steps at which it ran."""
+
+    def end(pipe, step, timestep, given):
+        if step == 1:
+            pipe._guidance_scale = 1.0
+            given["prompt_embeds"] = given["prompt_embeds"].chunk(2)[-1]
+        return given
+
+    with trace(pipe, ("step",), branches=("conditional", "negative")) as recorder:
+        run(
+            pipe, "a house", steps=4, negative_prompt="sea", callback_on_step_end=end,
+            callback_on_step_end_tensor_inputs=["latents", "prompt_embeds"],
+        )  # fmt: skip
+    (mine,), (theirs,) = recorder.recordings, recorder.negative_recordings
+    assert (len(mine.arrays[0]), len(theirs.arrays[0])) == (4, 2)
+    assert theirs.timesteps == mine.timesteps[:2]

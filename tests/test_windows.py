@@ -66,5 +66,6 @@ def test_any_floats_give_steps_of_the_run_in_order(steps, low, high):
 
 def test_how_fine_a_fraction_is_told():
     """Ten thousand parts are told from their neighbours, more are not."""
+    assert len(steps_within(0.0, 0.0001, 10_000)) == 1
     assert len(steps_within(0.0, 0.3333, 10_000)) == 3333  # not a third
     assert len(steps_within(0.0, 1 / 10_001, 10_001)) == 2  # taken for 1/10,000
