@@ -3,7 +3,8 @@
 Importing torch and diffusers takes seconds, a test of a small tensor none. So this process imports
 every library that the tests need, but nothing of heedmap, and forks for each mutant: the child
 imports a copy of heedmap, with the mutated file through an import hook, and runs the tests that
-execute the mutated lines. Which these are, and how long they take, is seen in a run without mutant.
+execute the mutated lines. Which these are, and how long they take, is seen in a run without mutant;
+tests that measure time are left out.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from typing import Any
 from mutation.mutants import Mutant
 
 MEMORY = 16 * 2**30  # of a child's address space: a fault may ask for all there is
+_CLOCKS = {"process_time", "perf_counter", "monotonic", "thread_time"}
 OPTIONS = (
     *("-q", "-x", "-m", "not slow", "--tb=short", "--assert=plain", "--hypothesis-seed=0"),
     *("-p", "no:cacheprovider", "-p", "no:faulthandler"),
@@ -266,6 +269,9 @@ class _Watch:
         self.coverage = coverage.Coverage(data_file=None, source=[str(source)], config_file=False)
         self.coverage.start()
 
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if not _asks_the_clock(item.function.__code__)]
+
     def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
         self.since = time.perf_counter()
         # A fixture may serve a whole file, so what one test of it sets up all of them have seen.
@@ -301,6 +307,12 @@ class _Watch:
         """The tests that these contexts are, or whose files."""
         wanted = set(contexts)
         return [test for test in self.seconds if {test, _file(test)} & wanted]
+
+
+def _asks_the_clock(code: types.CodeType) -> bool:
+    """Whether a test, or a function in it, measures time: beside other work it fails by chance."""
+    within = (part for part in code.co_consts if isinstance(part, types.CodeType))
+    return bool(_CLOCKS & set(code.co_names)) or any(map(_asks_the_clock, within))
 
 
 def _file(test: str) -> str:
