@@ -1,5 +1,6 @@
 import random
 import time
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -200,6 +201,26 @@ def test_words_hold_together(a, b):
     if found.one_to_one:
         assert changes == least
     assert pair_words(source, source).same == tuple(zip(source.words, source.words, strict=True))
+
+
+def test_the_fewest_changes_come_before_the_most_words_kept():
+    """Keeping "x" would drop four words and add four; five became others."""
+    found = pair_words(table("r b g t x"), table("x d f h k"))
+    assert [(a.text, b.text) for a, b in found.swapped] == list(zip("rbgtx", "xdfhk", strict=True))
+    # Of as few changes, the ones that keep a word.
+    found = pair_words(table("r x"), table("x d"))
+    assert [(a.text, b.text) for a, b in found.same] == [("x", "x")]
+
+
+def test_words_that_have_signs_in_them():
+    """As placeholders may: where no word is in them the signs count."""
+
+    def spelled(text):
+        made = table("at")
+        return replace(made, words=(replace(made.words[0], text=text),))
+
+    for a, b, same in (("<cat>", "cat", False), ("+", "*", False), ("+", "+", True)):
+        assert bool(pair_words(spelled(a), spelled(b)).same) == same, (a, b)
 
 
 def test_long_prompts():

@@ -117,5 +117,126 @@ def test_errors_name_both_shapes():
         attend(torch.zeros(1, 2), torch.zeros(3, 4))
     with pytest.raises(ArgumentError, match=r"5 heads cannot share a tensor of shape \(1, 2, 12\)"):
         split_heads(torch.zeros(1, 2, 12), 5)
+    for query, key in (
+        (torch.zeros(2), torch.zeros(3, 2)),
+        (torch.zeros(3, 2), torch.zeros(2)),
+        (torch.zeros(3, 0), torch.zeros(2, 0)),
+    ):
+        with pytest.raises(ArgumentError, match="do not fit: expected"):
+            probabilities(query, key)
+    for weights, value in ((torch.zeros(2), torch.zeros(2, 3)), (torch.zeros(3, 2), torch.ones(2))):
+        with pytest.raises(ArgumentError, match="with the same K"):
+            attend(weights, value)
+    for shape, heads in (((2, 12), 3), ((1, 2, 12), 0), ((1, 2, 12), -1)):
+        with pytest.raises(ArgumentError, match="heads cannot share"):
+            split_heads(torch.zeros(shape), heads)
     with pytest.raises(ArgumentError, match=r"50 positions are no halving of a latent of 16×16"):
         grid_of(50, (16, 16))
+
+
+# --- the probabilities of a few tokens ----------------------------------------------------------
+
+
+def softmax64(query, key, scale, mask=None):
+    """The definition in float64."""
+    scores = query.double() @ key.double().mT * scale
+    if mask is not None:
+        mask = mask.double() if mask.dtype != torch.bool else torch.where(mask, 0, -torch.inf)
+        scores = scores + mask
+    return scores.softmax(-1)
+
+
+def drawn(seed=0, b=3, h=4, q=5, k=7, d=8):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(b, h, n, d, generator=generator) for n in (q, k, k)]
+
+
+@pytest.mark.parametrize("tokens", [[0, 3], [6], list(range(7))])
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_a_few_tokens_by_the_log_sum(tokens, scale):
+    query, key, value = drawn()
+    output, log_sum = fused(query, key, value, scale=scale)
+    used = 8**-0.5 if scale is None else scale
+    plain = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=scale)
+    assert torch.equal(output, plain)
+    torch.testing.assert_close(log_sum, (query @ key.mT * used).logsumexp(-1))
+    found = Scores(query, key, used, None, log_sum).of(1, slice(1, 3), tokens)
+    expected = softmax64(query, key, used)[1, 1:3][..., tokens].float()
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["added", "boolean", "of all", None])
+def test_a_few_tokens_by_the_mask_of_their_row(kind):
+    query, key, _ = drawn()
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.randn(1 if kind == "of all" else 3, 1, 1, 7, generator=generator)
+    mask = None if kind is None else mask > 0 if kind == "boolean" else mask
+    for row in range(3):
+        found = Scores(query, key, 0.5, mask).of(row, slice(0, 2), [1, 4])
+        expected = softmax64(query, key, 0.5, mask)[row, :2][..., [1, 4]].float()
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_of_half_types_all_tokens_sum_to_one(dtype):
+    query, key, value = (part.to(dtype) for part in drawn())
+    off = torch.full((3, 4, 5), 1e-3)
+    _, log_sum = fused(query, key, value)
+    assert log_sum.dtype == torch.float32
+    scores = Scores(query, key, 8**-0.5, None, log_sum + off)
+    whole = scores.of(0, slice(None), range(7))
+    assert whole.dtype == torch.float32
+    torch.testing.assert_close(whole.sum(-1), torch.ones(4, 5), atol=1e-6, rtol=0)
+    part = scores.of(0, slice(None), range(6))
+    torch.testing.assert_close(part, whole[..., :6] * torch.e**-1e-3, atol=3e-6, rtol=0)
+    # Of float32 the log-sum is as good as the numbers: it is believed.
+    found = Scores(query.float(), key.float(), 8**-0.5, None, log_sum + off)
+    assert (found.of(0, slice(None), range(7)).sum(-1) < 1 - 5e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("score", "known"),
+    [(31.99, True), (32.0, False), (-31.99, True), (-32.0, False), (40.0, False), (0.0, True)],
+)
+def test_a_large_log_sum_is_not_known(score, known):
+    """Of one token it is the score itself."""
+    one = torch.ones(1, 1, 1, 1)
+    output, log_sum = fused(score * one, one, 3 * one, scale=1.0)
+    assert output.item() == 3
+    assert (log_sum is not None) == known
+    _, several = fused(torch.cat([one, score * one], 2), one, one, scale=1.0)
+    assert (several is not None) == known
+
+
+def test_large_scores_that_lie_close():
+    """Whole numbers, so the scores are exact; their log-sum has two digits behind the point."""
+    query = torch.tensor([[[[300.0]], [[1.0]]]])
+    key = torch.tensor([[[[300.0], [299.0]], [[2.0], [1.0]]]])
+    _, log_sum = fused(query, key, torch.zeros(1, 2, 2, 1), scale=1 / 300)
+    found = Scores(query, key, 1 / 300, None, log_sum).of(0, slice(None), [0, 1])
+    expected = softmax64(query, key, 1 / 300)[0].float()
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_no_log_sum_but_the_same_output():
+    query, key, value = drawn(k=5)
+    plain = torch.nn.functional.scaled_dot_product_attention
+    mask = torch.zeros(5, 5)
+    mask[:, 3] = -1
+    ways = [
+        ({"attn_mask": mask}, query, key, value),
+        ({"is_causal": True}, query, key, value),
+        ({"enable_gqa": True, "scale": 0.3}, query, key[:, :2], value[:, :2]),
+        ({"scale": 0.3}, query[0], key[0], value[0]),
+        ({}, query.clone().requires_grad_(), key, value),
+        ({}, query, key.clone().requires_grad_(), value),
+    ]
+    for options, *tensors in ways:
+        output, log_sum = fused(*tensors, **options)
+        assert torch.equal(output, plain(*tensors, **options))
+        assert log_sum is None
+        assert output.requires_grad == any(part.requires_grad for part in tensors)
+    output, log_sum = fused(query, key, value, dropout_p=1.0)
+    assert log_sum is None and not output.any()
+    with torch.no_grad():
+        assert fused(query.clone().requires_grad_(), key, value)[1] is not None

@@ -89,6 +89,24 @@ def test_a_swap_of_as_many_tokens_pairs_them():
     assert rows(source, target)[3] == {3: 1}
 
 
+def test_signs_between_signs_that_stayed():
+    """Surplus ones go to the last of their own gap, not past the comma."""
+    found = rows(table("b !?, cat", 16), table("b ., cat", 16))
+    assert {w: found[w] for w in (2, 3, 4)} == {2: {2: 1}, 3: {2: 1}, 4: {3: 1}}
+    found = rows(table("b ,!? cat", 16), table("b ,. cat", 16))
+    assert {w: found[w] for w in (2, 3, 4)} == {2: {2: 1}, 3: {3: 1}, 4: {3: 1}}
+    found = rows(table("b !?,?! cat", 16), table("b .,; cat", 16))
+    assert [found[w] for w in range(2, 7)] == [{2: 1}, {2: 1}, {3: 1}, {4: 1}, {4: 1}]
+
+
+def test_signs_stay_on_their_side_of_a_word():
+    """One before the first word has no place after it, and goes with the word."""
+    found = rows(table("!b cat", 16), table("b! cat", 16))
+    assert (found[1], found[2]) == ({1: 1}, {1: 1})
+    found = rows(table("b! cat", 16), table("!b cat", 16))
+    assert (found[1], found[2], found[3]) == ({2: 1}, {3: 1}, {3: 1})
+
+
 def test_a_word_that_is_the_same_and_spelled_otherwise():
     # one folded word, other tokens: it spreads as if it were swapped
     source, target = table("a fine cat"), table("a ﬁne cat")

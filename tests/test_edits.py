@@ -164,14 +164,22 @@ def test_mixtures_compose_as_the_rules_do(seed):
     where = site(source=source)
     mix = mixture(rules, where)
     torch.testing.assert_close(mix(p, source), apply(rules, p, where), atol=1e-5, rtol=1e-5)
-    assert not mix.idle and Mix(None, torch.eye(4)).idle
+    assert not mix.idle
 
 
+def test_a_mixture_that_leaves_all_as_it_is():
+    one, none = torch.eye(3), torch.zeros(3, 3)
+    assert Mix(None, one).idle and Mix(none, one).idle
+    assert not Mix(None, 2 * one).idle and not Mix(none, none).idle
+    assert not Mix(one, one).idle and not Mix(one - one.flip(0), one).idle
+
+
+@pytest.mark.parametrize("source", [0, 2])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("kind", ["inject", "reweight", "confine", "all"])
-def test_the_fast_way_is_the_definition(kind, mask):
+def test_the_fast_way_is_the_definition(kind, mask, source):
     generator = torch.Generator().manual_seed(1)
-    b, h, q, k, d = 4, 2, 6, 5, 8
+    b, h, q, k, d = 5, 2, 6, 5, 8
     query, value = (torch.randn(b, h, n, d, generator=generator) for n in (q, k))
     key = torch.randn(b, h, k, d, generator=generator)
     bias = torch.randn(b, 1, 1, k, generator=generator) if mask else None
@@ -182,13 +190,55 @@ def test_the_fast_way_is_the_definition(kind, mask):
         "confine": Region((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]])),
     }
     rules = list(every.values()) if kind == "all" else [every[kind]]
-    steering = Steering({1: rules}, {1: 0})
+    steering = Steering({1: rules}, {1: source})
     where = Site("layer", 0, 10, (2, 3))
     plain = torch.nn.functional.scaled_dot_product_attention(query, key, value, bias)
     output = steering.output(scores, value, first=2, image=1, site=where)
     _, p = steering.probabilities(scores, 2, 1, where, slice(None))
     torch.testing.assert_close(output, p @ value[3], atol=1e-5, rtol=1e-5)
     assert (output - plain[3]).abs().max() > 1e-3
+    there = (query[2 + source] @ key[2 + source].mT * d**-0.5) + (bias[2 + source] if mask else 0)
+    own = (query[3] @ key[3].mT * d**-0.5) + (bias[3] if mask else 0)
+    _, again = apply_by_hand(rules, own, there.softmax(-1), where)
+    torch.testing.assert_close(p, again, atol=1e-5, rtol=1e-5)
+
+
+def apply_by_hand(rules, scores, source, where):
+    """Biases before the softmax, then the rest in order."""
+    for rule in rules:
+        if isinstance(rule, Region):
+            bias = rule.bias(where)
+            scores = scores + torch.nn.functional.pad(bias, (0, scores.shape[-1] - bias.shape[1]))
+    p = edited = scores.softmax(-1)
+    for rule in rules:
+        if isinstance(rule, Inject):
+            edited = source @ rule.columns  # its window holds all tokens
+        elif isinstance(rule, Weights):
+            edited = edited * rule.weights
+    return p, edited
+
+
+def test_a_users_rule_sees_all_heads():
+    """Also where some of them are asked for; a linear one is computed for these alone."""
+    generator = torch.Generator().manual_seed(2)
+    query, key = torch.randn(2, 3, 6, 4, generator=generator), torch.randn(2, 3, 5, 4)
+    scores, seen = Scores(query, key, 0.5), []
+
+    def mean_of_heads(p, site):
+        seen.append(len(p))
+        return p.mean(0, keepdim=True).expand_as(p)
+
+    where = Site("layer", 0, 10, (2, 3))
+    p = (query[1] @ key[1].mT * 0.5).softmax(-1)
+    some = slice(1, 3)
+    steering = Steering({0: [mean_of_heads], 1: [Weights(torch.full((5,), 2.0))]})
+    before, after = steering.probabilities(scores, 1, 0, where, some)
+    torch.testing.assert_close(before, p[some])
+    torch.testing.assert_close(after, p.mean(0).expand(2, -1, -1))
+    assert seen == [3]
+    before, after = steering.probabilities(scores, 0, 1, where, some)
+    torch.testing.assert_close(before, p[some])
+    torch.testing.assert_close(after, 2 * p[some])
 
 
 def test_a_rule_without_its_source():
@@ -203,7 +253,13 @@ def test_self_attention_is_taken_within_its_window_and_grid():
     taking = {step: steering.sharing(16, step, steps=10) for step in (0, 1, 2, 3, 4)}
     assert taking == {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}  # 3 has no window
     assert steering.sharing(17, 2, steps=10) == []
+    usual = Steering({}, {1: 0}, {1: (0.0, 1.0)})
+    assert (usual.sharing(32 * 32, 0, 1), usual.sharing(32 * 32 + 1, 0, 1)) == ([1], [])
     query, key = torch.randn(8, 1, 16, 2), torch.randn(8, 1, 16, 2)
+    elsewhere = Steering({}, {1: 3}, {1: (0, 1)}).shared(query, key, 4, [1])
+    assert all(
+        torch.equal(part[5], was[7]) for part, was in zip(elsewhere, (query, key), strict=True)
+    )
     queries, keys = steering.shared(query, key, first=4, images=[1])
     assert torch.equal(queries[5], query[4]) and torch.equal(keys[5], key[4])
     others = [0, 1, 2, 3, 4, 6, 7]

@@ -6,9 +6,11 @@ import torch
 from diffusers.models.attention_processor import AttnProcessor
 from test_tracing import run, state_without_timing
 
+from heedmap.attention import Scores
 from heedmap.edits import Inject, Weights
 from heedmap.errors import TraceError
-from heedmap.steering import Steering
+from heedmap.steering import Now, Steerer, Steering
+from heedmap.tallies import plain
 from heedmap.tracing import trace
 
 K = 77
@@ -102,3 +104,86 @@ def test_slices_cannot_take_from_each_other(pipe):
     pipe.enable_attention_slicing(1)
     with pytest.raises(TraceError, match=r"disable_attention_slicing\(\) before an edit"):
         edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}))
+
+
+# --- rows that read the prompt more than once ---------------------------------------------------
+
+
+def rows_of_two_blocks():
+    """One image whose prompt is read in the rows 1 and 3 of a batch of four."""
+    generator = torch.Generator().manual_seed(3)
+    query, value = (torch.randn(4, 2, n, 8, generator=generator) for n in (6, 5))
+    key = torch.randn(4, 2, 5, 8, generator=generator)
+    scores = Scores(query, key, 8**-0.5)
+    return scores, value, lambda: Now((1, 3), 0, 2, {"layer": (2, 3)})
+
+
+@pytest.mark.parametrize("classic", [False, True])
+def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
+    scores, value, now = rows_of_two_blocks()
+    gave = []
+
+    def chance(p, site):
+        assert site.grid == (2, 3)
+        gave.append(torch.rand(p.shape, generator=torch.Generator().manual_seed(len(gave))))
+        return gave[-1]
+
+    steerer = Steerer(Steering({0: [chance]}), now)
+    changes = steerer.cross("layer")
+    p = (scores.query @ scores.key.mT * scores.scale).softmax(-1)
+    output = p @ value
+    if classic:
+        found = changes.weights(scores, p.clone()) @ value
+    else:
+        found = changes.output(scores, value, output.clone())
+    assert len(gave) == 2
+    for row, made in ((1, gave[0]), (3, gave[1])):
+        torch.testing.assert_close(found[row], made @ value[row])
+    assert torch.equal(found[[0, 2]], (p @ value)[[0, 2]])
+    assert steerer.acted == {0: 1}, "a site is counted once"
+    of = steerer.probabilities(scores, 0, "layer", plain(scores, 1))
+    for head in range(2):
+        assert torch.equal(of(slice(head, head + 1), [1, 4]), gave[0][head : head + 1, :, [1, 4]])
+    moved = (gave[0] - p[1]).abs().sum(-1).mean((1,)) / 2
+    assert steerer.moved[0] == pytest.approx(moved.tolist())
+    # What else is asked of the same heads is not counted again.
+    of(slice(0, 1), [0])
+    assert len(steerer.moved[0]) == 2 == len(gave)
+    # In the next layer it is made anew.
+    steerer.forget()
+    steerer.probabilities(scores, 0, "layer", plain(scores, 1))(slice(None), [0])
+    assert len(gave) == 3
+
+
+def test_where_no_row_reads_the_prompt_nothing_is_changed():
+    scores, value, _ = rows_of_two_blocks()
+    steering = Steering({0: [lambda p, site: p.flip(-1)], 1: []}, {0: 1}, {0: (0.0, 1.0)})
+    steerer = Steerer(steering, lambda: None)
+    changes, own = steerer.cross("layer"), steerer.own("layer")
+    output, p = torch.rand(4, 2, 6, 8), torch.rand(4, 2, 6, 5)
+    assert changes.output(scores, value, output) is output
+    assert changes.weights(scores, p) is p
+    assert changes.inputs(scores.query, scores.key) is None
+    assert own.inputs(scores.query, scores.query) is None
+    asked = plain(scores, 1)
+    assert steerer.probabilities(scores, 0, "layer", asked) is asked
+    assert (steerer.acted, steerer.shared, dict(steerer.moved)) == ({}, {}, {})
+
+
+def test_self_attention_is_taken_in_each_block_that_is_there():
+    scores, _, _ = rows_of_two_blocks()
+    steering = Steering({}, {1: 0}, {1: (0.0, 1.0)})
+    query, key = scores.query, scores.query + 1
+    rows = {(0,): [0, 0, 2, 3], (2,): [0, 1, 2, 2], (0, 2): [0, 0, 2, 2], (2, 4): [0, 1, 2, 2]}
+    for blocks, expected in rows.items():
+        now = Now(blocks, 0, 1, {"layer": (2, 3)})
+        steerer = Steerer(steering, lambda now=now: now)
+        own = steerer.own("layer")
+        queries, keys = own.inputs(query, key)
+        assert torch.equal(queries, query[expected]) and torch.equal(keys, key[expected])
+        assert steerer.shared == {1: 1}
+        output, p = torch.rand(2), torch.rand(2)
+        assert own.output(scores, query, output) is output and own.weights(scores, p) is p
+    # Outside of its window nothing is.
+    late = Steerer(Steering({}, {1: 0}, {1: (0.5, 1.0)}), lambda: Now((0,), 0, 2, {}))
+    assert late.own("layer").inputs(query, key) is None and late.shared == {}

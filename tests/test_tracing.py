@@ -16,7 +16,7 @@ from heedmap.errors import (
 )
 from heedmap.layers import cross_attention_layers
 from heedmap.processors import RecordingProcessor
-from heedmap.tracing import trace
+from heedmap.tracing import LIMIT, WARN, trace
 
 
 def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
@@ -455,3 +455,69 @@ def test_latents_that_are_no_numbers(pipe, bad):
         pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
     with pytest.raises(TraceError, match="holds NaN or Inf"):
         _ = recorder.maps
+
+
+def test_what_a_trace_may_keep_unless_told_otherwise():
+    assert (LIMIT, WARN) == (2 * 1024**3, 256 * 1024**2)
+
+
+def test_steps_are_those_of_the_last_call(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=3)
+        run(pipe, "a house", steps=2)
+        assert recorder.steps == 2
+    assert recorder.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("keep", "cells", "steps"),
+    [
+        ((), 256, 1),
+        (("step",), 256, 3),
+        (("head",), 2 * 256, 1),
+        (("layer",), 3 * 256 + 3 * 64 + 16, 1),
+        (("layer", "step", "head"), 2 * (3 * 256 + 3 * 64 + 16), 3),
+    ],
+)
+def test_what_is_kept_is_known_to_the_byte(pipe, keep, cells, steps):
+    """Four bytes a cell, for start, "a", "house" and end."""
+    size = 4 * cells * steps * 4
+    with trace(pipe, keep, limit=size) as recorder:
+        run(pipe, "a house", steps=3)
+    assert sum(array.nbytes for array in recorder.recordings[0].arrays) == size
+    with (
+        pytest.raises(ArgumentError, match="would take"),
+        trace(pipe, keep, limit=size - 1),
+    ):
+        run(pipe, "a house", steps=3)
+
+
+def test_a_unet_that_is_called_by_names(pipe):
+    """The timestep, the text states or all may come as keywords."""
+    with trace(pipe) as recorder:
+        run(pipe, "a house")
+    expected = recorder.recordings[0].arrays
+    names = ("sample", "timestep", "encoder_hidden_states")
+    for count in (0, 1, 3):
+
+        def named(unet, args, kwargs, count=count):
+            given = dict(zip(names, args, strict=False)) | kwargs
+            return (
+                tuple(given[name] for name in names[:count]),
+                {name: value for name, value in given.items() if name not in names[:count]},
+            )
+
+        handle = pipe.unet.register_forward_pre_hook(named, with_kwargs=True)
+        with trace(pipe) as recorder:
+            run(pipe, "a house")
+        handle.remove()
+        for mine, whole in zip(recorder.recordings[0].arrays, expected, strict=True):
+            np.testing.assert_array_equal(mine, whole)
+
+
+def test_a_trace_can_be_opened_again(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=1)
+    with recorder:
+        run(pipe, "the sea", steps=1)
+    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "the sea"]

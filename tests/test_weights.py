@@ -134,8 +134,10 @@ def test_what_is_no_weight(prompt, shows, place):
         ("a (b (c:2", "(", 6),
         ("(b c:2 (d)", "(", 1),
         ("a cat:1.5)", ")", 10),
+        (":5)", ")", 3),
         ("a (cat:1.5))", ")", 12),
         ("a cat) b (c:2)", ")", 6),
+        (") a cat) b (c:2)", ")", 1),  # the first of them
         (r"\(cat:1.5)", ")", 10),
         ("(cat) dog:-1)", ")", 13),
     ],

@@ -439,6 +439,34 @@ def test_a_rule_is_asked_once_a_site_and_the_map_is_of_what_it_said(pipe, proces
             np.testing.assert_array_equal(array[step], edited[..., list(recording.positions)])
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_million_is_the_most(sign):
+    most = sign * 1e6
+    assert Reweight("red", most).weight == most
+    assert Confine("red", LEFT, strength=most).strength == most
+    for make in (lambda: Reweight("red", most + sign), lambda: Confine("red", LEFT, most + sign)):
+        with pytest.raises(ArgumentError, match="expected a finite number from -1e"):
+            make()
+
+
+def test_self_attention_that_cannot_be_seen_is_nothing_to_a_weight(pipe):
+    """An edit without a source does not look at it."""
+
+    class Hidden(AttnProcessor):
+        def __call__(self, attn, hidden_states, *args, **kwargs):
+            if kwargs.get("encoder_hidden_states") is None and not args:
+                return hidden_states
+            return super().__call__(attn, hidden_states, *args, **kwargs)
+
+    made = random_pipeline()
+    made.unet.set_attn_processor(Hidden())
+    plain, edited = (
+        np.asarray(generate(made, edits=edits, steps=1).image, int)
+        for edits in ((), [Reweight("red", 3)])
+    )
+    assert np.abs(plain - edited).max() > 1
+
+
 # --- read back --------------------------------------------------------------------------------
 
 

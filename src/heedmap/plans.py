@@ -342,8 +342,9 @@ def _spelled(text: str, spans: Sequence[Span]) -> str:
     edges = sorted({0, len(text), *opening, *closing})
     marks = []
     for edge in edges:
-        # Inner brackets close first; of two that begin at one place the longer is outside.
-        ends = sorted(closing.get(edge, ()), key=lambda span: span[0], reverse=True)
+        # Inner brackets close first; of two that begin at one place the longer is outside, and of
+        # two around the same words the one that was written first.
+        ends = sorted(closing.get(edge, [])[::-1], key=lambda span: -span[0])
         starts = sorted(opening.get(edge, ()), key=lambda span: span[1], reverse=True)
         marks.append("".join(f":{_number(w)})" for _, _, w in ends) + "(" * len(starts))
     said = marks[0]

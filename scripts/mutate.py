@@ -1,0 +1,187 @@
+"""Break the house in many small ways, and see whether its tests notice: a mutation run.
+
+    python scripts/mutate.py --n 400 --seed 0                  four hundred faults, drawn at random
+    python scripts/mutate.py --modules edits.py steering.py    every fault of these two files
+    python scripts/mutate.py --n 12 --modules sequences.py     a quick look
+
+Each fault is tried on the quick tests of its own module that execute the line, then, where these
+see nothing, on the quick ones under tests/families. The exit code is 1 if a fault survives that is
+not in `mutation/equivalent.toml`, the list of those that change nothing anybody could see, with the
+reason for each; or if that list names a fault that there is not (`--listed` also tries the listed).
+
+Kept libraries were looked at: mutmut 3 skips what is decorated and draws no samples, cosmic-ray
+starts a process for each fault, which imports torch and diffusers each time, and writes into the
+source tree.
+"""
+
+import argparse
+import hashlib
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from mutation.mutants import Mutant, mutants_of
+from mutation.trials import House, results
+
+ROOT = Path(__file__).resolve().parents[1]
+LISTED = Path(__file__).parent / "mutation" / "equivalent.toml"
+
+# What is broken, and its own tests, those that know it best first. Where a file moves, it is here
+# (and in `equivalent.toml`) that it must be told.
+HOUSE: dict[str, tuple[str, ...]] = {
+    "attention.py": ("test_attention", "test_edits", "test_tracing"),
+    "edits.py": ("test_edits", "test_steering", "test_word_edits", "test_definitions"),
+    "steering.py": ("test_edits", "test_steering", "test_definitions", "test_word_edits"),
+    "tracing.py": ("test_tracing", "test_steering", "test_layers", "test_definitions"),
+    "windows.py": ("test_windows", "test_edits"),
+    "schedules.py": (
+        "test_schedules",
+        "test_tracing",
+    ),
+    "calls.py": ("test_calls", "test_tracing", "test_steering", "test_definitions"),
+    "tallies.py": ("test_tallies", "test_tracing", "test_definitions"),
+    "columns.py": ("test_columns",),
+    "sequences.py": ("test_sequences", "test_columns", "test_alignment"),
+    "alignment.py": ("test_alignment", "test_columns"),
+    "weights.py": ("test_weights",),
+    "word_edits.py": ("test_word_edits", "test_definitions"),
+    "plans.py": ("test_plans", "test_editing", "test_definitions"),
+    "variants.py": ("test_variants", "test_editing", "test_definitions"),
+    "processors.py": ("test_tracing", "test_steering", "test_definitions"),
+    "layers.py": ("test_layers", "test_tracing", "test_steering"),
+    "encodings.py": ("test_encodings", "test_calls", "test_tracing"),
+    "batches.py": ("test_batches",),
+}
+
+
+def own_tests(module: str, root: Path = ROOT) -> list[str]:
+    """The files of a module's own tests."""
+    files = [f"tests/{name}.py" for name in HOUSE[module]]
+    return [file for file in files if (root / file).exists()]
+
+
+def families(root: Path = ROOT) -> list[str]:
+    """The files of the tests of whole pipelines."""
+    return sorted(
+        path.relative_to(root).as_posix() for path in root.glob("tests/families/test_*.py")
+    )
+
+
+def all_mutants(modules: Sequence[str] = tuple(HOUSE)) -> list[Mutant]:
+    """Every fault of these modules."""
+    source = ROOT / "src" / "heedmap"
+    return [mutant for module in modules for mutant in mutants_of(source / module, module)]
+
+
+def equivalent() -> dict[tuple[str, str, str, str, int], str]:
+    """The listed faults that change nothing anybody could see, with the reason of each."""
+    entries = tomllib.loads(LISTED.read_text(encoding="utf-8")).get("mutant", [])
+    return {
+        (entry["module"], entry["function"], entry["before"], entry["after"], entry.get("nth", 1)):
+        entry["why"]
+        for entry in entries
+    }  # fmt: skip
+
+
+def drawn(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
+    """So many of them, or all, in an order that a change elsewhere in the house leaves as it is."""
+
+    def place(mutant: Mutant) -> bytes:
+        return hashlib.sha256(repr((seed, mutant.key)).encode()).digest()
+
+    return sorted(mutants, key=place)[:count]
+
+
+def tried(chosen: Sequence[Mutant], processes: int, own_only: bool) -> dict[Mutant, str]:
+    """Try mutants on their own tests, and what survives there on those of the families."""
+    verdicts: dict[Mutant, str] = {}
+    with House(ROOT) as house:
+        left = list(chosen)
+        for name in ("its own tests", "the families' tests"):
+            own = name == "its own tests"
+            if not left or (own_only and not own):
+                break
+            files = {
+                mutant.module: own_tests(mutant.module) if own else families() for mutant in left
+            }
+            every = sorted({file for some in files.values() for file in some})
+            since = time.monotonic()
+            clean = house.clean(every)
+            print(f"{len(clean.seconds)} tests pass in {time.monotonic() - since:.0f} s; {name}:")
+            trials = [(mutant, clean.of(mutant, files[mutant.module])) for mutant in left]
+            found = results(house, clean, trials, processes)
+            for number, (mutant, verdict, seconds) in enumerate(found, 1):
+                verdicts[mutant] = verdict
+                print(
+                    f"[{number}/{len(left)}] {verdict:8} {seconds:5.1f} s  {_told(mutant)}",
+                    flush=True,
+                )
+            left = [mutant for mutant in left if verdicts[mutant] == "survived"]
+    return verdicts
+
+
+def _told(mutant: Mutant) -> str:
+    where = f"src/heedmap/{mutant.module}:{mutant.line} {mutant.function}"
+    return f"{where}: {_short(mutant.before)}  ->  {_short(mutant.after)}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def _shown(mutant: Mutant) -> str:
+    source = (ROOT / "src" / "heedmap" / mutant.module).read_text(encoding="utf-8")
+    line = source.splitlines()[mutant.line - 1].strip()
+    lines = [f"src/heedmap/{mutant.module}:{mutant.line} {mutant.function}, no. {mutant.nth}"]
+    lines.append(f"      {line}")
+    lines += [f"    - {line}" for line in mutant.before.splitlines()]
+    lines += [f"    + {line}" for line in mutant.after.splitlines()]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--n", type=int, help="how many faults; all unless given")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--modules", nargs="+", default=list(HOUSE), choices=HOUSE, metavar="FILE")
+    parser.add_argument("--processes", type=int, default=1, help="how many trials at once")
+    parser.add_argument("--own", action="store_true", help="leave out the families' tests")
+    parser.add_argument("--listed", action="store_true", help="also try the listed ones")
+    options = parser.parse_args(arguments)
+
+    since = time.monotonic()
+    every, listed = all_mutants(options.modules), equivalent()
+    known = {mutant.key for mutant in every}
+    gone = [key for key in listed if key[0] in options.modules and key not in known]
+    chosen = drawn(every, options.n, options.seed)
+    passed = [mutant for mutant in chosen if mutant.key in listed]
+    verdicts = tried(
+        [m for m in chosen if options.listed or m not in passed],
+        options.processes, options.own,
+    )  # fmt: skip
+
+    survived = [mutant for mutant, verdict in verdicts.items() if verdict == "survived"]
+    unlisted = [mutant for mutant in survived if mutant not in passed]
+    seen = [mutant for mutant in passed if verdicts.get(mutant, "survived") != "survived"]
+    for title, some in (("survived", unlisted), ("listed, but killed", seen)):
+        for mutant in some:
+            print(f"{title}: {_shown(mutant)}")
+    for key in gone:
+        print(f"listed, but there is no such fault: {key}")
+    killed = sum(verdict != "survived" for verdict in verdicts.values())
+    by_time = sum(verdict == "time" for verdict in verdicts.values())
+    print(
+        f"{len(chosen)} faults of {len(every)} (seed {options.seed}): {killed} killed, of these "
+        f"{by_time} by time, {len(passed)} listed as equivalent, {len(unlisted)} survived "
+        f"({len(unlisted) / max(1, len(chosen)):.2%}); {time.monotonic() - since:.0f} s"
+    )
+    return int(bool(unlisted or gone or seen))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

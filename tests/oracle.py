@@ -1,0 +1,166 @@
+"""What every attention layer must put out, computed beside a run in float64 from its definition.
+
+Hooks on the layers, and nothing of heedmap: Q, K and V by the layer's own weights, the softmax and
+the rules by arithmetic of the tests' own. What a layer really puts out is held against it, so an
+edit that shows in its maps but not in its picture is found, and one that shows in neither.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import torch
+from diffusers.models.attention_processor import Attention
+from torch.nn.functional import linear
+
+
+@dataclass
+class Here:
+    """One layer at one step, for the images of the conditional branch.
+
+    `scores` are QKᵀ/√d + M before the softmax, (B, H, Q, K) float64.
+    """
+
+    name: str
+    step: int
+    steps: int
+    grid: tuple[int, int]
+    scores: torch.Tensor
+
+    @property
+    def p(self) -> torch.Tensor:
+        return self.scores.softmax(-1)
+
+
+# From a place to the probabilities of each image, those that must have acted.
+Rule = Callable[[Here], Sequence[torch.Tensor]]
+# From a step and a number of cells to the image each image takes its self-attention from.
+Sharing = Callable[[int, int], Sequence[int]]
+
+
+@dataclass
+class Held:
+    """What was held against the definition, by (layer, step): P and P' (B, H, Q, K)."""
+
+    plain: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    edited: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
+    grids: dict[str, tuple[int, int]] = field(default_factory=dict)
+    own: int = 0  # self-attentions that took something
+    moved: list[float] = field(default_factory=list)  # of the last image, by site
+
+
+def acts(window: float | tuple[float, float], step: int, steps: int) -> bool:
+    """Whether a window of fractions, as they are written, holds a step."""
+    low, high = window if isinstance(window, tuple) else (0, window)
+    return Fraction(str(low)) * steps <= step < Fraction(str(high)) * steps
+
+
+@contextmanager
+def beside(
+    pipe,
+    steps: int,
+    rule: Rule = lambda here: list(here.p),
+    sharing: Sharing | None = None,
+    images: int = 1,
+    tolerance: float = 2e-5,
+) -> Iterator[Held]:
+    """Hold each attention of the runs inside against the definition; one pass is one step."""
+    held = Held()
+    at = {"pass": -1, "latent": (0, 0)}
+
+    def before(unet, args, kwargs):
+        at["pass"] += 1
+        at["latent"] = tuple((args[0] if args else kwargs["sample"]).shape[-2:])
+
+    @torch.no_grad()
+    def after(name, layer, args, kwargs, output):
+        assert not layer.residual_connection and layer.rescale_output_factor == 1
+        x = args[0].double()
+        text = kwargs.get("encoder_hidden_states")
+        states = x if text is None else text.double()
+        query, key, value = (
+            linear(part, made.weight.double(), None if made.bias is None else made.bias.double())
+            .unflatten(-1, (layer.heads, -1))
+            .transpose(1, 2)
+            for part, made in ((x, layer.to_q), (states, layer.to_k), (states, layer.to_v))
+        )
+        step = at["pass"]
+        assert step < steps, "more passes than steps"
+        rows = range(len(x) - images, len(x))  # the conditional branch is the last
+        if text is None and sharing is not None:
+            for row, source in zip(rows, sharing(step, x.shape[1]), strict=True):
+                held.own += rows[source] != row
+                query[row], key[row] = query[rows[source]], key[rows[source]]
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        mask = kwargs.get("attention_mask")
+        if mask is not None:
+            scores = scores + mask.double().reshape(len(x), 1, 1, -1)
+        p = scores.softmax(-1)
+        if text is not None:
+            grid = _grid(x.shape[1], at["latent"])
+            held.plain[name, step] = p[list(rows)]
+            p[list(rows)] = torch.stack(
+                list(rule(Here(name, step, steps, grid, scores[list(rows)])))
+            )
+            held.edited[name, step] = p[list(rows)]
+            held.grids[name] = grid
+            change = (held.edited[name, step] - held.plain[name, step])[-1]
+            held.moved.append(float(change.abs().sum(-1).mean()) / 2)
+        project = layer.to_out[0]
+        expected = linear(
+            (p @ value).transpose(1, 2).flatten(2), project.weight.double(), project.bias.double()
+        )
+        scale = float(expected.abs().max())
+        torch.testing.assert_close(output.double(), expected, rtol=0, atol=tolerance * scale)
+
+    handles = [pipe.unet.register_forward_pre_hook(before, with_kwargs=True)]
+    handles += [
+        layer.register_forward_hook(
+            lambda layer, args, kwargs, output, name=name: after(name, layer, args, kwargs, output),
+            with_kwargs=True,
+        )
+        for name, layer in pipe.unet.named_modules()
+        if isinstance(layer, Attention)
+    ]
+    try:
+        yield held
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert held.edited, "no attention was held against anything"
+
+
+def _grid(cells: int, latent: tuple[int, int]) -> tuple[int, int]:
+    h, w = latent
+    while h * w > cells:
+        h, w = -(-h // 2), -(-w // 2)
+    assert h * w == cells
+    return h, w
+
+
+def shares(box: tuple[float, ...], size: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:
+    """How much of each cell of a grid lies in a box of pixels: (h, w) float64."""
+    left, top, right, bottom = box
+
+    def side(start, end, pixels, cells):
+        each = pixels / cells
+        edges = [(n * each, (n + 1) * each) for n in range(cells)]
+        return torch.tensor(
+            [max(0.0, min(end, b) - max(start, a)) / each for a, b in edges], dtype=torch.float64
+        )
+
+    return torch.outer(side(top, bottom, size[1], grid[0]), side(left, right, size[0], grid[1]))
+
+
+def confined(
+    here: Here, tokens: Sequence[int], box: tuple[float, ...], strength: float,
+    window: tuple[float, float], size: tuple[int, int],
+) -> torch.Tensor:  # fmt: skip
+    """The bias (Q, K) of one region: `strength` on the tokens inside, -inf outside."""
+    bias = torch.zeros(here.scores.shape[-2:], dtype=torch.float64)
+    if acts(window, here.step, here.steps):
+        share = shares(box, size, here.grid).flatten()
+        inside = share >= min(0.5, float(share.max()))
+        bias[:, list(tokens)] = torch.where(inside, strength, -torch.inf)[:, None].double()
+    return bias
