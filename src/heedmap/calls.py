@@ -1,18 +1,24 @@
 """One call of a pipeline within a trace: what it reads, at which step it is, what it has left."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch.nn.functional import interpolate
 
 from heedmap.encodings import Branch, Encoding
-from heedmap.errors import TraceError
+from heedmap.errors import NothingRecordedError, TraceError
+from heedmap.recordings import Axis, Layer, Recording
 from heedmap.schedules import Moment, Schedule, matches
 from heedmap.tallies import Tally
 
 BranchName = Literal["conditional", "negative"]
 Grid = tuple[int, int]
+
+MIDDLE = (16, 32)
+"""Cells on the short side of the layers that a blend of latents is decided by, as published: finer
+ones are speckled, coarser ones blocks."""
 
 EXTRA_PASSES = frozenset({"StableDiffusionSAGPipeline"})
 """Pipelines that run their UNet a second time before the scheduler goes on, on latents that are not
@@ -139,6 +145,58 @@ class Call:
             side.heard = True
             side.timesteps.setdefault(now, timestep)
 
+    def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
+        """Where watched tokens act (h, w), as `Trace.so_far` has it."""
+        assert self.watch is not None
+        columns = [self.watch.positions[image].index(token) for token in tokens]
+        largest = max(self.grids[name] for name in self.watched)
+        total = torch.zeros(largest)
+        for name in self.watched:
+            mean = self.watch.so_far(image, name)[..., columns].sum(dim=-1).mean(dim=(0, 1)).cpu()
+            plane = mean.reshape(1, 1, *self.grids[name])
+            total += interpolate(plane, size=largest, mode="bilinear")[0, 0]
+        return total / len(self.watched)
+
+    def recording(
+        self, branch: BranchName, image: int, heads: Mapping[str, int], factor: int
+    ) -> Recording:
+        """What one branch of one image has left.
+
+        Args:
+            branch: which.
+            image: the number of the image.
+            heads: of each layer, by its path, in the order of the UNet.
+            factor: pixels of the picture on the side of a cell of the latent.
+
+        Raises:
+            NothingRecordedError: if the branch did not run.
+            TraceError: if its attention holds NaN or Inf.
+        """
+        side = self.sides[branch]
+        if not side.timesteps:
+            raise NothingRecordedError(
+                "the negative branch did not run: guidance was off throughout"
+            )
+        keep = side.tally.keep
+        names = list(heads) if "layer" in keep else [""]
+        arrays = []
+        steps = tuple(side.timesteps) if "step" in keep else (0,)
+        for name in names:
+            means = side.tally.mean(image, name, steps)
+            if not bool(means.isfinite().all()):
+                raise TraceError(
+                    f"the attention of {name or 'the UNet'} holds NaN or Inf, so the latents did: "
+                    "no map can be made; load the model with dtype 'float32' if it overflows"
+                )
+            arrays.append(means.cpu().numpy())
+        layers = tuple(Layer(name, heads[name], self.grids[name]) for name in names if name)
+        h, w = self.latent
+        return Recording(
+            layers or (Layer("mean", max(heads.values()), self.latent),), tuple(arrays), keep,
+            tuple(side.timesteps.values()), side.tally.positions[image], side.branch.tables[image],
+            self.latent, (w * factor, h * factor),
+        )  # fmt: skip
+
     def leave(self) -> None:
         """The scheduler was called."""
         self.done += 1
@@ -149,6 +207,47 @@ class Call:
         """The pipeline has finished."""
         self.over = True
         self._states = None
+
+
+def sides(
+    encoding: Encoding, branches: Collection[BranchName], every: bool, keep: frozenset[Axis]
+) -> dict[BranchName, Side]:
+    """The branches that are recorded of what is read, with nothing in them yet.
+
+    Args:
+        encoding: what the UNet is given.
+        branches: those that are wanted.
+        every: whether the padding is recorded too.
+        keep: the axes that are kept.
+
+    Raises:
+        TraceError: if the negative branch is wanted and there is none.
+    """
+    kinds = ("start", "text", "end", "pad") if every else ("start", "text", "end")
+    there: dict[BranchName, Branch | None] = {
+        "conditional": encoding.conditional,
+        "negative": encoding.negative,
+    }
+    found: dict[BranchName, Side] = {}
+    for name, branch in there.items():
+        if name not in branches:
+            continue
+        if branch is None:
+            raise TraceError(
+                "the negative branch was asked for, but this call has none (guidance is off, or "
+                "embedded in the model): pass a guidance above 1, or leave it out"
+            )
+        positions = [table.positions(*kinds) for table in branch.tables]
+        found[name] = Side(branch, Tally(keep, positions))
+    return found
+
+
+def middle(shapes: Mapping[str, Grid]) -> tuple[str, ...]:
+    """The layers that a blend is decided by: of middle resolution, else the finest."""
+    finest = max(min(grid) for grid in shapes.values())
+    low, high = MIDDLE
+    found = tuple(name for name, grid in shapes.items() if low <= min(grid) <= high)
+    return found or tuple(name for name, grid in shapes.items() if min(grid) == finest)
 
 
 def _foreign(states: torch.Tensor) -> TraceError:

@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
-from torch.nn.functional import interpolate
 
 from heedmap import encodings, schedules
 from heedmap.attention import Scores
-from heedmap.calls import BranchName, Call, Grid, Side
+from heedmap.calls import BranchName, Call, middle, sides
 from heedmap.encodings import Encoding
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.layers import (
@@ -32,7 +31,7 @@ from heedmap.layers import (
 from heedmap.maps import HeatMaps
 from heedmap.patches import put
 from heedmap.processors import RecordingProcessor, uncompiled
-from heedmap.recordings import AXES, Axis, Layer, Recording
+from heedmap.recordings import AXES, Axis, Recording
 from heedmap.schedules import Moment
 from heedmap.steering import Now, Steerer, Steering
 from heedmap.tallies import Tally, plain
@@ -42,9 +41,6 @@ LIMIT = 2 * 2**30
 """Bytes that a trace may keep, unless told otherwise."""
 WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
-MIDDLE = (16, 32)
-"""Cells on the short side of the layers that a blend of latents is decided by, as published: finer
-ones are speckled, coarser ones blocks."""
 AfterStep = Callable[["Trace", Moment, torch.Tensor], torch.Tensor]
 """Called after every call of the scheduler, with the latents; gives those to go on with."""
 
@@ -175,16 +171,7 @@ class Trace:
         side; where there are none, the finest), of the summed probabilities of the tokens. What is
         kept for the maps plays no part in it.
         """
-        call = self._calls[-1]
-        assert call.watch is not None
-        columns = [call.watch.positions[image].index(token) for token in tokens]
-        largest = max(call.grids[name] for name in call.watched)
-        total = torch.zeros(largest)
-        for name in call.watched:
-            mean = call.watch.so_far(image, name)[..., columns].sum(dim=-1).mean(dim=(0, 1)).cpu()
-            plane = mean.reshape(1, 1, *call.grids[name])
-            total += interpolate(plane, size=largest, mode="bilinear")[0, 0]
-        return total / len(call.watched)
+        return self._calls[-1].so_far(image, tokens)
 
     def _done(self) -> list[Call]:
         """The calls that drew something; of the last one what it has left while it runs."""
@@ -203,41 +190,13 @@ class Trace:
             raise NothingRecordedError(
                 f"the {name} branch was not recorded: pass branches including '{name}' to the trace"
             )
+        heads = {path: layer.heads for path, layer in self._layers.items()}
+        factor = int(getattr(self._pipe, "vae_scale_factor", 8))
         return tuple(
-            self._recording(call, call.sides[name], image)
+            call.recording(name, image, heads, factor)
             for call in done
             for image in range(call.images)
         )
-
-    def _recording(self, call: Call, side: Side, image: int) -> Recording:
-        if not side.timesteps:
-            raise NothingRecordedError(
-                "the negative branch did not run: guidance was off throughout"
-            )
-        names = list(self._layers) if "layer" in self._keep else [""]
-        arrays = []
-        steps = tuple(side.timesteps) if "step" in self._keep else (0,)
-        for name in names:
-            means = side.tally.mean(image, name, steps)
-            if not bool(means.isfinite().all()):
-                raise TraceError(
-                    f"the attention of {name or 'the UNet'} holds NaN or Inf, so the latents did: "
-                    "no map can be made; load the model with dtype 'float32' if it overflows"
-                )
-            arrays.append(means.cpu().numpy())
-        layers = tuple(
-            Layer(name, self._layers[name].heads, call.grids[name]) for name in names if name
-        )
-        if not layers:
-            heads = max(layer.heads for layer in self._layers.values())
-            layers = (Layer("mean", heads, call.latent),)
-        factor = int(getattr(self._pipe, "vae_scale_factor", 8))
-        h, w = call.latent
-        return Recording(
-            layers, tuple(arrays), self._keep, tuple(side.timesteps.values()),
-            side.tally.positions[image], side.branch.tables[image], call.latent,
-            (w * factor, h * factor),
-        )  # fmt: skip
 
     # --- install and restore ---
 
@@ -398,7 +357,8 @@ class Trace:
         call.choose(states)
         call.latent = (sample.shape[-2], sample.shape[-1])
         call.grids = grids(self._pipe, self._layers, call.latent)
-        call.sides = self._sides(call)
+        assert call.encoding is not None
+        call.sides = sides(call.encoding, self._branches, self._tokens == "all", self._keep)
         call.size = self._bytes(call, schedules.announced(self._pipe, timestep).count)
         kept = sum(other.size for other in self._calls)
         if kept > self._limit:
@@ -414,30 +374,8 @@ class Trace:
         if self._watch:
             positions = [tuple(self._watch.get(image, ())) for image in range(call.images)]
             call.watch = Tally(frozenset({"layer"}), positions)
-            call.watched = _middle(call.grids)
+            call.watched = middle(call.grids)
         call.schedule = schedules.announced(self._pipe, timestep)
-
-    def _sides(self, call: Call) -> dict[BranchName, Side]:
-        """The branches to be recorded."""
-        kinds = (
-            ("start", "text", "end", "pad") if self._tokens == "all" else ("start", "text", "end")
-        )
-        sides: dict[BranchName, Side] = {}
-        encoding = call.encoding
-        assert encoding is not None
-        for name, branch in (
-            ("conditional", encoding.conditional), ("negative", encoding.negative)
-        ):  # fmt: skip
-            if name not in self._branches:
-                continue
-            if branch is None:
-                raise TraceError(
-                    "the negative branch was asked for, but this call has none (guidance is off, "
-                    "or embedded in the model): pass a guidance above 1, or leave it out"
-                )
-            positions = [table.positions(*kinds) for table in branch.tables]
-            sides[name] = Side(branch, Tally(self._keep, positions))
-        return sides
 
     def _bytes(self, call: Call, steps: int) -> int:
         """What a call of so many steps will keep."""
@@ -475,14 +413,6 @@ class Trace:
                     watch.add(image, name, step, of, heads, grid, call.latent, device)
         if self.steerer is not None:
             self.steerer.forget()
-
-
-def _middle(shapes: Mapping[str, Grid]) -> tuple[str, ...]:
-    """The layers that a blend is decided by: of middle resolution, else the finest."""
-    finest = max(min(grid) for grid in shapes.values())
-    low, high = MIDDLE
-    found = tuple(name for name, grid in shapes.items() if low <= min(grid) <= high)
-    return found or tuple(name for name, grid in shapes.items() if min(grid) == finest)
 
 
 def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
