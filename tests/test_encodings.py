@@ -148,6 +148,14 @@ def test_an_encoder_that_reads_another_negative_text(pipe):
     made.encode_prompt = encode_prompt
     with pytest.raises(TraceError, match="read other tokens than the prompt 'dog' has"):
         heard(made, "a red house", "cpu", 1, True, "dog")
+    # Beside prompt_embeds the negative text is all that is read.
+    given = embeds(pipe, "a red house")
+    made.encode_prompt = lambda prompt, device, each, guided, negative_prompt, prompt_embeds: (
+        encode(prompt, device, each, guided, "cat", prompt_embeds=prompt_embeds)
+    )
+    with pytest.raises(TraceError, match="read other tokens than the prompt 'dog' has"):
+        heard(made, None, "cpu", 1, True, "dog", given)
+    made.encode_prompt = encode_prompt
     encoding, _ = heard(made, "a red house", "cpu", 1, True, "dog", negative=False)
     assert texts(encoding.conditional) == ["a red house"]
 

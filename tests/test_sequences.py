@@ -83,6 +83,11 @@ def test_surplus(a, b, expected):
     assert matches(a, b, [1] * len(a), [1] * len(b), what="tokens", **TOKENS) == expected
 
 
+def test_a_seam_costs_the_same_before_a_whole_unit_and_within_one():
+    found = matches("aa", "aaa", [1, 1], [2, 1], what="tokens", **TOKENS)
+    assert found == [(0, 1), (1, 2)]
+
+
 @pytest.mark.parametrize("cells", [9, 10**6])
 @pytest.mark.parametrize(
     ("a", "b", "expected"),

@@ -342,11 +342,11 @@ def _spelled(text: str, spans: Sequence[Span]) -> str:
     edges = sorted({0, len(text), *opening, *closing})
     marks = []
     for edge in edges:
-        # Inner brackets close first; of two that begin at one place the longer is outside, and of
-        # two around the same words the one that was written first.
+        # Inner brackets close first; of two around the same words the one written first is outside.
         ends = sorted(closing.get(edge, [])[::-1], key=lambda span: -span[0])
-        starts = sorted(opening.get(edge, ()), key=lambda span: span[1], reverse=True)
-        marks.append("".join(f":{_number(w)})" for _, _, w in ends) + "(" * len(starts))
+        marks.append(
+            "".join(f":{_number(w)})" for _, _, w in ends) + "(" * len(opening.get(edge, ()))
+        )
     said = marks[0]
     for (start, end), mark in zip(pairwise(edges), marks[1:], strict=True):
         said += _escaped(text[start:end], mark) + mark
