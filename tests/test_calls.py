@@ -165,3 +165,39 @@ def test_a_source_prompt_beside(name, blocks):
     assert list(call.blocks) == blocks
     assert call.sides["conditional"].block == blocks[0]
     assert call.sides["negative"].block == 0
+
+
+# --- what is left -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [(), ("layer",), ("step",)])
+def test_a_recording_of_layers_with_different_heads(keep):
+    call = started(Encoding(branch(1), None), kinds=("conditional",))
+    side = call.sides["conditional"]
+    side.tally, side.timesteps = Tally(frozenset(keep), [(0, 2)]), {0: 9.0, 1: 6.0}
+    call.latent = (2, 3)
+    call.grids = dict.fromkeys("abc", call.latent)
+    heads = {"a": 2, "b": 8, "c": 4}
+    made = {(name, step): torch.rand(heads[name], 6, 4) for name in heads for step in (0, 1)}
+    for (name, step), p in made.items():
+        side.tally.add(
+            0, name, step, lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
+            heads[name], call.grids[name], call.latent, torch.device("cpu"),
+        )  # fmt: skip
+    found = call.recording("conditional", 0, heads, 8)
+    if "layer" in keep:
+        assert [(layer.name, layer.heads) for layer in found.layers] == list(heads.items())
+        for layer, array in zip(found.layers, found.arrays, strict=True):
+            both = torch.stack([made[layer.name, step] for step in (0, 1)])[..., [0, 2]]
+            torch.testing.assert_close(torch.tensor(array), both.mean((0, 1))[None, None])
+    else:
+        (layer,), (array,) = found.layers, found.arrays
+        assert (layer.name, layer.heads, layer.grid) == ("mean", 8, (2, 3))
+        planes = [
+            torch.stack([made[name, step].mean(0)[:, [0, 2]] for name in heads]).mean(0)
+            for step in (0, 1)
+        ]
+        whole = torch.stack(planes) if keep else torch.stack(planes).mean(0, keepdim=True)
+        torch.testing.assert_close(torch.tensor(array), whole[:, None])
+    assert (found.latent, found.size, found.positions) == ((2, 3), (24, 16), (0, 2))
+    assert found.timesteps == (9.0, 6.0) and found.table is side.branch.tables[0]

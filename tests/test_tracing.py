@@ -561,3 +561,11 @@ def test_guidance_that_ends_on_the_way(pipe):
     (mine,), (theirs,) = recorder.recordings, recorder.negative_recordings
     assert (len(mine.arrays[0]), len(theirs.arrays[0])) == (4, 2)
     assert theirs.timesteps == mine.timesteps[:2]
+
+
+def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
+    """Also what is made of one of them."""
+    base = type("StableDiffusionPanoramaPipeline", (type(pipe),), {})
+    pipe.__class__ = type("Mine", (base,), {})
+    with pytest.raises(ModelError, match="StableDiffusionPanoramaPipeline draws views that overl"):
+        trace(pipe)

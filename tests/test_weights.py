@@ -80,6 +80,8 @@ def test_weights(prompt, text, weights):
         "()",
         "(:x)a)b(",
         "1) a cat 2) a dog",
+        "(1(a))",
+        "(:5(a))",
         "¯\\_(ツ)_/¯",
         "<lora:x:0.8>",
         "[a:b:0.5]",
