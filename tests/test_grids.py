@@ -153,7 +153,7 @@ def test_the_settings_say_that_it_is_an_edit(strip, saved):
 
 def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
     free = {"kind": "refine", "words": {"red": 0.5}, "self_cells": 64, "only": "house->sea"}
-    made = grid(pipe, SOURCE, ["a red sea"], seeds=[5, 6], steps=1, protect="red", **free)
+    made = grid(pipe, SOURCE, ["a red sea"], seeds=[5, 6], steps=2, protect="red", **free)
     about = Grid.load(made.save(tmp_path / "x")).about
     names = (
         *("cross", "self_attention", "weights", "seeds", "kind", "words", "self_cells"),

@@ -107,13 +107,13 @@ def compare(
     same: list[bool] = []
     names = attention_layers(pipe.unet, cross_only=cross_only)
     bare = replayer(pipe, calls, names)
-    for steps in (1, 1 + rounds):
+    for steps in (2, 2 + 2 * rounds):
         recorded = replayer(pipe, calls, names)
         turns = Turns(bare, recorded, calls[""])
         before = held_mb()
         with record(recorded):
             run(recorded, steps, turns)
-            cost.held_mb[2 * steps] = round(held_mb() - before, 3)
+            cost.held_mb[steps] = round(held_mb() - before, 3)
         cost.bare_s.extend(turns.bare_s)
         cost.extra_s.extend(turns.extra_s)
         same += turns.same

@@ -167,13 +167,14 @@ def replayer(pipe: Any, calls: dict[str, Call], names: Collection[str]) -> Any:
 
 
 class Turns:
-    """After every step of a run one replay bare and one changed, in turn, with their CPU time.
+    """After every step of a run its replay bare, in turn with the step's own, by their CPU time.
 
-    Who goes first changes every time. The first step is to warm up and to compare what comes out.
+    The step's own pass of the UNet is timed where it runs, with all that listens to it. The first
+    step is to warm up and to compare what comes out.
 
     Attributes:
         bare_s: seconds of the bare replays.
-        extra_s: how many more the changed one of the same step took.
+        extra_s: how many more the pass of the same step took.
         same: whether each layer gave the same, to the bit.
     """
 
@@ -181,21 +182,29 @@ class Turns:
         self.bare_s: list[float] = []
         self.extra_s: list[float] = []
         self.same: list[bool] = []
-        self._pipes = bare, changed
-        self._whole = whole
+        self._bare, self._whole = bare, whole
+        self._start = self._seconds = 0.0
+        self._output: Any = None
+        # Before anything listens: what runs ahead of a pass is a part of its cost.
+        changed.unet.register_forward_pre_hook(self._begin)
+        changed.unet.register_forward_hook(self._end)
+
+    def _begin(self, *_: Any) -> None:
+        self._start = time.process_time()
+
+    def _end(self, unet: Any, args: Any, output: Any) -> None:
+        self._seconds, self._output = time.process_time() - self._start, output
 
     def __call__(self, number: int, timestep: Any) -> None:
-        """Take a turn, with the step's own timestep, so that what listens sees a run."""
+        """Take a turn: the step's own pass is over."""
+        changed, seconds, self._output = self._output, self._seconds, None
         sample, _, *_ = self._whole.args
-        kwargs = self._whole.kwargs
-        bare, changed = (partial(pipe.unet, sample, timestep, **kwargs) for pipe in self._pipes)
+        bare = partial(self._bare.unet, sample, timestep, **self._whole.kwargs)
         if number == 0:
-            self.same += [torch.equal(a, b) for a, b in zip(bare(), changed(), strict=True)]
+            self.same += [torch.equal(a, b) for a, b in zip(bare(), changed, strict=True)]
             return
-        order = (bare, changed) if number % 2 else (changed, bare)
-        seconds = {step: cpu_seconds(step) for step in order}
-        self.bare_s.append(seconds[bare])
-        self.extra_s.append(seconds[changed] - seconds[bare])
+        self.bare_s.append(cpu_seconds(bare))
+        self.extra_s.append(seconds - self.bare_s[-1])
 
 
 def cpu_seconds(action: Callable[[], object]) -> float:

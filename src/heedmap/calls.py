@@ -115,8 +115,9 @@ class Call:
         if states is not self._states:
             self._found = self.encoding.blocks_in(states)
             self._states = states
-        if not self._found:
-            raise _foreign(states)
+        blocks = len(states) // self.images
+        if "conditional" not in self._found and len(self._found.get("negative", ())) < blocks:
+            raise _foreign(states)  # none of the prompt, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep):
             raise TraceError(
                 f"the UNet ran at timestep {timestep:g}, which is not that of call {self.done + 1} "

@@ -68,8 +68,14 @@ def announced(pipe: Any, first: float) -> Schedule:
     scheduler = pipe.scheduler
     every = [float(t) for t in scheduler.timesteps]
     order = int(getattr(scheduler, "order", 1))
-    # Pipelines that say how many calls they make say it anew before each first pass.
+    # Most pipelines say how many calls they make, anew before each first pass; some say it before
+    # they leave out those past `denoising_end`.
     own = getattr(pipe, "num_timesteps", None) if hasattr(type(pipe), "num_timesteps") else None
+    end = getattr(pipe, "denoising_end", None)
+    if isinstance(end, float) and 0 < end < 1:
+        cutoff = round(scheduler.config.num_train_timesteps * (1 - end))
+        kept = [t for t in every if t >= cutoff]
+        own = len(kept) if own is None else min(own, len(kept))
     begin = getattr(scheduler, "begin_index", None)
     starts = [i for i, t in enumerate(every) if _same(t, first)]
     if begin in starts:

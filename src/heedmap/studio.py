@@ -4,6 +4,7 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ _OURS = {
     "width": "size",
     "height": "size",
     "negative_prompt": "negative",
-    "num_images_per_prompt": "generate_batch with one seed a picture",
+    "num_images_per_prompt": "a call for each seed",
     "output_type": "run.image",
     "return_dict": "run.image",
 }
@@ -233,7 +234,7 @@ def draw(
     image whose places it asks for (`Trace.so_far`).
     """
     prompts, seeds = check_prompts(prompts, seeds)
-    _check_arguments(arguments)
+    _check_arguments(pipe, arguments)
     if negative is not None:
         checks.text("negative", negative, "blurry")
     given = _checked(pipe, steps, guidance, size)
@@ -263,7 +264,7 @@ def draw(
             "text": recording.table.prompt,
             "seed": seed,
             **noted,
-            "size": list(image.size if size is None else size),
+            "size": list(given["size"] or image.size),
         }
         if len(prompts) > 1:  # sums of a batch round otherwise than those of one picture
             used["batch_place"] = [len(runs), len(prompts)]
@@ -326,9 +327,14 @@ def check_seed(seed: object) -> int:
     return checks.whole("the seed", seed, least=0, most=2**63 - 1)
 
 
-def _check_arguments(arguments: dict[str, Any]) -> None:
+def _check_arguments(pipe: DiffusionPipeline, arguments: dict[str, Any]) -> None:
     for name in arguments.keys() & _OURS.keys():
         raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
+    taken = settings.parameters(pipe)  # many take any name, and do nothing with it
+    for name in arguments.keys() - taken.keys() - {"callback", "callback_steps"}:
+        near = get_close_matches(name, taken, n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
 
 
 def _checked(

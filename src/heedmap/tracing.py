@@ -15,11 +15,11 @@ from typing import Any, Literal
 import torch
 from diffusers import DiffusionPipeline
 
-from heedmap import encodings, schedules
+from heedmap import checks, encodings, schedules
 from heedmap.attention import Scores
 from heedmap.calls import BranchName, Call, middle, sides
 from heedmap.encodings import Encoding
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted
 from heedmap.layers import (
     cross_attention_layers,
     grids,
@@ -87,20 +87,29 @@ def trace(
         ArgumentError: if an axis, a branch or the choice of tokens is not known.
         ModelError: if the model has no text cross-attention.
     """
-    wanted = frozenset(keep)
+    wanted = frozenset(_axes("keep", keep))
     if not wanted <= set(AXES):
         raise ArgumentError(
             f"keep={sorted(wanted)} is not known: expected any of 'layer', 'step', 'head'"
         )
     if tokens not in ("prompt", "all"):
         raise ArgumentError(f"tokens={tokens!r} is not known: expected 'prompt' or 'all'")
-    sides = frozenset(branches)
+    sides = frozenset(_axes("branches", branches))
+    checks.whole("limit", limit, least=1)
     if not sides or not sides <= {"conditional", "negative"}:
         raise ArgumentError(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
         )
     texts = (prompts,) if isinstance(prompts, str) else None if prompts is None else tuple(prompts)
     return Trace(pipe, wanted, tokens, sides, texts, limit, steering, watch, after_step)
+
+
+def _axes(what: str, given: object) -> list[Any]:
+    """The names in a list; ArgumentError for what is none, as one name by itself."""
+    names = checks.several(given)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{what} is {quoted(given)}: expected a list of names")
+    return names
 
 
 class Trace:
@@ -124,14 +133,10 @@ class Trace:
         """What was changed, and how much; None without steering."""
         self._watch = watch or {}
         self._after_step = after_step
-        # Nearly all pipelines let go of their models at the very end; of others a call is over
-        # with its last step.
-        code = inspect.unwrap(type(pipe).__call__).__code__
-        self._says_end = "maybe_free_model_hooks" in code.co_names
         self._calls: list[Call] = []
         self._installed: dict[str, RecordingProcessor] = {}
         self._in_front: dict[str, list[RecordingProcessor]] = {}  # of self-attention layers
-        self._scheduler: Any = None
+        self._schedulers: list[Any] = []  # that are listened to
         self._undo: list[Callable[[], None]] = []
         self._open = False
 
@@ -255,7 +260,7 @@ class Trace:
         self._open = False
         self._installed.clear()
         self._in_front.clear()
-        self._scheduler = None
+        self._schedulers.clear()
         first: BaseException | None = None
         while self._undo:
             try:
@@ -276,9 +281,9 @@ class Trace:
             if last is not None and not last.over:
                 self._calls.pop()  # it failed, or was left
             self._calls.append(Call([encoding]))
-        if self._pipe.scheduler is not self._scheduler:
-            self._scheduler = self._pipe.scheduler
-            self._undo.append(schedules.listen(self._scheduler, self._after_call))
+        if all(self._pipe.scheduler is not other for other in self._schedulers):
+            self._schedulers.append(self._pipe.scheduler)
+            self._undo.append(schedules.listen(self._pipe.scheduler, self._after_call))
 
     @uncompiled
     def _before_pass(
@@ -308,7 +313,11 @@ class Trace:
                 "its UNet are not the pictures: expected a pipeline that draws step by step"
             )
         if not call.started:
-            self._start(call, sample, states, float(timestep[0]))
+            try:
+                self._start(call, sample, states, float(timestep[0]))
+            except BaseException:
+                self._calls.pop()  # refused: the next call is read anew
+                raise
         call.enter(states, float(timestep[0]), self._pipe)
 
     def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
@@ -327,9 +336,22 @@ class Trace:
         if self._after_step is not None:
             latents = self._after_step(self, moment, latents)
         call.leave()
-        if not self._says_end and call.done == len(schedule.timesteps):
+        if call.done == len(schedule.timesteps) and not self._says_end():
             call.end()
         return latents
+
+    def _says_end(self) -> bool:
+        """Whether the pipeline lets go of its models when the running call has ended well.
+
+        Nearly all do, but some not where they give latents back. Of others a call is over with its
+        last step.
+        """
+        code = inspect.unwrap(type(self._pipe).__call__).__code__
+        frame = inspect.currentframe()
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        latents = frame is not None and frame.f_locals.get("output_type") == "latent"
+        return "maybe_free_model_hooks" in code.co_names and not latents
 
     def _end(self) -> None:
         """The pipeline has finished a call."""
@@ -359,7 +381,8 @@ class Trace:
         call.grids = grids(self._pipe, self._layers, call.latent)
         assert call.encoding is not None
         call.sides = sides(call.encoding, self._branches, self._tokens == "all", self._keep)
-        call.size = self._bytes(call, schedules.announced(self._pipe, timestep).count)
+        schedule = schedules.announced(self._pipe, timestep)
+        call.size = self._bytes(call, schedule.count)
         kept = sum(other.size for other in self._calls)
         if kept > self._limit:
             raise ArgumentError(
@@ -375,7 +398,7 @@ class Trace:
             positions = [tuple(self._watch.get(image, ())) for image in range(call.images)]
             call.watch = Tally(frozenset({"layer"}), positions)
             call.watched = middle(call.grids)
-        call.schedule = schedules.announced(self._pipe, timestep)
+        call.schedule = schedule
 
     def _bytes(self, call: Call, steps: int) -> int:
         """What a call of so many steps will keep."""

@@ -65,6 +65,12 @@ class Drawing:
                 f"blend_from is {self.blend_from} and threshold {self.threshold}, but nothing is "
                 "blended: pass only as well, as in only='cat->dog'"
             )
+        if ground.only is not None and type(ground.pipe).__name__.startswith("LatentConsistency"):
+            raise ArgumentError(
+                f"{type(ground.pipe).__name__} decodes what its scheduler makes beside the latents "
+                "and a blend does not reach: leave only out, or use StableDiffusionPipeline with "
+                "an LCMScheduler"
+            )
         if self.protect and ground.only is None:
             raise ArgumentError(
                 f"protect is {', '.join(map(repr, self.protect))}, but nothing is blended: pass "

@@ -30,5 +30,6 @@ def steps_within(start: float, end: float, steps: int) -> range:
     Returns:
         The numbers of the steps, from 0; none if `end` is not above `start`.
     """
-    low, high = (ceil(Fraction(bound).limit_denominator(FINEST) * steps) for bound in (start, end))
+    bounds = (Fraction(float(bound)).limit_denominator(FINEST) for bound in (start, end))
+    low, high = (ceil(bound * steps) for bound in bounds)
     return range(max(low, 0), min(high, steps))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import (
+    ControlNetModel,
     CycleDiffusionPipeline,
     DDIMScheduler,
     DPMSolverMultistepScheduler,
@@ -19,6 +20,8 @@ from diffusers import (
     StableDiffusionPanoramaPipeline,
     StableDiffusionPipeline,
     StableDiffusionSAGPipeline,
+    StableDiffusionXLControlNetPipeline,
+    StableDiffusionXLInpaintPipeline,
     TextToVideoZeroPipeline,
 )
 from diffusers.callbacks import SDCFGCutoffCallback
@@ -208,6 +211,77 @@ def test_a_call_that_failed_before_its_first_step(load):
         pipe.encode_prompt("a cat", "cpu", 2, True)
         paint(pipe, PROMPT, seeds=(1, 2), num_images_per_prompt=2)
     assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT] * 3
+
+
+def test_latents_given_back_are_a_picture_too(load):
+    """Some pipelines return before their usual end then."""
+    pipe = load("sdxl", StableDiffusionXLInpaintPipeline)
+    given = {"image": picture(128, 128), "mask_image": mask(128, 128), "strength": 0.75}
+
+    def call(prompt, **how):
+        return paint(pipe, prompt, steps=4, width=128, height=128, **given, **how)
+
+    with trace(pipe) as recorder:
+        call(PROMPT, output_type="latent")
+        call("a big tree")
+        call("a cat", output_type="latent", denoising_end=0.7)
+    assert [m.tokens.prompt for m in recorder.maps] == [PROMPT, "a big tree", "a cat"]
+
+
+def test_a_call_that_was_refused_is_no_part_of_the_next(load):
+    pipe = load("sd1")
+    with trace(pipe, branches=("conditional", "negative")) as recorder:
+        with pytest.raises(TraceError, match="this call has none"):
+            paint(pipe, PROMPT, guidance_scale=1.0)
+        paint(pipe, PROMPT, guidance_scale=5.0)
+    assert len(recorder.maps) == len(recorder.negative_maps) == 1
+
+
+def test_schedulers_swapped_within_a_trace(load):
+    pipe = load("sd1")
+    first, second = pipe.scheduler, EulerDiscreteScheduler.from_config(pipe.scheduler.config)
+    with trace(pipe, {"step"}) as recorder:
+        for scheduler in (first, second, first):
+            pipe.scheduler = scheduler
+            paint(pipe, PROMPT, steps=3)
+    assert [len(r.timesteps) for r in recorder.recordings] == [3, 3, 3]
+    assert "step" not in vars(first) | vars(second)
+
+
+def test_a_prompt_replaced_on_the_way_is_told(load):
+    """The negative branch beside it is still the one that was read."""
+    pipe = load("sd1")
+    other = pipe.encode_prompt("a big tree", "cpu", 1, False)[0]
+
+    def replaced(pipe, step, timestep, given):
+        return {"prompt_embeds": torch.cat([given["prompt_embeds"][:1], other])}
+
+    with pytest.raises(TraceError, match="not those of the prompt"), trace(pipe):
+        paint(
+            pipe, PROMPT, steps=4, callback_on_step_end=replaced,
+            callback_on_step_end_tensor_inputs=["prompt_embeds"],
+        )  # fmt: skip
+
+
+def test_denoising_that_ends_early_with_a_controlnet(load):
+    """This pipeline says how many steps it makes before it leaves the last ones out."""
+    base = load("sdxl")
+    control = ControlNetModel.from_unet(
+        base.unet, conditioning_embedding_out_channels=(4, 8, 8, 16)
+    )
+    parts = {**base.components, "controlnet": control.eval()}
+    pipe = StableDiffusionXLControlNetPipeline(**parts, add_watermarker=False)
+    pipe.set_progress_bar_config(disable=True)
+    with trace(pipe, {"step"}) as recorder:
+        paint(pipe, PROMPT, steps=6, denoising_end=0.5, image=picture(128, 128))
+    assert recorder.steps == len(recorder.recordings[0].timesteps) < 6
+
+
+def test_an_argument_that_a_pipeline_does_not_take(load):
+    with pytest.raises(ArgumentError, match=r"takes no argument strenght: .* strength\?"):
+        heedmap.generate(load("sd1", StableDiffusionImg2ImgPipeline), PROMPT, strenght=0.3)
+    with pytest.raises(ArgumentError, match="a blend does not reach"):
+        heedmap.edit(load("lcm"), PROMPT, "a red tree", only="house->tree")
 
 
 def test_the_steps_of_a_trace(load):
