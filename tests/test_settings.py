@@ -113,7 +113,7 @@ def test_whatever_decides_the_picture_is_noted():
         encoder_block_out_channels=(8,) * 4, decoder_block_out_channels=(8,) * 4,
         num_encoder_blocks=(1,) * 4, num_decoder_blocks=(1,) * 4,
     )  # fmt: skip
-    assert changes(pipe, lambda: pipe.register_modules(vae=tiny)) == {"parts.vae"}
+    assert changes(pipe, lambda: pipe.register_modules(vae=tiny)) == {"parts.vae", "configs.vae"}
     assert "dtype" in changes(pipe, lambda: pipe.to(torch.float16))
     threads = torch.get_num_threads()
     try:
@@ -130,7 +130,7 @@ def test_the_words_of_a_textual_inversion_are_noted():
         pipe.tokenizer.add_tokens(tokens)
         pipe.text_encoder.resize_token_embeddings(len(pipe.tokenizer))
 
-    assert changes(pipe, learn) == {"adapters.tokenizer"}
+    assert changes(pipe, learn) == {"adapters.tokenizer", "configs.text_encoder"}
     noted = settings.describe(pipe)["adapters"]["tokenizer"]
     assert sorted(noted) == tokens
 

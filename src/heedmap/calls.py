@@ -126,15 +126,16 @@ class Call:
                 f"{type(pipe).__name__} draw several views, or change its schedule on the way?)"
             )
         self.blocks = self._found.get("conditional", [])
-        if type(pipe).__name__ in SOURCE_BESIDE:
+        beside = _is_one_of(pipe, SOURCE_BESIDE)
+        if beside:
             self.blocks = self.blocks[-1:]
         now = self.moment.step
         for name, side in self.sides.items():
             found = self.blocks if name == "conditional" else self._found.get(name, [])
-            side.block = found[0] if found else None
+            side.block = found[-1 if beside else 0] if found else None
             if side.block is None:
                 continue
-            if side.heard and type(pipe).__name__ not in EXTRA_PASSES:
+            if side.heard and not _is_one_of(pipe, EXTRA_PASSES):
                 raise TraceError(
                     f"{type(pipe).__name__} ran its UNet twice on this prompt before the scheduler "
                     "went on, and heedmap cannot tell which of the two draws the picture (another "
@@ -208,6 +209,11 @@ class Call:
         """The pipeline has finished."""
         self.over = True
         self._states = None
+
+
+def _is_one_of(pipe: Any, names: Collection[str]) -> bool:
+    """Whether a pipeline is of one of these classes, or of one made from it."""
+    return any(kind.__name__ in names for kind in type(pipe).__mro__)
 
 
 def sides(

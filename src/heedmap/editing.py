@@ -308,7 +308,8 @@ def ground_of(
     table = prompt_table(pipe, parsed.text)
     weights = {} if alone else token_weights(parsed.spans, table)
     written = escape(parsed.text) if alone else source
-    return Ground(pipe, written, table, weights, kind, read_windows(words), only, renormalize)
+    again = checks.flag("renormalize", renormalize)
+    return Ground(pipe, written, table, weights, kind, read_windows(words), only, again)
 
 
 def _places(

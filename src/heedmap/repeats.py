@@ -60,9 +60,10 @@ class Repetition:
         """Whether it is the same, in a sentence."""
         if self.same:
             return "Drawn again, it is the same to the byte."
+        told = "" if self.changed else "; the settings do not tell why (are the weights others?)"
         return (
             f"Drawn again, it differs: {self.differing} of {plural(self.pixels, 'pixel')}, by up "
-            f"to {self.largest} of 255."
+            f"to {self.largest} of 255{told}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -372,7 +373,7 @@ def _explained() -> Iterator[None]:
     except (HeedmapError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        if "memory" in str(error).lower():
+        if "out of memory" in str(error).lower():
             raise
         raise RunError(
             f"this run cannot be drawn again with its settings ({_said(error)}): draw with the "

@@ -7,6 +7,7 @@ again.
 
 import hashlib
 import inspect
+import json
 import platform
 import re
 from collections.abc import Iterator, Mapping
@@ -80,6 +81,8 @@ def describe(pipe: Any) -> dict[str, Any]:
         "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
         "schedulers": {name: about for name, about in found.items() if about is not None},
         "parts": {name: _part(pipe, name, part) for name, part in _parts(pipe)},
+        "configs": {name: digest for name, part in _parts(pipe) if (digest := _config(part))},
+        "options": _options(pipe),
         "attention": _attention(pipe),
         "loras": _loras(pipe),
         "adapters": _adapters(pipe),
@@ -150,6 +153,27 @@ def _part(pipe: Any, name: str, part: Any) -> str:
     if source and folder not in source and f"models--{own.replace('/', '--')}" not in source:
         said.append(f"from {source}")
     return ", ".join(said)
+
+
+def _config(part: Any) -> str | None:
+    """What tells a part's configuration from another; None if it has none."""
+    config = getattr(part, "config", None)
+    to_dict = getattr(config, "to_dict", None)
+    entries = to_dict() if callable(to_dict) else config
+    if not isinstance(entries, Mapping):
+        return None
+    plain = {str(k): note(v) for k, v in entries.items() if not str(k).startswith("_")}
+    said = json.dumps(plain, sort_keys=True, default=str)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _options(pipe: Any) -> dict[str, Any]:
+    """What a pipeline was told when it was made, and the layers that its guidance perturbs."""
+    config = getattr(pipe, "config", {})
+    plain = {k: v for k, v in config.items() if k[0] != "_" and not isinstance(v, list | tuple)}
+    layers = getattr(pipe, "pag_applied_layers", None)
+    told = {key: note(value) for key, value in plain.items()}
+    return told if layers is None else {**told, "pag_applied_layers": note(layers)}
 
 
 def _freed(part: Any) -> str:

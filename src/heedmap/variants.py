@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heedmap import pictures, studio
+from heedmap import checks, pictures, studio
 from heedmap.batches import fitting, in_batches
 from heedmap.edits import THRESHOLD, blend, blend_mask
 from heedmap.errors import ArgumentError, quoted
@@ -53,6 +53,7 @@ class Drawing:
 
     def check(self, ground: Ground) -> None:
         """Raise an ArgumentError if something is out of range, or does not go together."""
+        checks.whole("self_cells", self.self_cells, least=0)
         if not (is_number(self.blend_from) and 0 <= self.blend_from < 1):
             raise ArgumentError(
                 f"blend_from is {self.blend_from!r}: expected a fraction of the run, from 0 to "
@@ -87,10 +88,10 @@ class Drawing:
     def about(self) -> dict[str, Any]:
         """The same in plain JSON types, for `Pair.about`."""
         return {
-            "self_cells": self.self_cells,
+            "self_cells": int(self.self_cells),
             "protect": list(self.protect),
-            "blend_from": self.blend_from,
-            "threshold": self.threshold,
+            "blend_from": float(self.blend_from),
+            "threshold": float(self.threshold),
         }
 
 

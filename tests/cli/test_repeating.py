@@ -98,3 +98,13 @@ def test_no_folder_and_no_model(saved):
     assert "there is no model folder nonsense" in bad("repeat", saved, "--model", "nonsense")
     spoil(saved, model="no-such")
     assert "pass --model, or a pipeline, to draw with another" in bad("repeat", saved)
+
+
+def test_a_crash_is_no_difference(model, saved, monkeypatch):
+    """The exit code 1 says that the picture differs, and nothing else."""
+
+    def crash(*args, **kwargs):
+        raise KeyError("memory format")
+
+    monkeypatch.setattr("heedmap.repeats.repeat", crash)
+    assert bad("repeat", saved).count("could not be drawn again (KeyError") == 1

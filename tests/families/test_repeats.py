@@ -7,11 +7,13 @@ from diffusers import (
     DPMSolverMultistepScheduler,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
+    StableDiffusionPAGPipeline,
     StableDiffusionPipeline,
     StableDiffusionXLImg2ImgPipeline,
 )
 from PIL import Image
 
+import heedmap
 from families import models
 from heedmap import generate, repeat
 from heedmap.errors import ArgumentError
@@ -163,3 +165,30 @@ def test_an_ip_adapter_is_noted(load, tmp_path):
     found = repeat(pipe, saved, ip_adapter_image=asked["ip_adapter_image"])
     assert not found.same
     assert found.changed == {"adapters.ip_adapter.scale": ([1.0], [0.3])}
+
+
+def test_what_a_pipeline_was_told_is_noted(load):
+    """Options of the pipeline, the configurations of its parts, the layers that PAG perturbs."""
+    pipe = load("sd1", StableDiffusionPAGPipeline, pag_applied_layers=["mid"])
+    run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
+    assert heedmap.repeat(pipe, run).same
+    pipe.set_pag_applied_layers(["down_blocks.0"])
+    found = heedmap.repeat(pipe, run)
+    assert not found.same and "options.pag_applied_layers" in found.changed
+
+    pipe = load("sdxl")
+    run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
+    pipe.register_to_config(force_zeros_for_empty_prompt=False)
+    pipe.vae.register_to_config(scaling_factor=0.3)
+    found = heedmap.repeat(pipe, run)
+    assert {"options.force_zeros_for_empty_prompt", "configs.vae"} <= found.changed.keys()
+    assert not found.same and "do not tell why" not in str(found)
+
+
+def test_other_weights_are_no_setting(load):
+    pipe = load("sd1")
+    run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
+    pipe.unet.conv_out.weight.data.mul_(1.5)
+    found = heedmap.repeat(pipe, run)
+    assert not found.same and not found.changed
+    assert "the settings do not tell why" in str(found)

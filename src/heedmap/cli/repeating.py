@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import loading, print_json, print_lines, printable, progress_bar
+from heedmap.cli.console import fail, loading, print_json, print_lines, printable, progress_bar
 from heedmap.cli.drawing import check_writable
 from heedmap.cli.options import Device, Dtype, Json, Quiet
+from heedmap.errors import HeedmapError
 
 if TYPE_CHECKING:
     from heedmap.repeats import Repetition
@@ -44,6 +45,22 @@ def repeat(
     The exit code is 0 if it is, 1 if it differs, and 2 after a mistake. The scheduler is that of
     the run; what else is not as it was (versions, device, threads, LoRAs) is told.
     """
+    try:
+        same = _repeated(run, model, device, dtype, out, quiet, json)
+    except (HeedmapError, OSError, MemoryError, typer.Exit, typer.Abort):
+        raise
+    except Exception as error:  # else it would look as if the pictures differed
+        if "out of memory" in str(error).lower():
+            raise
+        fail(f"{run} could not be drawn again ({type(error).__name__}: {error})")
+    if not same:
+        raise typer.Exit(1)
+
+
+def _repeated(
+    run: Path, model: str | None, device: str, dtype: str, out: Path | None, quiet: bool, json: bool
+) -> bool:
+    """Draw a saved run again, and tell of it: whether it is the same."""
     from heedmap import folders
 
     mark = folders.kind_of(run)
@@ -64,8 +81,7 @@ def repeat(
         print_lines([folder] if folder else [])
     else:
         print_repetition(str(run), found, folder)
-    if not found.same:
-        raise typer.Exit(1)
+    return found.same
 
 
 def print_repetition(run: str, found: "Repetition", folder: str | None) -> None:
