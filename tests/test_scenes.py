@@ -23,6 +23,10 @@ def drawn(count: int) -> list[Scene]:
     return [scenes.draw(scenes.lay_out(seed, count)) for seed in SEEDS]
 
 
+def of_kind(kind: scenes.Kind, n: int = 400) -> list[Layout]:
+    return layouts(n, kind=kind)
+
+
 def told(layout: Layout, seed: int = 0) -> list[Caption]:
     rng = Random(seed)
     return [
@@ -76,7 +80,8 @@ def test_everything_occurs():
     some = layouts()
     things = [thing for layout in some for thing in layout.things]
     assert {thing.noun for thing in things} == set(scenes.NOUNS) and len(scenes.NOUNS) >= 12
-    assert {thing.colour for thing in things} == set(scenes.COLOURS) and len(scenes.COLOURS) == 8
+    assert {thing.colour for thing in things} == set(scenes.COLOURS) and len(scenes.COLOURS) == 11
+    assert {thing.noun for thing in things if thing.natural} == set(scenes.NOUNS)
     assert {thing.size for thing in things} == {"", *scenes.SIZES}
     assert {layout.setting for layout in some} == set(scenes.SETTINGS)
     assert {layout.relation for layout in some} == {"", *scenes.RELATIONS}
@@ -90,8 +95,50 @@ def test_no_thing_is_there_twice():
         assert len(set(kinds)) == len(kinds)
 
 
+def test_twins_are_of_one_noun_in_two_colours():
+    twins = of_kind("twins")
+    for layout in twins:
+        one, two = layout.things
+        assert one.noun == two.noun and one.colour != two.colour
+    assert {layout.relation for layout in twins} == set(scenes.RELATIONS)
+
+
+@pytest.mark.parametrize("count", [2, 3, None])
+def test_several_are_alike_and_lie_apart(count: int | None):
+    some = layouts(200, count=count, kind="several")
+    assert {len(layout.things) for layout in some} == {count or 2, count or 3}
+    for layout in some:
+        assert layout.relation == "several"
+        assert len({(t.noun, t.colour, t.size) for t in layout.things}) == 1
+    for layout in some[:60]:
+        scene = scenes.draw(layout)
+        for one, two in combinations(scene.masks, 2):
+            assert not (grown(one) & two).any(), layout
+
+
+def test_every_thing_has_a_natural_colour_that_it_may_be_seen_in():
+    assert set(scenes.NATURAL) == set(scenes.NOUNS) == set(scenes.PLURALS)
+    assert set(scenes.NATURAL.values()) <= set(scenes.COLOURS)
+    pairs = {(colour, noun) for noun, colour in scenes.NATURAL.items()}
+    assert not pairs & scenes.UNSEEN_PAIRS
+
+
+@pytest.mark.parametrize("setting", scenes.SETTINGS)
+def test_black_and_white_things_stand_out_in_every_setting(setting: str):
+    (thing,) = scenes.lay_out(0, 1).things
+    for colour in ("black", "white", "grey", "brown"):
+        for noun in ("cat", "house", "boat", "rocket"):
+            things = (replace(thing, noun=noun, colour=colour, x=0.5, y=0.55, radius=0.25),)
+            scene = scenes.draw(Layout(0, things, setting, ""))
+            inside = scene.masks[0]
+            rim = inside & grown(~inside)
+            change = np.abs(scene.image.astype(int) - without(scene)).max(axis=2)
+            # By its contour where its own colour is near that of the setting, or by its colour.
+            assert max(np.median(change[rim]), np.median(change[inside])) > 50, (colour, noun)
+
+
 def test_things_lie_as_the_relation_says():
-    for layout in layouts(count=2):
+    for layout in [*layouts(count=2), *of_kind("twins")]:
         one, two = layout.things
         across, down = two.x - one.x, two.y - one.y
         if layout.relation == "left":
@@ -212,13 +259,48 @@ def test_mentions_are_the_words_that_they_say(count: int):
                     assert words in scenes.SETTINGS[layout.setting] and mention.things == ()
                     continue
                 (thing,) = (layout.things[k] for k in mention.things)
-                ways = {
-                    "noun": (thing.noun,),
-                    "colour": (thing.colour,),
-                    "size": scenes.SIZES.get(thing.size, ()),
-                }[mention.kind]
-                assert words in ways
+                assert words in ways_of(thing, mention.kind)
             assert all(a.end <= b.start for a, b in pairwise(caption.mentions))
+
+
+def ways_of(thing: scenes.Thing, kind: str) -> tuple[str, ...]:
+    return {
+        "noun": (thing.noun,),
+        "colour": (thing.colour,),
+        "size": scenes.SIZES.get(thing.size, ()),
+    }[kind]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_are_told_together_by_number_or_plural(count: int):
+    plural_alone = 0
+    for layout in layouts(400, count=count, kind="several"):
+        thing, everything = layout.things[0], tuple(range(count))
+        for number, caption in enumerate(told(layout, layout.seed)):
+            said = {mention.kind: mention for mention in caption.mentions}
+            words = {kind: caption.text[m.start : m.end] for kind, m in said.items()}
+            assert words["noun"] == scenes.PLURALS[thing.noun]
+            assert words.get("colour", thing.colour) == thing.colour
+            assert words.get("count", scenes.NUMBERS[count]) == scenes.NUMBERS[count]
+            assert all(m.things == everything for kind, m in said.items() if kind != "setting")
+            assert number == 1 or "count" in words
+            plural_alone += "count" not in words
+            first = min(m.start for kind, m in said.items() if kind != "setting")
+            assert not re.search(r"\ban? $", caption.text[:first]), caption.text
+    assert 40 < plural_alone < 130
+
+
+def test_only_natural_colours_are_left_out():
+    left_out = 0
+    for kind in ("different", "several", "twins"):
+        for layout in of_kind(kind, 600):
+            natural = {k for k, thing in enumerate(layout.things) if thing.natural}
+            for number, caption in enumerate(told(layout, layout.seed)):
+                silent = set(range(len(layout.things))) - set(mentioned(caption, "colour"))
+                assert silent <= natural and (kind != "twins" or not silent)
+                assert not silent or number in (1, 3)
+                left_out += bool(silent) and number == 1
+    assert left_out > 100
 
 
 def mentioned(caption: Caption, kind: str) -> list[int]:
@@ -233,6 +315,9 @@ def test_object_captions_say_nouns_colours_relation_and_setting(count: int):
         plain = scenes.object_caption(layout, Random(layout.seed), colours=False)
         assert mentioned(caption, "noun") == mentioned(caption, "colour") == everything
         assert mentioned(plain, "noun") == everything
+        twins = len({t.noun for t in layout.things}) < count
+        told_colours = [k for k in everything if twins or not layout.things[k].natural]
+        assert mentioned(plain, "colour") == told_colours
         if layout.setting != "none":
             assert any(mention.kind == "setting" for mention in caption.mentions)
         if layout.relation:
@@ -243,13 +328,14 @@ def test_object_captions_say_nouns_colours_relation_and_setting(count: int):
 def test_two_of_one_noun_are_always_told_with_colours():
     twins = [x for x in layouts(4000, count=2) if x.things[0].noun == x.things[1].noun]
     assert len(twins) > 100
+    twins += of_kind("twins")
     for layout in twins:
         for caption in told(layout, layout.seed):
             assert mentioned(caption, "colour") == [0, 1], caption.text
 
 
 def test_captions_are_words_with_single_spaces():
-    for layout in layouts():
+    for layout in [*layouts(), *of_kind("several")]:
         for caption in told(layout, layout.seed):
             assert re.fullmatch(r"[a-z]+(,? [a-z]+)*", caption.text), caption.text
 
@@ -273,7 +359,7 @@ def test_full_caption_says_everything():
 
 def test_the_vocabulary_is_what_captions_are_made_of():
     known = scenes.vocabulary()
-    for layout in layouts():
+    for layout in [*layouts(), *of_kind("several")]:
         words = scenes.object_caption(layout, Random(layout.seed)).text.replace(",", "").split()
         assert set(words) <= known
     assert {"house", "orange", "giraffe"} & known == {"house", "orange"}
