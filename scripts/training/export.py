@@ -50,6 +50,9 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "relations": tuple(scenes.RELATIONS),
             "settings": tuple(scenes.SETTINGS),
         },
+        "natural_colours": scenes.NATURAL,
+        "plurals": scenes.PLURALS,
+        "vocabulary": sorted(scenes.vocabulary()),
         "limits": "Cartoon scenes of one to three of these things, all looking to the right, "
         "128x128 pixels, and nothing else; for an unknown word it draws one of its things. More "
         "than three things, things within things, text, people and photographs cannot be drawn.",
@@ -60,7 +63,7 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "attention_supervision": False,
             "loss": "squared error of v; cells with things count up to four times",
             "captions": "told anew each time; half of those that could say which of two things "
-            "is where keep silent about it",
+            "is where keep silent about it; only natural colours are left out",
             "text_dropout": "up to half of the captions: tokens do not see each other in the text "
             "encoder; half: end and padding are replaced by the start state; a tenth: empty",
             "parameters": {

@@ -10,9 +10,17 @@ from PIL import Image
 from heedmap.tiny import scenes
 
 
-def training_layout(seed: int, count: int | None = None) -> scenes.Layout:
+def training_layout(
+    seed: int, count: int | None = None, kind: scenes.Kind = "different"
+) -> scenes.Layout:
     """A layout that training may see."""
-    return scenes.lay_out(seed, count, held_out=False)
+    return scenes.lay_out(seed, count, held_out=False, kind=kind)
+
+
+def any_layout(seed: int) -> scenes.Layout:
+    """The same of any kind: half of different things, the rest of twins and of several alike."""
+    kinds: tuple[scenes.Kind, ...] = ("different", "different", "twins", "several")
+    return training_layout(seed, kind=kinds[seed % 4])
 
 
 def to_tensor(images: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -34,7 +42,7 @@ def crops(
     images, masks = [], []
     room = scenes.SIZE - side
     while len(images) < n:
-        scene = scenes.draw(training_layout(rng.randrange(scenes.HELD_OUT_SEED)))
+        scene = scenes.draw(any_layout(rng.randrange(scenes.HELD_OUT_SEED)))
         things = scene.layout.things
         covered = scene.masks.any(axis=0, keepdims=True)
         # Drawing costs more than cropping: a scene gives two crops, near one thing each.
