@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from PIL import Image, ImageFilter
 
 import heedmap
 import judge
-from evaluation import cases, obedience, strangers
+from evaluation import cases, natural, obedience, strangers
 from heedmap import models
 from heedmap.prompts import split_words
 from heedmap.tiny import scenes
@@ -132,10 +132,13 @@ def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
     """The results that a faultless model would give: the scenes themselves."""
     plans = obedience.plans(row, n)
     pictures = np.stack([scenes.draw(plan.layout).image for plan in plans])
-    run: Any = SimpleNamespace(maps=SimpleNamespace(layers=()))
+    runs: list[Any] = [
+        SimpleNamespace(maps=SimpleNamespace(layers=()), image=Image.fromarray(picture))
+        for picture in pictures
+    ]
     return [
         obedience.Result(plan, run, said, ())
-        for plan, said in zip(plans, judge.detect(pictures), strict=True)
+        for plan, run, said in zip(plans, runs, judge.detect(pictures), strict=True)
     ]
 
 
@@ -145,6 +148,10 @@ def test_a_faultless_model_gets_full_marks():
     for row, figure in {**ROWS, "unseen_pairs": "noun_and_colour"}.items():
         assert figures[row]["n"] >= 24 and figures[row][figure] == 1.0, row
     assert figures["small"]["n"] > 5 and figures["small"]["there"] == 1.0
+    assert figures["counts"] == {"two": 1.0, "three": 1.0}
+    assert figures["same_noun"] == {"both_right": 1.0, "pointing": None}
+    plain = figures["no_colour"]
+    assert plain["noun_right"] == plain["natural"] == 1.0 and plain["patchwork"] < 0.01
     assert {r.verdict for results in rows.values() for r in results} == {"right"}
 
 
@@ -160,6 +167,27 @@ def test_a_model_that_mixes_captions_up_gets_no_marks():
     assert figures["two_objects"]["nouns_and_colours"] < 0.1
     assert figures["setting"]["right"] < 0.5
     assert figures["small"]["there"] < 0.5
+    assert figures["no_colour"]["noun_right"] < 0.3 and figures["same_noun"]["both_right"] < 0.2
+    assert max(figures["counts"].values()) < 0.2
+
+
+@pytest.mark.parametrize("noun", scenes.NOUNS)
+def test_patchwork_is_what_a_thing_has_of_other_colours(noun: str):
+    (thing,) = scenes.lay_out(0, 1).things
+    thing = replace(thing, noun=noun, x=0.5, y=0.55, radius=0.3)
+    own = scenes.NATURAL[noun]
+    other = "purple" if own != "purple" else "green"
+    pictures, masks = {}, {}
+    for colour in (own, other):
+        scene = scenes.draw(scenes.Layout(0, (replace(thing, colour=colour),), "none", ""))
+        pictures[colour], masks[colour] = scene.image, scene.masks[0]
+    cells = masks[own].reshape(32, 4, 32, 4).mean((1, 3)) > 0.5
+    found = judge.Found(noun, own, cells, (0.5, 0.5), float(cells.mean()))
+    mixed = pictures[own].copy()
+    mixed[:, :64] = pictures[other][:, :64]
+    part = natural.patchwork(mixed, found)
+    assert natural.patchwork(pictures[own], found) < 0.03
+    assert 0.05 < part < natural.patchwork(pictures[other], found)
 
 
 def test_strangers_are_unknown_to_the_world_and_keep_to_their_thirds():
@@ -252,8 +280,12 @@ def test_plans_are_held_out_repeatable_and_of_their_row():
         assert [p.seed for p in plans] != [p.seed for p in obedience.plans(row, 20, seed=1)]
         for plan in plans:
             unseen = {(t.colour, t.noun) for t in plan.layout.things} & scenes.UNSEEN_PAIRS
-            assert scenes.is_held_out(plan.layout) and bool(unseen) == (row == "unseen_pairs")
+            assert row == "no_colour_one" or scenes.is_held_out(plan.layout)
+            assert bool(unseen) == (row == "unseen_pairs")
+            told = {m.kind for m in plan.caption.mentions}
+            assert ("colour" in told) is not row.startswith("no_colour")
+            assert ("count" in told) is row.startswith("count")
             assert plan.layout.seed >= scenes.HELD_OUT_SEED
-            assert len(plan.layout.things) == obedience.ROWS[row][0]
+            assert len(plan.layout.things) == obedience.ROWS[row].things
             if row == "relation":
                 assert plan.layout.relation in obedience.DIRECTIONS
