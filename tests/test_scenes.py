@@ -113,7 +113,7 @@ def test_several_are_alike_and_lie_apart(count: int | None):
     for layout in some[:60]:
         scene = scenes.draw(layout)
         for one, two in combinations(scene.masks, 2):
-            assert not (grown(one) & two).any(), layout
+            assert not (grown(one, 3) & two).any(), layout
 
 
 def test_every_thing_has_a_natural_colour_that_it_may_be_seen_in():

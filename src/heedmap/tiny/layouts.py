@@ -171,14 +171,14 @@ def _places_of_several(rng: Random, count: int) -> tuple[Spots, list[float], lis
     """
     if count == 2:
         size: Size = rng.choices(("", "small", "big"), (80, 10, 10))[0]
-        low, high = {"": (0.165, 0.185), "small": (0.14, 0.155), "big": (0.19, 0.2)}[size]
+        low, high = {"": (0.165, 0.18), "small": (0.14, 0.155), "big": (0.185, 0.195)}[size]
         shapes = [rng.uniform(low, high) for _ in range(2)]
         places = [(x + rng.uniform(-0.01, 0.01), _near(rng, 0.56, 0.07)) for x in (0.25, 0.75)]
         return places, shapes, [size, size]
     if rng.random() < 0.5:
-        radii = [rng.uniform(0.125, 0.14) for _ in range(3)]
+        radii = [rng.uniform(0.115, 0.13) for _ in range(3)]
         row, middle = _near(rng, 0.58, 0.06), rng.choice((-0.1, 0.1)) + rng.uniform(-0.03, 0.03)
-        return [(0.17, row), (0.5, row + middle), (0.83, row)], radii, [""] * 3
+        return [(0.16, row), (0.5, row + middle), (0.84, row)], radii, [""] * 3
     radii = [rng.uniform(0.15, 0.165) for _ in range(3)]
     top, bottom = _near(rng, 0.3, 0.02), _near(rng, 0.74, 0.02)
     one, two = (top, bottom) if rng.random() < 0.5 else (bottom, top)
