@@ -293,9 +293,14 @@ def _scheduled(pipe: Any, about: Mapping[str, Any]) -> Iterator[None]:
     before: dict[str, Any] = {}
     try:
         for name, wanted in noted.items():
+            if getattr(pipe, name, None) is None:
+                raise RunError(
+                    f"the run was drawn with a {name}, and {type(pipe).__name__} has none: pass a "
+                    "pipeline like the one that the settings name"
+                )
             if wanted != settings.scheduler_of(pipe, name):
-                made = _scheduler(type(getattr(pipe, name, None)), wanted)
-                before[name] = getattr(pipe, name, None)
+                before[name] = getattr(pipe, name)
+                made = _scheduler(type(before[name]), wanted)
                 setattr(pipe, name, made)
         yield
     finally:

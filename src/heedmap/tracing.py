@@ -9,7 +9,7 @@ keeps their means over the axes that were not asked for.
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Literal
 
 import torch
@@ -180,7 +180,8 @@ class Trace:
 
     def _done(self) -> list[Call]:
         """The calls that drew something; of the last one what it has left while it runs."""
-        found = [call for call in self._calls if call.started]
+        # What ran the UNet and never called the scheduler drew nothing (a mask of DiffEdit's).
+        found = [call for call in self._calls if call.started and call.done]
         if found and not self._open and not found[-1].over:
             found.pop()  # it failed
         if not found:
@@ -274,6 +275,11 @@ class Trace:
 
     def _begin(self, encoding: Encoding) -> None:
         """A call of the pipeline begins: its prompts, as the text encoder read them."""
+        if len(self._running()) > 1:
+            raise TraceError(
+                f"{type(self._pipe).__name__} was called from within its own call, whose maps "
+                "would be lost: call it after the other has ended"
+            )
         last = self._calls[-1] if self._calls else None
         if last is not None and not last.started and not last.over:
             last.read.append(encoding)
@@ -346,12 +352,20 @@ class Trace:
         Nearly all do, but some not where they give latents back. Of others a call is over with its
         last step.
         """
+        running = self._running()
+        latents = bool(running) and running[0].f_locals.get("output_type") == "latent"
         code = inspect.unwrap(type(self._pipe).__call__).__code__
-        frame = inspect.currentframe()
-        while frame is not None and frame.f_code is not code:
-            frame = frame.f_back
-        latents = frame is not None and frame.f_locals.get("output_type") == "latent"
         return "maybe_free_model_hooks" in code.co_names and not latents
+
+    def _running(self) -> list[FrameType]:
+        """The calls of the pipeline that this code runs within, the innermost first."""
+        code = inspect.unwrap(type(self._pipe).__call__).__code__
+        found, frame = [], inspect.currentframe()
+        while frame is not None:
+            if frame.f_code is code and frame.f_locals.get("self") is self._pipe:
+                found.append(frame)
+            frame = frame.f_back
+        return found
 
     def _end(self) -> None:
         """The pipeline has finished a call."""

@@ -9,11 +9,13 @@ import torch
 from diffusers import (
     ControlNetModel,
     CycleDiffusionPipeline,
+    DDIMInverseScheduler,
     DDIMScheduler,
     DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
     HeunDiscreteScheduler,
     StableDiffusionAttendAndExcitePipeline,
+    StableDiffusionDiffEditPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionPAGPipeline,
@@ -282,6 +284,37 @@ def test_an_argument_that_a_pipeline_does_not_take(load):
         heedmap.generate(load("sd1", StableDiffusionImg2ImgPipeline), PROMPT, strenght=0.3)
     with pytest.raises(ArgumentError, match="a blend does not reach"):
         heedmap.edit(load("lcm"), PROMPT, "a red tree", only="house->tree")
+
+
+def test_a_pipeline_called_from_within_its_own_call(load):
+    pipe = load("sd1")
+
+    def again(pipe, step, timestep, given):
+        if step == 1:
+            paint(pipe, "a big tree")
+        return given
+
+    with pytest.raises(TraceError, match="called from within its own call"), trace(pipe):
+        paint(pipe, PROMPT, callback_on_step_end=again)
+    with trace(pipe) as recorder:
+        paint(pipe, PROMPT)
+    assert len(recorder.maps) == 1
+
+
+def test_a_mask_made_by_the_unet_is_no_picture(load):
+    base = load("sd1")
+    parts = {**base.components, **models.UNCHECKED}
+    parts.pop("image_encoder", None)
+    inverse = DDIMInverseScheduler.from_config(base.scheduler.config)
+    pipe = StableDiffusionDiffEditPipeline(**parts, inverse_scheduler=inverse)
+    pipe.set_progress_bar_config(disable=True)
+    with trace(pipe) as recorder:
+        pipe.generate_mask(
+            image=picture(64, 64), source_prompt=PROMPT, target_prompt="a big tree",
+            num_inference_steps=2, num_maps_per_mask=1,
+        )  # fmt: skip
+    with pytest.raises(NothingRecordedError, match="nothing was recorded"):
+        _ = recorder.maps
 
 
 def test_the_steps_of_a_trace(load):
