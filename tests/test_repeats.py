@@ -223,7 +223,7 @@ def test_another_seed_is_told_by_how_much(pipe, tmp_path):
     assert (found.largest, found.differing) == (apart.max(), (apart > 0).sum())
     assert str(found) == (
         f"Drawn again, it differs: {(apart > 0).sum()} of 16384 pixels, by up to {apart.max()} of "
-        "255."
+        "255; the settings do not tell why (are the weights others?)."
     )
     about = json.loads(json.dumps(found.to_dict()))
     assert about["same"] is False and about["differing"] == found.differing
