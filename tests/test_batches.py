@@ -2,12 +2,15 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from heedmap import batches
 from heedmap.batches import fitting, free_bytes, image_bytes, in_batches
+from heedmap.editing import edit
 from heedmap.errors import ArgumentError
+from heedmap.pairs import Pair
 
 
 def model(channels=(16, 32), widths=(8, 24, 64), dtype=torch.float32, factor=8, **vae):
@@ -148,3 +151,8 @@ def test_what_says_that_memory_ran_out(said):
         patch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
         assert in_batches("ab", 2, draw) == [0, 1]
     assert emptied == [1]
+
+
+def test_a_batch_of_numpys_is_a_batch(pipe, tmp_path):
+    pair = edit(pipe, "a red house", "a red sea", seed=1, steps=1, batch=np.int64(2))
+    assert Pair.load(pair.save(tmp_path / "pair")).about == pair.about

@@ -6,6 +6,7 @@ estimate was too bold and memory runs out all the same, the batch is cut in half
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, TypeVar
 
 import psutil
@@ -67,12 +68,12 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
         ArgumentError: if `batch` is no whole number of at least 2.
     """
     if batch is not None:
-        if isinstance(batch, bool) or not isinstance(batch, int) or batch < 2:
+        if isinstance(batch, bool) or not isinstance(batch, Integral) or batch < 2:
             raise ArgumentError(
                 f"batch is {batch!r}: expected how many pictures are drawn at once, at least 2 "
                 "(the source and an edit)"
             )
-        return batch
+        return int(batch)
     # A pipeline whose parts wait on the CPU computes elsewhere.
     device = torch.device(getattr(pipe, "_execution_device", pipe.device))
     each = image_bytes(pipe, size or models.own_size(pipe))

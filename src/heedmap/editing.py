@@ -14,6 +14,7 @@ from diffusers import DiffusionPipeline
 
 from heedmap import checks, models, studio
 from heedmap.alignment import EditKind
+from heedmap.arguments import note
 from heedmap.edits import THRESHOLD
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, quoted
@@ -142,8 +143,8 @@ def edit(
             "source": source,
             "targets": None if target is None else asked,
             "kind": kind,
-            "batch": batch,
-            "limit": limit,
+            "batch": note(batch),
+            "limit": note(limit),
         }
     return drawn.pairs if several else drawn.pairs[0]
 
@@ -279,7 +280,7 @@ def grid(
         "renormalize": renormalize,
         "only": only,
         **how.about(),
-        "asked": {"batch": batch, "limit": limit},
+        "asked": {"batch": note(batch), "limit": note(limit)},
         "batch": largest,
         "sources_drawn": sources,
         **_settings(cells[0].pair),
