@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.attention import Scores, attend, fused, grid_of, probabilities, split_heads
+from heedmap.attention import Scores, attend, fused, probabilities, split_heads
 from heedmap.errors import ArgumentError
 
 
@@ -93,21 +93,6 @@ def test_heads_are_cut_as_diffusers_cuts_them():
     assert split_heads(x, 3)[0, 1, 0].tolist() == [4, 5, 6, 7]  # head 1 of the first position
 
 
-@pytest.mark.parametrize(
-    ("positions", "latent", "grid"),
-    [
-        (4096, (64, 64), (64, 64)),
-        (48 * 64, (96, 128), (48, 64)),
-        (13 * 22, (13, 22), (13, 22)),
-        (7 * 11, (13, 22), (7, 11)),
-        (4 * 6, (13, 22), (4, 6)),
-        (1, (3, 2), (1, 1)),
-    ],
-)
-def test_grids_are_ceil_halvings(positions, latent, grid):
-    assert grid_of(positions, latent) == grid
-
-
 def test_errors_name_both_shapes():
     with pytest.raises(ArgumentError, match=r"\(1, 2\) and key of shape \(3, 4\) do not fit"):
         probabilities(torch.zeros(1, 2), torch.zeros(3, 4))
@@ -130,8 +115,6 @@ def test_errors_name_both_shapes():
     for shape, heads in (((2, 12), 3), ((1, 2, 12), 0), ((1, 2, 12), -1)):
         with pytest.raises(ArgumentError, match="heads cannot share"):
             split_heads(torch.zeros(shape), heads)
-    with pytest.raises(ArgumentError, match=r"50 positions are no halving of a latent of 16×16"):
-        grid_of(50, (16, 16))
 
 
 # --- the probabilities of a few tokens ----------------------------------------------------------

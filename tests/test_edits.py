@@ -164,14 +164,6 @@ def test_mixtures_compose_as_the_rules_do(seed):
     where = site(source=source)
     mix = mixture(rules, where)
     torch.testing.assert_close(mix(p, source), apply(rules, p, where), atol=1e-5, rtol=1e-5)
-    assert not mix.idle
-
-
-def test_a_mixture_that_leaves_all_as_it_is():
-    one, none = torch.eye(3), torch.zeros(3, 3)
-    assert Mix(None, one).idle and Mix(none, one).idle
-    assert not Mix(None, 2 * one).idle and not Mix(none, none).idle
-    assert not Mix(one, one).idle and not Mix(one - one.flip(0), one).idle
 
 
 @pytest.mark.parametrize("source", [0, 2])

@@ -56,6 +56,13 @@ def embeds(pipe, *prompts):
     return found
 
 
+def test_one_negative_text_beside_several_embeds(pipe):
+    """The pipeline itself ends in an error of shapes."""
+    given = embeds(pipe, "a red house", "at the sea")
+    with pytest.raises(TraceError, match="negative_prompt was read as 1 text for 2 pictures: expe"):
+        heard(pipe, None, "cpu", 1, True, "no", prompt_embeds=given)
+
+
 def test_embeds_by_position_or_by_their_labels(pipe):
     given = embeds(pipe, "a red house", "at the sea")
     named = {"prompt_embeds": given, "negative_prompt_embeds": embeds(pipe, "", "")}

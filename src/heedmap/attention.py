@@ -163,27 +163,3 @@ def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
             f"{heads} heads cannot share a tensor of shape {tuple(x.shape)}: expected (B, N, H·d)"
         )
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def grid_of(positions: int, latent: tuple[int, int]) -> tuple[int, int]:
-    """The grid (h, w) of a layer with so many latent positions.
-
-    The UNet halves its latent level by level, rounding up, so the grids are those of repeated
-    ceil-halving; a square root would be wrong for every picture that is not square.
-
-    Args:
-        positions: Q, the number of latent positions of the layer.
-        latent: (h, w) of the latent that the UNet was given.
-
-    Raises:
-        ArgumentError: if no halving of the latent has that many positions.
-    """
-    h, w = latent
-    while h * w > positions and h * w > 1:
-        h, w = (h + 1) // 2, (w + 1) // 2
-    if h * w != positions:
-        raise ArgumentError(
-            f"{positions} positions are no halving of a latent of {latent[0]}×{latent[1]} cells: "
-            "expected a UNet that halves its grid, rounding up, from level to level"
-        )
-    return h, w

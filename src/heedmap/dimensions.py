@@ -17,10 +17,10 @@ from diffusers import StableDiffusionUpscalePipeline
 from diffusers.models.attention_processor import Attention
 from PIL import Image
 
-from heedmap import attention, models
+from heedmap import models
 from heedmap.attention import Scores
 from heedmap.errors import ModelError, SelectionError, TraceError
-from heedmap.layers import cross_attention_layers, install
+from heedmap.layers import check_places, cross_attention_layers, grids, install
 from heedmap.processors import uncompiled
 from heedmap.selections import name_fits
 
@@ -137,7 +137,7 @@ def layer_shapes(
     """
     layers = cross_attention_layers(pipe)
     call = _call(pipe, prompt, size) | arguments
-    measure = _Measure(layers)
+    measure = _Measure(pipe, layers)
     with ExitStack() as stack:
         install(layers, measure.record, stack.callback)
         before = pipe.unet.register_forward_pre_hook(measure.begin, with_kwargs=True)
@@ -182,7 +182,8 @@ def short_names(names: Sequence[str]) -> list[str]:
 class _Measure:
     """What one pass of the UNet has shown so far."""
 
-    def __init__(self, layers: dict[str, Attention]) -> None:
+    def __init__(self, pipe: Any, layers: dict[str, Attention]) -> None:
+        self._pipe = pipe
         self.found: dict[str, LayerShapes] = {}
         self._latent: Shape = (0, 0)
         # By layer and projection: the shape of what went in, and of what came out.
@@ -212,10 +213,12 @@ class _Measure:
             text, (tokens, width) = heard["to_kv"]
             key = value = (tokens, width // 2)
         joined, output = heard["to_out"]
-        heads = scores.query.shape[1]
+        _, heads, positions, _ = scores.query.shape
+        grid = grids(self._pipe, [name], self._latent)[name]
+        check_places(name, positions, grid)
         self.found[name] = LayerShapes(
             name=name,
-            grid=attention.grid_of(scores.query.shape[2], self._latent),
+            grid=grid,
             heads=heads,
             scale=float(scores.scale),
             hidden=hidden,

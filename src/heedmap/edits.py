@@ -82,12 +82,6 @@ class Mix:
             source = other.source if source is None else source + other.source
         return Mix(source, self.own @ other.own)
 
-    @property
-    def idle(self) -> bool:
-        """Whether it leaves everything as it is."""
-        same = torch.equal(self.own, torch.eye(len(self.own)).to(self.own))
-        return same and (self.source is None or not self.source.any())
-
 
 @runtime_checkable
 class Linear(Protocol):

@@ -315,8 +315,14 @@ def _tables(
     for reader in readers:
         if call >= len(reader.ids):  # a negative prompt of zeros, that no encoder read
             continue
+        read = reader.ids[call]
+        if len(read) != len(texts):
+            raise TraceError(
+                f"{which} was read as {plural(len(read), 'text')} for {len(texts)} pictures: "
+                "expected a list with one for each"
+            )
         expected = [tokenize(t, reader.tokenizer, expand=_expansion(pipe)) for t in texts]
-        for table, mine, ids in zip(tables, expected, reader.ids[call], strict=True):
+        for table, mine, ids in zip(tables, expected, read, strict=True):
             places = [(token.start, token.end, token.kind) for token in table.tokens]
             if [token.id for token in mine.tokens] != ids or [
                 (token.start, token.end, token.kind) for token in mine.tokens

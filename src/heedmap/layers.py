@@ -14,6 +14,7 @@ STAGES = ("down_blocks", "mid_block", "up_blocks")
 
 
 OWN_WAY = "runs through attention processors of its own, which take the place of heedmap's"
+CHAT = "reads its prompt with a language model whose tokens heedmap does not tie to words yet"
 UNSERVED: dict[str, str] = {
     "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole picture",
     "StableDiffusionAttendAndExcitePipeline": OWN_WAY,
@@ -26,6 +27,10 @@ UNSERVED: dict[str, str] = {
     "StableDiffusionParadigmsPipeline": "runs several steps in one batch",
     "StableDiffusionImageVariationPipeline": "reads a picture and no prompt",
     "PaintByExamplePipeline": "reads a picture and no prompt",
+    "StableDiffusionLatentUpscalePipeline": "gives its UNet the noise's strength for a timestep",
+    "KolorsPipeline": CHAT,
+    "KolorsImg2ImgPipeline": CHAT,
+    "KolorsPAGPipeline": CHAT,
 }
 """Pipelines with a UNet of ours that cannot be recorded, and why."""
 
@@ -127,6 +132,16 @@ def grids(pipe: Any, names: Iterable[str], latent: tuple[int, int]) -> dict[str,
             h, w = (h + 1) // 2, (w + 1) // 2
         found[name] = (h, w)
     return found
+
+
+def check_places(name: str, positions: int, grid: tuple[int, int]) -> None:
+    """Raise a TraceError if a layer attends from other places than those of its grid (h, w)."""
+    if positions != grid[0] * grid[1]:
+        raise TraceError(
+            f"{name} attends from {positions} places, where its stage of the UNet has "
+            f"{grid[0]}×{grid[1]}: heedmap cannot tell which place is which (are tokens merged? "
+            "take the patch off)"
+        )
 
 
 def install(

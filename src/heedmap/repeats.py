@@ -190,11 +190,17 @@ def _again(
 def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Run:
     asked = read(run.settings, pipe, given)
     number, size = asked.place
+    # Texts of which each picture of the batch had its own; its copies have the same.
+    own = {
+        name: [texts[number]] * size
+        for name in ("prompt_2", "negative_prompt_2")
+        if isinstance(texts := asked.arguments.get(name), list) and len(texts) == size
+    }
     runs = studio.generate_batch(
         pipe, [asked.prompt] * size, seeds=[asked.seed] * size, steps=asked.steps,
         guidance=asked.guidance, size=asked.size, negative=asked.negative, keep=asked.keep,
         tokens=asked.tokens, branches=asked.branches, limit=_limit(run) * size, edits=asked.edits,
-        progress=progress, **asked.arguments,
+        progress=progress, **asked.arguments | own,
     )  # fmt: skip
     return runs[number]
 

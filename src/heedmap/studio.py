@@ -238,6 +238,7 @@ def draw(
     if negative is not None:
         checks.text("negative", negative, "blurry")
     given = _checked(pipe, steps, guidance, size)
+    _check_taken(pipe, {**given, "negative": negative})
     call = _call_arguments(pipe, given)
     # Noise is drawn on the CPU, so that a seed means the same picture on every device.
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
@@ -335,6 +336,17 @@ def _check_arguments(pipe: DiffusionPipeline, arguments: dict[str, Any]) -> None
         near = get_close_matches(name, taken, n=1)
         hint = f"did you mean {near[0]}?" if near else "leave it out"
         raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
+
+
+def _check_taken(pipe: DiffusionPipeline, asked: Mapping[str, Any]) -> None:
+    """Raise an ArgumentError if a pipeline could do nothing with what was asked for."""
+    taken = settings.parameters(pipe)  # many take any name, and do nothing with it
+    for name, ours in _OURS.items():
+        if name not in taken and asked.get(ours) is not None:
+            raise ArgumentError(
+                f"{ours} is {quoted(asked[ours])}, and {type(pipe).__name__} takes no {name}: "
+                f"leave {ours} out"
+            )
 
 
 def _checked(

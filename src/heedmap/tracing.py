@@ -21,6 +21,7 @@ from heedmap.calls import BranchName, Call, middle, sides
 from heedmap.encodings import Encoding
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted
 from heedmap.layers import (
+    check_places,
     cross_attention_layers,
     grids,
     install,
@@ -429,12 +430,7 @@ class Trace:
         call = self._calls[-1]
         _, heads, positions, _ = scores.query.shape
         grid, device = call.grids[name], scores.query.device
-        if positions != grid[0] * grid[1]:
-            raise TraceError(
-                f"{name} attends from {positions} places, where its stage of the UNet has "
-                f"{grid[0]}×{grid[1]}: heedmap cannot tell which place is which (are tokens "
-                "merged? take the patch off)"
-            )
+        check_places(name, positions, grid)
         step = call.moment.step
         for side in call.sides.values():
             if side.block is None:

@@ -179,6 +179,8 @@ def test_merged_tokens_are_told(load):
         trace(pipe),
     ):
         paint(pipe, PROMPT, height=128, width=128)
+    with pytest.raises(TraceError, match=r"from 64 places, .* has 16×16: .*are tokens merged"):
+        heedmap.layer_shapes(pipe, size=(128, 128))
 
 
 # --- calls that fail ---
@@ -284,6 +286,15 @@ def test_an_argument_that_a_pipeline_does_not_take(load):
         heedmap.generate(load("sd1", StableDiffusionImg2ImgPipeline), PROMPT, strenght=0.3)
     with pytest.raises(ArgumentError, match="a blend does not reach"):
         heedmap.edit(load("lcm"), PROMPT, "a red tree", only="house->tree")
+
+
+def test_what_a_pipeline_would_silently_leave_aside(load):
+    """Both take whatever they are given by name, and look at none of it."""
+    drawn = load("sd1", StableDiffusionImg2ImgPipeline)
+    with pytest.raises(ArgumentError, match=r"size is \(64, 64\), and .* takes no width: leave size"):
+        heedmap.generate(drawn, PROMPT, size=(64, 64), image=picture(64, 64))
+    with pytest.raises(ArgumentError, match="negative is 'blurry', and .* takes no negative_prompt"):
+        heedmap.generate(load("lcm"), PROMPT, negative="blurry")
 
 
 def test_a_pipeline_called_from_within_its_own_call(load):

@@ -17,6 +17,7 @@ import heedmap
 from families import models
 from heedmap import generate, repeat
 from heedmap.errors import ArgumentError
+from heedmap.studio import generate_batch
 
 PROMPT = "a red house"
 
@@ -75,6 +76,17 @@ def test_inpainting(load, tmp_path):
     mask = Image.fromarray((np.arange(64 * 64).reshape(64, 64) % 64 > 32).astype(np.uint8) * 255)
     images = {"image": picture(64, 64), "mask_image": mask}
     check(pipe, tmp_path / "run", steps=4, ran=3, size=(64, 64), strength=0.75, **images)
+
+
+def test_second_prompts_of_a_batch(load):
+    """Each picture's own, where the batch is drawn again as copies of one."""
+    pipe = load("sdxl")
+    prompts, negatives = [PROMPT, "a big tree", "the cat"], ["a cat", "", "a tree"]
+    second = {"prompt_2": prompts, "negative_prompt_2": negatives}
+    runs = generate_batch(pipe, prompts, seeds=[1, 2, 3], steps=2, **second)
+    for run in runs:
+        found = repeat(pipe, run)
+        assert found.same and found.changed == {}, str(found)
 
 
 def test_an_end_before_the_end(load, tmp_path):
