@@ -112,14 +112,16 @@ def _layers_table(pointing: dict[str, Any]) -> str:
 def _edits_table(edits: dict[str, Any]) -> str:
     ways = {
         "`edit(…, only=…)`": edits,
+        "`only=`, the words alone": edits["baselines"]["word_alone"],
         "`edit(…)`": edits["baselines"]["without_blend"],
         "without self-attention": edits["baselines"]["cross_only"],
         "rules as published": edits["baselines"]["published_rules"],
         "same seed, nothing taken": edits["baselines"]["same_seed"],
     }
     lines = [
-        "| | noun swapped: done | changed elsewhere | colour swapped: done | changed elsewhere |",
-        "| --- | --- | --- | --- | --- |",
+        "| | noun swapped: done | cut | changed elsewhere "
+        "| colour swapped: done | cut | changed elsewhere |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for way, rows in ways.items():
         cells = [
@@ -127,6 +129,7 @@ def _edits_table(edits: dict[str, Any]) -> str:
             for kind in ("noun_swap", "colour_swap")
             for cell in (
                 _percent(rows[kind]["success_of_attainable"]),
+                _percent(rows[kind]["cut"]) if way.startswith("`only") else "",
                 f"{rows[kind]['outside_mse_ratio']:.2f}",
             )
         ]

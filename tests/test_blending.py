@@ -34,6 +34,7 @@ def mask_of(heat, size, threshold):
     [
         (SIZE, 5, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),  # 16 and 8 cells
         (SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),
+        (SIZE, 5, {"only": '"house"->"at"', "threshold": 0.5}, ("layer",)),  # these words alone
         (SIZE, 2, {"only": "house->at, a->a", "protect": ["red", "house"]}, ("layer",)),
         (SIZE, 2, {"only": "a->a, house->at", "threshold": 0.8}, ("head", "layer")),
         ((96, 96), 5, {}, ("layer", "step", "head")),  # 12 cells and fewer
@@ -70,17 +71,18 @@ def test_blended_latents(random_model, size, steps, options, keep):
         expected = plain.clone()
         if number >= Fraction(str(begin)) * steps:
             cells = plain.shape[-2:]
-            masks = {
-                (image, word): mask_of(acting(held, image, tokens, number), cells, threshold)
-                for image in (0, 1)
-                for word, tokens in {"a": [1], "red": RED, "house": HOUSE}.items()
-            }
-            mask = masks[0, "house"] | masks[1, "house"]
+
+            def acts(image, tokens, number=number, cells=cells):
+                return mask_of(acting(held, image, tokens, number), cells, threshold)
+
+            # "at" stands for no thing, and so in no phrase.
+            house = HOUSE if '"' in options.get("only", "") else RED + HOUSE
+            mask = acts(0, house) | acts(1, HOUSE)
             if "a->a" in options.get("only", ""):
-                mask = mask | masks[0, "a"] | masks[1, "a"]
+                mask = mask | acts(0, [1]) | acts(1, [1])
             protect = options.get("protect", ())
             for word in [protect] if isinstance(protect, str) else protect:
-                mask = mask & ~masks[0, word]
+                mask = mask & ~acts(0, {"red": RED, "house": HOUSE}[word])
             assert 0 < mask.float().mean() < 1
             expected[1] = torch.where(mask, plain[1], plain[0])
             blends += 1

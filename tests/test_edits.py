@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from heedmap.attention import Scores
 from heedmap.edits import (
     Inject,
-    Mix,
     Region,
     Renormalize,
     Site,
@@ -144,6 +143,19 @@ def test_rules_of_a_users_own():
             apply([wrong], P, site())
     assert apply([lambda p, site: p.double()], P, site()).dtype == torch.float32
     assert torch.equal(apply([lambda p, site: p > 0], P, site()), (P > 0).float())
+
+
+def test_the_text_of_a_rule_is_made_for_errors_alone():
+    """That of one with tensors takes as long as a layer."""
+
+    class Halved:
+        def __call__(self, p, site):
+            return p / 2
+
+        def __repr__(self):
+            raise AssertionError("asked for")
+
+    torch.testing.assert_close(apply([Halved()], P, site()), P / 2)
 
 
 def test_a_source_that_is_not_there():

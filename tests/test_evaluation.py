@@ -197,6 +197,7 @@ def rendered(swap: Swap, name: str) -> np.ndarray:
 def drawn(swap: Swap, edited: str) -> swaps.Drawn:
     pictures = {name: rendered(swap, name) for name in ("source", "plain")}
     pictures["edit"] = rendered(swap, edited)
+    pictures["without_blend"] = rendered(swap, "target")
     said = judge.detect(np.stack(list(pictures.values())))
     return swaps.Drawn(swap, pictures, dict(zip(pictures, said, strict=True)))
 
@@ -214,12 +215,28 @@ def test_a_faultless_edit_gets_full_marks(twelve: list[Swap]):
     place = figures["same_place"]
     assert place["overlap"] > 0.6 and place["overlap"] > place["plain"] and place["n"] == 12
     assert figures["retokenized"]["n"] == 0, "the third three of nine change it"
+    assert figures["inside_mse_ratio"] == figures["cut"] == 0
+
+
+def test_an_edit_that_was_cut_into(twelve: list[Swap]):
+    """Half of the thing came through, from the left."""
+    case = drawn(twelve[0], "target")
+    thing = measures.pixels(case.edited_cells("without_blend"))
+    columns = np.flatnonzero(thing.any(axis=0))
+    half = np.arange(128) < columns.mean()
+    mixed = np.where(half[None, :, None], case.pictures["edit"], case.pictures["source"])
+    figures = swaps.figures_of([replace(case, pictures={**case.pictures, "edit": mixed})])
+    apart = np.square(case.pictures["source"] / 255 - case.pictures["without_blend"] / 255)
+    expected = apart[thing & ~half].sum() / apart[thing].sum()
+    assert figures["inside_mse_ratio"] == pytest.approx(expected, abs=1e-4)
+    assert 0.2 < expected < 0.8 and figures["cut"] == 1
 
 
 def test_an_edit_that_does_nothing_keeps_all_and_wins_nothing(twelve: list[Swap]):
     all_drawn = [drawn(swap, "source") for swap in twelve]
     figures = swaps.figures_of(all_drawn)
     assert figures["success"] == 0 and figures["outside_mse_ratio"] == 0
+    assert figures["inside_mse_ratio"] == figures["cut"] == 1
     assert figures["same_place"] == {"n": 0, "overlap": None, "plain": None}
     assert all(case.verdict.startswith("WRONG") for case in all_drawn)
 
@@ -375,6 +392,7 @@ def test_taking_all_attention_keeps_more_than_plain_generation(embedded: Any):
     pair = heedmap.edit(embedded, *texts, cross=1.0, self_attention=1.0, **how)
     plain = heedmap.generate(embedded, texts[1], **how)
     runs = {"source": pair.source, "plain": plain, "edit": pair.edited}
+    runs["without_blend"] = pair.edited
     pictures = {name: cases.as_array(run) for name, run in runs.items()}
     said = dict(zip(pictures, judge.detect(np.stack(list(pictures.values()))), strict=True))
     figures = swaps.figures_of([swaps.Drawn(swap, pictures, said)])

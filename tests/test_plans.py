@@ -154,7 +154,7 @@ def test_words_that_one_prompt_alone_reads():
 
 
 def test_swaps_are_words_of_their_prompts():
-    assert plan("a cat", "a dog", only="cat->dog").swaps == (("cat", "dog"),)
+    assert plan("a cat", "a dog", only="cat->dog").swaps == (((2, 3), (2, 3, 4)),)
     assert plan("a cat", "a dog").swaps == ()
     for only in ("dog->dog", "cat->cat"):
         with pytest.raises(UnknownWordError):

@@ -379,6 +379,46 @@ def test_matches(clip, query, places):
         assert table.find(query, occurrence=number - len(found)) == expected
 
 
+@pytest.mark.parametrize(
+    ("prompt", "query", "expected"),
+    [
+        ("a red house next to a blue tree", "tree", "blue tree"),
+        ("a red house next to a blue tree", "red", "red house"),
+        ("a red house next to a blue tree", "next", "next"),
+        ("a red house next to a blue tree", "house next", "red house next"),
+        ("a red house, snow at night", "house", "red house"),  # a comma ends it
+        ("a red\nhouse", "house", "house"),  # and so does a line
+        ("a red \t house", "house", "red \t house"),
+        ("a snow-covered red house", "house", "snow-covered red house"),
+        ("a red house at a red tree", "red", "red house | red tree"),
+        ("house", "house", "house"),
+        ("big red brick house at sea", "brick", "big red brick house"),
+        ("very big red brick house", "brick", "big red brick house"),
+        # More than four are a list.
+        ("one big red brick house", "brick", "brick"),
+        ("one big red brick house", "red brick", "red brick"),
+        ("one big red brick house", "one big red brick house", "one big red brick house"),
+        ("a red house", '"house"', "house"),
+        ("a red house", " \u201chouse\u201d ", "house"),
+        ("a red house", '"house', "red house"),
+        ("a red 'house'", "house", "house"),
+    ],
+)
+def test_the_phrase_of_a_word(clip, prompt, query, expected):
+    table = tokenize(prompt, clip)
+    wanted = [t for part in expected.split(" | ") for t in table.find(part)]
+    assert table.phrase(query) == tuple(sorted(wanted))
+
+
+def test_a_phrase_beyond_the_limit(clip):
+    table = tokenize("a red house at a blue tree", shared(4))
+    assert table.phrase("red") == table.find("red")  # its noun was not read
+    with pytest.raises(TruncatedWordError, match="'tree' was not read"):
+        table.phrase("tree")
+    with pytest.raises(UnknownWordError, match="'cat' is not in the prompt"):
+        table.phrase("cat")
+
+
 def test_apostrophes_are_alike(clip):
     for prompt, query in [("it isn’t so", "isn't"), ("it isn't so", "ISN’T")]:
         assert [w.text for w in tokenize(prompt, clip).matches(query)[0]] == [prompt.split()[1]]

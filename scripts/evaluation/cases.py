@@ -86,12 +86,6 @@ class Swap:
     retokenized: bool
 
     @property
-    def phrases(self) -> tuple[str, str]:
-        """How each caption names the thing that changes, by colour and noun."""
-        before, after = (plan.layout.things[self.thing] for plan in (self.source, self.target))
-        return f"{before.colour} {before.noun}", f"{after.colour} {after.noun}"
-
-    @property
     def staying(self) -> frozenset[str]:
         """The nouns of the things that stay; never that of the thing that changes."""
         things = enumerate(self.source.layout.things)

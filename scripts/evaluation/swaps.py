@@ -1,7 +1,8 @@
 """A noun or a colour swapped for another: does the target appear, and does the rest stay?
 
 Every swap is drawn by `heedmap.edit`, as a user would who wants the rest to stay: blended where
-the thing of the changed word is (`only="red cat->red dog"`). Beside it, from the same noise:
+the phrase of the changed word acts (`only="cat->dog"`). Beside it, from the same noise:
+word_alone        the same with the mask of the changed word without its phrase (`"cat"->"dog"`)
 plain             the target's caption with nothing taken from the source
 without_blend     the edit in the whole picture
 cross_only        the same without the source's self-attention
@@ -47,7 +48,8 @@ from heedmap.words import TokenTable
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 BATCH = 4  # swaps that are drawn at once; each makes five pictures
 BESIDE = ("plain", "without_blend", "cross_only", "published_rules")
-BASELINES = ("same_seed", *BESIDE[1:])
+BASELINES = ("same_seed", "word_alone", *BESIDE[1:])
+CUT = 0.2  # of an edit's own thing, in squared error, above which a mask has cut into it
 
 
 # --- the rules of others ----------------------------------------------------------------------
@@ -148,6 +150,16 @@ class Drawn:
         """The squared error to the source outside of a region."""
         return squared_error(self.pictures[name], self.pictures["source"], ~region)
 
+    def inside(self, name: str) -> tuple[float, float]:
+        """The squared error to the edit of the whole picture, inside of the thing that it made.
+
+        Of this picture, and of the source: as much as that is lost where nothing is let in.
+        """
+        whole = self.pictures["without_blend"]
+        thing = pixels(self.edited_cells("without_blend"))
+        lost, all_of_it = (squared_error(self.pictures[n], whole, thing) for n in (name, "source"))
+        return lost, all_of_it
+
     @property
     def verdict(self) -> str:
         """A line for people."""
@@ -171,9 +183,18 @@ def draw(
         part = todo[first : first + BATCH]
         for swap, beside in zip(part, _beside(pipe, part, **how), strict=True):
             texts = swap.source.caption.text, swap.target.caption.text
-            only = "->".join(swap.phrases)
-            pair = heedmap.edit(pipe, *texts, seed=swap.source.seed, only=only, **how)
-            pictures = {"source": as_array(pair.source), "edit": as_array(pair.edited), **beside}
+            things = [plan.layout.things[swap.thing] for plan in (swap.source, swap.target)]
+            words = [thing.noun if kind == "noun" else thing.colour for thing in things]
+            pair, alone = (
+                heedmap.edit(pipe, *texts, seed=swap.source.seed, only=only, **how)
+                for only in ("->".join(words), "->".join(f'"{word}"' for word in words))
+            )
+            pictures = {
+                "source": as_array(pair.source),
+                "edit": as_array(pair.edited),
+                "word_alone": as_array(alone.edited),
+                **beside,
+            }
             said = judge.detect(np.stack(list(pictures.values())), eye)
             drawn.append(Drawn(swap, pictures, dict(zip(pictures, said, strict=True))))
         progress(f"{kind}_swap", len(drawn), len(todo))
@@ -223,6 +244,9 @@ def figures_of(drawn: Sequence[Drawn], name: str = "edit") -> Figures:
         outside_mse_ratio: the squared error to the source outside of the region, by that of the
             plain picture outside of the same region: the ratio of the means.
         outside_mse_ratio_median: the median of the ratios of the single swaps.
+        inside_mse_ratio: the squared error to the edit of the whole picture inside of its thing, by
+            that of the source: how much of the edit was not let in.
+        cut: share of the swaps of which that is more than `CUT`.
         same_place: the mean overlap of the thing before and after, where source, plain picture and
             edit are right; "plain" is that of the plain picture, "n" how many.
         retokenized: n, success and ratio of the swaps that change the number of tokens.
@@ -242,6 +266,7 @@ def _shares(drawn: Sequence[Drawn], name: str) -> Figures:
     edited = [d.outside(name, region) for d, region in zip(drawn, regions, strict=True)]
     plain = [d.outside("plain", region) for d, region in zip(drawn, regions, strict=True)]
     ratio, median = ratios(edited, plain)
+    lost, wholes = zip(*(d.inside(name) for d in drawn), strict=True) if drawn else ((), ())
     return {
         "n": len(drawn),
         "attainable": share([d.right("plain") for d in drawn]),
@@ -249,6 +274,8 @@ def _shares(drawn: Sequence[Drawn], name: str) -> Figures:
         "success_of_attainable": share([d.right(name) for d in drawn if d.right("plain")]),
         "outside_mse_ratio": ratio,
         "outside_mse_ratio_median": median,
+        "inside_mse_ratio": ratios(lost, wholes)[0],
+        "cut": share([a > CUT * b for a, b in zip(lost, wholes, strict=True) if b]),
     }
 
 

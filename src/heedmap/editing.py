@@ -91,6 +91,8 @@ def edit(
         self_cells: the largest grid, in cells, at which it is (16 × 16 or 32 × 32 as a rule).
         renormalize: whether weighted rows are made to sum to 1 again.
         only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend).
+            Their phrases are meant ("red cat" in "a red cat"), whose maps hold more of the thing;
+            '"cat"->"dog"' means the words alone, as published.
         protect: a word of the source, or several, whose places stay, with `only`.
         blend_from: fraction of the run from which latents are blended, below 1.
         threshold: above which a word is taken to act at a place; 0 is where it acts least, 1 where

@@ -234,20 +234,24 @@ def checked_result(rule: Rule, edited: Any, p: torch.Tensor, site: Site) -> torc
     Raises:
         ArgumentError: if that is no tensor of numbers of the same shape, or holds NaN or Inf.
     """
-    name = getattr(rule, "__name__", repr(rule))
     expected = f"expected a tensor of floats of the same shape (H, Q, K) = {tuple(p.shape)}"
     if not isinstance(edited, torch.Tensor):
-        raise ArgumentError(f"the rule {name} gave {type(edited).__name__}: {expected}")
+        raise ArgumentError(f"the rule {_named(rule)} gave {type(edited).__name__}: {expected}")
     if edited.shape != p.shape or edited.is_complex():
         shape = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
-        raise ArgumentError(f"the rule {name} gave {shape}: {expected}")
+        raise ArgumentError(f"the rule {_named(rule)} gave {shape}: {expected}")
     edited = edited.to(p)
     if not bool(edited.isfinite().all()):
         raise ArgumentError(
-            f"the rule {name} gave NaN or Inf at step {site.step} in {site.layer}: expected finite "
-            "numbers; does it divide by 0?"
+            f"the rule {_named(rule)} gave NaN or Inf at step {site.step} in {site.layer}: "
+            "expected finite numbers; does it divide by 0?"
         )
     return edited
+
+
+def _named(rule: Rule) -> str:
+    # Only where it is needed: the text of an object that holds tensors takes as long as a layer.
+    return getattr(rule, "__name__", None) or repr(rule)
 
 
 def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:

@@ -62,7 +62,7 @@ class Plan:
         table: what the model reads of it.
         alignment: how its words correspond to the source's.
         weights: by position on the K axis.
-        swaps: the words between which the edit is blended.
+        swaps: positions on the K axis of the source, and of the target, where the edit is blended.
         named: words whose weights are tried out, and that count as changed at a weight of 1 too.
         columns: (K source, K), what each token takes from the source.
         starts: (K,), from when on tokens take it; NaN where the cross window says.
@@ -76,7 +76,7 @@ class Plan:
     table: TokenTable
     alignment: WordAlignment
     weights: Mapping[int, float]
-    swaps: tuple[tuple[str, str], ...]
+    swaps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     named: tuple[str, ...]
     columns: torch.Tensor
     starts: torch.Tensor
@@ -228,10 +228,8 @@ def _aligned(ground: Ground, text: str) -> Plan:
             f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.limit} "
             "tokens that the model reads: shorten the prompt, or move the word towards its start"
         )
-    swaps = () if ground.only is None else swap_of(ground.only)
-    for before, after in swaps:
-        source.find(before)
-        target.find(after)
+    words = () if ground.only is None else swap_of(ground.only)
+    swaps = tuple((source.phrase(before), target.phrase(after)) for before, after in words)
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     starts = torch.full((len(target.tokens),), float("nan"))
     ends = starts.clone()

@@ -191,7 +191,7 @@ def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) 
     asked = read(run.settings, pipe, given)
     number, size = asked.place
     # Texts of which each picture of the batch had its own; its copies have the same.
-    own = {
+    own: dict[str, Any] = {
         name: [texts[number]] * size
         for name in ("prompt_2", "negative_prompt_2")
         if isinstance(texts := asked.arguments.get(name), list) and len(texts) == size

@@ -7,6 +7,7 @@ its self-attention.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,7 @@ class _Blending:
     """LocalBlend: after each step, the source's latents where the words do not act."""
 
     def __init__(self, ground: Ground, plans: Sequence[Plan], how: Drawing) -> None:
-        self.source, self.plans = ground.table, plans
+        self.plans = plans
         self.protected = [ground.table.find(word) for word in how.protect]
         self.begin, self.threshold = how.blend_from, how.threshold
         self._masks: dict[int, torch.Tensor] = {}
@@ -206,8 +207,8 @@ class _Blending:
         mine = {token for tokens in self.protected for token in tokens}
         found = {}
         for number, plan in enumerate(self.plans, 1):
-            mine |= {token for before, _ in plan.swaps for token in self.source.find(before)}
-            theirs = {token for _, after in plan.swaps for token in plan.table.find(after)}
+            mine |= {token for before, _ in plan.swaps for token in before}
+            theirs = {token for _, after in plan.swaps for token in after}
             found[number] = tuple(sorted(theirs))
         return {0: tuple(sorted(mine)), **found}
 
@@ -216,13 +217,18 @@ class _Blending:
         if moment.step not in steps_within(self.begin, 1.0, moment.steps):
             return latents
         blended = latents.clone()
+
+        @cache  # all edits ask for the same places of the source
+        def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
+            size = (latents.shape[-2], latents.shape[-1])
+            return blend_mask(recorder.so_far(image, tokens), size, self.threshold)
+
         for number, plan in enumerate(self.plans, 1):
             mask = torch.zeros(latents.shape[-2:], dtype=torch.bool)
             for before, after in plan.swaps:
-                mask |= self._acts(recorder, 0, self.source.find(before), latents)
-                mask |= self._acts(recorder, number, plan.table.find(after), latents)
+                mask |= acts(0, before) | acts(number, after)
             for tokens in self.protected:
-                mask &= ~self._acts(recorder, 0, tokens, latents)
+                mask &= ~acts(0, tokens)
             self._masks[number] = mask
             blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
         return blended
@@ -230,12 +236,6 @@ class _Blending:
     def mask(self, number: int) -> torch.Tensor | None:
         """The last mask of an image, bool (h, w) of the latent; None if it was never blended."""
         return self._masks.get(number)
-
-    def _acts(
-        self, recorder: Trace, image: int, tokens: Sequence[int], latents: torch.Tensor
-    ) -> torch.Tensor:
-        size = (latents.shape[-2], latents.shape[-1])
-        return blend_mask(recorder.so_far(image, tokens), size, self.threshold)
 
 
 # --- the evidence -----------------------------------------------------------------------------

@@ -21,13 +21,15 @@ from heedmap.errors import (
     UnknownWordError,
     quoted,
 )
-from heedmap.prompts import fold, word_keys
+from heedmap.prompts import fold, is_content, word_keys
 
 Kind = Literal["text", "start", "end", "pad"]
 
 MAX_PROMPT = 100_000  # characters; a run file may not make us chew on more
 MAX_TOKENS = 65_536
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
+LONGEST_PHRASE = 4  # words; a longer run without a joint is a list, or another language
+_QUOTES = ('""', "\u201c\u201d")
 _LISTED = 20
 
 
@@ -193,10 +195,47 @@ class TokenTable:
             stands = f"{quoted(query)} stands in the prompt"
             place = _pick(occurrence, len(places), "occurrence", stands, "times")
             places = (places[place],)
+        return _tokens_of(self._read(places, query))
+
+    def phrase(self, query: str) -> tuple[int, ...]:
+        """Return the positions on the `K` axis of the tokens of the phrases that a word stands in.
+
+        A phrase is a run of words that stand for things and properties, with nothing but spaces or
+        a hyphen between them: of "tree" in "next to a blue tree, at night" it is "blue tree". A run
+        of more than four words is no phrase but a list (or another language than English), and the
+        word is then taken alone; so is one that is given in quotation marks, as '"tree"'. All
+        places that were read are meant.
+
+        Raises:
+            UnknownWordError: if the word is not in the prompt.
+            TruncatedWordError: if it is only in the part that the model did not read.
+        """
+        read = self._read(self.matches(query), query)
+        bare = query.strip()
+        if len(bare) > 2 and bare[0] + bare[-1] in _QUOTES:
+            return _tokens_of(read)
+        return _tokens_of([self._phrase_around(place) for place in read])
+
+    def _read(self, places: Sequence[tuple[Word, ...]], query: str) -> list[tuple[Word, ...]]:
+        """Those of the places of a query that the model read."""
         read = [place for place in places if all(word.tokens for word in place)]
         if not read:
             raise self._unread(quoted(query))
-        return tuple(sorted({t for place in read for word in place for t in word.tokens}))
+        return read
+
+    def _phrase_around(self, place: tuple[Word, ...]) -> tuple[Word, ...]:
+        first, last = place[0].number, place[-1].number
+        while first > 0 and self._joined(first - 1):
+            first -= 1
+        while last + 1 < len(self.words) and self._joined(last):
+            last += 1
+        return self.words[first : last + 1] if last - first < LONGEST_PHRASE else place
+
+    def _joined(self, number: int) -> bool:
+        """Whether a word and the next one are of one phrase."""
+        one, other = self.words[number], self.words[number + 1]
+        between = self.prompt[one.end : other.start].strip(" \t")
+        return between in ("", "-") and is_content(one.text) and is_content(other.text)
 
     def _unread(self, what: str) -> TruncatedWordError:
         """The error of a word that was asked for and not read."""
@@ -245,6 +284,11 @@ class TokenTable:
             RunError: if anything in it has the wrong type, is out of range, or contradicts itself.
         """
         return _parse_table(data)
+
+
+def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
+    """The positions of the tokens of these words, ascending."""
+    return tuple(sorted({t for place in places for word in place for t in word.tokens}))
 
 
 def _pick(number: object, count: int, what: str, has: str, things: str) -> int:

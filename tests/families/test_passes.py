@@ -291,9 +291,13 @@ def test_an_argument_that_a_pipeline_does_not_take(load):
 def test_what_a_pipeline_would_silently_leave_aside(load):
     """Both take whatever they are given by name, and look at none of it."""
     drawn = load("sd1", StableDiffusionImg2ImgPipeline)
-    with pytest.raises(ArgumentError, match=r"size is \(64, 64\), and .* takes no width: leave size"):
+    with pytest.raises(
+        ArgumentError, match=r"size is \(64, 64\), and .* takes no width: leave size"
+    ):
         heedmap.generate(drawn, PROMPT, size=(64, 64), image=picture(64, 64))
-    with pytest.raises(ArgumentError, match="negative is 'blurry', and .* takes no negative_prompt"):
+    with pytest.raises(
+        ArgumentError, match=r"negative is 'blurry', and .* takes no negative_prompt"
+    ):
         heedmap.generate(load("lcm"), PROMPT, negative="blurry")
 
 

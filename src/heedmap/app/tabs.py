@@ -140,7 +140,7 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
         with gr.Row():
             only = gr.Textbox(
                 label="Only where", placeholder="cat->dog",
-                info="Change the picture only where these words act.",
+                info="Change the picture only where these words and their phrases act.",
             )  # fmt: skip
             threshold = _number(
                 "Threshold", "0.4",

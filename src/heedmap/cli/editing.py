@@ -91,7 +91,9 @@ def edit(
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="A->B", help="Change the picture only where these words act, as 'cat->dog'."
+            metavar="A->B",
+            help="Change the picture only where these words act, as 'cat->dog', with those of "
+            "their phrase ('red cat'); in double quotation marks: the words alone.",
         ),
     ] = None,
     protect: Annotated[
