@@ -175,6 +175,7 @@ def test_what_is_blended_stays_outside_of_the_mask(pipe, monkeypatch):
         size=(160, 128), callback_on_step_end=watch,
     )  # fmt: skip
     assert pair.blend.shape == (128, 160)
+    assert pair.about["masked_by"] == "red house→red sea"
     assert pair.blend[:60, :76].all()
     assert not pair.blend[68:].any()
     assert not pair.blend[:, 84:].any()

@@ -410,6 +410,17 @@ def test_the_phrase_of_a_word(clip, prompt, query, expected):
     assert table.phrase(query) == tuple(sorted(wanted))
 
 
+def test_the_text_of_tokens(clip):
+    table = tokenize("a snow-covered Red  house at a red tree", clip)
+    for query, said in (
+        ("house", "snow-covered Red  house"),
+        ("red", "snow-covered Red  house and red tree"),
+        ("at", "at"),
+    ):
+        assert table.text_of(table.phrase(query)) == said
+    assert table.text_of(()) == ""
+
+
 def test_a_phrase_beyond_the_limit(clip):
     table = tokenize("a red house at a blue tree", shared(4))
     assert table.phrase("red") == table.find("red")  # its noun was not read

@@ -30,7 +30,8 @@ class Pair:
         about: how it was edited and what it did, as plain JSON types: `kind` and `why`, the
             windows, `words` (those that were changed, of each prompt), `sites` at which rules
             acted and `self_sites` at which self-attention was taken from the source, `moved` (the
-            share of attention that the rules moved, 0 to 1) and `change` (see `compare`).
+            share of attention that the rules moved, 0 to 1), `masked_by` (the phrases that decided
+            where it was let in, if it was blended) and `change` (see `compare`).
         blend: bool (H, W) at the picture's size where the edit was let in, if it was blended.
     """
 

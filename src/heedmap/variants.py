@@ -280,6 +280,12 @@ def _pair(
         "moved": sum(moved) / len(moved) if moved else 0.0,
         "change": compare(source.image, edited.image, inside),
     }
+    if blended is not None:
+        tables = plan.ground.table, plan.table
+        about["masked_by"] = ", ".join(
+            "→".join(table.text_of(tokens) for table, tokens in zip(tables, swap, strict=True))
+            for swap in plan.swaps
+        )
     edited.settings["edit"] = {
         "source": plan.ground.written,
         "kind": plan.alignment.kind,

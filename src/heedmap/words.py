@@ -8,7 +8,7 @@ the token list, so repeats, commas, case and words of several tokens need no spe
 Positions count on the `K` axis, the text tokens of the encoded sequence, specials included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, cast
@@ -222,6 +222,18 @@ class TokenTable:
         if not read:
             raise self._unread(quoted(query))
         return read
+
+    def text_of(self, tokens: Collection[int]) -> str:
+        """The words that have tokens among these, as they stand in the prompt: "blue tree"."""
+        said, last = "", None
+        for word in self.words:
+            if not set(word.tokens) & set(tokens):
+                continue
+            if last is not None:
+                between = self.prompt[last.end : word.start]
+                said += between if word.number == last.number + 1 else " and "
+            said, last = said + word.text, word
+        return said
 
     def _phrase_around(self, place: tuple[Word, ...]) -> tuple[Word, ...]:
         first, last = place[0].number, place[-1].number

@@ -51,7 +51,8 @@ def test_one_object_of_json_and_several_targets(model, desk):
 def test_blend_and_weights(model, desk):
     assert good(*SWAP, "--only", "house->sea", "--out", "x", "--quiet") == "x\n"
     assert Pair.load("x").blend is not None
-    good(*SWAP, "--kind", "refine", "--only", "house->sea", "--protect", "red", "--out", "x")
+    asked = "--kind", "refine", "--only", "house->sea", "--protect", "red", "--out", "x"
+    assert "The mask is where these act: red house→red sea.\n" in good(*SWAP, *asked)
     assert Pair.load("x").about["protect"] == ["red"]
     good("edit", "a (red:3) house", "--seed", 1, "--steps", 2, "--out", "y")
     assert Pair.load("y").about["kind"] == "reweight"

@@ -391,6 +391,8 @@ def print_pair(about: Mapping[str, Any]) -> None:
     print_table(columns, figures, right=columns[1:])
     kind, sites = found["kind"].capitalize(), plural(found["sites"], "site")
     typer.echo(f"{kind}: {printable(found['why'])}.")
+    if "masked_by" in found:
+        typer.echo(f"The mask is where these act: {printable(found['masked_by'])}.")
     typer.echo(
         f"The rules acted at {sites} and moved {found['moved']:.1%} of the attention; "
         f"self-attention was the source's at {found['self_sites']}."

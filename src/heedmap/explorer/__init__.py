@@ -265,6 +265,7 @@ def _figures(about: Mapping[str, Any], blended: bool) -> dict[str, Any]:
         [label, f"{about[name]:.1%}" if type(about[name]) is float else str(about[name])]
         for name, label in (
             ("kind", "kind"),
+            ("masked_by", "mask of"),
             ("moved", "attention moved"),
             ("sites", "sites of cross-attention"),
             ("self_sites", "sites of self-attention"),
