@@ -256,6 +256,13 @@ def test_swaps(text, expected):
     assert swap_of(text) == expected
 
 
+def test_swaps_in_quotation_marks():
+    assert swap_of('"cat"->"dog"') == (('"cat"', '"dog"'),)
+    for odd in ('"cat->dog"', 'cat"->dog'):
+        with pytest.raises(ArgumentError, match="opens a quotation mark in one word and closes it"):
+            swap_of(odd)
+
+
 @pytest.mark.parametrize(
     "text", ["", "cat", "cat->", "->dog", "->", "a->b->c", "a->b,", ",a->b", "a->b,,c->d", "!->?"]
 )

@@ -223,3 +223,27 @@ def test_no_log_sum_but_the_same_output():
     assert log_sum is None and not output.any()
     with torch.no_grad():
         assert fused(query.clone().requires_grad_(), key, value)[1] is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("known", [True, False])
+def test_autocast_changes_no_probability(dtype, known):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8).to(dtype) for n in (20, 7, 7))
+    log_sum = fused(q, k, v)[1] if known else None
+    scores = Scores(q, k, 8**-0.5, None, log_sum)
+    expected = scores.of(0, slice(None), [1, 3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = scores.of(0, slice(None), [1, 3])
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+
+
+def test_probabilities_of_double_precision_are_float32():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8).double() for n in (20, 7, 7))
+    log_sum = fused(q, k, v)[1]
+    assert log_sum is not None
+    found = Scores(q, k, 8**-0.5, None, log_sum).of(0, slice(None), [0, 6])
+    expected = (q @ k.mT * 8**-0.5).softmax(-1)[0, ..., [0, 6]]
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected.float(), atol=1e-6, rtol=1e-5)

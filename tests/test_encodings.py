@@ -1,5 +1,7 @@
 """What a pipeline reads: prompts tied to text states, through the pipeline's own encoder."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from conftest import random_pipeline
@@ -35,7 +37,7 @@ def test_each_picture_has_its_table(pipe):
     assert texts(encoding.conditional) == [asked[0], asked[0], asked[1], asked[1]]
     assert texts(encoding.negative) == ["no", "no", "cat", "cat"]
     assert encoding.conditional.states is states and encoding.negative.states is negative
-    assert encoding.negative_first
+    assert not encoding.prompt_first
     alone, _ = heard(pipe, "a house", "cpu", 1, False)
     assert texts(alone.conditional) == ["a house"] and alone.negative is None
     # One negative prompt for all, or none.
@@ -206,9 +208,13 @@ def test_the_older_method(pipe):
     undo()
     encoding, end = found
     assert (end, older.freed) == ("end", 1)
-    assert not encoding.negative_first
+    assert encoding.prompt_first
     assert (texts(encoding.conditional), texts(encoding.negative)) == (["a red house"], ["no"])
     assert encoding.blocks_in(states) == {"conditional": [0], "negative": [1, 2]}
+    alike = older._encode_prompt("no", negative_prompt="no")
+    assert replace(encoding, conditional=encoding.negative).blocks_in(alike) == {
+        "conditional": [0], "negative": [1, 2],
+    }  # fmt: skip
     assert sorted(vars(older)) == ["freed", "text_encoder", "tokenizer"]
     older.maybe_free_model_hooks()
     assert len(found) == 2 and older.freed == 2
@@ -226,3 +232,14 @@ def test_the_older_method(pipe):
 def test_no_method_that_encodes():
     with pytest.raises(TraceError, match="object has no encode_prompt"):
         watch(object(), None, False, print, print)
+
+
+def test_the_order_of_the_prompt_and_a_negative_one_of_the_same_text(pipe):
+    """Only the order tells them apart, which is the pipeline's."""
+    for name, first in (("StableDiffusionXLInstructPix2PixPipeline", True), ("Other", False)):
+        made = random_pipeline()
+        made.__class__ = type("Mine", (type(name, (type(made),), {}),), {})
+        encoding, (states, negative) = heard(made, "a house", "cpu", 1, True, "a house")
+        blocks = encoding.blocks_in(torch.cat([states, negative, negative]))
+        conditional, others = ([0], [1, 2]) if first else ([1, 2], [0])
+        assert blocks == {"conditional": conditional, "negative": others}

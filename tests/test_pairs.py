@@ -191,6 +191,18 @@ def test_only_pairs_are_replaced(tmp_path):
     assert Pair.load(folder).blend is None
 
 
+def test_what_was_asked_for_stands_in_the_run_that_is_drawn_again_too(tmp_path):
+    pair = made_pair()
+    windows = {"cross": [0.0, 0.8], "self": [0.0, 0.4]}
+    asked = {"source": "at house", "kind": "replace", "only": "house->sea", "threshold": 0.4}
+    pair.edited.settings["edit"] = asked | windows
+    pair.about.update(only="house->sea", threshold=0.4)
+    assert Pair.load(pair.save(tmp_path / "same")).about["only"] == "house->sea"
+    pair.about["only"] = '"house"->"sea"'
+    with pytest.raises(RunError, match="does not hold together"):
+        Pair.load(pair.save(tmp_path / "other"))
+
+
 def hostile(change) -> bytes:
     """A pair.json of which one thing is not what it should be."""
     about = {"format": 1, "about": made_pair().about}

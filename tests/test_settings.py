@@ -156,3 +156,20 @@ def test_arguments_are_noted_by_their_bytes_before_the_run(pipe):
     assert len(noted["latents"]["sha256"]) == 64
     picture = Image.new("L", (3, 2))
     assert settings.note(picture)["size"] == [3, 2]
+
+
+def test_how_the_parts_compute_is_noted(monkeypatch):
+    pipe = random_pipeline()
+    pipe.vae.enable_tiling()
+
+    def tile():
+        pipe.vae.tile_latent_min_size += 1
+
+    def shorten():
+        pipe.tokenizer.model_max_length = 20
+
+    assert changes(pipe, tile) == {"parts.vae"}
+    assert changes(pipe, shorten) == {"parts.tokenizer"}
+    assert changes(pipe, lambda: pipe.unet.to(memory_format=torch.channels_last)) == {"parts.unet"}
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False, raising=False)
+    assert settings.describe(pipe)["hardware"].endswith(", without oneDNN")

@@ -1,13 +1,15 @@
 """From a prompt to a run: determinism, batches, arguments, hostile prompts."""
 
 import math
+import warnings
+from functools import wraps
 
 import numpy as np
 import pytest
 from conftest import random_pipeline
 from PIL import Image
 
-from heedmap.errors import ArgumentError, TruncatedWordError
+from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError
 from heedmap.runs import Run
 from heedmap.studio import check_prompts, generate, generate_batch
 
@@ -241,3 +243,104 @@ def test_a_prompt_without_words_can_be_drawn_shown_and_kept(pipe, tmp_path):
     assert run.maps.token(0).overlay().size
     back = Run.load(run.save(tmp_path / "run"))
     assert back.sheet() == run.sheet()
+
+
+def test_arguments_of_the_wrong_kind(pipe):
+    import torch
+
+    from heedmap import compare, layer_shapes, repeat, trace
+
+    run = generate(pipe, "a house", seed=1, steps=1)
+    for call, said in (
+        (lambda: generate(pipe, "a \ud800 house"), "holds half of a character"),
+        (lambda: generate(pipe, "a", keep=5), "keep is 5: expected a list of names"),
+        (lambda: generate(pipe, "a", branches=5), "branches is 5: expected a list of names"),
+        (lambda: generate(pipe, "a", tokens=np.array([1, 2])), "tokens=.* is not known"),
+        (lambda: generate(pipe, "a", progress=5), "progress is 5: expected a function"),
+        (lambda: generate(pipe, "a", preview=5), "preview is 5: expected a function"),
+        (lambda: generate(pipe, "a", edits=np.array(1)), "expected a list of edits"),
+        (lambda: generate(pipe, "a", prompt_embeds=torch.ones(1)), r"use the prompt as text, or t"),
+        (lambda: trace(pipe, prompts=5), "prompts is 5: expected a list of names"),
+        (lambda: compare(5), "the runs are 5: expected a list of runs"),
+        (lambda: compare([run, 5]), "the runs are .*: expected a list of runs"),
+        (lambda: compare([run, run], words=5), "words is 5: expected a list of words"),
+        (lambda: compare([run, run], scale=[]), "scale .* is not known"),
+        (lambda: repeat(pipe, 5), "the run is 5: expected a run, a pair, a grid, or the folder"),
+        (lambda: layer_shapes(pipe, 5), "the prompt is 5: expected a text"),
+        (lambda: run.maps.select(0), "layers is 0: expected 'down'"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            call()
+
+
+def test_noise_of_another_size_than_was_asked_for(pipe):
+    import torch
+
+    noise = torch.zeros(1, 4, 4, 6)
+    run = generate(pipe, "a house", steps=1, latents=noise)
+    assert run.settings["size"] == list(run.image.size)
+    assert generate(pipe, "a house", steps=1, latents=noise, size=run.image.size)
+    with pytest.raises(ArgumentError, match=r"latents are for .* pixels, and the size is 64×64"):
+        generate(pipe, "a house", steps=1, latents=noise, size=(64, 64))
+
+
+def test_a_pipeline_that_draws_more_than_pictures():
+    """As LDM3D does."""
+    from types import SimpleNamespace
+
+    pipe = random_pipeline()
+
+    class Deep(type(pipe)):
+        @wraps(type(pipe).__call__)
+        def __call__(self, *args, **kwargs):
+            return SimpleNamespace(rgb=super().__call__(*args, **kwargs).images, depth=[])
+
+    plain = generate(pipe, "a house", seed=1, steps=2)
+    pipe.__class__ = Deep
+    assert same(plain, generate(pipe, "a house", seed=1, steps=2))
+
+
+def test_a_negative_prompt_that_is_not_read_is_told(pipe):
+    with pytest.warns(HeedmapWarning, match="negative prompt 'sea' changed nothing, since guidan"):
+        generate(pipe, "a house", seed=1, steps=1, negative="sea", guidance=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        generate(pipe, "a house", seed=1, steps=1, negative="sea", guidance=2.0)
+        generate(pipe, "a house", seed=1, steps=1, negative="", guidance=1.0)
+
+
+def test_rules_with_attributes_that_only_sound_like_ours(pipe):
+    """A number called `bias`, and the parameter of a layer, tell nothing."""
+    import torch
+
+    class Boost:
+        bias = 3.0
+        mix = 0.5
+
+        def __call__(self, p, site):
+            return p * self.bias
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.zeros(3))
+
+        def forward(self, p, site):
+            return p * 3
+
+    plain, *others = (
+        generate(pipe, "a house", seed=1, steps=1, edits=edits)
+        for edits in ([lambda p, site: p * 3], [Boost()], [Layer().requires_grad_(False)])
+    )
+    assert all(same(plain, other) for other in others)
+
+    class Wide(Boost):
+        def __call__(self, p, site):
+            return p
+
+        def bias(self, site):
+            return torch.zeros(site.grid[0] * site.grid[1], 200)
+
+    Wide.mix = None
+    with pytest.raises(ArgumentError, match=r"a bias of shape \(.*, 200\): expected \(Q, K\)"):
+        generate(pipe, "a house", seed=1, steps=1, edits=[Wide()])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heedmap.comparisons import compare
     from heedmap.dimensions import layer_shapes
     from heedmap.editing import edit, grid
-    from heedmap.errors import HeedmapError
+    from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.grids import Grid
     from heedmap.heatmaps import HeatMap
     from heedmap.models import load
@@ -33,6 +33,7 @@ __all__ = [
     "Grid",
     "HeatMap",
     "HeedmapError",
+    "HeedmapWarning",
     "Pair",
     "Reweight",
     "Run",
@@ -51,6 +52,7 @@ _HOME = {
     "Grid": "grids",
     "HeatMap": "heatmaps",
     "HeedmapError": "errors",
+    "HeedmapWarning": "errors",
     "Pair": "pairs",
     "Reweight": "word_edits",
     "Run": "runs",

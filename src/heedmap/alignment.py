@@ -238,6 +238,11 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
     swaps: list[tuple[str, str]] = []
     for part in _COMMA.split(text):
         sides = [side.strip() for side in _ARROW.split(part)]
+        if any(side.count('"') % 2 for side in sides):
+            raise ArgumentError(
+                f"{quoted(part.strip())} opens a quotation mark in one word and closes it in "
+                'another: expected each word in its own, as in \'"cat"->"dog"\''
+            )
         if len(sides) != 2 or not all(map(word_keys, sides)):
             raise ArgumentError(
                 f"{quoted(part.strip())} is no swap: expected a word, an arrow and a word as in "

@@ -19,10 +19,20 @@ OBJECT = "object"
 _FLOATS = ("nan", "inf", "-inf")
 
 
+def plain(value: Any) -> Any:
+    """An argument with Python's own numbers in the place of numpy's, as `restored` gives it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    if type(value) is dict:
+        return {key: plain(one) for key, one in value.items()}
+    return value
+
+
 def note(value: Any) -> Any:
     """An argument as plain JSON types that `json.dumps` writes and `restored` reads back."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -99,6 +99,10 @@ class Scores:
 
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> torch.Tensor:
         """The probabilities (H', Q, K') of some tokens in some heads of one row, float32."""
+        device = self.query.device.type
+        if torch.is_autocast_enabled(device):  # it would compute in half what is float32 here
+            with torch.autocast(device, enabled=False):
+                return self.of(image, heads, tokens)
         query = self.query[image, heads].float()
         key = self.key[image, heads]
         if self.log_sum is None:
@@ -108,7 +112,7 @@ class Scores:
             return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
         every = len(tokens) == key.shape[1]
         key = key[:, list(tokens)].float() * self.scale
-        offset = -self.log_sum[image, heads, :, None]
+        offset = -self.log_sum[image, heads, :, None].float()
         p = torch.baddbmm(offset, query, key.mT).exp_()
         # The log-sum of a half type is good to 1e-4; with all tokens there it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p

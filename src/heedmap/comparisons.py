@@ -6,8 +6,8 @@ from typing import Any
 
 from PIL import Image
 
-from heedmap import pictures
-from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural
+from heedmap import checks, pictures
+from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
 from heedmap.explorer import RunLike
 from heedmap.maps import HeatMap, HeatMaps, Scale
 from heedmap.sheets import SIDE, shown_at, span_of
@@ -43,6 +43,19 @@ def compare(
         ArgumentError: if there are fewer than two runs, or no word is common to all.
         WordError: if no run has read one of the words.
     """
+    given = checks.several(runs)
+    if given is None or not all(hasattr(run, "maps") for run in given):
+        raise ArgumentError(f"the runs are {quoted(runs)}: expected a list of runs")
+    runs = given
+    if words is not None:
+        named = checks.several(words)
+        if named is None or not all(isinstance(word, str) for word in named):
+            raise ArgumentError(f"words is {quoted(words)}: expected a list of words")
+        words = named
+    if not isinstance(scale, str) or scale not in _SCALES:
+        raise ArgumentError(
+            f"scale {quoted(scale)} is not known: expected 'word', 'shared' or 'raw'"
+        )
     if len(runs) < 2:
         raise ArgumentError(f"a comparison needs two runs or more; got {len(runs)}")
     texts = list(dict.fromkeys(common_words(runs) if words is None else words))
@@ -54,8 +67,6 @@ def compare(
     for column, there in zip(found, heats, strict=True):
         if not there and isinstance(column[0], WordError):
             raise column[0]
-    if scale not in _SCALES:
-        raise ArgumentError(f"scale {scale!r} is not known: expected 'word', 'shared' or 'raw'")
     own = "raw" if scale == "raw" else "word"  # "shared" is by what is shown, not by all the words
     low, high = span_of([one for there in heats for one in there], own)
     spans = [span_of(there, own) if scale == "word" else (low, high) for there in heats]

@@ -17,7 +17,7 @@ from diffusers import StableDiffusionUpscalePipeline
 from diffusers.models.attention_processor import Attention
 from PIL import Image
 
-from heedmap import models
+from heedmap import checks, models
 from heedmap.attention import Scores
 from heedmap.errors import ModelError, SelectionError, TraceError
 from heedmap.layers import check_places, cross_attention_layers, grids, install
@@ -135,6 +135,7 @@ def layer_shapes(
         ModelError: if the model has no text cross-attention, or is not made for prompts.
         TraceError: if a trace is open on it, or its attention cannot be seen.
     """
+    checks.text("the prompt", prompt, "a red house")
     layers = cross_attention_layers(pipe)
     call = _call(pipe, prompt, size) | arguments
     measure = _Measure(pipe, layers)

@@ -17,7 +17,7 @@ from heedmap.alignment import EditKind
 from heedmap.arguments import note
 from heedmap.edits import THRESHOLD
 from heedmap.encodings import prompt_table
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, HeedmapWarning, quoted
 from heedmap.grids import Cell, Grid
 from heedmap.layers import cross_attention_layers
 from heedmap.pairs import Pair
@@ -139,7 +139,7 @@ def edit(
     how.check(ground)
     drawn = draw_variants(ground, plans, seed, how, progress, preview)
     for trouble in drawn.troubles:
-        warnings.warn(trouble, stacklevel=2)
+        warnings.warn(trouble, HeedmapWarning, stacklevel=2)
     for pair in drawn.pairs:
         pair.about["asked"] = {
             "source": source,
@@ -269,7 +269,7 @@ def grid(
             number = len(cells) + 1
             cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
     for trouble in dict.fromkeys(troubles):
-        warnings.warn(trouble, stacklevel=2)
+        warnings.warn(trouble, HeedmapWarning, stacklevel=2)
     about = {
         "source": source,
         "targets": None if target is None else asked,

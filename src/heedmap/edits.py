@@ -16,7 +16,7 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch.nn.functional import interpolate, max_pool2d, pad
@@ -83,7 +83,6 @@ class Mix:
         return Mix(source, self.own @ other.own)
 
 
-@runtime_checkable
 class Linear(Protocol):
     """A rule that is linear in P and P_src."""
 
@@ -92,13 +91,22 @@ class Linear(Protocol):
         ...
 
 
-@runtime_checkable
 class Biased(Protocol):
     """A rule that is a bias on the scores before the softmax."""
 
     def bias(self, site: Site) -> torch.Tensor | None:
         """Its bias (Q, K) at a site, -inf for what may not be seen; None where it does nothing."""
         ...
+
+
+def is_linear(rule: object) -> TypeGuard[Linear]:
+    """Whether a rule tells its matrices; a number or a layer of that name tells nothing."""
+    return callable(getattr(rule, "mix", None))
+
+
+def is_biased(rule: object) -> TypeGuard[Biased]:
+    """Whether a rule tells its bias; a number or the parameter of a layer tells nothing."""
+    return callable(getattr(rule, "bias", None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +269,7 @@ def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:
     """
     whole: Mix | None = None
     for rule in rules:
-        part = rule.mix(site) if isinstance(rule, Linear) else None
+        part = rule.mix(site) if is_linear(rule) else None
         if part is not None:
             whole = part if whole is None else whole.then(part)
     return whole
@@ -269,7 +277,7 @@ def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:
 
 def linear(rules: Iterable[Rule]) -> bool:
     """Whether `mixture` says all of these rules."""
-    return all(isinstance(rule, Linear) for rule in rules)
+    return all(map(is_linear, rules))
 
 
 # --- the blend of latents ---------------------------------------------------------------------

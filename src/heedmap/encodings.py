@@ -45,12 +45,13 @@ class Encoding:
     Attributes:
         conditional: the prompt's branch.
         negative: None without guidance.
-        negative_first: whether the pipeline stacks the negative branch before the conditional one.
+        prompt_first: whether the pipeline stacks the prompt's one block before all others, as
+            InstructPix2Pix does; others have the negative prompt's one before the prompt's.
     """
 
     conditional: Branch
     negative: Branch | None
-    negative_first: bool = True
+    prompt_first: bool = False
 
     def blocks_in(self, states: torch.Tensor) -> dict[str, list[int]]:
         """Which blocks of a UNet's text states are which branch; a branch may be missing.
@@ -62,12 +63,11 @@ class Encoding:
             blocks["negative"] = self.negative.blocks_in(states)
             if blocks["negative"] == blocks["conditional"] and len(blocks["conditional"]) > 1:
                 # Both prompts are the same text: only their order tells them apart.
-                every = blocks["conditional"]
-                unguided = every[0] if self.negative_first else every[-1]
-                blocks = {
-                    "conditional": [block for block in every if block != unguided],
-                    "negative": [unguided],
-                }
+                first, *others = blocks["conditional"]
+                if self.prompt_first:
+                    blocks = {"conditional": [first], "negative": others}
+                else:
+                    blocks = {"conditional": others, "negative": [first]}
         return {name: found for name, found in blocks.items() if found}
 
 
@@ -264,9 +264,10 @@ def _encoding(
     else:
         call = 1 if given.get("prompt_embeds") is None else 0
         negative = _tables(pipe, given, "negative_prompt", readers, call, count=len(tables))
-    # The older method, InstructPix2Pix's, has the prompt first.
-    newer = not isinstance(result, torch.Tensor)
-    return Encoding(conditional, _branch(negative, negative_states), newer)
+    # The older method is InstructPix2Pix's; that of SDXL has the newer one, and the same order.
+    older = isinstance(result, torch.Tensor)
+    first = older or any("InstructPix2Pix" in kind.__name__ for kind in type(pipe).__mro__)
+    return Encoding(conditional, _branch(negative, negative_states), first)
 
 
 def _states(

@@ -24,6 +24,10 @@ class TruncatedWordError(WordError):
     """A word that stands in the prompt past the last token the model reads."""
 
 
+class HeedmapWarning(UserWarning):
+    """Something that was asked for and did nothing, or costs more than one would think."""
+
+
 class NothingRecordedError(HeedmapError):
     """Maps were asked for before anything was recorded."""
 

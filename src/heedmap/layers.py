@@ -84,6 +84,12 @@ def _why_not(pipe: Any, unet: Any) -> str:
             "softmax; PixArt, Sana and HunyuanDiT attend to text as a UNet does, and are not "
             "served yet)"
         )
+    other = next(
+        (name for name, part in getattr(pipe, "components", {}).items()
+         if isinstance(part, UNet2DConditionModel)), None,
+    )  # fmt: skip
+    if unet is None and other is not None:
+        return f"its UNet is its {other}, in a pipeline of several models, which is not served yet"
     if unet is None:
         return "it has none"
     if not isinstance(unet, UNet2DConditionModel):

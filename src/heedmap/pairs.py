@@ -17,6 +17,10 @@ from heedmap.pictures import Panel
 from heedmap.runs import Run, whole_folder
 
 FORMAT = 1
+_ASKED = {
+    *("cross", "self", "windows", "renormalize", "only"),
+    *("protect", "self_cells", "blend_from", "threshold"),
+}
 MAX_ABOUT = 4 * 2**20  # bytes of pair.json
 
 
@@ -182,8 +186,12 @@ def fits(about: dict[str, Any], source: Run, edited: Run) -> bool:
         return all(v is None or (type(v) is float and math.isfinite(v)) for v in value.values())
 
     words, change = about.get("words"), about.get("change")
+    # What was asked for stands in the edited run too, which is what is drawn again.
+    asked = edited.settings.get("edit")
+    asked = asked if isinstance(asked, dict) else {}
     return (
-        isinstance(words, dict)
+        all(about[name] == asked[name] for name in _ASKED & about.keys() & asked.keys())
+        and isinstance(words, dict)
         and isinstance(change, dict)
         and numbers(words.get("source"), source)
         and numbers(words.get("edited"), edited)

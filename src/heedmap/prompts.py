@@ -108,3 +108,22 @@ _FUNCTION_WORD = re.compile(
 def is_content(text: str) -> bool:
     """Whether a word stands for a thing or a property; those of other languages than English do."""
     return not _FUNCTION_WORD.fullmatch(fold(text))
+
+
+# What else ends a noun phrase: better one word too few than one that names another thing.
+_BOUNDS = frozenset(
+    word_keys(
+        "a an the this that these those some any no my your his her its our their each every both "
+        "all one two three four five six seven eight nine ten many several few "
+        "in on at of by to for with without from into onto under over above below behind beside "
+        "between near inside outside through across along around against toward towards next left "
+        "right top bottom front middle and or but not as like than while is are was were has have "
+        "wears holds"
+    )
+)
+
+
+def describes(text: str) -> bool:
+    """Whether a word may stand in a noun phrase beside another; no verb, as far as it is seen."""
+    key = fold(text)
+    return is_content(text) and key not in _BOUNDS and not key.endswith("ing")

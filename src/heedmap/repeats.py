@@ -18,9 +18,9 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 
 from heedmap import editing, models, settings, studio
-from heedmap.arguments import restored
+from heedmap.arguments import restorable, restored
 from heedmap.asked import Asked, AskedEdit, read, read_edit
-from heedmap.errors import HeedmapError, ModelError, RunError, plural, quoted
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted
 from heedmap.folders import opened
 from heedmap.grids import Cell, Grid
 from heedmap.pairs import Pair
@@ -99,7 +99,8 @@ def repeat(
         progress: called after every step with the steps done and those of all.
         given: what the settings tell apart but do not hold, by name: pictures and tensors that were
             arguments of the pipeline, and `edits` where one was a rule of your own. A picture or
-            tensor must be the very one, which its SHA-256 tells.
+            tensor must be the very one, which its SHA-256 tells; of rules, callbacks and other
+            functions only the name is known, and that they are the same is for you to see to.
 
     Raises:
         ArgumentError: if such an argument is missing, or is not the one that the run had.
@@ -107,6 +108,10 @@ def repeat(
         RunError: if the folder is none of heedmap's, or its settings are not to be drawn.
     """
     saved = opened(run) if isinstance(run, str | Path) else run
+    if not isinstance(saved, Run | Pair | Grid):
+        raise ArgumentError(
+            f"the run is {quoted(run)}: expected a run, a pair, a grid, or the folder of one"
+        )
     pipe = pipe if pipe is not None else load_for(saved)
     about = _settings(saved)
     now = settings.describe(pipe)
@@ -325,6 +330,12 @@ def _scheduler(own: type, wanted: Any) -> Any:
         raise RunError(
             f"the scheduler {quoted(name)} of this run is none that diffusers "
             f"{diffusers.__version__} has: pass a pipeline with it, or another version of diffusers"
+        )
+    unknown = next((name for name, value in config.items() if not restorable(value)), None)
+    if unknown is not None:
+        raise RunError(
+            f"the scheduler of this run has a setting {quoted(unknown)} that is not in the file: "
+            "pass a pipeline whose scheduler is set up in the same way"
         )
     many = config.get("num_train_timesteps", 1000)
     if type(many) is not int or not 0 < many <= _MOST_TIMESTEPS:

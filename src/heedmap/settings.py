@@ -145,6 +145,13 @@ def _part(pipe: Any, name: str, part: Any) -> str:
     if isinstance(dtype, torch.dtype) and dtype != pipe.dtype:
         said.append(_dtype(dtype))
     said += [what for what in ("slicing", "tiling") if getattr(part, f"use_{what}", False)]
+    if getattr(part, "use_tiling", False):
+        names = ("tile_sample_min_size", "tile_latent_min_size", "tile_overlap_factor")
+        said += [f"{name}={getattr(part, name)}" for name in names if hasattr(part, name)]
+    if hasattr(part, "model_max_length"):
+        said.append(f"{part.model_max_length} tokens")
+    if _is_channels_last(part):
+        said.append("channels last")
     freed = _freed(part)
     if freed:
         said.append(f"FreeU {freed}")
@@ -174,6 +181,18 @@ def _options(pipe: Any) -> dict[str, Any]:
     layers = getattr(pipe, "pag_applied_layers", None)
     told = {key: note(value) for key, value in plain.items()}
     return told if layers is None else {**told, "pag_applied_layers": note(layers)}
+
+
+def _is_channels_last(part: Any) -> bool:
+    """Whether a part's weights lie in the order that its convolutions compute in otherwise."""
+    if not isinstance(part, torch.nn.Module):
+        return False
+    return any(
+        weight.ndim == 4
+        and not weight.is_contiguous()
+        and weight.is_contiguous(memory_format=torch.channels_last)
+        for weight in part.parameters()
+    )
 
 
 def _freed(part: Any) -> str:
@@ -297,7 +316,8 @@ def _hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "cpu":
-        return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        without = "" if torch.backends.mkldnn.enabled else ", without oneDNN"
+        return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{without}"
     return platform.machine()
 
 

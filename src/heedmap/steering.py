@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedmap.attention import Scores
-from heedmap.edits import Biased, Rule, Site, apply, linear, mixture
+from heedmap.edits import Rule, Site, apply, is_biased, linear, mixture
 from heedmap.errors import ArgumentError
 from heedmap.processors import Changes
 from heedmap.tallies import Probabilities
@@ -63,11 +63,11 @@ class Steering:
 
     def by_head(self, image: int) -> bool:
         """Whether the rules of an image can be computed for some heads alone."""
-        return linear(rule for rule in self.ordered(image) if not isinstance(rule, Biased))
+        return linear(rule for rule in self.ordered(image) if not is_biased(rule))
 
     def ordered(self, image: int) -> list[Rule]:
         """The rules of an image in the order in which they act."""
-        return sorted(self.rules.get(image, ()), key=lambda rule: not isinstance(rule, Biased))
+        return sorted(self.rules.get(image, ()), key=lambda rule: not is_biased(rule))
 
     def output(
         self, scores: Scores, value: torch.Tensor, first: int, image: int, site: Site
@@ -82,10 +82,10 @@ class Steering:
             site: the layer and step.
         """
         rules = self.ordered(image)
-        biases = [rule.bias(site) for rule in rules if isinstance(rule, Biased)]
+        biases = [rule.bias(site) for rule in rules if is_biased(rule)]
         bias = _padded([b for b in biases if b is not None], scores)
         row = first + image
-        mix = mixture([rule for rule in rules if not isinstance(rule, Biased)], site)
+        mix = mixture([rule for rule in rules if not is_biased(rule)], site)
         if mix is None and bias is None:
             return None
         own = value[row] if mix is None else mix.own.to(value) @ value[row]
@@ -298,5 +298,10 @@ def _padded(biases: list[torch.Tensor], scores: Scores) -> torch.Tensor | None:
         return None
     whole = torch.zeros(scores.query.shape[2], scores.key.shape[2], device=scores.query.device)
     for bias in biases:
+        if bias.ndim != 2 or len(bias) != len(whole) or bias.shape[1] > whole.shape[1]:
+            raise ArgumentError(
+                f"a rule has a bias of shape {tuple(bias.shape)}: expected (Q, K) = "
+                f"{tuple(whole.shape)}, or fewer tokens"
+            )
         whole[:, : bias.shape[1]] += bias.to(whole)
     return whole

@@ -12,17 +12,17 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 
 from heedmap import checks, models, settings
-from heedmap.arguments import note
+from heedmap.arguments import note, plain
 from heedmap.edits import Rule, Site
 from heedmap.encodings import prompt_table
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, HeedmapWarning, quoted
 from heedmap.layers import cross_attention_layers
 from heedmap.maps import HeatMaps
 from heedmap.recordings import Axis
 from heedmap.runs import Run
 from heedmap.schedules import Moment
 from heedmap.steering import Steering
-from heedmap.tracing import LIMIT, AfterStep, BranchName, Tokens, Trace, trace
+from heedmap.tracing import LIMIT, AfterStep, BranchName, Tokens, Trace, names, trace
 from heedmap.weights import parse_weights, token_weights
 from heedmap.word_edits import (
     Confine,
@@ -33,6 +33,7 @@ from heedmap.word_edits import (
     rules_of,
     weights_rule,
 )
+from heedmap.words import is_unicode
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
@@ -48,6 +49,7 @@ _OURS = {
     "height": "size",
     "negative_prompt": "negative",
     "num_images_per_prompt": "a call for each seed",
+    "prompt_embeds": "the prompt as text, or trace() around a call of your own",
     "output_type": "run.image",
     "return_dict": "run.image",
 }
@@ -192,6 +194,7 @@ def _tell_idle(
                 warnings.warn(
                     f"the edit {described(edit)} changed nothing in a run of {steps} steps: widen "
                     "its window, give another weight, or use more steps",
+                    HeedmapWarning,
                     stacklevel=3,
                 )
                 break
@@ -199,6 +202,7 @@ def _tell_idle(
         warnings.warn(
             "the words were confined in a picture of {}×{} pixels, but it came out with "
             "{}×{}: pass the size".format(*pictured, *runs[0].image.size),
+            HeedmapWarning,
             stacklevel=3,
         )
 
@@ -235,16 +239,22 @@ def draw(
     """
     prompts, seeds = check_prompts(prompts, seeds)
     _check_arguments(pipe, arguments)
+    # As they will be noted, and drawn again: pipelines tell a float of numpy from one of Python's.
+    arguments = {name: plain(value) for name, value in arguments.items()}
+    for name, told in (("progress", progress), ("preview", preview)):
+        if told is not None and not callable(told):
+            raise ArgumentError(f"{name} is {quoted(told)}: expected a function")
     if negative is not None:
         checks.text("negative", negative, "blurry")
     given = _checked(pipe, steps, guidance, size)
     _check_taken(pipe, {**given, "negative": negative})
+    _check_latents(pipe, given["size"], arguments.get("latents"))
     call = _call_arguments(pipe, given)
     # Noise is drawn on the CPU, so that a seed means the same picture on every device.
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
-    keep, branches = tuple(keep), tuple(branches)
+    keep, branches = names("keep", keep), names("branches", branches)
     sides: set[BranchName] = {"conditional", *branches}
     recorder = trace(
         pipe, keep, tokens=tokens, branches=sides, limit=limit, steering=steering, watch=watch,
@@ -254,7 +264,15 @@ def draw(
     noted = _noted(pipe, given, negative, keep, tokens, branches, edits, arguments)
     with recorder, _own_bar(pipe, shown=progress is None):
         run: Any = pipe  # the base class of all pipelines is not callable itself
-        images = run(prompt=list(prompts), generator=generators, **call, **arguments).images
+        made = run(prompt=list(prompts), generator=generators, **call, **arguments)
+        images = made.images if hasattr(made, "images") else made.rgb  # LDM3D: beside a depth
+    if negative and not recorder.guided:
+        warnings.warn(
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
+            "a guidance above 1",
+            HeedmapWarning,
+            stacklevel=3,
+        )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     runs = []
     for prompt, image, recording, other, seed in zip(
@@ -316,6 +334,11 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
             f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
         )
     for prompt in asked:
+        if isinstance(prompt, str) and not is_unicode(prompt):
+            raise ArgumentError(
+                f"the prompt {quoted(prompt)} holds half of a character (a lone surrogate): "
+                "expected a text that can be written as UTF-8"
+            )
         if not isinstance(prompt, str) or not prompt.strip():
             raise ArgumentError(
                 f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
@@ -347,6 +370,19 @@ def _check_taken(pipe: DiffusionPipeline, asked: Mapping[str, Any]) -> None:
                 f"{ours} is {quoted(asked[ours])}, and {type(pipe).__name__} takes no {name}: "
                 f"leave {ours} out"
             )
+
+
+def _check_latents(pipe: DiffusionPipeline, size: tuple[int, int] | None, latents: Any) -> None:
+    """Raise an ArgumentError if noise is given for another size than was asked for."""
+    if size is None or not isinstance(latents, torch.Tensor) or latents.ndim < 2:
+        return
+    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    theirs = latents.shape[-1] * factor, latents.shape[-2] * factor
+    if theirs != size:
+        raise ArgumentError(
+            f"the latents are for {theirs[0]}×{theirs[1]} pixels, and the size is "
+            f"{size[0]}×{size[1]}: leave one of the two out, or make them agree"
+        )
 
 
 def _checked(

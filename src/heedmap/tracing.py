@@ -19,7 +19,13 @@ from heedmap import checks, encodings, schedules
 from heedmap.attention import Scores
 from heedmap.calls import BranchName, Call, middle, sides
 from heedmap.encodings import Encoding
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, quoted
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapWarning,
+    NothingRecordedError,
+    TraceError,
+    quoted,
+)
 from heedmap.layers import (
     check_places,
     cross_attention_layers,
@@ -88,29 +94,31 @@ def trace(
         ArgumentError: if an axis, a branch or the choice of tokens is not known.
         ModelError: if the model has no text cross-attention.
     """
-    wanted = frozenset(_axes("keep", keep))
+    wanted = frozenset(names("keep", keep))
     if not wanted <= set(AXES):
         raise ArgumentError(
             f"keep={sorted(wanted)} is not known: expected any of 'layer', 'step', 'head'"
         )
-    if tokens not in ("prompt", "all"):
-        raise ArgumentError(f"tokens={tokens!r} is not known: expected 'prompt' or 'all'")
-    sides = frozenset(_axes("branches", branches))
+    if not isinstance(tokens, str) or tokens not in ("prompt", "all"):
+        raise ArgumentError(f"tokens={quoted(tokens)} is not known: expected 'prompt' or 'all'")
+    sides = frozenset(names("branches", branches))
     checks.whole("limit", limit, least=1)
     if not sides or not sides <= {"conditional", "negative"}:
         raise ArgumentError(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
         )
-    texts = (prompts,) if isinstance(prompts, str) else None if prompts is None else tuple(prompts)
+    texts = None
+    if prompts is not None:
+        texts = names("prompts", [prompts] if isinstance(prompts, str) else prompts)
     return Trace(pipe, wanted, tokens, sides, texts, limit, steering, watch, after_step)
 
 
-def _axes(what: str, given: object) -> list[Any]:
+def names(what: str, given: object) -> tuple[Any, ...]:
     """The names in a list; ArgumentError for what is none, as one name by itself."""
-    names = checks.several(given)
-    if names is None or not all(isinstance(name, str) for name in names):
+    found = checks.several(given)
+    if found is None or not all(isinstance(name, str) for name in found):
         raise ArgumentError(f"{what} is {quoted(given)}: expected a list of names")
-    return names
+    return tuple(found)
 
 
 class Trace:
@@ -225,6 +233,12 @@ class Trace:
         traceback: TracebackType | None,
     ) -> None:
         self._restore()
+
+    @property
+    def guided(self) -> bool:
+        """Whether the last call read a negative prompt beside the prompt (an empty one, too)."""
+        encoding = self._calls[-1].encoding if self._calls else None
+        return encoding is not None and encoding.negative is not None
 
     def _install(self) -> None:
         steerer = self.steerer
@@ -407,6 +421,7 @@ class Trace:
         if call.size > WARN:
             warnings.warn(
                 f"keep={sorted(self._keep)} will take {call.size / 2**20:,.0f} MiB of memory",
+                HeedmapWarning,
                 stacklevel=2,
             )
         if self._watch:

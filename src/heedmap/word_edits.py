@@ -15,18 +15,18 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.edits import (
-    Biased,
-    Linear,
     Region,
     Renormalize,
     Rule,
     Site,
     Weights,
     checked_result,
+    is_biased,
+    is_linear,
 )
 from heedmap.errors import ArgumentError, quoted
 from heedmap.masks import packed, unpacked
-from heedmap.prompts import fold, word_keys
+from heedmap.prompts import describes
 from heedmap.weights import MOST_WEIGHT
 from heedmap.words import TokenTable
 
@@ -234,18 +234,18 @@ def checked(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     Raises:
         ArgumentError: if it is no list, or something in it is no edit.
     """
-    if isinstance(edits, str) or not isinstance(edits, Iterable):
+    found = checks.several(edits)
+    if found is None:
         raise ArgumentError(
             f"edits is {quoted(edits)}: expected a list of edits, as in [Reweight('red', 3)]"
         )
-    found = tuple(edits)
     for edit in found:
         if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
             raise ArgumentError(
                 f"{quoted(edit)} is no edit: expected Reweight(word, weight), "
                 "Confine(word, where), or a callable rule(p, site)"
             )
-    return found
+    return tuple(found)
 
 
 def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
@@ -256,7 +256,7 @@ def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]
     """
     if isinstance(edit, WordEdit):
         return edit.rules(table, size)
-    knows = isinstance(edit, Linear | Biased)  # where it does nothing
+    knows = is_linear(edit) or is_biased(edit)  # where it does nothing
     return [cast(Rule, edit) if knows else Watched(cast(Rule, edit))]
 
 
@@ -303,9 +303,9 @@ def idle(rules: Iterable[Rule], sites: Iterable[Site]) -> bool:
     for rule in rules:
         if isinstance(rule, Watched):
             acted = rule.changed > 0
-        elif isinstance(rule, Linear):
+        elif is_linear(rule):
             acted = any(rule.mix(site) is not None for site in everywhere)
-        elif isinstance(rule, Biased):
+        elif is_biased(rule):
             acted = any(rule.bias(site) is not None for site in everywhere)
         else:
             acted = False  # `Renormalize` does nothing alone
@@ -322,17 +322,6 @@ def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:
     return Weights(every)
 
 
-# What ends a noun phrase on its left: better one word too few than one that names another thing.
-_BOUNDS = frozenset(
-    word_keys(
-        "a an the this that these those some any no my your his her its our their each every both "
-        "all one two three four five six seven eight nine ten many several few "
-        "in on at of by to for with without from into onto under over above below behind beside "
-        "between near inside outside through across along around against toward towards next left "
-        "right top bottom front middle and or but not as like than while is are was were has have "
-        "wears holds"
-    )
-)
 _MOST = 2
 
 
@@ -341,9 +330,7 @@ def _describing(table: TokenTable, query: str) -> Iterator[int]:
     for place in table.matches(query):
         first = place[0]
         for word in reversed(table.words[max(first.number - _MOST, 0) : first.number]):
-            key = fold(word.text)
-            apart = table.prompt[word.end : first.start].strip()
-            if apart or key in _BOUNDS or key.endswith("ing"):
+            if table.prompt[word.end : first.start].strip() or not describes(word.text):
                 break
             yield from word.tokens
             first = word

@@ -21,15 +21,15 @@ from heedmap.errors import (
     UnknownWordError,
     quoted,
 )
-from heedmap.prompts import fold, is_content, word_keys
+from heedmap.prompts import describes, fold, is_content, word_keys
 
 Kind = Literal["text", "start", "end", "pad"]
 
 MAX_PROMPT = 100_000  # characters; a run file may not make us chew on more
 MAX_TOKENS = 65_536
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
-LONGEST_PHRASE = 4  # words; a longer run without a joint is a list, or another language
-_QUOTES = ('""', "\u201c\u201d")
+LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
+_QUOTES = ('""', "''", "\u201c\u201d", "\u2018\u2019")
 _LISTED = 20
 
 
@@ -201,8 +201,9 @@ class TokenTable:
         """Return the positions on the `K` axis of the tokens of the phrases that a word stands in.
 
         A phrase is a run of words that stand for things and properties, with nothing but spaces or
-        a hyphen between them: of "tree" in "next to a blue tree, at night" it is "blue tree". A run
-        of more than four words is no phrase but a list (or another language than English), and the
+        a hyphen between them: of "tree" in "next to a blue tree, at night" it is "blue tree". Verbs
+        end it, as far as they are told by "-ing" ("a dog chasing cats" is two phrases). A run
+        of more than three words is no phrase but a list (or another language than English), and the
         word is then taken alone; so is one that is given in quotation marks, as '"tree"'. All
         places that were read are meant.
 
@@ -237,17 +238,21 @@ class TokenTable:
 
     def _phrase_around(self, place: tuple[Word, ...]) -> tuple[Word, ...]:
         first, last = place[0].number, place[-1].number
-        while first > 0 and self._joined(first - 1):
-            first -= 1
-        while last + 1 < len(self.words) and self._joined(last):
-            last += 1
+        words = self.words
+        if is_content(place[0].text):
+            while first > 0 and self._joined(first - 1) and describes(words[first - 1].text):
+                first -= 1
+        if describes(place[-1].text):
+            while self._joined(last) and describes(words[last + 1].text):
+                last += 1
         return self.words[first : last + 1] if last - first < LONGEST_PHRASE else place
 
     def _joined(self, number: int) -> bool:
-        """Whether a word and the next one are of one phrase."""
-        one, other = self.words[number], self.words[number + 1]
-        between = self.prompt[one.end : other.start].strip(" \t")
-        return between in ("", "-") and is_content(one.text) and is_content(other.text)
+        """Whether nothing stands between a word and the next one, if there is a next."""
+        if number + 1 == len(self.words):
+            return False
+        between = self.prompt[self.words[number].end : self.words[number + 1].start]
+        return between.strip(" \t") in ("", "-")
 
     def _unread(self, what: str) -> TruncatedWordError:
         """The error of a word that was asked for and not read."""

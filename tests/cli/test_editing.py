@@ -83,6 +83,15 @@ def test_usage_errors():
     assert "'2' is no part of a run" in " ".join(result.stderr.split())
 
 
+def test_an_only_that_never_acted_is_told(model, desk):
+    result = call("edit", *SWAP[1:], "--only", "house->sea", "--blend-from", 0.9, "-o", "w", "-q")
+    assert (result.exit_code, result.stdout) == (0, "w\n")
+    assert result.stderr.startswith("Warning: only='house->sea' kept nothing in place")
+    result = call("generate", "a house", "--steps", 1, "--negative", "sea", "--guidance", 1, "-q")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Warning: the negative prompt 'sea' changed nothing, since gui")
+
+
 def test_a_warning_is_told(model, desk):
     result = call(
         "edit", "a (red:1.000001) house", "--seed", "1", "--steps", "1", "--out", "z", "-q"

@@ -56,6 +56,14 @@ def test_img2img_with_a_strength(load, tmp_path):
     assert repeat(pipe, saved, image=image.copy()).same
 
 
+@pytest.mark.parametrize("strength", [np.float32(0.7), np.float64(0.7), np.array([0.5])[0]])
+def test_a_number_of_numpys_is_one_of_pythons(load, tmp_path, strength):
+    """Ten times the float32 0.7 is 7, and ten times its digits less."""
+    pipe = load("sd1", StableDiffusionImg2ImgPipeline)
+    ran = int(10 * float(strength))
+    check(pipe, tmp_path / "run", steps=10, ran=ran, image=picture(), strength=strength)
+
+
 def test_the_kind_of_pipeline_that_the_settings_name(load, folder, tmp_path):
     """The folder says `StableDiffusionPipeline`; the run was drawn with another on its parts."""
     image = picture()

@@ -140,7 +140,8 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
         with gr.Row():
             only = gr.Textbox(
                 label="Only where", placeholder="cat->dog",
-                info="Change the picture only where these words and their phrases act.",
+                info="Change the picture only where these words and their phrases act; in "
+                "“quotation marks”: the words alone.",
             )  # fmt: skip
             threshold = _number(
                 "Threshold", "0.4",

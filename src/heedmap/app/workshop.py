@@ -13,7 +13,7 @@ from heedmap import models
 from heedmap.app.jobs import Job
 from heedmap.app.limits import Limits
 from heedmap.app.shelf import Shelf
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, HeedmapWarning, quoted
 from heedmap.pairs import Pair
 from heedmap.runs import Run
 
@@ -174,7 +174,7 @@ class Workshop:
         job.tell("Drawing")
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", message="the edit ", category=UserWarning)
+            warnings.filterwarnings("always", category=HeedmapWarning)
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
         name = self.shelf.put(result)

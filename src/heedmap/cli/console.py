@@ -5,12 +5,15 @@ Results go to stdout, progress and errors to stderr.
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import typer
+
+from heedmap.errors import HeedmapWarning
 
 
 def fail(sentence: str) -> NoReturn:
@@ -19,6 +22,17 @@ def fail(sentence: str) -> NoReturn:
     error = typer.style("Error:", fg="red", bold=True) if coloured else "Error:"
     typer.echo(f"{error} {printable(' '.join(sentence.split()))}", err=True)
     raise typer.Exit(2)
+
+
+@contextmanager
+def warnings_told() -> Generator[None]:
+    """Say on stderr, once each, what heedmap warned of meanwhile; libraries warn programmers."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", category=HeedmapWarning)
+        yield
+    for said in dict.fromkeys(str(warning.message) for warning in told):
+        typer.echo(f"Warning: {printable(said)}", err=True)
 
 
 def printable(text: str) -> str:

@@ -15,6 +15,7 @@ from heedmap.cli.console import (
     print_lines,
     print_table,
     progress_bar,
+    warnings_told,
 )
 from heedmap.cli.looking import print_unread
 from heedmap.cli.options import (
@@ -91,7 +92,7 @@ def generate(
 
         pipe = models.load(model, device=device, dtype=dtype)
     edits = [Confine(word, box) for word, box in confine or ()]
-    with progress_bar("Drawing", hidden=hidden) as advance:
+    with warnings_told(), progress_bar("Drawing", hidden=hidden) as advance:
         first = secrets.randbelow(2**31) if seed is None else seed
         for number in range(count):  # one by one: the pictures are those of the seeds alone
 

@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-import warnings
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +15,7 @@ from heedmap.cli.console import (
     print_table,
     printable,
     progress_bar,
+    warnings_told,
 )
 from heedmap.cli.drawing import check_writable
 from heedmap.cli.options import (
@@ -93,7 +93,7 @@ def edit(
         typer.Option(
             metavar="A->B",
             help="Change the picture only where these words act, as 'cat->dog', with those of "
-            "their phrase ('red cat'); in double quotation marks: the words alone.",
+            "their phrase ('red cat'); '\"cat\"->\"dog\"' means the words alone.",
         ),
     ] = None,
     protect: Annotated[
@@ -201,22 +201,19 @@ def edit(
     options |= {name: value for name, value in blending.items() if value is not None}
     into: Any = asked if targets else None
     made: Grid | Pair | list[Pair]
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("ignore")
-        warnings.filterwarnings("always", message="the edit ", category=UserWarning)
-        with progress_bar("Drawing", hidden=hidden) as advance:
-            options["progress"] = advance
-            if grid:
-                seeds = [first + number for number in range(count)]
-                made = editing.grid(
-                    *(pipe, source, into), cross=cross, self_attention=own, weights=strips,
-                    seeds=seeds, **options,
-                )  # fmt: skip
-            else:
-                made = editing.edit(
-                    *(pipe, source, into), cross=cross[0], self_attention=own[0], seed=first,
-                    **options,
-                )  # fmt: skip
+    with warnings_told(), progress_bar("Drawing", hidden=hidden) as advance:
+        options["progress"] = advance
+        if grid:
+            seeds = [first + number for number in range(count)]
+            made = editing.grid(
+                *(pipe, source, into), cross=cross, self_attention=own, weights=strips,
+                seeds=seeds, **options,
+            )  # fmt: skip
+        else:
+            made = editing.edit(
+                *(pipe, source, into), cross=cross[0], self_attention=own[0], seed=first,
+                **options,
+            )  # fmt: skip
     saved: list[dict[str, Any]] = []
     if isinstance(made, Grid):
         folder = fixed or runs.default_folder(f"grid {asked[0]}", first, root)
@@ -225,8 +222,6 @@ def edit(
         for text, pair in zip(asked, made if isinstance(made, list) else [made], strict=True):
             folder = fixed or runs.default_folder(text, first, root)
             saved.append(about_pair(pair.save(folder), pair))
-    for warning in told:
-        typer.echo(f"Warning: {printable(str(warning.message))}", err=True)
     if json and grid:
         print_json({"grid": saved[0]})
     elif json:
