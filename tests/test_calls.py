@@ -56,17 +56,17 @@ def test_blocks_of_a_batch():
 
 
 @pytest.mark.parametrize(
-    ("first", "count", "expected"),
+    ("prompt_first", "count", "expected"),
     [
-        (True, 2, {"conditional": [1], "negative": [0]}),
-        (False, 2, {"conditional": [0], "negative": [1]}),
-        (True, 3, {"conditional": [1, 2], "negative": [0]}),
-        (False, 3, {"conditional": [0, 1], "negative": [2]}),
-        (True, 1, {"conditional": [0], "negative": [0]}),
+        (False, 2, {"conditional": [1], "negative": [0]}),
+        (True, 2, {"conditional": [0], "negative": [1]}),
+        (False, 3, {"conditional": [1, 2], "negative": [0]}),  # perturbed-attention guidance
+        (True, 3, {"conditional": [0], "negative": [1, 2]}),  # InstructPix2Pix
+        (False, 1, {"conditional": [0], "negative": [0]}),
     ],
 )
-def test_one_text_for_both_branches(first, count, expected):
-    same = Encoding(branch(1, 2), branch(1, 2), first)
+def test_one_text_for_both_branches(prompt_first, count, expected):
+    same = Encoding(branch(1, 2), branch(1, 2), prompt_first)
     assert same.blocks_in(torch.cat([states(1, 2)] * count)) == expected
 
 

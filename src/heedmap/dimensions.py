@@ -135,7 +135,8 @@ def layer_shapes(
         ModelError: if the model has no text cross-attention, or is not made for prompts.
         TraceError: if a trace is open on it, or its attention cannot be seen.
     """
-    checks.text("the prompt", prompt, "a red house")
+    if "prompt_embeds" not in arguments:
+        checks.text("the prompt", prompt, "a red house")
     layers = cross_attention_layers(pipe)
     call = _call(pipe, prompt, size) | arguments
     measure = _Measure(pipe, layers)
