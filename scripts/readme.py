@@ -129,7 +129,7 @@ def _edits_table(edits: dict[str, Any]) -> str:
             for kind in ("noun_swap", "colour_swap")
             for cell in (
                 _percent(rows[kind]["success_of_attainable"]),
-                _percent(rows[kind]["cut"]) if way.startswith("`only") else "",
+                _percent(rows[kind]["cut"]) if "only=" in way else "",
                 f"{rows[kind]['outside_mse_ratio']:.2f}",
             )
         ]
@@ -142,7 +142,8 @@ def _edits_table(edits: dict[str, Any]) -> str:
         f"Of {noun['n']} swaps of nouns and {colour['n']} of colours. Done: the target is there, "
         f"of the {_percent(noun['attainable'])} and {_percent(colour['attainable'])} in which "
         "plain generation from this noise shows it. Changed elsewhere: the squared error to the "
-        "source outside of the thing, as a share of that of plain generation. A colour word "
+        "source outside of the thing, as a share of that of plain generation. Cut: more than a "
+        "fifth of the new thing (in squared error) is not let in by the mask. A colour word "
         "weighted by −1, 0, 1, 2, 4 changes its colour in that order in "
         f"{_percent(weighted['monotone'])} of {weighted['n']} (steps back of up to "
         f"{weighted['tolerance']} aside: from 1 on it is full; weights above 1 with "

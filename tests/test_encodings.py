@@ -243,3 +243,14 @@ def test_the_order_of_the_prompt_and_a_negative_one_of_the_same_text(pipe):
         blocks = encoding.blocks_in(torch.cat([states, negative, negative]))
         conditional, others = ([0], [1, 2]) if first else ([1, 2], [0])
         assert blocks == {"conditional": conditional, "negative": others}
+
+
+def test_a_second_prompt_that_is_empty_says_nothing(pipe):
+    made = random_pipeline()
+    encode = made.encode_prompt
+    made.encode_prompt = lambda prompt, prompt_2=None: encode(prompt, "cpu", 1, False)
+    for second in ("", None, "a house"):
+        encoding, _ = heard(made, "a house", prompt_2=second)
+        assert texts(encoding.conditional) == ["a house"]
+    with pytest.raises(TraceError, match="prompt_2 differs from prompt"):
+        heard(made, "a house", prompt_2="a sea")

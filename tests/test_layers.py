@@ -108,6 +108,10 @@ def plain_unet(**added):
     ("pipe", "why"),
     [
         (pipe_of(), "it has none;"),
+        (
+            pipe_of(components={"text": None, "decoder": plain_unet()}),
+            "its UNet is its decoder, in a pipeline of several models",
+        ),
         (pipe_of(unet=None), "it has none;"),
         (pipe_of(transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
         (pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),

@@ -585,3 +585,31 @@ def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
 def test_what_a_trace_is_not_asked_for(pipe, given, said):
     with pytest.raises(ArgumentError, match=said):
         trace(pipe, **given)
+
+
+def test_a_pass_without_a_step_drew_nothing(pipe):
+    with trace(pipe) as recorder:
+        states, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
+        pipe.scheduler.set_timesteps(2)
+        pipe.unet(torch.zeros(1, 4, 8, 8), pipe.scheduler.timesteps[0], states)
+        with pytest.raises(NothingRecordedError, match="nothing was recorded"):
+            _ = recorder.maps
+
+
+def test_a_call_that_failed_after_its_last_step_is_left_out_too(pipe):
+    """Its picture was never made; where latents are asked for, the last step is the end."""
+
+    def leave(pipe, step, timestep, given):
+        if step == 1:
+            raise KeyboardInterrupt
+        return given
+
+    with trace(pipe) as recorder:
+        with pytest.raises(KeyboardInterrupt):
+            run(pipe, "a sea", steps=2, callback_on_step_end=leave)
+        run(pipe, "a red house", steps=2)
+    assert [maps.tokens.prompt for maps in recorder.maps] == ["a red house"]
+    with trace(pipe) as recorder:
+        pipe("a sea", num_inference_steps=2, output_type="latent")
+        assert [maps.tokens.prompt for maps in recorder.maps] == ["a sea"]
+    assert len(recorder.maps) == 1

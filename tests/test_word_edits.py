@@ -18,7 +18,7 @@ from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
 from heedmap.masks import packed, unpacked
 from heedmap.tokens import tokenize
-from heedmap.word_edits import edit_from
+from heedmap.word_edits import Watched, edit_from, rules_of
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
@@ -512,3 +512,14 @@ def test_a_mask_that_heedmap_did_not_write(broken):
 def test_what_tells_of_no_edit(about):
     with pytest.raises(ArgumentError):
         edit_from(about)
+
+
+def test_rules_that_tell_what_they_do_are_asked_for_it():
+    """What tells nothing is watched; a callable of one of the two names is enough."""
+    for name in ("mix", "bias"):
+        told = type("Told", (), {name: lambda self, site: None, "__call__": lambda self, p, s: p})()
+        silent = type("Silent", (), {name: 0.5, "__call__": lambda self, p, s: p})()
+        table = prompt_table(random_pipeline(), "a red house")
+        assert rules_of(told, table, (64, 64)) == [told]
+        (watched,) = rules_of(silent, table, (64, 64))
+        assert isinstance(watched, Watched)
