@@ -201,3 +201,20 @@ def test_a_recording_of_layers_with_different_heads(keep):
         torch.testing.assert_close(torch.tensor(array), whole[:, None])
     assert (found.latent, found.size, found.positions) == ((2, 3), (24, 16), (0, 2))
     assert found.timesteps == (9.0, 6.0) and found.table is side.branch.tables[0]
+
+
+def test_a_negative_prompt_beside_that_of_a_source():
+    """Source and prompt each have one, the source's first: the last are the picture's."""
+    pipe = type("CycleDiffusionPipeline", (), {})()
+    call = started(Encoding(branch(1), branch(2)))
+    call.enter(torch.cat([states(2), states(2), states(1), states(1)]), 9.0, pipe)
+    assert (call.sides["conditional"].block, call.sides["negative"].block) == (3, 1)
+
+
+def test_a_pass_of_the_negative_prompts_alone():
+    """Guidance in two passes: each has a row a picture."""
+    call = started(Encoding(branch(1, 2), branch(3, 4)))
+    call.enter(states(3, 4), 9.0, Pipe())
+    assert (call.sides["conditional"].block, call.sides["negative"].block) == (None, 0)
+    with pytest.raises(TraceError, match="not those of the prompt"):
+        call.enter(torch.cat([states(3, 4), states(5, 6)]), 9.0, Pipe())

@@ -139,3 +139,14 @@ def test_listening_to_a_step_that_fails_or_gives_an_object():
     assert (made.prev_sample.item(), made.also) == (-2, 3)
     undo()
     assert "step" not in vars(scheduler)
+
+
+@pytest.mark.parametrize(("own", "steps"), [(None, 2), (5, 2), (2, 2), (1, 1)])
+def test_an_end_before_the_end(own, steps):
+    """Of a thousand timesteps those from 600 on; a pipeline may count before it leaves them out."""
+    config = SimpleNamespace(num_train_timesteps=1000)
+    made = pipe([900, 700, 500, 300, 100], own=own, config=config, begin_index=0)
+    made.denoising_end = 0.4
+    assert announced(made, 900.0).timesteps == (900.0, 700.0)[:steps]
+    made.denoising_end = None
+    assert len(announced(made, 900.0).timesteps) == (own or 5)

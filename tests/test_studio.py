@@ -333,14 +333,3 @@ def test_rules_with_attributes_that_only_sound_like_ours(pipe):
         for edits in ([lambda p, site: p * 3], [Boost()], [Layer().requires_grad_(False)])
     )
     assert all(same(plain, other) for other in others)
-
-    class Wide(Boost):
-        def __call__(self, p, site):
-            return p
-
-        def bias(self, site):
-            return torch.zeros(site.grid[0] * site.grid[1], 200)
-
-    Wide.mix = None
-    with pytest.raises(ArgumentError, match=r"a bias of shape \(.*, 200\): expected \(Q, K\)"):
-        generate(pipe, "a house", seed=1, steps=1, edits=[Wide()])

@@ -544,6 +544,14 @@ def test_a_call_that_failed_is_left_out(pipe):
     assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "a cat"]
 
 
+def test_whether_a_negative_prompt_was_read(pipe):
+    with trace(pipe) as recorder:
+        assert not recorder.guided
+        for scale, guided in ((1.0, False), (2.0, True), (1.0, False)):
+            run(pipe, "a house", steps=1, guidance_scale=scale)
+            assert recorder.guided is guided
+
+
 def test_guidance_that_ends_on_the_way(pipe):
     """The negative branch has the maps of the steps at which it ran."""
 

@@ -523,3 +523,19 @@ def test_rules_that_tell_what_they_do_are_asked_for_it():
         assert rules_of(told, table, (64, 64)) == [told]
         (watched,) = rules_of(silent, table, (64, 64))
         assert isinstance(watched, Watched)
+
+
+def test_a_bias_of_another_shape(pipe):
+    class Odd:
+        def __init__(self, *shape):
+            self.shape = shape
+
+        def __call__(self, p, site):
+            return p
+
+        def bias(self, site):
+            return torch.zeros(self.shape)
+
+    for shape in ((256, 200), (3, 2), (256,), (1, 256, 2)):
+        with pytest.raises(ArgumentError, match=r"a bias of shape \(.*\): expected \(Q, K\)"):
+            studio.generate(pipe, "a house", seed=1, steps=1, edits=[Odd(*shape)])
