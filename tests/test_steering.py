@@ -1,14 +1,19 @@
 """Edits on a pipeline: what they change, what they leave, what is recorded of them."""
 
+from functools import wraps
+
 import numpy as np
 import pytest
 import torch
-from diffusers.models.attention_processor import AttnProcessor
+from conftest import random_pipeline
+from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from test_tracing import run, state_without_timing
 
+import heedmap
 from heedmap.attention import Scores
 from heedmap.edits import Inject, Weights
 from heedmap.errors import TraceError
+from heedmap.layers import self_attention_layers
 from heedmap.steering import Now, Steerer, Steering
 from heedmap.tallies import plain
 from heedmap.tracing import trace
@@ -187,3 +192,22 @@ def test_self_attention_is_taken_in_each_block_that_is_there():
     # Outside of its window nothing is.
     late = Steerer(Steering({}, {1: 0}, {1: (0.5, 1.0)}), lambda: Now((0,), 0, 2, {}))
     assert late.own("layer").inputs(query, key) is None and late.shared == {}
+
+
+def test_self_attention_whose_processors_a_call_replaces():
+    """As perturbed-attention guidance does, for the time of its call."""
+    pipe = random_pipeline()
+    name = next(iter(self_attention_layers(pipe)))
+
+    class Replacing(type(pipe)):
+        @wraps(type(pipe).__call__)
+        def __call__(self, *args, **kwargs):
+            self_attention_layers(self)[name].set_processor(AttnProcessor2_0())
+            return super().__call__(*args, **kwargs)
+
+    asked = {"seed": 1, "steps": 2, "cross": 0.0, "self_attention": 1.0}
+    plain = heedmap.edit(pipe, "a red house", "a red sea", **asked)
+    pipe.__class__ = Replacing
+    again = heedmap.edit(pipe, "a red house", "a red sea", **asked)
+    assert again.about["self_sites"] == plain.about["self_sites"] > 0
+    assert np.array_equal(np.asarray(again.edited.image), np.asarray(plain.edited.image))

@@ -525,7 +525,9 @@ def test_rules_that_tell_what_they_do_are_asked_for_it():
         assert isinstance(watched, Watched)
 
 
-def test_a_bias_of_another_shape(pipe):
+def test_a_bias_of_another_shape():
+    pipe = random_pipeline()  # others leave another processor on theirs
+
     class Odd:
         def __init__(self, *shape):
             self.shape = shape
