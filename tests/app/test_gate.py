@@ -1,7 +1,9 @@
 """What the app lets in and out: passwords, hosts, paths, sizes."""
 
+import base64
 import io
 import json
+import socket
 import zipfile
 from pathlib import Path
 
@@ -122,3 +124,63 @@ def test_bodies_that_are_no_uploads_are_small(server: Served):
         "/gradio_api/queue/join", data=bytes(2**20 + 1), **{"Content-Type": "application/json"}
     )
     assert status == 413
+
+
+FILE = {"path": "{path}", "meta": {"_type": "gradio.FileData"}, "orig_name": "x"}
+
+
+@pytest.mark.parametrize("where", ["/gradio_api/queue/join", "/gradio_api/run/predict"])
+def test_no_visitor_has_a_file_copied(server: Served, tmp_path: Path, where: str):
+    """Gradio takes any object that looks like one of its files for one, in every field."""
+    secret = tmp_path / "secret.env"
+    secret.write_text("PASSWORD=1")
+    file = FILE | {"path": str(secret)}
+    config = json.loads(server.ask("/config")[1])
+    before = copies(secret.name)
+    for one in config["dependencies"]:
+        fields = max(2, len(one["inputs"]))
+        for data in ([file] * fields, [[file]] * fields, [{"a": file}] * fields):
+            for event_data in (None, file, {"token": file}):
+                said = {"data": data, "fn_index": one["id"], "session_hash": "thief"}
+                body = json.dumps(said | {"event_data": event_data}).encode()
+                status, answer, _ = server.ask(where, body, **{"Content-Type": "application/json"})
+                assert status == 422 and answer == b"That is nothing that this page asks."
+    assert copies(secret.name) == before == []
+
+
+def copies(name: str) -> list[Path]:
+    from gradio.utils import get_upload_folder
+
+    return list(Path(get_upload_folder()).rglob(name))
+
+
+def spoken(server: Served, *lines: str, body: bytes = b"") -> bytes:
+    """The answer to a request as it is written."""
+    auth = base64.b64encode(server.auth.encode()).decode()
+    head = "\r\n".join([*lines, f"Host: 127.0.0.1:{server.port}", f"Authorization: Basic {auth}"])
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+        wire.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode() + body)
+        return wire.makefile("rb").read()
+
+
+@pytest.mark.parametrize("path", ["/uploads", "/gradio_api/queue/join"])
+def test_a_length_that_is_told_in_two_ways(server: Served, path: str):
+    chunked = "Content-Type: application/json", "Transfer-Encoding: chunked"
+    body = b"5\r\nhello\r\n0\r\n\r\n"
+    both = spoken(server, f"POST {path} HTTP/1.1", *chunked, "Content-Length: 5", body=body)
+    assert both.startswith(b"HTTP/1.1 400 ")
+    assert spoken(server, f"POST {path} HTTP/1.1", *chunked, body=body).startswith(b"HTTP/1.1 411 ")
+
+
+def test_odd_origins_and_bodies_are_no_errors_of_ours(server: Served, caplog, capfd):
+    assert server.ask("/", Origin="http://[")[0] == 403
+    assert server.ask("/", Origin="http://localhost:3000")[0] == 403
+    for body in (b"", b"{", b"[]", b'{"data": ["\\ud800"]}', b"\xff", b"1" * 5000):
+        for path in ("queue/join", "run/predict", "cancel", "reset"):
+            assert server.ask(f"/gradio_api/{path}", body)[0] == 422
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as wire:
+        auth = base64.b64encode(server.auth.encode()).decode()
+        head = f"POST /uploads HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic {auth}\r\n"
+        wire.sendall(f"{head}Content-Length: 9\r\n\r\nhalf".encode())
+    assert server.ask("/")[0] == 200
+    assert "Traceback" not in caplog.text + capfd.readouterr().err

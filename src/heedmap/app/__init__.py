@@ -27,6 +27,8 @@ from heedmap.errors import ArgumentError, HeedmapError
 if TYPE_CHECKING:
     from heedmap.app.gate import Gate
 
+_SESSIONS = 32  # visitors whose last result stays in memory
+
 __all__ = ["Application", "Limits", "Options", "is_loopback", "serve"]
 
 
@@ -76,9 +78,11 @@ class Application:
                 "The app needs Gradio, which is not installed: pip install 'heedmap[app]'"
             ) from error
         from heedmap.app import look, tabs
-        from heedmap.app.gate import Gate
+        from heedmap.app.benches import Sessions
+        from heedmap.app.gate import Gate, Listeners
         from heedmap.app.jobs import Line
         from heedmap.app.shelf import Shelf
+        from heedmap.app.uploads import Uploads
         from heedmap.app.workshop import Workshop
 
         local = is_loopback(options.host)
@@ -89,10 +93,13 @@ class Application:
         )  # fmt: skip
         self.line = Line(options.limits.waiting)
         self._uploads = tempfile.TemporaryDirectory(prefix="heedmap-uploads-")
-        uploads = Path(self._uploads.name)
+        uploads = Uploads(Path(self._uploads.name), options.limits.upload)
+        listeners = Listeners()
 
         async def built() -> App:
-            page = tabs.build(self.workshop, self.line, uploads)
+            page = tabs.build(self.workshop, Sessions(self.line, listeners), uploads)
+            # Of each session Gradio keeps what was last shown, until there are so many.
+            page.state_session_capacity = _SESSIONS
             inner = App(docs_url=None, redoc_url=None, openapi_url=None)
             gr.mount_gradio_app(
                 inner, page, path="/", server_name=options.host, footer_links=[],
@@ -108,8 +115,8 @@ class Application:
             inner = thread.submit(asyncio.run, built()).result()
         hosts = {"localhost", "127.0.0.1", "::1", options.host} if local else None
         self.gate = Gate(
-            inner, shelf, uploads, options.limits.upload, users=options.users,
-            hosts=None if hosts is None else sorted(hosts),
+            inner, shelf, uploads, users=options.users,
+            hosts=None if hosts is None else sorted(hosts), listeners=listeners,
         )  # fmt: skip
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """What the tabs with jobs have in common: their buttons, and following a job to its end."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,10 +22,11 @@ class Sessions:
 
     Args:
         line: where jobs wait.
+        listeners: the sessions whose page is listening.
     """
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, line: Line, listeners: Container[str]) -> None:
+        self._line, self._listeners = line, listeners
         self._jobs: dict[tuple[str, str], Job] = {}
 
     def start(self, session: str, tab: str, work: Callable[[Job], Made]) -> Job:
@@ -44,7 +45,7 @@ class Sessions:
     def follow(self, session: str, tab: str, job: Job) -> Iterator[Any]:
         """The states of a job, as long as the tab has no other."""
         try:
-            for state in job.states():
+            for state in job.states(heard=lambda: session in self._listeners):
                 if self._jobs.get((session, tab)) is not job:
                     return
                 yield state

@@ -1,66 +1,46 @@
-"""What the app lets in and out, before Gradio sees it: hosts, passwords, paths, sizes.
+"""What the app lets in and out, before Gradio sees it: hosts, passwords, paths, bodies.
 
-A plain ASGI application around Gradio's. Only those of Gradio's addresses are open that the page
-needs; none of them reads a file of the machine but Gradio's own. Results go out by their name on
-the shelf, and uploads come in as plain bytes: no path and no name of a file is ever taken from a
-visitor.
+An application of Starlette around Gradio's. Only those of Gradio's addresses are open that the page
+needs, and what they are told is read here first, by the schemas of `messages`: none of it can name
+a file. Results go out by their name on the shelf, and uploads come in as plain bytes: no path and
+no name of a file is ever taken from a visitor.
 """
 
 import asyncio
-import base64
-import contextlib
-import hashlib
-import hmac
-import json
 import re
-import secrets
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
-from heedmap.app import archives
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heedmap.app import archives, messages
+from heedmap.app.doors import Headers, Hosts, Incoming, Passwords, body_of, refusal
 from heedmap.app.shelf import Shelf
+from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
 
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-Asgi = Callable[[Any, Any, Any], Awaitable[None]]
-
-_OPEN = re.compile(
+_SHOWN = re.compile(
     r"/(config|theme\.css|favicon\.ico|robots\.txt|manifest\.json|pwa_icon)?"
     r"|/(assets|static)/[\w./@-]+"
-    r"|/gradio_api/(info|startup-events|theme\.css|queue/(join|data)|run/predict|cancel|reset"
-    r"|heartbeat/\w+)/?"
+    r"|/gradio_api/(info|startup-events|theme\.css|queue/data|heartbeat/\w{1,64})/?"
 )
-_RESULT = re.compile(r"/results/([\w-]+)\.zip")
-_UPLOADS = "/uploads"
-_TALK = 2**20  # bytes of a request that is no upload: fields, not files
-_TOGETHER = 2  # uploads at a time
-_KEPT = 8  # uploads that wait to be opened
-# The page's own scripts are Gradio's, which builds functions from text; nothing is ever asked of
-# another host, so that nothing that slips in could send anything anywhere.
-_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-    "connect-src 'self' data: blob:; frame-src 'self' data: blob:; worker-src 'self' blob:; "
-    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
-)
-_HEADERS = {
-    b"content-security-policy": _POLICY.encode(),
-    b"x-content-type-options": b"nosniff",
-    b"referrer-policy": b"no-referrer",
+_STREAM = "/gradio_api/queue/data"
+_TOLD = {
+    "/gradio_api/queue/join": messages.Event,
+    "/gradio_api/run/predict": messages.Event,
+    "/gradio_api/cancel": messages.Cancel,
+    "/gradio_api/reset": messages.Reset,
 }
-
-
-class Refused(Exception):
-    """A request that is answered with a status and one sentence."""
-
-    def __init__(self, status: int, sentence: str, **headers: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence, self.headers = status, sentence, headers
+_TALK = 2**20  # bytes of what Gradio is told: fields, not files
 
 
 class Gate:
@@ -70,200 +50,151 @@ class Gate:
         inner: Gradio's application.
         shelf: the results.
         uploads: where uploads wait until they are opened.
-        upload: bytes that an upload may have.
         users: passwords by name; everybody is let in if there are none.
         hosts: names under which the server may be asked, or None for any. A server of this machine
             must not answer to a page of the web that calls itself by this machine's address.
+        listeners: told which pages are listening.
     """
 
     def __init__(
-        self, inner: Asgi, shelf: Shelf, uploads: Path, upload: int, *,
-        users: Mapping[str, str], hosts: Sequence[str] | None,
+        self, inner: Any, shelf: Shelf, uploads: Uploads, *, users: Mapping[str, str],
+        hosts: Sequence[str] | None, listeners: "Listeners",
     ) -> None:  # fmt: skip
-        self._inner, self._shelf, self._uploads, self._upload = inner, shelf, uploads, upload
-        self._users = {name: _hash(password) for name, password in users.items()}
-        self._hosts = hosts
-        self._busy = 0
+        self._shelf, self._uploads = shelf, uploads
+        self._app = Starlette(
+            routes=[
+                Route("/uploads", self._take_upload, methods=["POST"]),
+                Route("/results/{name}.zip", self._give_result, methods=["GET"]),
+                Mount("/", _Talk(inner, listeners)),
+            ],
+            middleware=[
+                Middleware(Headers),
+                Middleware(Hosts, names=hosts),
+                Middleware(Passwords, users=users),
+            ],
+            exception_handlers={
+                HTTPException: _refused,
+                HeedmapError: _refused,
+                ClientDisconnect: _left,
+            },
+            lifespan=inner.router.lifespan_context,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it on."""
-        if scope["type"] == "lifespan":
-            await self._inner(scope, receive, send)
-            return
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        send = _with_headers(send)
-        try:
-            await self._answer(scope, receive, send)
-        except Refused as refused:
-            await _drain(receive, most=self._upload + _TALK)
-            await _text(send, refused.status, refused.sentence, refused.headers)
+        incoming = Incoming(receive) if scope["type"] == "http" else receive
+        await self._app(scope, incoming, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
-        method, path = scope["method"], scope["path"]
-        self._check_host(headers, method)
-        await self._check_user(headers)
-        if method == "POST" and path == _UPLOADS:
-            await self._take_upload(headers, receive, send)
-        elif method == "GET" and (result := _RESULT.fullmatch(path)):
-            await self._give_result(result[1], send)
-        elif method in ("GET", "HEAD", "POST") and _OPEN.fullmatch(path) and ".." not in path:
-            _check_length(headers, method, _TALK)
-            await self._inner(scope, receive, send)
-        else:
-            raise Refused(404, "There is nothing here.")
-
-    def _check_host(self, headers: Mapping[str, str], method: str) -> None:
-        host = headers.get("host", "")
-        if self._hosts is not None and _hostname(f"//{host}") not in self._hosts:
-            raise Refused(421, "This server does not answer to that name.")
-        origin = headers.get("origin")
-        if method == "POST" and origin is not None and urlsplit(origin).netloc != host:
-            raise Refused(403, "Pages of other servers may not ask this one for anything.")
-
-    async def _check_user(self, headers: Mapping[str, str]) -> None:
-        if not self._users:
-            return
-        kind, _, said = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "basic":
-            try:
-                decoded = base64.b64decode(said, validate=True).decode()
-            except ValueError:
-                decoded = ""
-            name, _, password = decoded.partition(":")
-            right = self._users.get(name, _hash(secrets.token_hex()))
-            if hmac.compare_digest(right, _hash(password)):
-                return
-            await asyncio.sleep(1)  # guessing shall be slow
-        raise Refused(
-            401, "This app asks for a name and a password.",
-            **{"www-authenticate": 'Basic realm="heedmap", charset="UTF-8"'},
-        )  # fmt: skip
-
-    async def _take_upload(self, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _take_upload(self, request: Request) -> Response:
         """Save the body under a name drawn by chance, and answer with that name."""
-        _check_length(headers, "POST", self._upload)
-        if self._busy >= _TOGETHER:
-            raise Refused(503, "Others are uploading: try again in a while.")
-        self._busy += 1
-        token = secrets.token_hex(16)
-        path = self._uploads / token
-        try:
-            with path.open("xb") as file:
-                async for block in _body(receive):
-                    file.write(block)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            self._busy -= 1
-        waiting = sorted(self._uploads.iterdir(), key=lambda one: one.stat().st_mtime_ns)
-        for old in waiting[:-_KEPT]:
-            old.unlink(missing_ok=True)
-        await _whole(send, 200, "application/json", json.dumps({"token": token}).encode())
+        token = await self._uploads.take(
+            request.client.host if request.client else "", request.headers, request.receive
+        )
+        return JSONResponse({"token": token})
 
-    async def _give_result(self, name: str, send: Send) -> None:
+    async def _give_result(self, request: Request) -> Response:
+        name = request.path_params["name"]
         try:
             folder = self._shelf.folder(name)
         except RunError as error:
-            raise Refused(404, str(error)) from error
-        with tempfile.TemporaryFile() as file:
-            await asyncio.to_thread(archives.pack, folder, file)
-            size = file.tell()
-            file.seek(0)
-            told = {
-                "content-type": "application/zip",
-                "content-length": str(size),
-                "content-disposition": f'attachment; filename="heedmap-{name}.zip"',
-                "cache-control": "private, no-store",
-            }
-            await send(_start(200, told))
-            while block := await asyncio.to_thread(file.read, 2**18):
-                await send({"type": "http.response.body", "body": block, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            raise HTTPException(404, str(error)) from error
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the last of it is sent
+        await asyncio.to_thread(archives.pack, folder, file)
+        told = {
+            "content-length": str(file.tell()),
+            "content-disposition": f'attachment; filename="heedmap-{name}.zip"',
+            "cache-control": "private, no-store",
+        }
+        file.seek(0)
+        return StreamingResponse(_blocks(file), headers=told, media_type="application/zip")
 
 
-def upload_path(uploads: Path, token: str) -> Path:
-    """Where an upload is, by the name that it was given.
+class Listeners:
+    """Which pages are listening: those with an open stream of messages."""
 
-    Raises:
-        HeedmapError: if there is none.
-    """
-    path = uploads / token if re.fullmatch("[0-9a-f]{32}", token) else None
-    if path is None or not path.is_file():
-        raise HeedmapError("The upload is not there any more: choose the file again.")
-    return path
+    def __init__(self) -> None:
+        self._streams: dict[str, int] = {}
 
+    def __contains__(self, session: str) -> bool:
+        return session in self._streams
 
-def _check_length(headers: Mapping[str, str], method: str, most: int) -> None:
-    """Refuse a body that is too long, or whose length is not told: servers read no more than it."""
-    if method != "POST":
-        return
-    length = headers.get("content-length", "")
-    if not (length.isascii() and length.isdecimal()):
-        raise Refused(411, "The length of what is sent must be told.")
-    if int(length) > most:
-        raise Refused(413, f"That is too large: expected at most {most / 2**20:g} MB.")
+    @contextmanager
+    def listening(self, session: str) -> Iterator[None]:
+        """While a stream of this session is open."""
+        self._streams[session] = self._streams.get(session, 0) + 1
+        try:
+            yield
+        finally:
+            self._streams[session] -= 1
+            if not self._streams[session]:
+                del self._streams[session]
 
 
-# --- ASGI -------------------------------------------------------------------------------------
+class _Talk:
+    """Gradio, asked for what the page needs and told nothing but what a schema lets through."""
 
+    def __init__(self, inner: ASGIApp, listeners: Listeners) -> None:
+        self._inner, self._listeners = inner, listeners
 
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    """The blocks of a request's body."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ConnectionResetError("the visitor left")
-        yield message.get("body", b"")
-        if not message.get("more_body", False):
-            return
-
-
-async def _drain(receive: Receive, most: int) -> None:
-    """Read a body to its end, or so many bytes of it: a visitor who still sends reads no answer."""
-    with contextlib.suppress(ConnectionResetError):
-        async for block in _body(receive):
-            most -= len(block)
-            if most < 0:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        if ".." in path:
+            raise HTTPException(404, "There is nothing here.")
+        if method in ("GET", "HEAD") and _SHOWN.fullmatch(path):
+            if path.rstrip("/") != _STREAM:
+                await self._inner(scope, receive, send)
                 return
+            session = Request(scope).query_params.get("session_hash", "")
+            with self._listeners.listening(session[:64]):
+                await self._inner(scope, receive, send)
+            return
+        schema = _TOLD.get(path.rstrip("/")) if method == "POST" else None
+        if schema is None:
+            raise HTTPException(404, "There is nothing here.")
+        said = await body_of(Request(scope).headers, receive, most=_TALK)
+        try:
+            told = schema.model_validate_json(said)
+        except ValidationError as error:
+            raise HTTPException(422, "That is nothing that this page asks.") from error
+        # What was read is what goes on, not what was sent: two readers may differ.
+        body = told.model_dump_json().encode()
+        length = (b"content-length", str(len(body)).encode())
+        kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length",)]
+        await self._inner({**scope, "headers": [*kept, length]}, _replayed(body, receive), send)
 
 
-def _with_headers(send: Send) -> Send:
-    async def told(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            kept = [pair for pair in message.get("headers", []) if pair[0].lower() not in _HEADERS]
-            message = {**message, "headers": [*kept, *_HEADERS.items()]}
-        await send(message)
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """What receives a body that was read already, and then whatever comes."""
+    given = False
 
-    return told
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
 
-
-def _start(status: int, headers: Mapping[str, str]) -> dict[str, Any]:
-    pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    return {"type": "http.response.start", "status": status, "headers": pairs}
-
-
-async def _text(send: Send, status: int, text: str, headers: Mapping[str, str]) -> None:
-    await _whole(send, status, "text/plain; charset=utf-8", text.encode(), headers)
+    return again
 
 
-async def _whole(
-    send: Send, status: int, kind: str, body: bytes, headers: Mapping[str, str] | None = None
-) -> None:
-    told = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
-    await send(_start(status, told))
-    await send({"type": "http.response.body", "body": body})
-
-
-def _hostname(url: str) -> str:
+async def _blocks(file: Any) -> AsyncIterator[bytes]:
     try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+        while block := await asyncio.to_thread(file.read, 2**18):
+            yield block
+    finally:
+        file.close()
 
 
-def _hash(password: str) -> bytes:
-    return hashlib.sha256(password.encode()).digest()
+async def _left(request: Request, error: Exception) -> Response:
+    """Nobody is there to read it."""
+    return Response(status_code=400)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """One sentence, after what the visitor still sends: whoever sends reads no answer."""
+    if isinstance(error, HTTPException):
+        return await refusal(request.receive, error.status_code, error.detail, error.headers)
+    return await refusal(request.receive, 400, str(error))

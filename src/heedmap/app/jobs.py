@@ -107,15 +107,21 @@ class Job:
             return State("cancelled") if self._stop else State("waiting", self.line.before(self))
         return state
 
-    def states(self, *, pause: float = 0.25) -> Iterator[State]:
+    def states(
+        self, *, pause: float = 0.25, heard: Callable[[], bool] = lambda: True
+    ) -> Iterator[State]:
         """Where it stands, again and again until it has ended; only what is new.
 
         Args:
             pause: seconds after which it is looked at anew, at most.
+            heard: whether somebody reads what is yielded; a job that nobody reads is ended.
         """
         told = None
         while True:
-            self._heard = time.monotonic()
+            if heard():
+                self._heard = time.monotonic()
+            elif not self.wanted:
+                self.cancel()
             state = self.state
             if state != told:
                 yield state

@@ -9,10 +9,9 @@ import gradio as gr
 
 from heedmap.app import archives, fragments
 from heedmap.app.benches import Bench, Sessions, sentence
-from heedmap.app.gate import upload_path
-from heedmap.app.jobs import Line
 from heedmap.app.limits import real_number, whole_number
 from heedmap.app.shelf import read_result
+from heedmap.app.uploads import Uploads
 from heedmap.app.workshop import Editing, Generating, Workshop
 from heedmap.errors import ArgumentError, quoted
 from heedmap.models import EMBEDDED
@@ -59,15 +58,14 @@ input.addEventListener("change", async () => {
 """
 
 
-def build(workshop: Workshop, line: Line, uploads: Path) -> gr.Blocks:
+def build(workshop: Workshop, sessions: Sessions, uploads: Uploads) -> gr.Blocks:
     """The page.
 
     Args:
         workshop: what draws.
-        line: where jobs wait.
-        uploads: where `gate` puts what is uploaded.
+        sessions: the visitors' jobs.
+        uploads: what visitors have sent.
     """
-    sessions = Sessions(line)
     with gr.Blocks(title="heedmap", analytics_enabled=False, fill_width=True) as page:
         made = gr.State([])
         with gr.Row(elem_id="top"):
@@ -177,7 +175,7 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
     )  # fmt: skip
 
 
-def _inspect_tab(workshop: Workshop, uploads: Path, made: gr.State) -> None:
+def _inspect_tab(workshop: Workshop, uploads: Uploads, made: gr.State) -> None:
     with gr.Row(elem_classes="look"):
         chosen = gr.Dropdown([], value=None, label="Made in this session")
         most = workshop.limits.upload
@@ -221,18 +219,18 @@ def _inspect_tab(workshop: Workshop, uploads: Path, made: gr.State) -> None:
     )  # fmt: skip
 
 
-def read_upload(uploads: Path, token: str, most: int) -> Any:
+def read_upload(uploads: Uploads, token: str, most: int) -> Any:
     """The run or the edit of an uploaded zip; nothing of it stays on the disk.
 
     Args:
-        uploads: the folder of uploads.
+        uploads: what visitors have sent.
         token: the name that it was given.
         most: bytes that it may unpack to.
 
     Raises:
         HeedmapError: if it is not there, or is no run or edit that heedmap saved.
     """
-    path = upload_path(uploads, token)
+    path = uploads.path(token)
     try:
         with tempfile.TemporaryDirectory(prefix="heedmap-unpacked-") as scratch:
             with path.open("rb") as file:

@@ -1,0 +1,304 @@
+"""The small doors in front of the app, each an ASGI middleware: names, passwords, headers, bodies.
+
+What Starlette and uvicorn lack: an answer by one sentence, a bound on what arrives and for how
+long, and passwords that cannot be guessed quickly.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import ipaddress
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers as Given
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_LOG = logging.getLogger(__name__)
+
+GRACE = 10.0
+"""Seconds that any body may take."""
+SPEED = 32 * 2**10
+"""Bytes a second that a longer one must come with beyond that."""
+TURN = 0.1
+"""Seconds from one password that is looked at to the next, whoever sends it."""
+FREE = 10
+"""Wrong passwords of an address in a row that cost no more than that."""
+LONGEST = 60.0
+"""Seconds that an address waits at most for its next guess."""
+_LINE = 50  # passwords that wait to be looked at
+_KNOWN = 4096  # addresses that are remembered
+_DRAINED = 2**26  # bytes that are read of who is refused, so that the answer is heard
+
+# The page's own scripts are Gradio's, which builds functions from text; nothing is ever asked of
+# another host, so that nothing that slips in could send anything anywhere.
+_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self' data: blob:; frame-src 'self' data: blob:; worker-src 'self' blob:; "
+    "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+# --- bodies -----------------------------------------------------------------------------------
+
+
+class Incoming:
+    """What receives a request's body, and knows whether all of it has arrived."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.complete = False
+
+    async def __call__(self) -> Message:
+        """The next message."""
+        message = await self._receive()
+        self.complete |= not message.get("more_body", False)
+        return message
+
+
+async def blocks_of(headers: Given, receive: Receive, *, most: int) -> AsyncIterator[bytes]:
+    """The blocks of a request's body, counted as they arrive.
+
+    Raises:
+        ClientDisconnect: if the visitor left.
+        HTTPException: 411 if the length is not told, 400 if it is told in two ways, 413 if it is
+            more than `most`, 408 if it comes too slowly.
+    """
+    told = headers.get("content-length", "")
+    if "transfer-encoding" in headers:
+        if told:
+            raise HTTPException(400, "The length of what is sent was told in two ways.")
+        raise HTTPException(411, "The length of what is sent must be told.")
+    if not (told.isascii() and told.isdecimal() and len(told) < 20):
+        raise HTTPException(411, "The length of what is sent must be told.")
+    if int(told) > most:
+        raise _too_large(most)
+    until = time.monotonic() + GRACE + int(told) / SPEED
+    arrived = 0
+    while True:
+        try:
+            message = await asyncio.wait_for(receive(), until - time.monotonic())
+        except TimeoutError as error:
+            raise HTTPException(408, "What was sent came too slowly.") from error
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        arrived += len(message.get("body", b""))
+        if arrived > most:
+            raise _too_large(most)
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
+
+
+async def body_of(headers: Given, receive: Receive, *, most: int) -> bytes:
+    """A request's body as a whole; errors as those of `blocks_of`."""
+    return b"".join([block async for block in blocks_of(headers, receive, most=most)])
+
+
+def _too_large(most: int) -> HTTPException:
+    return HTTPException(413, f"That is too large: expected at most {most / 2**20:g} MB.")
+
+
+async def refusal(
+    receive: Receive, status: int, sentence: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer of one sentence, after what is still being sent: who sends reads no answer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE):
+            left = _DRAINED
+            while left > 0 and isinstance(receive, Incoming) and not receive.complete:
+                left -= len((await receive()).get("body", b""))
+    return PlainTextResponse(sentence, status, headers=headers)
+
+
+# --- headers, names ---------------------------------------------------------------------------
+
+
+class Headers:
+    """What a browser is told of every answer; pages of other servers are told nothing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with these headers."""
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name in list(headers):
+                    if name.startswith("access-control-"):
+                        del headers[name]
+                headers.update(_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, told if scope["type"] == "http" else send)
+
+
+class Hosts:
+    """Lets in who asks this server by a name of its own, from a page of its own.
+
+    As Starlette's TrustedHostMiddleware, with the status that says why (421) and the pages' origin.
+
+    Args:
+        app: what is behind.
+        names: of the server; None for any.
+    """
+
+    def __init__(self, app: ASGIApp, names: Sequence[str] | None) -> None:
+        self._app, self._names = app, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Given(scope=scope)
+        host = headers.get("host", "")
+        if self._names is not None and _hostname(f"//{host}") not in self._names:
+            answer = await refusal(receive, 421, "This server does not answer to that name.")
+        elif "origin" in headers and _netloc(headers["origin"]) != host.lower():
+            answer = await refusal(
+                receive, 403, "Pages of other servers may not ask this one for anything."
+            )
+        else:
+            await self._app(scope, receive, send)
+            return
+        await answer(scope, receive, send)
+
+
+def _hostname(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _netloc(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return None
+
+
+# --- passwords --------------------------------------------------------------------------------
+
+
+class Passwords:
+    """Lets in who knows a password, and makes guessing one slow.
+
+    An address that knew one is let in at once as long as it sends the same. All others wait for
+    their turn, of which there are ten a second in all, and after ten wrong ones in a row an address
+    waits ever longer, up to a minute.
+
+    Args:
+        app: what is behind.
+        users: passwords by name; everybody is let in if there are none.
+    """
+
+    def __init__(self, app: ASGIApp, users: Mapping[str, str]) -> None:
+        self._app = app
+        self._users = {_hash(f"{name}:{password}") for name, password in users.items()}
+        self._known: OrderedDict[str, bytes] = OrderedDict()
+        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on, or refuse it."""
+        if scope["type"] == "http" and self._users:
+            answer = await self._refused(scope, receive)
+            if answer is not None:
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _refused(self, scope: Scope, receive: Receive) -> Response | None:
+        said = _said(Given(scope=scope).get("authorization", ""))
+        if said is None:
+            return await _asked(receive)
+        address, digest = _address(scope), _hash(said)
+        if hmac.compare_digest(self._known.get(address, b""), digest):
+            return None
+        until = self._wrong.get(address, (0, 0.0))[1]
+        if time.monotonic() < until:
+            return await _later(receive, until - time.monotonic())
+        if self._waiting >= _LINE:
+            return await _later(receive, _LINE * TURN)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                await asyncio.sleep(TURN)
+        finally:
+            self._waiting -= 1
+        if any([hmac.compare_digest(digest, right) for right in self._users]):
+            _remember(self._known, address, digest)
+            self._wrong.pop(address, None)
+            return None
+        self._count(address)
+        return await _asked(receive)
+
+    def _count(self, address: str) -> None:
+        count = self._wrong.get(address, (0, 0.0))[0] + 1
+        wait = min(LONGEST, 2.0 ** min(count - FREE, 10)) if count >= FREE else 0.0
+        _remember(self._wrong, address, (count, time.monotonic() + wait))
+        if count >= FREE and (count == FREE or count % 100 == 0):
+            _LOG.warning("%d wrong passwords in a row from %s", count, address)
+
+
+def _asked(receive: Receive) -> Any:
+    told = {"www-authenticate": 'Basic realm="heedmap", charset="UTF-8"'}
+    return refusal(receive, 401, "This app asks for a name and a password.", told)
+
+
+def _later(receive: Receive, seconds: float) -> Any:
+    told = {"retry-after": str(int(seconds) + 1)}
+    return refusal(receive, 429, "That was tried too often: wait a while.", told)
+
+
+def _remember(held: OrderedDict[str, Any], address: str, value: Any) -> None:
+    held[address] = value
+    held.move_to_end(address)
+    if len(held) > _KNOWN:
+        held.popitem(last=False)
+
+
+def _said(authorization: str) -> str | None:
+    """The name and password of a header, "name:password"; None if there is none."""
+    kind, _, said = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return None
+    try:
+        return base64.b64decode(said, validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def _address(scope: Scope) -> str:
+    """Who asks: an address, or of the sixth version the network that one visitor has."""
+    host = scope["client"][0] if scope.get("client") else ""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return host if found.version == 4 else str(ipaddress.ip_network((host, 64), strict=False))
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

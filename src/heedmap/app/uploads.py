@@ -1,0 +1,91 @@
+"""Files that visitors send, from their arrival until they are opened."""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import Receive
+
+from heedmap.app.doors import blocks_of
+from heedmap.errors import HeedmapError
+
+KEPT = 120.0
+"""Seconds that a file waits to be opened: the page opens it as soon as it has arrived."""
+_WAITING = 32  # files that wait, in all
+_ARRIVING = 8  # that arrive at a time, in all
+_OWN = 4  # that wait, of one visitor; one arrives at a time
+
+
+class Uploads:
+    """The files that wait, each under a name that nobody can guess, and each visitor's share.
+
+    Args:
+        folder: where they are.
+        most: bytes that one may have.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._most = folder, most
+        self._arriving: list[str] = []
+        self._waiting: dict[str, tuple[str, float]] = {}  # by name: whose, and since when
+
+    async def take(self, client: str, headers: Headers, receive: Receive) -> str:
+        """Save a body, and give the name that it has from then on.
+
+        Raises:
+            ClientDisconnect: if the visitor left.
+            HTTPException: as of `doors.blocks_of`; 429 while another of this visitor's arrives, 503
+                while too many of others do, or wait.
+        """
+        with self._place(client):
+            token = secrets.token_hex(16)
+            path = self._folder / token
+            try:
+                with path.open("xb") as file:
+                    async for block in blocks_of(headers, receive, most=self._most):
+                        await asyncio.to_thread(file.write, block)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+            self._waiting[token] = client, time.monotonic()
+            own = [name for name, (whose, _) in self._waiting.items() if whose == client]
+            for old in own[:-_OWN]:
+                self._forget(old)
+        return token
+
+    def path(self, token: str) -> Path:
+        """Where an upload is, by the name that it was given.
+
+        Raises:
+            HeedmapError: if there is none.
+        """
+        path = self._folder / token if re.fullmatch("[0-9a-f]{32}", token) else None
+        if path is None or not path.is_file():
+            raise HeedmapError("The upload is not there any more: choose the file again.")
+        return path
+
+    @contextmanager
+    def _place(self, client: str) -> Iterator[None]:
+        """A visitor's place among those whose files arrive."""
+        if client in self._arriving:
+            raise HTTPException(429, "Another file of yours is being sent: wait for its end.")
+        for name, (_, since) in list(self._waiting.items()):
+            if time.monotonic() - since > KEPT or not (self._folder / name).exists():
+                self._forget(name)
+        if len(self._arriving) >= _ARRIVING or len(self._waiting) >= _WAITING:
+            raise HTTPException(503, "Others are uploading: try again in a while.")
+        self._arriving.append(client)
+        try:
+            yield
+        finally:
+            self._arriving.remove(client)
+
+    def _forget(self, name: str) -> None:
+        self._waiting.pop(name, None)
+        (self._folder / name).unlink(missing_ok=True)
