@@ -23,10 +23,10 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"checks"},
+    {"checks", "reading"},
     {
         *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
-        *("windows", "patches", "arguments", "masks"),
+        *("windows", "patches", "arguments", "masks", "schemas"),
     },
     {"words", "pictures", "schedules"},
     {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
@@ -83,6 +83,8 @@ KNOW_NO_TORCH = {
     "grids",
     "folders",
     "masks",
+    "reading",
+    "schemas",
     "tiny",
     "explorer",
     "cli",

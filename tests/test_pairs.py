@@ -219,18 +219,24 @@ def hostile(change) -> bytes:
         (b"7", "is not what heedmap wrote"),
         (b"{}", "is not what heedmap wrote"),
         (b"[" * 100_000, "is not what heedmap wrote"),
-        (b" " * 5_000_000, "is not an edit"),
+        (b" " * 5_000_000, "larger than 4 MiB"),
         (hostile(lambda a: a.update(format=99)), "has format 99"),
-        (hostile(lambda a: a.update(about=[])), "has no evidence"),
-        (hostile(lambda a: a["about"].pop("words")), "does not hold together"),
-        (hostile(lambda a: a["about"].update(words=[1])), "does not hold together"),
+        (hostile(lambda a: a.update(about=[])), "got array at about"),
+        (hostile(lambda a: a["about"].pop("words")), "field words at about"),
+        (hostile(lambda a: a["about"].update(words=[1])), r"at about\.words"),
         (hostile(lambda a: a["about"]["words"].update(source=[9])), "does not hold together"),
-        (hostile(lambda a: a["about"]["words"].update(edited=["1"])), "does not hold together"),
-        (hostile(lambda a: a["about"].update(change={})), "does not hold together"),
-        (hostile(lambda a: a["about"]["change"]["inside"].pop("mse")), "does not hold together"),
-        (hostile(lambda a: a["about"]["change"]["inside"].update(mse="0")), "does not hold"),
-        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=math.nan)), "does not hold"),
-        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=10**400)), "does not hold"),
+        (hostile(lambda a: a["about"]["words"].update(edited=["1"])), r"at about\.words\.edited"),
+        (hostile(lambda a: a["about"].update(change={})), r"at about\.change"),
+        (
+            hostile(lambda a: a["about"]["change"]["inside"].pop("mse")),
+            r"field mse at about\.change\.inside",
+        ),
+        (
+            hostile(lambda a: a["about"]["change"]["inside"].update(mse="0")),
+            r"got str at about\.change\.inside\.mse",
+        ),
+        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=math.nan)), "is no JSON"),
+        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=10**400)), "at most 64 bits"),
     ],
 )
 def test_hostile_pairs_are_refused(tmp_path, content, sentence):
@@ -245,10 +251,10 @@ def test_parts_that_are_broken_or_of_others_are_refused(tmp_path):
         Pair.load(tmp_path)
     folder = made_pair(blended=True).save(tmp_path / "x")
     noise(0, (64, 64)).convert("1").save(folder / "blend.png")
-    with pytest.raises(RunError, match="not a pair"):
+    with pytest.raises(RunError, match="does not hold together"):
         Pair.load(folder)
     (folder / "blend.png").write_bytes(b"GIF89a")
-    with pytest.raises(RunError, match="is broken: make the edit again"):
+    with pytest.raises(RunError, match="missing or broken: make it again"):
         Pair.load(folder)
     (folder / "blend.png").unlink()
     assert Pair.load(folder).blend is None

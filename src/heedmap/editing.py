@@ -23,6 +23,7 @@ from heedmap.layers import cross_attention_layers
 from heedmap.pairs import Pair
 from heedmap.plans import Ground, Plan, Planner, Window, read_window, read_windows, weigh
 from heedmap.recordings import Axis
+from heedmap.steering import SELF_CELLS
 from heedmap.studio import Preview, Progress
 from heedmap.tracing import LIMIT
 from heedmap.variants import BLEND_FROM, Drawing, draw_variants
@@ -49,7 +50,7 @@ def edit(
     cross: Window = 0.8,
     words: Mapping[str, Window] | None = None,
     self_attention: Window = 0.4,
-    self_cells: int = 32 * 32,
+    self_cells: int = SELF_CELLS,
     renormalize: bool = False,
     only: str | None = None,
     protect: Iterable[str] = (),
@@ -162,7 +163,7 @@ def grid(
     seeds: int | Sequence[int] | None = None,
     kind: EditKind | None = None,
     words: Mapping[str, Window] | None = None,
-    self_cells: int = 32 * 32,
+    self_cells: int = SELF_CELLS,
     renormalize: bool = False,
     only: str | None = None,
     protect: Iterable[str] = (),

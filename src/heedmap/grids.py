@@ -3,17 +3,16 @@
 import csv
 import itertools
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from heedmap import explorer, pictures
+from heedmap import explorer, pictures, reading, schemas
 from heedmap.errors import RunError
-from heedmap.pairs import Pair, fits, read_mask, read_parts
+from heedmap.pairs import Pair, fits, read_mask
 from heedmap.runs import Run, whole_folder
 
 FORMAT = 1
@@ -215,24 +214,20 @@ class Grid:
         Raises:
             RunError: if the folder is no grid, or something in it is broken or hostile.
         """
-        folder = Path(folder)
+        folder = reading.path_of(folder)
         path = folder / "grid.json"
-        about, entries = read_parts(
-            path, ("about", "cells"), what="a grid", version=FORMAT, most=MAX_ABOUT
+        told, plain = schemas.read_file(
+            path, schemas.GridFile, "a grid", version=FORMAT, most=MAX_ABOUT
         )
-        numbered = isinstance(entries, list) and [
-            _sound(entry, number) for number, entry in enumerate(entries, 1)
-        ]
-        if not isinstance(about, dict) or not numbered or not all(numbered):
-            raise RunError(f"{path} does not say what its cells are: make the grid again")
+        if [row.number for row in told.cells] != [*range(1, len(told.cells) + 1)]:
+            raise RunError(f"{path} does not number its cells from 1: make the grid again")
         sources: dict[int, Run] = {}
         cells = []
-        for entry in entries:
-            seed = entry["seed"]
-            if seed not in sources:
-                sources[seed] = Run.load(folder / "sources" / str(seed))
-            cells.append(_read_cell(folder, entry, sources[seed]))
-        return cls(tuple(cells), about)
+        for row, entry in zip(told.cells, plain["cells"], strict=True):
+            if row.seed not in sources:
+                sources[row.seed] = Run.load(folder / "sources" / str(row.seed))
+            cells.append(_read_cell(folder, row, entry["about"], sources[row.seed]))
+        return cls(tuple(cells), plain["about"])
 
     def _write_table(self, path: Path) -> None:
         rows = self.rows()
@@ -288,50 +283,18 @@ def _csv(value: Any) -> Any:
 # --- from files, which are never trusted ------------------------------------------------------
 
 
-def _sound(entry: Any, number: int) -> bool:
-    """Whether a cell, as a file has it, says where it stands."""
-
-    def window(value: Any) -> bool:
-        return (
-            isinstance(value, list)
-            and len(value) == 2
-            and all(type(v) in (int, float) for v in value)
-            and 0 <= value[0] <= value[1] <= 1
-        )
-
-    def weighted(value: Any) -> bool:
-        return isinstance(value, dict) and all(
-            type(v) is float and math.isfinite(v) for v in value.values()
-        )
-
-    return (
-        isinstance(entry, dict)
-        and entry.get("number") == number
-        and type(entry.get("seed")) is int
-        and isinstance(entry.get("target"), str)
-        and weighted(entry.get("weights"))
-        and window(entry.get("cross"))
-        and window(entry.get("self_attention"))
-        and isinstance(entry.get("about"), dict)
-    )
-
-
-def _read_cell(folder: Path, entry: Mapping[str, Any], source: Run) -> Cell:
-    number, about = entry["number"], entry["about"]
-    within = folder / "cells" / f"{number:03d}"
+def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source: Run) -> Cell:
+    within = folder / "cells" / f"{row.number:03d}"
     edited = Run.load(within)
-    told = all(name in about for name in ("kind", "sites", "self_sites", "moved"))
-    seeds = {entry["seed"], source.settings.get("seed"), edited.settings.get("seed")}
-    alike = source.image.size == edited.image.size and len(seeds) == 1
-    if not (told and alike and fits(about, source, edited)):
+    seeds = {row.seed, source.settings["seed"], edited.settings["seed"]}
+    if len(seeds) > 1 or not fits(row.about, about, source, edited):
         raise RunError(
             f"{folder} does not hold together: its runs and grid.json are of different grids; make "
             "the grid again"
         )
     mask = within / "blend.png"
-    blend = read_mask(mask, source.image.size) if mask.is_file() else None
-    cross, own = tuple(entry["cross"]), tuple(entry["self_attention"])
+    blend = read_mask(mask, source.image.size) if mask.exists() else None
     return Cell(
-        number, entry["seed"], entry["target"], entry["weights"], cross, own,
+        row.number, row.seed, row.target, row.weights, row.cross, row.self_attention,
         Pair(source, edited, about, blend),
     )  # fmt: skip

@@ -106,10 +106,11 @@ class HeatMaps:
         """
         asked = set(self.tokens.find(query))
         own = [word for word in self.words if asked.issuperset(word.tokens)]
-        others = [word for word in self.words if is_content(word.text) and word not in own]
-        mine, rest = self._drawn_by(own), self._drawn_by(others)
-        among = mine + rest  # rounded, it is not below `mine`: no share is above 1
-        values = np.divide(mine, among, out=np.zeros_like(mine), where=among > 0)
+        mine = {word.number for word in own}
+        others = [w for w in self.words if is_content(w.text) and w.number not in mine]
+        drawn, rest = self._drawn_by(own), self._drawn_by(others)
+        among = drawn + rest  # rounded, it is not below `drawn`: no share is above 1
+        values = np.divide(drawn, among, out=np.zeros_like(drawn), where=among > 0)
         return HeatMap(query.strip(), values, self.recording.size, self.image)
 
     def select(
@@ -317,30 +318,34 @@ class HeatMaps:
         recording = self.recording
         if not recording.arrays:
             raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
-        missing = [p for p in positions if p not in recording.positions]
+        at = recording.columns
+        missing = [p for p in positions if p not in at]
         if missing:
             raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
-        columns = [recording.positions.index(p) for p in positions]
+        columns = [at[p] for p in positions]
         w, h = cells(recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
-        reduced = self._reduced()
-        for layer, means in zip(self.layers, reduced, strict=True):
-            total += _resize(means[:, columns].sum(axis=-1).reshape(layer.grid), (w, h))
-        return total / np.float32(len(reduced))
+        for grid, sums in self._reduced().items():
+            total += _resize(sums[:, columns].sum(axis=-1).reshape(grid), (w, h))
+        return total / np.float32(len(self._layer_indices()))
 
-    def _reduced(self) -> list[np.ndarray]:
-        """The layers of the selection, each averaged over its steps and heads: (Q, K)."""
-        cached: list[np.ndarray] | None = self.__dict__.get("_means")
+    def _reduced(self) -> dict[tuple[int, int], np.ndarray]:
+        """By grid, the sum of its layers' means over steps and heads: (Q, K).
+
+        To resize is linear: layers of one grid are added up first, and resized once.
+        """
+        cached: dict[tuple[int, int], np.ndarray] | None = self.__dict__.get("_sums")
         if cached is None:
-            cached = []
+            cached = {}
             for i in self._layer_indices():
-                part = self.recording.arrays[i]
+                part, grid = self.recording.arrays[i], self.recording.layers[i].grid
                 if self._steps is not None:
                     part = part[list(self._steps)]
                 if self._heads is not None:
                     part = part[:, list(self._heads)]
-                cached.append(part.mean(axis=(0, 1), dtype=np.float32))
-            self.__dict__["_means"] = cached
+                mean = part.mean(axis=(0, 1), dtype=np.float32)
+                cached[grid] = cached[grid] + mean if grid in cached else mean
+            self.__dict__["_sums"] = cached
         return cached
 
 

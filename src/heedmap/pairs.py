@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from PIL import Image
 from skimage.metrics import structural_similarity
 
-from heedmap import explorer, pictures
+from heedmap import explorer, pictures, reading, schemas
 from heedmap.errors import ArgumentError, RunError
 from heedmap.maps import HeatMap
 from heedmap.pictures import Panel
@@ -111,21 +112,20 @@ class Pair:
         Raises:
             RunError: if the folder is no pair, or something in it is broken or hostile.
         """
-        folder = Path(folder)
-        path = folder / "pair.json"
-        (found,) = read_parts(path, ("about",), what="an edit", version=FORMAT, most=MAX_ABOUT)
-        if not isinstance(found, dict):
-            raise RunError(f"{path} has no evidence: make the edit again")
+        folder = reading.path_of(folder)
+        told, plain = schemas.read_file(
+            folder / "pair.json", schemas.PairFile, "an edit", version=FORMAT, most=MAX_ABOUT
+        )
         source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
-        if source.image.size != edited.image.size or not fits(found, source, edited):
+        if not fits(told.about, plain["about"], source, edited):
             raise RunError(
                 f"{folder} does not hold together: its two runs and pair.json are of different "
                 "edits; make the edit again"
             )
         blend = None
-        if (folder / "blend.png").is_file():
+        if (folder / "blend.png").exists():
             blend = read_mask(folder / "blend.png", source.image.size)
-        return cls(source, edited, found, blend)
+        return cls(source, edited, plain["about"], blend)
 
     def _heats(self, run: Run, side: str) -> list[HeatMap]:
         return [run.maps.at(number) for number in self.about["words"][side]]
@@ -142,61 +142,22 @@ class Pair:
         return f"MSE {', '.join(said)}"
 
 
-def read_parts(
-    path: Path, names: tuple[str, ...], *, what: str, version: int, most: int
-) -> tuple[Any, ...]:
-    """Parts of a JSON object that heedmap wrote into a folder; what they are is not checked.
+def fits(told: schemas.Evidence, about: Mapping[str, Any], source: Run, edited: Run) -> bool:
+    """Whether a pair's evidence, read from a file, fits its runs.
 
     Args:
-        path: of the file.
-        names: of the parts.
-        what: the folder is, with its article.
-        version: that its "format" must have.
-        most: bytes that the file may have.
-
-    Raises:
-        RunError: if it is not such a file.
+        told: the evidence as its schema has it.
+        about: the same with all that the file has.
+        source: of the pair.
+        edited: of the pair.
     """
-    thing = what.split()[-1]
-    if not path.is_file() or path.stat().st_size > most:
-        raise RunError(f"{path.parent} is not {what}: expected a folder with {path.name}")
-    try:
-        written = json.loads(path.read_text(encoding="utf-8"))
-        found, parts = written["format"], tuple(written[name] for name in names)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunError(f"{path} is not what heedmap wrote: make the {thing} again") from error
-    if found != version:
-        raise RunError(
-            f"{path} has format {found!r}: this version of heedmap reads format {version}; make "
-            f"the {thing} again"
-        )
-    return parts
-
-
-def fits(about: dict[str, Any], source: Run, edited: Run) -> bool:
-    """Whether a pair's evidence, read from a file, has what a pair needs and fits its runs."""
-
-    def numbers(value: Any, run: Run) -> bool:
-        read = {word.number for word in run.maps.words}
-        return isinstance(value, list) and all(type(n) is int and n in read for n in value)
-
-    def measured(value: Any) -> bool:
-        if not (isinstance(value, dict) and {"mse", "psnr_db", "ssim", "share"} <= value.keys()):
-            return False
-        return all(v is None or (type(v) is float and math.isfinite(v)) for v in value.values())
-
-    words, change = about.get("words"), about.get("change")
     # What was asked for stands in the edited run too, which is what is drawn again.
-    asked = edited.settings.get("edit")
-    asked = asked if isinstance(asked, dict) else {}
+    asked = edited.settings.get("edit", {})
     return (
-        all(about[name] == asked[name] for name in _ASKED & about.keys() & asked.keys())
-        and isinstance(words, dict)
-        and isinstance(change, dict)
-        and numbers(words.get("source"), source)
-        and numbers(words.get("edited"), edited)
-        and measured(change.get("inside"))
-        and measured(change.get("outside"))
+        source.image.size == edited.image.size
+        and all(about[name] == asked[name] for name in _ASKED & about.keys() & asked.keys())
+        and {word.number for word in source.maps.words}.issuperset(told.words.source)
+        and {word.number for word in edited.maps.words}.issuperset(told.words.edited)
     )
 
 
@@ -246,10 +207,4 @@ def _floats(image: Image.Image) -> np.ndarray:
 
 def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
     """The mask of a blend, bool (H, W), from a file; RunError unless it is of this (W, H)."""
-    try:
-        with Image.open(path, formats=("PNG",)) as image:
-            if image.size != size:
-                raise RunError(f"{path} has {image.size} pixels, its picture {size}: not a pair")
-            return np.asarray(image.convert("1"), dtype=bool)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise RunError(f"{path} is broken: make the edit again") from error
+    return np.asarray(reading.read_picture(path, "1", size=size), dtype=bool)

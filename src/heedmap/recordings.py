@@ -6,21 +6,26 @@ no torch.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from heedmap import reading, schemas
 from heedmap.errors import RunError
-from heedmap.words import TokenTable
+from heedmap.schemas import Axis
+from heedmap.words import TokenTable, parsed
 
-Axis = Literal["layer", "step", "head"]
 AXES: tuple[Axis, ...] = ("layer", "step", "head")
 FORMAT = 1
 MAX_FILE = 4 * 2**30
+LONGEST = 256
+"""How many times as long as wide a picture may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,11 @@ class Recording:
         """Bytes of the arrays."""
         return sum(a.nbytes for a in self.arrays)
 
+    @cached_property
+    def columns(self) -> dict[int, int]:
+        """By position, its place on the K axis."""
+        return {position: column for column, position in enumerate(self.positions)}
+
     def save(self, path: str | Path) -> None:
         """Write the recording to a safetensors file; `load` reads it back equal."""
         layers = [asdict(layer) for layer in self.layers]
@@ -93,48 +103,58 @@ class Recording:
             RunError: if the file is missing, too large, or not what `save` writes.
         """
         path = Path(path)
-        if not path.is_file():
-            raise RunError(f"no maps at {path}: expected the maps.safetensors of a saved run")
-        if path.stat().st_size > MAX_FILE:
-            raise RunError(f"{path} is larger than 4 GiB: not a recording that heedmap wrote")
+        missing = f"no maps at {path}: expected the maps.safetensors of a saved run"
+        reading.check_file(path, most=MAX_FILE, otherwise=missing)
         try:
             with safe_open(path, framework="numpy") as file:
-                about = json.loads((file.metadata() or {})["heedmap"])
-                return _read_recording(about, file)
-        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError, OSError) as error:
+                metadata = (file.metadata() or {}).get("heedmap", "")
+                told, _ = schemas.read(metadata.encode(), schemas.Maps, str(path), version=FORMAT)
+                return _read_recording(told, file)
+        except (SafetensorError, ValueError, TypeError, OSError) as error:
             raise RunError(
                 f"{path} is not a recording that heedmap wrote ({type(error).__name__}); "
                 "make the run again"
             ) from error
 
 
-def _read_recording(about: dict[str, Any], file: Any) -> Recording:
+def check_fit(
+    grids: Iterable[tuple[int, int]], latent: tuple[int, int], size: tuple[int, int]
+) -> None:
+    """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can be of one run.
+
+    A UNet halves its latent from stage to stage, rounding up, and a decoder makes of each cell of
+    it a square of pixels.
+    """
+    (h, w), (width, height) = latent, size
+    if width % w or height % h or width // w != height // h:
+        raise ValueError(f"a latent of {h}×{w} makes no picture of {width}×{height}")
+    if max(h, w) > LONGEST * min(h, w) or width * height > reading.MAX_PIXELS:
+        raise ValueError(f"{width}×{height} is no size of a picture")
+    stages = {latent}
+    while (h, w) != (1, 1):
+        h, w = (h + 1) // 2, (w + 1) // 2
+        stages.add((h, w))
+    if strange := [grid for grid in grids if grid not in stages]:
+        raise ValueError(f"a layer has a grid of {strange[0]} under a latent of {latent}")
+
+
+def _read_recording(about: schemas.Maps, file: Any) -> Recording:
     def need(holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(what)
 
-    def pair(value: Any) -> tuple[int, int]:
-        need(isinstance(value, list) and len(value) == 2, "a pair")
-        need(all(type(v) is int and 0 < v <= 2**20 for v in value), "positive whole numbers")
-        return value[0], value[1]
-
-    need(isinstance(about, dict) and about.get("format") == FORMAT, "the format's version")
-    layers = tuple(
-        Layer(str(entry["name"]), int(entry["heads"]), pair(entry["grid"]))
-        for entry in about["layers"]
-    )
-    keep: frozenset[Any] = frozenset(about["keep"])
-    need(keep <= set(AXES), "the kept axes")
-    timesteps = tuple(float(t) for t in about["timesteps"])
-    table = TokenTable.from_dict(about["table"])
-    positions = tuple(int(p) for p in about["positions"])
-    need(all(0 <= p < len(table.tokens) for p in positions), "positions within the tokens")
+    layers = tuple(Layer(row.name, row.heads, row.grid) for row in about.layers)
+    check_fit((layer.grid for layer in layers), about.latent, about.size)
+    keep, positions = frozenset(about.keep), tuple(about.positions)
+    table = parsed(about.table)
+    need(len({*positions}) == len(positions), "each position once")
+    need(max(positions) < len(table.tokens), "positions within the tokens")
     need(set(file.keys()) == {f"layer.{i}" for i in range(len(layers))}, "one array a layer")
     arrays = []
     for i, layer in enumerate(layers):
         # The shape is compared before the array is read, so nothing unexpected is allocated.
         shape = (
-            len(timesteps) if "step" in keep else 1,
+            len(about.timesteps) if "step" in keep else 1,
             layer.heads if "head" in keep else 1,
             layer.grid[0] * layer.grid[1],
             len(positions),
@@ -145,6 +165,6 @@ def _read_recording(about: dict[str, Any], file: Any) -> Recording:
         need(bool(np.isfinite(array).all()), "finite numbers")
         arrays.append(array)
     return Recording(
-        layers, tuple(arrays), keep, timesteps, positions, table,
-        pair(about["latent"]), pair(about["size"]),
+        layers, tuple(arrays), keep, tuple(about.timesteps), positions, table, about.latent,
+        about.size,
     )  # fmt: skip

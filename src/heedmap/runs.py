@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import UNSET
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap import explorer, sheets
+from heedmap import explorer, reading, schemas, sheets
 from heedmap.animations import Animation
 from heedmap.errors import RunError
 from heedmap.maps import HeatMaps, Scale
@@ -22,7 +23,6 @@ from heedmap.words import Word
 
 FORMAT = 1
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
-MAX_PIXELS = 2**27
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,15 +129,18 @@ class Run:
         Raises:
             RunError: if the folder is no run, or something in it is broken or hostile.
         """
-        folder = Path(folder)
-        about = _read_about(folder)
-        settings = about["settings"]
+        folder = reading.path_of(folder)
+        told, plain = schemas.read_file(
+            folder / "run.json", schemas.RunFile, "a run", version=FORMAT, most=MAX_SETTINGS
+        )
+        about = told.settings
+        image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
         recording = Recording.load(folder / "maps.safetensors")
-        image = _read_image(folder / "image.png")
         negative = folder / "negative.safetensors"
         against = Recording.load(negative) if negative.exists() else None
+        read = about.prompt if about.text is UNSET else about.text
         if (
-            recording.table.prompt != settings.get("text", settings.get("prompt"))
+            recording.table.prompt != read
             or recording.size != image.size
             or (against is not None and against.size != image.size)
         ):
@@ -146,7 +149,7 @@ class Run:
                 "runs; make the run again"
             )
         negative_maps = None if against is None else HeatMaps(against, image)
-        return cls(image, HeatMaps(recording, image), settings, negative_maps)
+        return cls(image, HeatMaps(recording, image), plain["settings"], negative_maps)
 
 
 @contextmanager
@@ -222,34 +225,3 @@ def parameters_text(settings: dict[str, Any]) -> str:
         f"{edited}"
     )
     return "\n".join(lines)
-
-
-def _read_about(folder: Path) -> dict[str, Any]:
-    path = folder / "run.json"
-    if not path.is_file():
-        raise RunError(f"{folder} is not a run: expected a folder with run.json, as `save` writes")
-    if path.stat().st_size > MAX_SETTINGS:
-        raise RunError(f"{path} is larger than 4 MiB: not settings that heedmap wrote")
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is not JSON: make the run again") from error
-    if not isinstance(about, dict) or not isinstance(about.get("settings"), dict):
-        raise RunError(f"{path} has no settings: make the run again")
-    if about.get("format") != FORMAT:
-        raise RunError(
-            f"{path} has format {about.get('format')!r}: this version of heedmap reads format "
-            f"{FORMAT}; make the run again"
-        )
-    return about
-
-
-def _read_image(path: Path) -> Image.Image:
-    try:
-        with Image.open(path, formats=("PNG",)) as image:
-            if image.size[0] * image.size[1] > MAX_PIXELS:
-                raise RunError(f"{path} has {image.size[0]}×{image.size[1]} pixels: too many")
-            image.load()
-            return image.convert("RGB") if image.mode != "RGB" else image.copy()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise RunError(f"{path} is missing or broken: make the run again") from error

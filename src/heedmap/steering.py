@@ -20,6 +20,9 @@ from heedmap.processors import Changes
 from heedmap.tallies import Probabilities
 from heedmap.windows import steps_within
 
+SELF_CELLS = 32 * 32
+"""The largest grid, in cells, at which self-attention is taken from a source, as published."""
+
 
 @dataclass(frozen=True, eq=False)
 class Steering:
@@ -38,7 +41,7 @@ class Steering:
     rules: Mapping[int, Sequence[Rule]]
     sources: Mapping[int, int] = field(default_factory=dict)
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    self_cells: int = 32 * 32
+    self_cells: int = SELF_CELLS
 
     def probabilities(
         self, scores: Scores, first: int, image: int, site: Site, heads: slice

@@ -9,7 +9,8 @@ from typing import Any
 
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.prompts import split_words
-from heedmap.words import LABELS, MAX_PROMPT, MAX_TOKENS, Token, TokenTable, Word, is_unicode
+from heedmap.schemas import MAX_PROMPT, MAX_TOKENS
+from heedmap.words import LABELS, Token, TokenTable, Word, is_unicode
 
 CLIP_LIMIT = 77
 

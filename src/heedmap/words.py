@@ -1,6 +1,6 @@
 """Prompt, words, tokens: what a person wrote and what the model read of it, tied by characters.
 
-Pure text, standard library only. Everything rests on character spans: a tokenizer says which
+Pure text. Everything rests on character spans: a tokenizer says which
 characters of the prompt each token covers, `split_words` says which characters a person would call
 a word, and a token belongs to the word whose span it overlaps. Nothing is searched by its text in
 the token list, so repeats, commas, case and words of several tokens need no special care.
@@ -11,9 +11,10 @@ Positions count on the `K` axis, the text tokens of the encoded sequence, specia
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, cast
+from itertools import accumulate
+from typing import Any
 
-from heedmap import checks
+from heedmap import checks, schemas
 from heedmap.errors import (
     ArgumentError,
     RunError,
@@ -22,15 +23,13 @@ from heedmap.errors import (
     quoted,
 )
 from heedmap.prompts import describes, fold, is_content, word_keys
+from heedmap.schemas import Kind
 
-Kind = Literal["text", "start", "end", "pad"]
-
-MAX_PROMPT = 100_000  # characters; a run file may not make us chew on more
-MAX_TOKENS = 65_536
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
 _QUOTES = ('""', "''", "\u201c\u201d", "\u2018\u2019")
 _LISTED = 20
+_COMPARED = 1000  # words among which those like a strange one are looked for
 
 
 # --- the table --------------------------------------------------------------------------------
@@ -163,15 +162,10 @@ class TokenTable:
             keys += parts
             owners += [word] * len(parts)
         found: list[tuple[Word, ...]] = []
-        index = 0
-        while index <= len(keys) - len(wanted):
-            if tuple(keys[index : index + len(wanted)]) == wanted:
-                place = tuple(dict.fromkeys(owners[index : index + len(wanted)]))
-                if not found or found[-1] != place:
-                    found.append(place)
-                index += len(wanted)
-            else:
-                index += 1
+        for index in _places(keys, wanted):
+            place = tuple(dict.fromkeys(owners[index : index + len(wanted)]))
+            if not found or found[-1] != place:
+                found.append(place)
         if not found:
             raise UnknownWordError(
                 f"{quoted(query)} is not in the prompt. {self._nearest(wanted, keys)}"
@@ -227,8 +221,9 @@ class TokenTable:
     def text_of(self, tokens: Collection[int]) -> str:
         """The words that have tokens among these, as they stand in the prompt: "blue tree"."""
         said, last = "", None
+        wanted = set(tokens)
         for word in self.words:
-            if not set(word.tokens) & set(tokens):
+            if wanted.isdisjoint(word.tokens):
                 continue
             if last is not None:
                 between = self.prompt[last.end : word.start]
@@ -268,7 +263,8 @@ class TokenTable:
         strange = next((key for key in wanted if key not in known), None)
         if strange is None:
             return "Each of its words is, but not in this order side by side. "
-        near = get_close_matches(strange[:64], known.values(), n=3)
+        some = list(known.values())[:_COMPARED]
+        near = get_close_matches(strange[:64], some, n=3)
         near += [k for k in known.values() if strange in k and k not in near][: 3 - len(near)]
         return f"Did you mean {' or '.join(map(quoted, dict.fromkeys(near)))}? " if near else ""
 
@@ -300,12 +296,25 @@ class TokenTable:
         Raises:
             RunError: if anything in it has the wrong type, is out of range, or contradicts itself.
         """
-        return _parse_table(data)
+        return parsed(schemas.checked(data, schemas.Table, "The token table"))
 
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
     """The positions of the tokens of these words, ascending."""
     return tuple(sorted({t for place in places for word in place for t in word.tokens}))
+
+
+def _places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where some keys stand side by side among others, without overlaps; in linear time."""
+    joined = "".join(f"\0{key}" for key in keys) + "\0"  # no word has that character
+    sought = "".join(f"\0{key}" for key in wanted) + "\0"
+    ends = accumulate(len(key) + 1 for key in keys)
+    number = {start: index for index, start in enumerate([0, *ends])}
+    found, at = [], joined.find(sought)
+    while at >= 0:
+        found.append(number[at])
+        at = joined.find(sought, at + len(sought) - 1)
+    return found
 
 
 def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
@@ -329,69 +338,58 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-_SPAN: dict[str, type] = {"text": str, "start": int, "end": int}
-_TOKEN = {"position": int, "id": int} | _SPAN | {"kind": str}
-_WORD_ROW = {"number": int} | _SPAN | {"tokens": list, "missing": int}
-_TABLE = {"prompt": str, "limit": int, "missing": int, "tokens": list, "words": list}
-
-
-def _fields(data: object, where: str, kinds: dict[str, type]) -> Any:
-    """The named values of a row, each of exactly its type (True is no number)."""
-    row = cast(dict[str, Any], data) if isinstance(data, dict) else {}
-    for name, kind in kinds.items():
-        given = type(row.get(name))
-        _demand(given is kind, f"{where} needs {name!r} as {kind.__name__}, not {given.__name__}")
-    return [row[name] for name in kinds]
-
-
 def _demand(holds: bool, what: str) -> None:
     if not holds:
         raise RunError(f"The token table is broken: {what}. Make the run again.")
 
 
-def _parse_table(data: object) -> TokenTable:
-    prompt, limit, missing, rows, word_rows = _fields(data, "the table", _TABLE)
-    _demand(len(prompt) <= MAX_PROMPT and is_unicode(prompt), "its prompt is too long or not text")
-    _demand(len(rows) == limit <= MAX_TOKENS, f"{len(rows)} tokens do not make its limit {limit}")
-    _demand(len(word_rows) <= len(prompt), f"{len(word_rows)} words do not fit in the prompt")
+def parsed(table: schemas.Table) -> TokenTable:
+    """A table that was read from a file.
 
+    Raises:
+        RunError: if it contradicts itself.
+    """
+    prompt, limit = table.prompt, table.limit
+    _demand(is_unicode(prompt), "its prompt is not text")
+    _demand(len(table.tokens) == limit, f"{len(table.tokens)} tokens do not make its limit {limit}")
+    _demand(len(table.words) <= len(prompt), f"{len(table.words)} words do not fit in the prompt")
     tokens: list[Token] = []
-    for position, row in enumerate(rows):
-        token = Token(*_fields(row, f"token {position}", _TOKEN))
-        label = LABELS.get(token.kind)
+    for position, row in enumerate(table.tokens):
+        label = LABELS.get(row.kind)
         _demand(
-            token.position == position
-            and 0 <= token.id < 2**31
-            and (token.kind == "text" or label is not None)
-            and 0 <= token.start <= token.end <= (0 if label else len(prompt))
-            and token.text == (label or prompt[token.start : token.end]),
+            row.position == position
+            and 0 <= row.start <= row.end <= (0 if label else len(prompt))
+            and row.text == (label or prompt[row.start : row.end]),
             f"token {position} contradicts its place, its kind or the prompt",
         )
-        tokens.append(token)
+        tokens.append(Token(position, row.id, row.text, row.start, row.end, row.kind))
+    words = _parsed_words(table.words, tokens, prompt)
+    unread = sum(word.missing for word in words)
+    _demand(unread <= table.missing, f"its words miss {unread} tokens, of {table.missing} in all")
+    return TokenTable(prompt, tuple(tokens), tuple(words), limit, table.missing)
 
+
+def _parsed_words(
+    rows: Sequence[schemas.WordRow], tokens: Sequence[Token], prompt: str
+) -> list[Word]:
     words: list[Word] = []
     free = {token.position for token in tokens if token.kind == "text"}
-    for index, row in enumerate(word_rows):
-        number, text, start, end, held, unread = _fields(row, f"word {index}", _WORD_ROW)
+    for index, row in enumerate(rows):
         _demand(
-            number == index
-            and (words[-1].end if words else 0) <= start < end <= len(prompt)
-            and text == prompt[start:end]
-            and unread >= 0
-            and len(held) + unread > 0,
+            row.number == index
+            and (words[-1].end if words else 0) <= row.start < row.end <= len(prompt)
+            and row.text == prompt[row.start : row.end]
+            and len(row.tokens) + row.missing > 0,
             f"word {index} contradicts its place or the prompt",
         )
-        for position in held:
+        for position in row.tokens:
             _demand(
-                type(position) is int
-                and position in free
-                and tokens[position].start < end
-                and start < tokens[position].end,
+                position in free
+                and tokens[position].start < row.end
+                and row.start < tokens[position].end,
                 f"word {index} claims a token that is not its own, {quoted(position)}",
             )
             free.remove(position)
-        _demand(held == sorted(held), f"word {index} has its tokens out of order")
-        words.append(Word(number, text, start, end, tuple(held), unread))
-    unread = sum(word.missing for word in words)
-    _demand(unread <= missing < 2**31, f"its words miss {unread} tokens, it says {missing} in all")
-    return TokenTable(prompt, tuple(tokens), tuple(words), limit, missing)
+        _demand(row.tokens == sorted(row.tokens), f"word {index} has its tokens out of order")
+        words.append(Word(index, row.text, row.start, row.end, tuple(row.tokens), row.missing))
+    return words

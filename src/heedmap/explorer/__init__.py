@@ -33,6 +33,7 @@ __all__ = ["frame", "page", "pair_page", "pairs_page"]
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""
 SMALL = 256 * 256
+_WEBP = 16_383  # pixels on a side, the most that WebP has
 _OWN = 120_000  # bytes of a page beside its pictures and tables: script, style, settings
 # In this order: what is computed, what is chosen, what is seen of it, and what begins it all.
 _SCRIPTS = (
@@ -210,6 +211,8 @@ def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, boo
     links = [_link(image, "png", optimize=True) for image in opaque]
     if sum(map(len, links)) <= budget:
         return [(link, True) for link in links]
+    for image in opaque:
+        image.thumbnail((_WEBP, _WEBP))
     return [(_link(image, "webp", quality=90, method=4), False) for image in opaque]
 
 

@@ -25,8 +25,9 @@ from heedmap.errors import NothingRecordedError
 from heedmap.maps import cells
 from heedmap.prompts import is_content
 from heedmap.recordings import Layer, Recording
+from heedmap.schemas import Kind
 from heedmap.selections import name_fits
-from heedmap.words import Kind, TokenTable
+from heedmap.words import TokenTable
 
 __all__ = ["pack"]
 
@@ -85,7 +86,7 @@ def pack(recording: Recording, budget: int) -> dict[str, Any]:
 
 def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]]]:
     """What is told apart, and of each the columns of the recording's K axis that it adds up."""
-    at = {position: column for column, position in enumerate(recording.positions)}
+    at = recording.columns
     entries: list[dict[str, Any]] = []
     columns: list[list[int]] = []
     for word in recording.table.read_words:

@@ -1,0 +1,106 @@
+"""Files of a saved result, opened without any trust in what they are: paths, bytes, pictures.
+
+What a folder holds may be a pipe that never ends, a device, a picture that fills the memory when it
+is unpacked. Each reader here looks before it takes, and says in one sentence what is wrong.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from PIL import Image
+
+from heedmap.errors import ArgumentError, RunError, quoted
+
+MAX_SIDE = 2**14
+"""Pixels on a side of a picture."""
+MAX_PIXELS = 2**26
+"""Pixels of a picture."""
+
+
+def path_of(given: object, what: str = "folder") -> Path:
+    """A path that a user gave, as one.
+
+    Raises:
+        ArgumentError: if it is none: neither text nor a path, or with a NUL within.
+    """
+    if not isinstance(given, str | os.PathLike):
+        raise ArgumentError(f"the {what} is {quoted(given)}: expected a path, such as 'outputs/x'")
+    said = os.fspath(given)
+    if not isinstance(said, str) or "\0" in said or not said:
+        raise ArgumentError(f"the {what} is {quoted(said)}: expected a path, such as 'outputs/x'")
+    return Path(said)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a plain file, or a link to one; a name that no file can have is none."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def read_bytes(path: Path, *, most: int, otherwise: str) -> bytes:
+    """What a plain file holds.
+
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+        otherwise: the sentence of the error where there is no such file, a path within.
+
+    Raises:
+        RunError: if it is missing, no plain file, larger, or cannot be read.
+    """
+    check_file(path, most=most, otherwise=otherwise)
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or 'the disk failed'}") from error
+    if len(data) > most:
+        raise _too_large(path, most)
+    return data
+
+
+def check_file(path: Path, *, most: int, otherwise: str) -> None:
+    """Raise a RunError unless there is a plain file of at most so many bytes, to be read."""
+    if not is_file(path):
+        raise RunError(otherwise)
+    if not os.access(path, os.R_OK):
+        raise RunError(f"{path} cannot be read: its rights do not allow it")
+    if path.stat().st_size > most:
+        raise _too_large(path, most)
+
+
+def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) -> Image.Image:
+    """A PNG, its size checked before it is decoded.
+
+    Args:
+        path: of the file.
+        mode: it is converted to, such as "RGB".
+        size: (W, H) that it must have.
+
+    Raises:
+        RunError: if it is missing, broken, too large or of another size.
+    """
+    broken = f"{path} is missing or broken: make it again"
+    check_file(path, most=4 * MAX_PIXELS, otherwise=broken)
+    try:
+        with path.open("rb") as file, Image.open(file, formats=("PNG",)) as image:
+            if size is not None and image.size != size:
+                raise RunError(
+                    f"{path} has {image.size[0]}×{image.size[1]} pixels, and not "
+                    f"{size[0]}×{size[1]}: the folder does not hold together; make it again"
+                )
+            if max(image.size) > MAX_SIDE or image.size[0] * image.size[1] > MAX_PIXELS:
+                raise RunError(f"{path} has {image.size[0]}×{image.size[1]} pixels: too many")
+            image.load()
+            return image.copy() if image.mode == mode else image.convert(mode)
+    except RunError:
+        raise
+    except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
+        raise RunError(broken) from error
+
+
+def _too_large(path: Path, most: int) -> RunError:
+    return RunError(f"{path} is larger than {most / 2**20:g} MiB: nothing that heedmap wrote")
