@@ -1,0 +1,130 @@
+"""What a folder may hold instead of files, and pictures that are none."""
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_runs import made_run
+
+from heedmap import reading
+from heedmap.errors import ArgumentError, RunError
+from heedmap.runs import Run
+
+FILES = ("image.png", "maps.safetensors", "run.json")
+
+
+@pytest.mark.parametrize("given", [None, 5, b"x", ["x"], "", "a\0b", object()])
+def test_what_is_no_path(given):
+    with pytest.raises(ArgumentError, match=r"the folder is .*: expected a path, such as"):
+        Run.load(given)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a/" * 3000, "no such", "é" * 200])
+def test_names_that_no_folder_can_have(name):
+    with pytest.raises(RunError, match=r"is not a run: expected a folder with run\.json"):
+        Run.load(name)
+
+
+def test_paths_are_read_as_texts_are(tmp_path):
+    folder = made_run().save(tmp_path / "x")
+    assert Run.load(str(folder)).settings == Run.load(folder).settings
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_is_never_waited_for(tmp_path, name):
+    folder = made_run().save(tmp_path / "x")
+
+    def refused() -> None:
+        with pytest.raises(RunError, match=r"missing or broken|is not a run|no maps at"):
+            Run.load(folder)
+
+    (folder / name).unlink()
+    refused()
+    os.mkfifo(folder / name)
+    refused()
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    refused()
+    (folder / name).rmdir()
+    for target in ("/dev/zero", "/dev/stdin", "nowhere", name, "/proc/self"):
+        (folder / name).symlink_to(target)
+        refused()
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_may_not_be_read(tmp_path, monkeypatch, name):
+    folder = made_run().save(tmp_path / "x")
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda p, mode: Path(p).name != name and allowed(p, mode))
+    with pytest.raises(RunError, match=f"{name} cannot be read: its rights do not allow it"):
+        Run.load(folder)
+
+
+def test_a_disk_that_fails(tmp_path, monkeypatch):
+    folder = made_run().save(tmp_path / "x")
+
+    def fail(self: Path, *_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(RunError, match=r"run\.json cannot be read: Input/output error"):
+        Run.load(folder)
+
+
+def test_a_file_that_grows_while_it_is_read(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"12345")
+    monkeypatch.setattr(reading, "check_file", lambda *_, **__: None)
+    assert reading.read_bytes(tmp_path / "file", most=5, otherwise="") == b"12345"
+    with pytest.raises(RunError, match="is larger than"):
+        reading.read_bytes(tmp_path / "file", most=4, otherwise="")
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+@pytest.mark.parametrize("kind", [b"gAMA", b"tRNS", b"iCCP", b"cHRM", b"pHYs", b"sRGB", b"eXIf"])
+@pytest.mark.parametrize("data", [b"", b"a", b"ab"])
+@pytest.mark.parametrize("last", [True, False])
+def test_pictures_with_odd_chunks(tmp_path, kind, data, last):
+    """Pillow fails in some and reads others; nobody sees what it stumbled over."""
+    folder = made_run().save(tmp_path / "x")
+    held = (folder / "image.png").read_bytes()
+    at = held.index(b"IEND" if last else b"IDAT") - 4
+    (folder / "image.png").write_bytes(held[:at] + chunk(kind, data) + held[at:])
+    try:
+        assert Run.load(folder).image.size == (128, 128)
+    except RunError as error:
+        assert str(error).endswith("image.png is missing or broken: make it again")
+
+
+def empty_png(width: int, height: int) -> bytes:
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("size", [(2**15, 1), (1, 2**14 + 1), (2**13 + 1, 2**13), (2**31 - 1, 9)])
+def test_pictures_are_measured_before_they_are_decoded(tmp_path, size):
+    (tmp_path / "x.png").write_bytes(empty_png(*size))
+    with pytest.raises(RunError, match=r"pixels: too many|missing or broken"):
+        reading.read_picture(tmp_path / "x.png", "RGB")
+    with pytest.raises(RunError, match=r"and not 8×8|missing or broken"):
+        reading.read_picture(tmp_path / "x.png", "RGB", size=(8, 8))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16"])
+def test_pictures_of_all_kinds_become_what_is_asked_for(tmp_path, mode):
+    made = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
+    made = made.convert("I").convert("I;16") if mode == "I;16" else made.convert(mode)
+    made.save(tmp_path / "x.png")
+    for wanted in ("RGB", "1"):
+        found = reading.read_picture(tmp_path / "x.png", wanted, size=(8, 8))
+        assert (found.mode, found.size) == (wanted, (8, 8))
