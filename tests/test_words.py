@@ -1,5 +1,6 @@
 import json
 import logging
+import random
 import time
 import unicodedata
 from copy import deepcopy
@@ -20,7 +21,7 @@ from heedmap.errors import (
 )
 from heedmap.prompts import split_words
 from heedmap.tokens import read, tokenize
-from heedmap.words import TokenTable
+from heedmap.words import TokenTable, Word
 
 SENTENCES = [
     "a red house next to a blue tree",
@@ -591,3 +592,48 @@ def test_word_tokens_in_order():
     data["words"][0]["tokens"].reverse()
     with pytest.raises(RunError, match="tokens out of order"):
         TokenTable.from_dict(data)
+
+
+def test_tokenizers_that_read_more_than_a_file_may_hold():
+    tokenizer = build_tokenizer(3000)
+    with pytest.raises(ModelError, match="reads 3000 tokens of a prompt; at most 2048 are taken"):
+        tokenize("a cat", tokenizer)
+    tokenizer.model_max_length = int(1e30)
+    assert tokenize("a cat", tokenizer).limit == 77
+
+
+@pytest.mark.parametrize("query", ["cat dog", "dog cat dog", "cat cat", "dog"])
+def test_places_are_those_of_a_search_word_by_word(query):
+    """Against the definition, over prompts of two words in any order."""
+    rng = random.Random(0)
+    for _ in range(200):
+        words = [rng.choice(("cat", "dog", "Cat,")) for _ in range(rng.randrange(1, 12))]
+        table = tokenize(" ".join(words), shared(77))
+        keys, wanted = [w.strip(",").lower() for w in words], query.split()
+        expected, index = [], 0
+        while index <= len(keys) - len(wanted):
+            fits = keys[index : index + len(wanted)] == wanted
+            expected += [tuple(range(index, index + len(wanted)))] if fits else []
+            index += len(wanted) if fits else 1
+        if not expected:
+            with pytest.raises(UnknownWordError):
+                table.matches(query)
+        else:
+            found = [tuple(word.number for word in place) for place in table.matches(query)]
+            assert found == expected
+
+
+def test_a_phrase_of_twenty_thousand_words_is_sought_in_linear_time():
+    text = "a " * 20_000
+    table = TokenTable(
+        text, (), tuple(Word(n, "a", 2 * n, 2 * n + 1, (n,)) for n in range(20_000)), 77
+    )
+    began = time.process_time()
+    assert len(table.matches("a " * 10_000 + "a")) == 1
+    with pytest.raises(UnknownWordError):
+        table.matches("a " * 10_000 + "b")
+    with pytest.raises(UnknownWordError):
+        table.matches("zebra")
+    assert len(table.phrase("a")) == 20_000
+    assert len(table.text_of(range(20_000))) == 39_999
+    assert time.process_time() - began < 2

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from heedmap import reading
 from heedmap.errors import RunError
 from heedmap.grids import Grid
 from heedmap.pairs import Pair
@@ -17,8 +18,9 @@ def kind_of(folder: str | Path) -> str:
     Raises:
         RunError: if it is nothing of heedmap's.
     """
+    folder = reading.path_of(folder)
     for mark in MARKS:
-        if (Path(folder) / mark).is_file():
+        if reading.is_file(folder / mark):
             return mark
     raise RunError(
         f"{folder} is no run, edit or grid: expected a folder with run.json, pair.json or "

@@ -16,7 +16,7 @@ from heedmap.pairs import Pair, fits, read_mask
 from heedmap.runs import Run, whole_folder
 
 FORMAT = 1
-MAX_ABOUT = 64 * 2**20  # bytes of grid.json
+MAX_ABOUT = 16 * 2**20  # bytes of grid.json
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 

@@ -18,7 +18,8 @@ from heedmap.errors import RunError
 DEPTH = 32
 """How deep lists and objects of a file may be nested."""
 MAX_LAYERS = 1024
-MAX_TOKENS = 65_536
+MAX_TOKENS = 2048
+"""Tokens of an encoded text; those of encoders in use are at most 512, long prompts a few more."""
 MAX_PROMPT = 100_000
 """Characters of a prompt; a file may not make us chew on more."""
 _MOST = 2**63 - 1
@@ -85,7 +86,7 @@ class Maps(Struct, frozen=True):
     format: int
     layers: Annotated[list[LayerRow], Meta(min_length=1, max_length=MAX_LAYERS)]
     keep: list[Axis]
-    timesteps: Annotated[list[Number], Meta(min_length=1, max_length=100_000)]
+    timesteps: Annotated[list[Number], Meta(min_length=1, max_length=10_000)]
     positions: Annotated[list[Small], Meta(min_length=1, max_length=MAX_TOKENS)]
     table: Table
     latent: tuple[Side, Side]
@@ -243,7 +244,7 @@ class GridFile(Struct, frozen=True):
 
     format: int
     about: GridAbout
-    cells: Annotated[list[CellRow], Meta(min_length=1, max_length=100_000)]
+    cells: Annotated[list[CellRow], Meta(min_length=1, max_length=10_000)]
 
 
 _File = TypeVar("_File", bound=Struct)
@@ -283,14 +284,13 @@ def read(data: bytes, schema: type[_File], what: str, *, version: int) -> tuple[
     """
     try:
         plain = msgspec.json.decode(data)
-        _check_plain(plain, DEPTH)
         found = plain.get("format") if isinstance(plain, dict) else None
         if type(found) is int and found != version:
             raise RunError(
                 f"{what} has format {found}: this version of heedmap reads format {version}; make "
                 "it again"
             )
-        return msgspec.convert(plain, schema), plain
+        return _converted(plain, schema), plain
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise RunError(f"{what} is not what heedmap wrote{_where(error)}; make it again") from error
 
@@ -302,10 +302,15 @@ def checked(plain: object, schema: type[_File], what: str) -> _File:
         RunError: if they do not fit.
     """
     try:
-        _check_plain(plain, DEPTH)
-        return msgspec.convert(plain, schema)
+        return _converted(plain, schema)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise RunError(f"{what} is not what heedmap writes{_where(error)}") from error
+
+
+def _converted(plain: object, schema: type[_File]) -> _File:
+    found = msgspec.convert(plain, schema)  # first, since it is quick to refuse what is long
+    _check_plain(plain, DEPTH)
+    return found
 
 
 def _check_plain(value: Any, left: int) -> None:

@@ -12,6 +12,7 @@ from heedmap.prompts import split_words
 from heedmap.schemas import MAX_PROMPT, MAX_TOKENS
 from heedmap.words import LABELS, Token, TokenTable, Word, is_unicode
 
+_NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
 CLIP_LIMIT = 77
 
 
@@ -164,8 +165,13 @@ def tokenize(
             "be tied to tokens; load the model with its fast tokenizer."
         )
     limit = int(tokenizer.model_max_length)
-    if limit > MAX_TOKENS:  # transformers writes 1e30 for "not set"
+    if limit > _NOT_SET:
         limit = CLIP_LIMIT
+    if limit > MAX_TOKENS:
+        raise ModelError(
+            f"The tokenizer reads {limit} tokens of a prompt; at most {MAX_TOKENS} are taken. Load "
+            "it with a smaller model_max_length."
+        )
     text, origin = (prompt, None) if expand is None else _expanded(prompt, tokenizer, expand)
     encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
     # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
