@@ -166,3 +166,13 @@ def test_sheet_of_many_words():
     width, height = run.sheet().size
     assert width <= 2400
     assert height <= 3000
+
+
+def test_of_very_many_words_the_first_hundred_are_shown(tmp_path):
+    run = made_run(" ".join(["at"] * 130))
+    folder = run.save(tmp_path / "x")
+    assert len([*(folder / "words").iterdir()]) == 100
+    back = Run.load(folder)
+    assert len(back.maps) == 130 and back.maps.at(129).values.shape == (64, 64)
+    few = made_run(" ".join(["at"] * 100)).maps
+    assert run.sheet().height == few.sheet(title="the first 100 words").height

@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from heedmap import models
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, quoted
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,8 +70,8 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
     if batch is not None:
         if isinstance(batch, bool) or not isinstance(batch, Integral) or batch < 2:
             raise ArgumentError(
-                f"batch is {batch!r}: expected how many pictures are drawn at once, at least 2 "
-                "(the source and an edit)"
+                f"batch is {quoted(batch)}: expected how many pictures are drawn at once, at least "
+                "2 (the source and an edit)"
             )
         return int(batch)
     # A pipeline whose parts wait on the CPU computes elsewhere.

@@ -19,7 +19,7 @@ from PIL import Image
 
 from heedmap import checks, models
 from heedmap.attention import Scores
-from heedmap.errors import ModelError, SelectionError, TraceError
+from heedmap.errors import ModelError, SelectionError, TraceError, quoted
 from heedmap.layers import check_places, cross_attention_layers, grids, install
 from heedmap.processors import uncompiled
 from heedmap.selections import name_fits
@@ -167,7 +167,7 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     found = [layer for layer in layers if name_fits(layer.name, wanted)]
     if not found:
         names = ", ".join(layer.name for layer in layers)
-        raise SelectionError(f"no layer fits {wanted!r}: the layers are {names}")
+        raise SelectionError(f"no layer fits {quoted(wanted)}: the layers are {names}")
     return found
 
 

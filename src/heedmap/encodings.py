@@ -329,8 +329,9 @@ def _tables(
                 (token.start, token.end, token.kind) for token in mine.tokens
             ] != places:
                 raise TraceError(
-                    f"the text encoder read other tokens than the prompt {table.prompt!r} has: "
-                    "heedmap cannot label its maps; pass the prompt as plain text"
+                    "the text encoder read other tokens than the prompt "
+                    f"{quoted(table.prompt)} has: heedmap cannot label its maps; pass the prompt "
+                    "as plain text"
                 )
     return tables
 

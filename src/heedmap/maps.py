@@ -4,6 +4,7 @@ Axes, by the letters used all through heedmap: S step · H head · Q latent posi
 row-major) · K text token · h, w a layer's own grid. Everything is numpy.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,8 @@ from heedmap.words import TokenTable, Word
 
 CELLS = 64
 """Cells on the short side of a heat map."""
+MOST_SHOWN = 100
+"""Words that a sheet shows, and of which a saved run has overlays, unless others are chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +178,8 @@ class HeatMaps:
     ) -> Image.Image:
         """The picture, then one overlay a word, captioned, with the scale that was used.
 
-        Where no picture is known, the heat alone. Of a prompt without words it is the picture, and
+        Of a prompt of more than 100 words the first 100 are shown, and the title says so. Where no
+        picture is known, the heat alone. Of a prompt without words it is the picture, and
         says so.
 
         Args:
@@ -187,8 +191,12 @@ class HeatMaps:
             ArgumentError: if there is neither a map nor a picture to show, or no such scale.
         """
         check_scale(scale)
-        heats = list(self) if chosen is None else _checked_maps(chosen)
         title = self.tokens.prompt if title is None else checks.text("title", title)
+        if chosen is None:
+            heats = list(itertools.islice(self, MOST_SHOWN))
+            title += f" · the first {MOST_SHOWN} words" if len(self) > MOST_SHOWN else ""
+        else:
+            heats = _checked_maps(chosen)
         if not heats:
             return self._bare_sheet(title)
         panels = [

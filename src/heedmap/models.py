@@ -12,11 +12,11 @@ from typing import Any
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.reading import LONGEST, MAX_PIXELS, MAX_SIDE
 
 EMBEDDED = "heedmap-tiny"
 """The name of the embedded model, in settings and in `--model`."""
 DEVICES = ("auto", "cpu", "cuda", "mps")
-MAX_SIDE = 2**14
 """Pixels that a side of a picture may have."""
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
@@ -108,6 +108,11 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     if len(sides) == 2:
         width, height = (checks.whole("a side of the size", side) for side in sides)
         if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
+            if width * height > MAX_PIXELS or max(sides) > LONGEST * min(sides):
+                raise ArgumentError(
+                    f"the size {width}×{height} is too large: expected at most {MAX_PIXELS} pixels "
+                    f"in all, and no side above {LONGEST} times the other"
+                )
             return width, height
     raise ArgumentError(
         f"the size {quoted(size)} does not fit the model: expected a width and a height that are "
@@ -163,9 +168,11 @@ def _where(model: str | Path | None) -> Path | str:
 
 def _place(device: str, dtype: str) -> tuple[Any, Any]:
     if device not in DEVICES:
-        raise ArgumentError(f"device {device!r} is not known: expected one of {', '.join(DEVICES)}")
+        known = ", ".join(DEVICES)
+        raise ArgumentError(f"device {quoted(device)} is not known: expected one of {known}")
     if dtype not in DTYPES:
-        raise ArgumentError(f"dtype {dtype!r} is not known: expected one of {', '.join(DTYPES)}")
+        known = ", ".join(DTYPES)
+        raise ArgumentError(f"dtype {quoted(dtype)} is not known: expected one of {known}")
     import torch
 
     there = {

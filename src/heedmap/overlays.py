@@ -16,6 +16,7 @@ from PIL import Image
 
 from heedmap.checks import finite, fraction, several, whole
 from heedmap.errors import ArgumentError, quoted
+from heedmap.reading import MAX_SIDE
 
 __all__ = [
     "COLORMAP",
@@ -33,7 +34,6 @@ __all__ = [
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
-MAX_SIDE = 2**14  # px
 
 # How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.

@@ -7,7 +7,6 @@ the prompts is found here, in one sentence, before the first step of a run.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import isfinite
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from heedmap.columns import refinement, replacement
 from heedmap.edits import Inject, Renormalize, Rule, Site
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
-from heedmap.weights import Span, escape, parse_weights, token_weights
+from heedmap.weights import MOST_WEIGHT, Span, escape, parse_weights, token_weights
 from heedmap.windows import steps_within
 from heedmap.word_edits import weights_rule
 from heedmap.words import TokenTable, Word
@@ -268,8 +267,8 @@ def read_window(window: Any, what: str) -> tuple[float, float]:
         if is_number(low) and is_number(high) and 0 <= low <= high <= 1:  # NaN is refused too
             return float(low), float(high)
     raise ArgumentError(
-        f"{what} is {window!r}: expected a fraction of the run from 0 to 1, or two, the first not "
-        "above the second"
+        f"{what} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
+        "first not above the second"
     )
 
 
@@ -280,9 +279,11 @@ def read_windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, f
         ArgumentError: if these are none.
     """
     if words is not None and not isinstance(words, Mapping):
-        raise ArgumentError(f"words is {words!r}: expected windows by word, as in {{'cat': 0.3}}")
+        raise ArgumentError(
+            f"words is {quoted(words)}: expected windows by word, as in {{'cat': 0.3}}"
+        )
     return {
-        word: read_window(window, f"the window of {word!r}")
+        word: read_window(window, f"the window of {quoted(word)}")
         for word, window in (words or {}).items()
     }
 
@@ -301,7 +302,7 @@ def weigh(written: str, table: TokenTable, weights: Mapping[str, float]) -> str:
         weights: by word or phrase; all places of a phrase are meant.
 
     Raises:
-        ArgumentError: if a weight is no finite number, or a word is weighted twice.
+        ArgumentError: if a weight is no number from -1e6 to 1e6, or a word is weighted twice.
         UnknownWordError: if a word is not in the prompt.
         TruncatedWordError: if the model does not read it.
     """
@@ -309,11 +310,8 @@ def weigh(written: str, table: TokenTable, weights: Mapping[str, float]) -> str:
     taken = dict.fromkeys(token_weights(parsed.spans, table), f"in {quoted(written)}")
     added: list[Span] = []
     for word, weight in weights.items():
-        if not is_number(weight) or not isfinite(weight):
-            raise ArgumentError(
-                f"the weight of {quoted(word)} is {weight!r}: expected a finite number, such as 2 "
-                "or -0.5"
-            )
+        what = f"the weight of {quoted(word)}"
+        weight = checks.finite(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
         tokens = table.find(word)
         twice = next((taken[token] for token in tokens if token in taken), None)
         if twice is not None:
@@ -323,7 +321,7 @@ def weigh(written: str, table: TokenTable, weights: Mapping[str, float]) -> str:
             )
         taken |= dict.fromkeys(tokens, f"with {quoted(word)}")
         added += [
-            (place[0].start, place[-1].end, float(weight))
+            (place[0].start, place[-1].end, weight)
             for place in table.matches(word)
             if all(word.tokens for word in place)
         ]

@@ -6,6 +6,7 @@ is unpacked. Each reader here looks before it takes, and says in one sentence wh
 
 import os
 import stat
+import warnings
 from pathlib import Path
 
 from PIL import Image
@@ -16,6 +17,8 @@ MAX_SIDE = 2**14
 """Pixels on a side of a picture."""
 MAX_PIXELS = 2**26
 """Pixels of a picture."""
+LONGEST = 64
+"""How many times as long as wide one may be."""
 
 
 def path_of(given: object, what: str = "folder") -> Path:
@@ -86,7 +89,12 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
     broken = f"{path} is missing or broken: make it again"
     check_file(path, most=4 * MAX_PIXELS, otherwise=broken)
     try:
-        with path.open("rb") as file, Image.open(file, formats=("PNG",)) as image:
+        with (
+            warnings.catch_warnings(),
+            path.open("rb") as file,
+            Image.open(file, formats=("PNG",)) as image,
+        ):
+            warnings.simplefilter("ignore")  # what Pillow says of a file is no concern of its user
             if size is not None and image.size != size:
                 raise RunError(
                     f"{path} has {image.size[0]}×{image.size[1]} pixels, and not "

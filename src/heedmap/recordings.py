@@ -24,8 +24,6 @@ from heedmap.words import TokenTable, parsed
 AXES: tuple[Axis, ...] = ("layer", "step", "head")
 FORMAT = 1
 MAX_FILE = 4 * 2**30
-LONGEST = 256
-"""How many times as long as wide a picture may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def check_fit(
     (h, w), (width, height) = latent, size
     if width % w or height % h or width // w != height // h:
         raise ValueError(f"a latent of {h}×{w} makes no picture of {width}×{height}")
-    if max(h, w) > LONGEST * min(h, w) or width * height > reading.MAX_PIXELS:
+    if max(h, w) > reading.LONGEST * min(h, w) or width * height > reading.MAX_PIXELS:
         raise ValueError(f"{width}×{height} is no size of a picture")
     stages = {latent}
     while (h, w) != (1, 1):

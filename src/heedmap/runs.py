@@ -17,7 +17,7 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap import explorer, reading, schemas, sheets
 from heedmap.animations import Animation
 from heedmap.errors import RunError
-from heedmap.maps import HeatMaps, Scale
+from heedmap.maps import MOST_SHOWN, HeatMaps, Scale
 from heedmap.recordings import Axis, Recording
 from heedmap.words import Word
 
@@ -82,8 +82,8 @@ class Run:
 
         Args:
             folder: where to.
-            overlays: whether the page, the sheet and the words' overlays are written; `heedmap
-                inspect` draws them of what is left too.
+            overlays: whether the page, the sheet and the overlays of the first 100 words are
+                written; `heedmap inspect` draws them, and all others, of what is left too.
 
         Returns:
             The folder.
@@ -104,7 +104,8 @@ class Run:
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
             self.sheet().save(folder / "sheet.png")
             (folder / "words").mkdir()
-            for word, heat in zip(self.maps.words, self.maps, strict=True):
+            for word in self.maps.words[:MOST_SHOWN]:
+                heat = self.maps.at(word.number)
                 files[word.number] = word_file(word)
                 heat.overlay(scale="shared").save(folder / files[word.number])
         self.maps.recording.save(folder / "maps.safetensors")

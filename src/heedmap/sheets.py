@@ -17,8 +17,8 @@ from heedmap import checks, pictures
 from heedmap.animations import Animation
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.maps import HeatMap, HeatMaps, Scale
-from heedmap.overlays import MAX_SIDE
 from heedmap.pictures import Panel, ScaleBar
+from heedmap.reading import MAX_SIDE
 from heedmap.recordings import Axis
 
 __all__ = [

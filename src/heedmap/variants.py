@@ -57,11 +57,10 @@ class Drawing:
         checks.whole("self_cells", self.self_cells, least=0)
         if not (is_number(self.blend_from) and 0 <= self.blend_from < 1):
             raise ArgumentError(
-                f"blend_from is {self.blend_from!r}: expected a fraction of the run, from 0 to "
-                "below 1"
+                f"blend_from is {quoted(self.blend_from)}: expected a fraction of the run, from 0 "
+                "to below 1"
             )
-        if not (is_number(self.threshold) and 0 <= self.threshold <= 1):
-            raise ArgumentError(f"threshold is {self.threshold!r}: expected a number from 0 to 1")
+        checks.fraction("threshold", self.threshold)
         if ground.only is None and (self.blend_from, self.threshold) != (BLEND_FROM, THRESHOLD):
             raise ArgumentError(
                 f"blend_from is {self.blend_from} and threshold {self.threshold}, but nothing is "
