@@ -374,6 +374,37 @@ def test_a_place_without_permission():
         assert os.listdir(desk) == ["ours"]
 
 
+@posix
+def test_a_place_may_be_reached_by_a_link(tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "outputs").symlink_to("disk", target_is_directory=True)
+    Destination(tmp_path / "outputs" / "x", KIND)
+    assert save(tmp_path / "outputs" / "x") == tmp_path / "outputs" / "x"
+    assert tree(tmp_path / "disk") == {"x": None} | {f"x/{n}": t for n, t in one("one").items()}
+    assert (tmp_path / "outputs").is_symlink()
+
+
+def test_names_that_a_stranger_lists_lead_nowhere(tmp_path: Path):
+    outside = tmp_path / "1-mine.png"
+    outside.write_text("mine")
+    folder = tmp_path / "deep" / "x"
+    listed = ["notes.txt", "../../1-mine.png", str(outside), "words/../../../1-mine.png", None, 7]
+    listed += ["words/0-a.png", "words/1-b.gif", "words/deep/1-c.png"]
+    for name in ("notes.txt", "words/0-a.png", "words/1-b.gif", "words/deep/1-c.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    words = [{"file": name} for name in listed] + ["odd", None]
+    about = {"format": 1, "settings": {}, "words": words}
+    (folder / "run.json").write_text(json.dumps(about))
+    with whole_folder(folder, kinds.RUN, force=True) as partial:
+        (partial / "run.json").write_text("{}")
+    assert tree(folder) == {
+        "notes.txt": "mine", "run.json": "{}", "words": None, "words/1-b.gif": "mine",
+        "words/deep": None, "words/deep/1-c.png": "mine",
+    }  # fmt: skip
+    assert outside.read_text() == "mine"
+
+
 def test_a_run_is_not_replaced_while_one_stands_in_it(tmp_path: Path, monkeypatch):
     folder = save(tmp_path / "x")
     monkeypatch.chdir(folder / "parts")

@@ -126,6 +126,36 @@ def test_out_is_checked_before_anything_is_computed(desk: Path, monkeypatch):
     assert files(desk) == {"letters/mother.txt"}
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc and links")
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize(
+    ("out", "part"),
+    [
+        ("dangling", "dangling is a link"),
+        ("linked", "linked is a link"),
+        ("/proc/x", "nothing can be written to /proc (no such file or directory)"),
+        ("x" * 256, "(file name too long)"),
+        (".", "the folder you are in"),
+    ],
+)
+def test_out_that_cannot_be_written_to_is_told_before_a_model_is_loaded(
+    saved, desk: Path, monkeypatch, out, part, force
+):
+    monkeypatch.setattr(models, "load", no_model)
+    (desk / "dangling").symlink_to("nowhere")
+    (desk / "linked").symlink_to(saved, target_is_directory=True)
+    before = files(desk)
+    for verb in (
+        ("generate", PROMPT),
+        ("edit", PROMPT, "a blue house"),
+        ("edit", PROMPT, "a blue house", "--grid", "--count", 2),
+        ("repeat", saved),
+        ("inspect", saved),
+    ):
+        assert part in bad(*verb, "--out", out, *force)
+    assert files(desk) == before
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
 def test_out_that_is_read_only(desk: Path, monkeypatch):
     monkeypatch.setattr(models, "load", no_model)

@@ -51,7 +51,7 @@ def serve(
         typer.Option(
             min=1,
             metavar="N",
-            help="Kept in --out; the oldest are deleted beyond, but none into which you put a file.",
+            help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
         ),
     ] = 500,
     device: Device = "auto",
