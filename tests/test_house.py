@@ -24,6 +24,7 @@ SOURCE = ROOT / "src" / "heedmap"
 FLOORS: list[set[str]] = [
     {"errors"},
     {"checks", "reading"},
+    {"saving"},
     {
         *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
         *("windows", "patches", "arguments", "masks", "schemas"),
@@ -61,6 +62,7 @@ KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",
     "checks",
+    "saving",
     "prompts",
     "words",
     "sequences",

@@ -21,18 +21,21 @@ LONGEST = 64
 """How many times as long as wide one may be."""
 
 
-def path_of(given: object, what: str = "folder") -> Path:
-    """A path that a user gave, as one.
+def path_of(given: object) -> Path:
+    """A path that was given.
 
     Raises:
-        ArgumentError: if it is none: neither text nor a path, or with a NUL within.
+        ArgumentError: if it is none.
     """
-    if not isinstance(given, str | os.PathLike):
-        raise ArgumentError(f"the {what} is {quoted(given)}: expected a path, such as 'outputs/x'")
-    said = os.fspath(given)
-    if not isinstance(said, str) or "\0" in said or not said:
-        raise ArgumentError(f"the {what} is {quoted(said)}: expected a path, such as 'outputs/x'")
-    return Path(said)
+    try:
+        if not isinstance(given, (str, os.PathLike)) or b"\0" in os.fsencode(given):
+            raise ValueError
+        return Path(given)
+    except (TypeError, ValueError) as error:  # bytes; what the system's encoding cannot write
+        raise ArgumentError(
+            f"{quoted(given)} is no path: expected a text, or a pathlib.Path, that names a file or "
+            "folder of this system"
+        ) from error
 
 
 def is_file(path: Path) -> bool:
