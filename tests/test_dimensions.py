@@ -112,7 +112,9 @@ def test_the_same_whatever_computes_it(pipe, change):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_the_same_when_compiled(pipe):
+def test_the_same_when_compiled():
+    pipe = models.short()
+    pipe.set_progress_bar_config(disable=True)
     plain = layer_shapes(pipe)
     pipe.unet = torch.compile(pipe.unet, backend="eager")
     paint(pipe, "a house", steps=1)

@@ -84,42 +84,44 @@ def test_every_module_has_tests_of_its_own():
     assert mutate.families()
 
 
-def run(code: str) -> subprocess.CompletedProcess:
-    """A run of its own: this process has heedmap loaded, whole."""
-    scripts = str(mutate.ROOT / "scripts")
-    return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = [{scripts!r}]; import mutate\n{code}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.mark.slow
-def test_a_short_run():
-    code = "sys.exit(mutate.main(['--n', '12', '--own', '--modules', 'weights.py', 'windows.py']))"
-    done = run(code)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("12 faults of ")
-    assert " 0 survived (0.00%)" in done.stdout.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_a_fault_that_nobody_sees(tmp_path):
-    """Where it is not listed the exit code says so, and it is shown; one that is seen is killed."""
-    some = ("weights.py", "_without", "0", "1", 1), ("weights.py", "token_weights", "0", "1", 1)
-    code = f"""
+CODE_OF_RUNS = """
+import pathlib, sys
+sys.path[:0] = [{scripts!r}]
+import mutate
+print("exit code", mutate.main(["--n", "12", "--own", "--modules", "weights.py", "windows.py"]))
+print("--- the second run")
 every = [mutant for mutant in mutate.all_mutants(["weights.py"]) if mutant.key in {some!r}]
 assert len(every) == 2
 mutate.all_mutants = lambda modules: every
-LISTED
-sys.exit(mutate.main(["--modules", "weights.py", "--own", "--listed"]))
+mutate.LISTED = pathlib.Path({listed!r})
+print("exit code", mutate.main(["--modules", "weights.py", "--own", "--listed"]))
 """
-    listed = tmp_path / "none.toml"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """The lines of two runs, in one process of their own: this one has heedmap loaded, whole."""
+    some = ("weights.py", "_without", "0", "1", 1), ("weights.py", "token_weights", "0", "1", 1)
+    listed = tmp_path_factory.mktemp("mutate") / "none.toml"
     listed.write_text("", encoding="utf-8")
-    named = f"import pathlib; mutate.LISTED = pathlib.Path({str(listed)!r})"
-    done = run(code.replace("LISTED", named))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "survived: src/heedmap/weights.py:" in done.stdout
-    last = done.stdout.splitlines()[-1]
+    scripts = str(mutate.ROOT / "scripts")
+    code = CODE_OF_RUNS.format(scripts=scripts, some=some, listed=str(listed))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [said.splitlines() for said in done.stdout.split("--- the second run\n")]
+
+
+@pytest.mark.slow
+def test_a_short_run(runs: list[list[str]]):
+    *_, last, code = runs[0]
+    assert code == "exit code 0", "\n".join(runs[0])
+    assert last.startswith("12 faults of ") and " 0 survived (0.00%)" in last
+
+
+@pytest.mark.slow
+def test_a_fault_that_nobody_sees(runs: list[list[str]]):
+    """Where it is not listed the exit code says so, and it is shown; one that is seen is killed."""
+    *_, last, code = runs[1]
+    assert code == "exit code 1", "\n".join(runs[1])
+    assert any(line.startswith("survived: src/heedmap/weights.py:") for line in runs[1])
     assert "1 killed" in last and "0 listed" in last and "1 survived (50.00%)" in last

@@ -1,5 +1,6 @@
 """A folder for each test, the random model in place of every model, and a saved run."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,13 @@ def run(random_model) -> Run:
     )
 
 
+@pytest.fixture(scope="module")
+def kept(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run's folder, saved once: nobody may change it."""
+    return run.save(tmp_path_factory.mktemp("runs") / "saved")
+
+
 @pytest.fixture
-def saved(run: Run, desk: Path) -> Path:
-    return run.save(desk / "saved")
+def saved(kept: Path, desk: Path) -> Path:
+    """The run's folder, in a test's own folder."""
+    return shutil.copytree(kept, desk / "saved")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,15 @@ from heedmap import studio
 from heedmap.runs import Run
 
 
-@pytest.fixture
-def other(random_model, saved: Path, desk: Path) -> Path:
+@pytest.fixture(scope="module")
+def another(random_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     drawn = studio.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
-    return drawn.save(desk / "other")
+    return drawn.save(tmp_path_factory.mktemp("runs") / "other")
+
+
+@pytest.fixture
+def other(another: Path, desk: Path) -> Path:
+    return shutil.copytree(another, desk / "other")
 
 
 def test_compare_draws_one_sheet(saved: Path, other: Path, desk: Path):

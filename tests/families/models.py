@@ -132,6 +132,12 @@ def short() -> DiffusionPipeline:
     return sd1(block_out_channels=(16, 32), **blocks(CROSS, PLAIN))
 
 
+def least() -> DiffusionPipeline:
+    """Stable Diffusion 1 with one level and one layer, for what takes very long with each."""
+    ways = {"down_block_types": ("CrossAttnDownBlock2D",), "up_block_types": ("UpBlock2D",)}
+    return sd1(block_out_channels=(16,), mid_block_type=None, **ways)
+
+
 def ddim(**config) -> DDIMScheduler:
     return DDIMScheduler(
         **BETAS, clip_sample=False, set_alpha_to_one=False, steps_offset=1, **config
@@ -258,8 +264,24 @@ def upscaler() -> DiffusionPipeline:
 
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
     made.__name__: made
-    for made in (sd1, short, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler)
+    for made in (sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler)
 }
+
+
+class OneLayer(UNet2DConditionModel):
+    """Of its layers one cross-attention alone runs: a pass is cheap, to run and to compile.
+
+    What it reads and gives depends on the latents and on the timestep, so that a pass too many or
+    too few makes other latents, and each step has a map of its own.
+    """
+
+    def forward(self, sample, timestep, encoder_hidden_states, **_):
+        layer = self.down_blocks[0].attentions[0].transformer_blocks[0].attn2
+        seen = sample.flatten(2).mT
+        seen = torch.cat([seen, torch.ones_like(seen) * timestep / 1000], dim=-1)
+        seen = seen.repeat(1, 1, layer.query_dim // seen.shape[-1])
+        read = layer(seen, encoder_hidden_states=encoder_hidden_states)
+        return ((sample + read[..., : sample.shape[1]].mT.reshape(sample.shape)) / 2,)
 
 
 # --- what is put beside a model ---
