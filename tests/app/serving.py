@@ -52,19 +52,17 @@ class Served:
     """A running app, asked over HTTP as a browser asks it."""
 
     def __init__(self, out: Path, users: dict[str, str], **options: Any) -> None:
-        from uvicorn import Config, Server
+        from uvicorn import Server
 
         from heedmap.app import Application, bind
+        from heedmap.app.wire import configured
 
         self.app = Application(
             Options(out=out, users=users, limits=Limits(upload=2**20, waiting=2), **options)
         )
         self.out, self.socket = out, bind("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
-        self.server = Server(
-            Config(self.app.gate, log_level="warning", access_log=False, lifespan="on",
-                   timeout_graceful_shutdown=1)
-        )  # fmt: skip
+        self.server = Server(configured(self.app.gate))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.auth = ":".join(next(iter(users.items()))) if users else ""
 

@@ -114,22 +114,23 @@ class Job:
 
         Args:
             pause: seconds after which it is looked at anew, at most.
-            heard: whether somebody reads what is yielded; a job that nobody reads is ended.
+            heard: whether somebody reads what is yielded; while nobody does, nothing is but the
+                end, and in the long run the job is ended.
         """
         told = None
         while True:
-            if heard():
+            if is_heard := heard():
                 self._heard = time.monotonic()
             elif not self.wanted:
                 self.cancel()
             state = self.state
-            if state != told:
+            if state != told and (is_heard or state.ended):
                 yield state
                 told = state
             if state.ended:
                 return
             with self._changed:
-                if self.state == told:
+                if self.state == state:
                     self._changed.wait(pause)
 
     def run(self) -> None:
@@ -198,7 +199,7 @@ class Line:
             place = waiting.index(job) if job in waiting else 0
             return place + (self._current is not None and self._current is not job)
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, timeout: float = 1.5) -> None:
         """End the job at work and those that wait, and wait for the thread to end."""
         with self._changed:
             self._closed = True

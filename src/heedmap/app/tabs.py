@@ -1,18 +1,15 @@
 """The page of the app: a tab to generate, one to edit, one to look at what was made."""
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from heedmap.app import archives, fragments
+from heedmap.app import fragments
 from heedmap.app.benches import Bench, Sessions, sentence
 from heedmap.app.limits import real_number, whole_number
-from heedmap.app.shelf import read_result
-from heedmap.app.uploads import Uploads
-from heedmap.app.workshop import Editing, Generating, Workshop
+from heedmap.app.opening import Desk
+from heedmap.app.workshop import Editing, Generating, Made, Workshop
 from heedmap.errors import ArgumentError, quoted
 from heedmap.models import EMBEDDED
 
@@ -58,13 +55,13 @@ input.addEventListener("change", async () => {
 """
 
 
-def build(workshop: Workshop, sessions: Sessions, uploads: Uploads) -> gr.Blocks:
+def build(workshop: Workshop, sessions: Sessions, desk: Desk) -> gr.Blocks:
     """The page.
 
     Args:
         workshop: what draws.
         sessions: the visitors' jobs.
-        uploads: what visitors have sent.
+        desk: where what they have sent is opened.
     """
     with gr.Blocks(title="heedmap", analytics_enabled=False, fill_width=True) as page:
         made = gr.State([])
@@ -83,9 +80,9 @@ def build(workshop: Workshop, sessions: Sessions, uploads: Uploads) -> gr.Blocks
             with gr.Tab("Edit", id="edit", elem_id="edit"):
                 _edit_tab(sessions, workshop, model, made)
             with gr.Tab("Inspect", id="inspect", elem_id="inspect"):
-                _inspect_tab(workshop, uploads, made)
+                _inspect_tab(workshop, desk, made)
     # Each job that waits is followed, so that it hears its place; the line itself is the limit.
-    page.queue(max_size=256, default_concurrency_limit=workshop.limits.waiting + 2)
+    page.queue(api_open=False, max_size=256, default_concurrency_limit=workshop.limits.waiting + 2)
     return page
 
 
@@ -175,7 +172,7 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
     )  # fmt: skip
 
 
-def _inspect_tab(workshop: Workshop, uploads: Uploads, made: gr.State) -> None:
+def _inspect_tab(workshop: Workshop, desk: Desk, made: gr.State) -> None:
     with gr.Row(elem_classes="look"):
         chosen = gr.Dropdown([], value=None, label="Made in this session")
         most = workshop.limits.upload
@@ -187,57 +184,40 @@ def _inspect_tab(workshop: Workshop, uploads: Uploads, made: gr.State) -> None:
         )
     status, page = _results()
 
-    def show(name: Any, history: list[Any]) -> tuple[str, str]:
-        if not name:
-            return "", ""
+    def show(name: Any, history: list[Made]) -> tuple[str, str]:
         try:
-            if name not in dict(history):
+            made = next((made for made in history if made.name == name), None)
+            if name and made is None:
                 raise ArgumentError("this result is not one of this session: choose another")
-            result = workshop.shelf.read(name)
-            return fragments.of_shown(result, name), fragments.of_page(result)
+            if made is None:
+                return "", ""
+            workshop.shelf.folder(made.name)
+            return fragments.of_shown(made), fragments.of_result(made.name)
         except Exception as error:
             return fragments.of_trouble(sentence(error)), ""
 
-    def opened(event: gr.EventData) -> tuple[Any, str, str]:
+    def opened(event: gr.EventData, request: gr.Request) -> tuple[Any, str, str]:
         try:
-            result = read_upload(uploads, str(event._data.get("token")), workshop.limits.unpacked)
-            return None, fragments.of_shown(result), fragments.of_page(result)
+            sent = event._data if isinstance(event._data, dict) else {}
+            client = request.client.host if request.client else ""
+            found = desk.open(str(sent.get("token")), client)
+            return None, fragments.of_opened(found), fragments.of_page(found.token)
         except Exception as error:
             return None, fragments.of_trouble(sentence(error)), ""
 
     common: dict[str, Any] = {
         "show_progress": "hidden",
         "api_visibility": "private",
+        "preprocess": False,
         "concurrency_id": "reading",
         "concurrency_limit": 2,
     }
     chosen.input(show, [chosen, made], [status, page], **common)
     upload.upload(opened, None, [chosen, status, page], **common)
     made.change(
-        lambda history: gr.update(choices=[(title, name) for name, title in history[::-1]]),
+        lambda history: gr.update(choices=[(made.title, made.name) for made in history[::-1]]),
         made, chosen, queue=False, show_progress="hidden", api_visibility="private",
     )  # fmt: skip
-
-
-def read_upload(uploads: Uploads, token: str, most: int) -> Any:
-    """The run or the edit of an uploaded zip; nothing of it stays on the disk.
-
-    Args:
-        uploads: what visitors have sent.
-        token: the name that it was given.
-        most: bytes that it may unpack to.
-
-    Raises:
-        HeedmapError: if it is not there, or is no run or edit that heedmap saved.
-    """
-    path = uploads.path(token)
-    try:
-        with tempfile.TemporaryDirectory(prefix="heedmap-unpacked-") as scratch:
-            with path.open("rb") as file:
-                archives.unpack(file, Path(scratch), most=most)
-            return read_result(Path(scratch))
-    finally:
-        path.unlink(missing_ok=True)
 
 
 # --- parts of them ----------------------------------------------------------------------------
