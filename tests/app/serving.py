@@ -48,6 +48,12 @@ def zipped(members: dict[str, bytes], **attributes: int) -> io.BytesIO:
     return file
 
 
+def zip_of(folder: Path) -> bytes:
+    """What is read of a result, as a zip."""
+    kept = [path for end in ("*.json", "*.safetensors", "image.png") for path in folder.rglob(end)]
+    return zipped({str(path.relative_to(folder)): path.read_bytes() for path in kept}).getvalue()
+
+
 class Served:
     """A running app, asked over HTTP as a browser asks it."""
 
@@ -94,15 +100,12 @@ class Served:
                 return error.code, error.read(), error.headers
 
 
-def event(server: Served, target: str, data: list[Any], session: str) -> Iterator[dict[str, Any]]:
+def event(
+    server: Served, target: str, data: list[Any], session: str, said: Any = None
+) -> Iterator[dict[str, Any]]:
     """The messages of an event: that of the button of that name, or of another kind of event."""
-    config = json.loads(server.ask("/config")[1])
-    labels = {one["id"]: one["props"].get("value") for one in config["components"]}
-    number = next(
-        place for place, one in enumerate(config["dependencies"])
-        if any(labels.get(part) == target for part, _ in one["targets"])
-    )  # fmt: skip
-    body = {"data": data, "fn_index": config["dependencies"][number]["id"], "session_hash": session}
+    number = dependency(server, target)["id"]
+    body = {"data": data, "fn_index": number, "session_hash": session, "event_data": said}
     status, answer, _ = server.ask(
         "/gradio_api/queue/join", data=json.dumps(body).encode(),
         **{"Content-Type": "application/json"},
@@ -120,6 +123,27 @@ def event(server: Served, target: str, data: list[Any], session: str) -> Iterato
                 yield message
                 if message["msg"] == "close_stream":
                     return
+
+
+def dependency(server: Served, target: str) -> dict[str, Any]:
+    """What Gradio tells of an event: of the button of that name, or of that kind."""
+    config = json.loads(server.ask("/config")[1])
+    labels = {one["id"]: one["props"].get("value") for one in config["components"]}
+    return next(
+        one for one in config["dependencies"]
+        if any(target in (labels.get(part), kind) for part, kind in one["targets"])
+    )  # fmt: skip
+
+
+def opening(server: Served, session: str, file: bytes) -> str:
+    """All that is said when a zip is opened."""
+    status, answer, _ = server.ask("/uploads", data=file)
+    assert status == 200, answer
+    said = json.dumps(
+        list(event(server, "upload", [], session, json.loads(answer))), ensure_ascii=False
+    )
+    assert "Traceback" not in said
+    return html.unescape(said)
 
 
 def generating(server: Served, session: str, prompt: Any, *others: Any) -> str:

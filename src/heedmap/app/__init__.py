@@ -69,43 +69,48 @@ class Application:
             # events is computed anew after each.
             os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
             os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(2**31)
-            import gradio as gr
-            from gradio.routes import App
+            import gradio  # noqa: F401
         except ImportError as error:
             raise HeedmapError(
                 "The app needs Gradio, which is not installed: pip install 'heedmap[app]'"
             ) from error
-        from heedmap.app import keeping, look, tabs
-        from heedmap.app.benches import Sessions
-        from heedmap.app.gate import Call, Gate, Listeners
         from heedmap.app.jobs import Line
-        from heedmap.app.opening import Desk
-        from heedmap.app.pages import Pages
         from heedmap.app.shelf import Shelf
-        from heedmap.app.uploads import Uploads
         from heedmap.app.workshop import Workshop
 
-        local = is_loopback(options.host)
-        shelf = Shelf(options.out, options.limits.results)
         self.workshop = Workshop(
-            shelf, options.limits, named=options.models, free=local, device=options.device,
-            dtype=options.dtype,
+            Shelf(options.out, options.limits.results), options.limits, named=options.models,
+            free=is_loopback(options.host), device=options.device, dtype=options.dtype,
         )  # fmt: skip
         self.line = Line(options.limits.waiting)
         # All that visitors send and have unpacked is in here, and goes with it.
         self._uploads = tempfile.TemporaryDirectory(
             prefix="heedmap-uploads-", ignore_cleanup_errors=True
         )
+        try:
+            self.gate = self._built(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _built(self, options: Options) -> "Gate":
+        import gradio as gr
+        from gradio.routes import App
+
+        from heedmap.app import keeping, look, tabs
+        from heedmap.app.benches import Sessions
+        from heedmap.app.gate import Call, Gate, Listeners
+        from heedmap.app.opening import Desk
+        from heedmap.app.pages import Pages
+        from heedmap.app.uploads import Uploads
+
         folder = Path(self._uploads.name)
         uploads, pages = Uploads(folder, options.limits.upload), Pages(folder / "pages")
         desk = Desk(uploads, pages, folder, options.limits)
         listeners = Listeners()
-        calls: dict[int, Call] = {}
 
-        async def built() -> App:
+        async def mounted() -> tuple[App, gr.Blocks]:
             page = tabs.build(self.workshop, Sessions(self.line, listeners), desk)
-            for number, call in page.fns.items():
-                calls[number] = Call(call.queue, len(call.inputs))
             keeping.bound(page, listeners)
             inner = App(docs_url=None, redoc_url=None, openapi_url=None)
             gr.mount_gradio_app(
@@ -114,16 +119,17 @@ class Application:
                 mcp_server=False, pwa=False, theme=look.theme(), css=look.style(),
                 app_kwargs={"docs_url": None, "redoc_url": None},
             )  # fmt: skip
-            return inner
+            return inner, page
 
         # Outside of an event loop Gradio makes some that nobody closes; this one ends with its
         # thread, and is in nobody's way where the caller runs one.
         with ThreadPoolExecutor(1) as thread:
-            inner = thread.submit(asyncio.run, built()).result()
-        hosts = {"localhost", "127.0.0.1", "::1", options.host} if local else None
-        self.gate = Gate(
-            inner, shelf, uploads, pages, calls=calls, users=options.users,
-            hosts=None if hosts is None else sorted(hosts), listeners=listeners,
+            inner, self._page = thread.submit(asyncio.run, mounted()).result()
+        calls = {n: Call(one.queue, len(one.inputs)) for n, one in self._page.fns.items()}
+        hosts = {"localhost", "127.0.0.1", "::1", options.host}
+        return Gate(
+            inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
+            hosts=sorted(hosts) if is_loopback(options.host) else None, listeners=listeners,
         )  # fmt: skip
 
     def __enter__(self) -> Self:

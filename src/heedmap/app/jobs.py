@@ -200,8 +200,15 @@ class Line:
             return place + (self._current is not None and self._current is not job)
 
     def close(self, timeout: float = 1.5) -> None:
-        """End the job at work and those that wait, and wait for the thread to end."""
+        """End the job at work and those that wait.
+
+        Args:
+            timeout: seconds that the job at work has for its end. A model that is being loaded
+                takes longer; its thread ends with the process.
+        """
         with self._changed:
+            if self._closed:
+                return
             self._closed = True
             jobs = [*self._waiting, *([self._current] if self._current else [])]
             self._waiting.clear()
