@@ -21,6 +21,8 @@ PROMPT = "a red house"
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
 FIELDS: list[Any] = [models.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
 
+EDIT_FIELDS: list[Any] = [models.EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
+
 
 def ended(job: Job) -> State:
     """The last state of a job."""
@@ -148,7 +150,11 @@ def opening(server: Served, session: str, file: bytes) -> str:
 
 def generating(server: Served, session: str, prompt: Any, *others: Any) -> str:
     """All that a job's messages say."""
-    fields = [None, prompt, *(others or FIELDS)]
-    said = json.dumps(list(event(server, "Generate", fields, session)), ensure_ascii=False)
+    return drawn(server, "Generate", session, [prompt, *(others or FIELDS)])
+
+
+def drawn(server: Served, tab: str, session: str, fields: list[Any]) -> str:
+    """All that the messages of a job say, which is begun by the button of that name."""
+    said = json.dumps(list(event(server, tab, [None, *fields], session)), ensure_ascii=False)
     assert "Traceback" not in said and "<img src=x" not in said and "<script" not in said
     return html.unescape(said)

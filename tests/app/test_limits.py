@@ -6,7 +6,9 @@ from heedmap.app import limits
 from heedmap.errors import ArgumentError
 
 
-@pytest.mark.parametrize("text", ["x", "nan", "inf", "1e400", [7], "7 8", "0x7", "−"])
+@pytest.mark.parametrize(
+    "text", ["x", "nan", "inf", "1e400", [7], "7 8", "0x7", "−", "1" + "0" * 400, 10**400, 10**5000]
+)
 def test_what_is_no_number(text):
     for read in (limits.whole_number, limits.real_number):
         with pytest.raises(ArgumentError, match=r"the seed is .*: expected a (whole )?number"):

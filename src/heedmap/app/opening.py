@@ -103,13 +103,13 @@ def check_files(folder: Path, limits: Limits) -> None:
     for path in folder.rglob("*.json"):
         if path.stat().st_size > _SETTINGS:
             raise RunError(
-                f"{path.name} in this zip has {path.stat().st_size / 2**10:.0f} KiB: expected at "
+                f"in this zip {path.name} has {path.stat().st_size / 2**10:.0f} KiB: expected at "
                 f"most {_SETTINGS // 2**10}"
             )
     for path in folder.rglob("*.safetensors"):
         with path.open("rb") as file:
             if int.from_bytes(file.read(8), "little") > _HEADER:
-                raise RunError(f"{path.name} in this zip is not a recording that heedmap wrote")
+                raise RunError(f"in this zip {path.name} is not a recording that heedmap wrote")
 
 
 def check_cost(result: Run | Pair) -> None:

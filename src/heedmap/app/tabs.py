@@ -282,8 +282,16 @@ def _shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
         "guidance": real_number(guidance, "guidance"),
         "size": None if sides[0] is None else sides,
         "negative": _text(negative) or None,
-        "keep": frozenset(keep or ()),
+        "keep": _axes(keep),
     }
+
+
+def _axes(value: Any) -> frozenset[str]:
+    """What the page tells apart."""
+    known = [axis for _, axis in _AXES]
+    if not isinstance(value, list | None) or not all(axis in known for axis in value or ()):
+        raise ArgumentError(f"{quoted(value)} cannot be told apart: expected {', '.join(known)}")
+    return frozenset(value or ())
 
 
 def _part(value: Any, name: str, usual: float) -> float:

@@ -5,6 +5,7 @@ visitor who does not read. Here each connection is looked at every second.
 """
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn import Config
@@ -14,12 +15,13 @@ from heedmap.app.places import network
 
 HEAD = 10.0
 """Seconds from a connection's beginning, or its last answer, to the end of its next head."""
-STALL = 20.0
-"""Seconds in which a visitor must read some of what was sent."""
+STALL = 30.0
+"""Seconds in which a visitor must read some of what was sent: some kilobytes a second."""
 MOST = 400
 """Connections in all: less than the files that a process may have open on most machines."""
 OWN = 120
 """Of one address: a proxy's visitors are all of one, a browser has up to six."""
+_SENT = 2**17  # bytes that the system takes ahead: what is read is seen in portions of these
 _LOOK = 1.0  # seconds from one look at a connection to the next
 
 _FULL = b"Too many connections: try again in a while."
@@ -40,6 +42,9 @@ class Wire(H11Protocol):
         """Find a place for it."""
         super().connection_made(transport)
         self.since: float | None = self.loop.time()  # without a request; None while it has one
+        wire = transport.get_extra_info("socket")
+        if wire is not None:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
         self.address = network(self.client[0] if self.client else "")
         self._unread, self._moved = 0, self.loop.time()
         self._next_look = self.loop.call_later(_LOOK, self._look)
