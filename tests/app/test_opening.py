@@ -117,16 +117,19 @@ def test_a_page_is_made_of_so_many_numbers(run: Run):
     recording = run.maps.recording
     check_cost(run)
 
-    def of(layers: int, side: int) -> Run:
+    def of(layers: int, side: int, steps: int = 1) -> Run:
         many = tuple(Layer(f"up_blocks.{n}.attn2", 8, (side, side)) for n in range(layers))
         empty = tuple(np.zeros((1, 1, 1, 1), np.float32) for _ in many)
-        maps = replace(run.maps, recording=replace(recording, layers=many, arrays=empty))
-        return replace(run, maps=maps)
+        made = replace(
+            recording, layers=many, arrays=empty, timesteps=(1.0,) * steps,
+            keep=frozenset({"layer", "step"}),
+        )  # fmt: skip
+        return replace(run, maps=replace(run.maps, recording=made))
 
-    check_cost(of(70, 64))  # as many as SDXL has
-    for layers, side in ((1, 2000), (10_000, 64)):
-        with pytest.raises(RunError, match=f"words and {layers} layers .* more than this server"):
-            check_cost(of(layers, side))
+    check_cost(of(70, 64, 50))  # as many as SDXL has
+    for layers, side, steps in ((1, 2000, 1), (10_000, 64, 1), (101, 1, 1000)):
+        with pytest.raises(RunError, match=f"words and {layers} layers .* {steps} steps: more"):
+            check_cost(of(layers, side, steps))
 
 
 def test_two_files_are_read_at_a_time(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):

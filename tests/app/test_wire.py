@@ -2,10 +2,10 @@
 
 import base64
 import contextlib
+import shutil
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +13,7 @@ from app.serving import Served, until
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
-from heedmap.app import wire
+from heedmap.app import doors, wire
 
 
 @pytest.fixture
@@ -89,36 +89,62 @@ def test_a_body_that_nobody_wants_any_more_is_not_waited_for(server: Served, qui
     assert server.ask("/")[0] == 200
 
 
-def test_who_does_not_read_holds_nothing(server: Served, quick: None, tmp_path: Path):
+@pytest.fixture
+def big(server: Served) -> Iterator[str]:
+    """The name of a result whose page and zip are large."""
     name = "20261121-000000-" + "0" * 32
     folder = server.app.workshop.shelf.root / name
     folder.mkdir(parents=True)
-    (folder / "index.html").write_bytes(bytes(32 * 2**20))
-    (folder / "big.png").write_bytes(bytes(32 * 2**20))
-    try:
-        with connected(server, 2) as both:
-            for one, path in zip(both, ("page", ""), strict=True):
-                where = f"/results/{name}/page" if path else f"/results/{name}.zip"
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                one.sendall(head(server, f"GET {where} HTTP/1.1"))
-            until(lambda: connections(server) == 2, 5)
-            until(lambda: connections(server) == 0, 10)
-        until(lambda: not server.app.gate._packing._taken, 5)
-        # Whoever reads slowly, but reads, gets all of it.
-        with connected(server) as (one,):
-            one.sendall(head(server, f"GET /results/{name}/page HTTP/1.1", "Connection: close"))
-            got = 0
-            for pause in (0.4, 0.4, 0.4, 0.4, *[0.0] * 10_000):
-                time.sleep(pause)
-                block = one.recv(2**20)
-                got += len(block)
-                if not block:
-                    break
-            assert got > 32 * 2**20
-    finally:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+    for file in ("index.html", "big.png"):
+        (folder / file).write_bytes(bytes(32 * 2**20))
+    yield name
+    shutil.rmtree(folder)
+
+
+def test_who_does_not_read_holds_nothing(server: Served, quick: None, big: str):
+    with connected(server, 2) as both:
+        for one, path in zip(both, (f"{big}/page", f"{big}.zip"), strict=True):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.sendall(head(server, f"GET /results/{path} HTTP/1.1"))
+        until(lambda: connections(server) == 2, 5)
+        until(lambda: connections(server) == 0, 10)
+    until(lambda: not server.app.gate._packing._taken, 5)
+    # Whoever reads slowly, but reads, gets all of it.
+    with connected(server) as (one,):
+        one.sendall(head(server, f"GET /results/{big}/page HTTP/1.1", "Connection: close"))
+        got = 0
+        for pause in (0.4, 0.4, 0.4, 0.4, *[0.0] * 10_000):
+            time.sleep(pause)
+            block = one.recv(2**20)
+            got += len(block)
+            if not block:
+                break
+        assert got > 32 * 2**20
+
+
+def test_of_zips_each_visitor_has_a_share_for_a_while(
+    server: Served, big: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doors, "GRACE", 1.5)
+    monkeypatch.setattr(doors, "SPEED", 2**30)
+    fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
+    taken = server.app.gate._packing._taken
+    with connected(server, 3) as (first, second, third):
+        for one in (first, second):
+            one.sendall(fetch)
+        until(lambda: len(taken) == 2, 5)
+        third.sendall(fetch)
+        assert third.recv(2**16).startswith(b"HTTP/1.1 429 ")
+        begun = time.monotonic()
+        while taken:  # who drips is told no more after a while
+            for one in (first, second):
+                with contextlib.suppress(OSError):
+                    one.recv(1)
+            assert time.monotonic() - begun < 10
+            time.sleep(0.05)
+    monkeypatch.undo()
+    status, body, _ = server.ask(f"/results/{big}.zip")
+    assert status == 200 and len(body) > 32 * 2**20
 
 
 def test_eleven_hundred_half_requests_are_in_nobodys_way(

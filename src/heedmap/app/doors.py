@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 GRACE = 10.0
 """Seconds that any body may take."""
 SPEED = 32 * 2**10
-"""Bytes a second that a longer one must come with beyond that."""
+"""Bytes a second that a longer one must come with beyond that, and a file must be fetched with."""
 TURN = 0.1
 """Seconds from one password that is looked at to the next, whoever sends it."""
 FREE = 10

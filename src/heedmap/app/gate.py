@@ -10,7 +10,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedmap import explorer
-from heedmap.app import archives, messages
+from heedmap.app import archives, doors, messages
 from heedmap.app.doors import Headers, Hosts, Incoming, Passwords, body_of, refusal
 from heedmap.app.pages import Pages
 from heedmap.app.places import Places
@@ -140,7 +140,10 @@ class Gate:
 
 
 class _File(StreamingResponse):
-    """A file as an answer; whatever is held for it is given back, however the answer ends."""
+    """A file as an answer; whatever is held for it is given back, however the answer ends.
+
+    Whoever fetches it more slowly than an upload may come gets a part of it.
+    """
 
     def __init__(
         self, file: IO[bytes], kind: str, headers: Mapping[str, str], held: ExitStack
@@ -149,11 +152,12 @@ class _File(StreamingResponse):
         file.seek(0)
         told = {"content-length": str(size), "cache-control": "private, no-store", **headers}
         super().__init__(_blocks(file), headers=told, media_type=kind)
-        self._held = held
+        self._held, self._size = held, size
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._held:
-            await super().__call__(scope, receive, send)
+        with self._held, suppress(TimeoutError):
+            async with asyncio.timeout(doors.GRACE + self._size / doors.SPEED):
+                await super().__call__(scope, receive, send)
 
 
 def _page(path: Path) -> Response:

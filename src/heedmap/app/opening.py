@@ -26,8 +26,9 @@ from heedmap.selections import name_fits
 _READERS = 2  # zips that are read at a time, whoever asks in whatever way
 _SETTINGS = 256 * 2**10  # bytes of run.json and pair.json; a long prompt's settings have a tenth
 _HEADER = 2**20  # bytes in which a file of maps says what it holds
-_TOLD = 2**23  # numbers on a page; 75 words of SDXL at 1024 pixels have a tenth
-_ADDED = 2**27  # that they are made of
+_TOLD = 2**22  # numbers on a page, at the least; 75 words of SDXL at 1024 pixels have a fifth
+_ADDED = 2**27  # numbers that they are made of; those have an eighth
+_SUMS = 600_000  # of a word in a layer at a step; those have as many with 100 steps
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ def check_cost(result: Run | Pair) -> None:
     """Raise a RunError if the page of a result would be made of more numbers than are taken.
 
     A page has, at the least, the map of each word in each group of layers of one grid
-    (`explorer.packing`); to make it, each word's tokens are added up in each layer.
+    (`explorer.packing`); to make it, each word's tokens are added up in each layer, and at each
+    step that is told apart.
     """
     for run in (result.source, result.edited) if isinstance(result, Pair) else (result,):
         for maps in filter(None, (run.maps, run.negative_maps)):
@@ -126,10 +128,12 @@ def check_cost(result: Run | Pair) -> None:
             told = sum(h * w for _, (h, w) in parts) * (len(words) + 3)  # start, end, padding
             cells = sum(layer.grid[0] * layer.grid[1] for layer in recording.layers)
             added = cells * (len(recording.positions) + sum(len(word.tokens) for word in words))
-            if told > _TOLD or added > _ADDED:
+            steps = len(recording.timesteps) if "step" in recording.keep else 1
+            sums = len(recording.layers) * (len(words) + 3) * steps
+            if told > _TOLD or added > _ADDED or sums > _SUMS:
                 raise RunError(
                     f"this result has {len(words)} words and {len(recording.layers)} layers of "
-                    f"{cells} places in all: more than this server shows"
+                    f"{cells} places in all, and {steps} steps: more than this server shows"
                 )
 
 
