@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.serving import PROMPT, Served, dependency, generating, opening, until, zip_of
+from app.serving import FIELDS, PROMPT, Served, dependency, generating, opening, until, zip_of
 from heedmap import studio
+from heedmap.app import jobs, keeping
 from heedmap.app.keeping import _SESSIONS
 from heedmap.runs import Run
 
@@ -85,7 +86,25 @@ def test_sessions_that_are_only_names_are_bounded(server: Served):
     assert len(page._queue.pending_messages_per_session) <= _SESSIONS
     assert len(page._queue.pending_event_ids_session) <= _SESSIONS
     assert len(page.state_holder.session_data) <= _SESSIONS + 1
-    assert not page._queue.event_ids_to_events
+    until(lambda: not page._queue.event_ids_to_events)
+
+
+def test_jobs_of_sessions_that_have_gone_end_quietly(
+    server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, capfd
+):
+    monkeypatch.setattr(keeping, "_SESSIONS", 4)
+    monkeypatch.setattr(jobs, "PATIENCE", 0.5)
+    call = dependency(server, "Generate")
+    kind = {"Content-Type": "application/json"}
+    for n in range(12):
+        said = {"data": [None, PROMPT, *FIELDS], "fn_index": call["id"], "session_hash": f"deaf{n}"}
+        status, _, _ = server.ask("/gradio_api/queue/join", json.dumps(said).encode(), **kind)
+        assert status == 200
+    queue = server.app._page._queue
+    until(lambda: not any(queue.active_jobs) and not len(queue))
+    assert len(queue.pending_messages_per_session) <= 4
+    assert "Saved as" in generating(server, "hears", PROMPT)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_job_that_nobody_asks_for_any_more_leaves_nothing(line):
