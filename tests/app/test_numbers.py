@@ -41,7 +41,7 @@ def test_fields_of_generate(server: Served, capfd, place: int, name: str, value:
     check(server, "Generate", fields, capfd, "expected", "was given", "Expected")
 
 
-@pytest.mark.parametrize("value", ODD, ids=lambda value: str(value)[:9])
+@pytest.mark.parametrize("value", ODD[::2], ids=lambda value: str(value)[:9])
 @pytest.mark.parametrize("place", [3, 4, 5, 6])
 def test_fields_of_an_edit(server: Served, capfd, place: int, value: Any):
     fields: list[Any] = [PROMPT, "a blue house", *EDIT_FIELDS]

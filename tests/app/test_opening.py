@@ -64,7 +64,7 @@ def test_a_picture_bomb_is_not_decoded(server: Served, members):
     before, since = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     said = said_of(server, members | {"image.png": picture})
     assert "has 11500×11500 pixels: expected at most 1024 on a side" in said
-    assert time.monotonic() - since < 5
+    assert time.monotonic() - since < 15
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 2**10
 
 

@@ -64,15 +64,17 @@ class Desk:
             HeedmapError: if it is not there, is no run or edit that heedmap saved, or would cost
                 more than the limits allow; or while others are read.
         """
-        path = self._uploads.path(token)
         if not self._places.acquire(blocking=False):
             raise HeedmapError("Others are opening files: try again in a moment.")
+        path = None
         try:
+            path = self._uploads.open(token)
             result = self._read(path)
             return Opened(self._pages.keep(client, result.explorer()), figures(result))
         finally:
             self._places.release()
-            path.unlink(missing_ok=True)
+            if path is not None:
+                path.unlink(missing_ok=True)
 
     def _read(self, path: Path) -> Run | Pair:
         with tempfile.TemporaryDirectory(

@@ -7,7 +7,7 @@ import gradio as gr
 
 from heedmap.app import fragments
 from heedmap.app.benches import Bench, Sessions, sentence
-from heedmap.app.limits import real_number, whole_number
+from heedmap.app.limits import MOST_LETTERS, real_number, whole_number
 from heedmap.app.opening import Desk
 from heedmap.app.workshop import Editing, Generating, Made, Workshop
 from heedmap.errors import ArgumentError, quoted
@@ -90,9 +90,7 @@ def build(workshop: Workshop, sessions: Sessions, desk: Desk) -> gr.Blocks:
 
 
 def _generate_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
-    prompt = gr.Textbox(
-        label="Prompt", placeholder=PICTURES[0], lines=1, max_lines=4, autofocus=True
-    )
+    prompt = _text_field("Prompt", PICTURES[0], max_lines=4, autofocus=True)
     run, cancel = _buttons("Generate")
     with gr.Accordion("More", open=False):
         shared = _shared_fields()
@@ -113,14 +111,12 @@ def _generate_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.S
 
 def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
     with gr.Row():
-        source = gr.Textbox(
-            label="Prompt", placeholder="a red house, or with a weight: a (red:3) house",
-            lines=1, max_lines=4,
-        )  # fmt: skip
-        target = gr.Textbox(
-            label="What it shall become", placeholder="a blue house; empty: weights alone",
-            lines=1, max_lines=4,
-        )  # fmt: skip
+        source = _text_field(
+            "Prompt", "a red house, or with a weight: a (red:3) house", max_lines=4
+        )
+        target = _text_field(
+            "What it shall become", "a blue house; empty: weights alone", max_lines=4
+        )
     run, cancel = _buttons("Edit")
     with gr.Accordion("More", open=False):
         with gr.Row():
@@ -133,8 +129,8 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
                 info="The same of it: shapes and layout.",
             )  # fmt: skip
         with gr.Row():
-            only = gr.Textbox(
-                label="Only where", placeholder="cat->dog",
+            only = _text_field(
+                "Only where", "cat->dog",
                 info="Change the picture only where these words and their phrases act; in "
                 "“quotation marks”: the words alone.",
             )  # fmt: skip
@@ -254,18 +250,22 @@ def _shared_fields() -> list[Any]:
             ),
         ]
     with gr.Row():
-        negative = gr.Textbox(
-            label="Negative prompt", placeholder="what the picture should not show", lines=1,
-            max_lines=4, scale=2,
-        )  # fmt: skip
+        negative = _text_field(
+            "Negative prompt", "what the picture should not show", max_lines=4, scale=2
+        )
         keep = gr.CheckboxGroup(_AXES, value=["layer"], label="Tell apart on the page", scale=1)
     return [*numbers, negative, keep]
 
 
 def _number(label: str, empty: str, **options: Any) -> gr.Textbox:
     """A field for a number that may be left empty: one of Gradio's own holds 0 then."""
+    return _text_field(label, empty, max_lines=1, min_width=120, **options)
+
+
+def _text_field(label: str, empty: str, **options: Any) -> gr.Textbox:
+    """A field for a text; one that is longer than any sentence tells of cannot be typed."""
     return gr.Textbox(
-        label=label, placeholder=empty, lines=1, max_lines=1, min_width=120, **options
+        label=label, placeholder=empty, lines=1, max_length=2 * MOST_LETTERS, **options
     )
 
 

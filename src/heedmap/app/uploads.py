@@ -59,16 +59,20 @@ class Uploads:
                 self._forget(old)
         return token
 
-    def path(self, token: str) -> Path:
-        """Where an upload is, by the name that it was given.
+    def open(self, token: str) -> Path:
+        """Where an upload is, by the name that it was given; it is the caller's to delete now.
 
         Raises:
-            HeedmapError: if there is none.
+            HeedmapError: if there is none, or it was opened before.
         """
-        path = self._folder / token if re.fullmatch("[0-9a-f]{32}", token) else None
-        if path is None or not path.is_file():
-            raise HeedmapError("The upload is not there any more: choose the file again.")
-        return path
+        try:
+            if not re.fullmatch("[0-9a-f]{32}", token):
+                raise FileNotFoundError
+            return (self._folder / token).rename(self._folder / f"{token}.opened")
+        except FileNotFoundError as error:
+            raise HeedmapError(
+                "The upload is not there any more: choose the file again."
+            ) from error
 
     def _make_room(self) -> None:
         for name, (_, since) in list(self._waiting.items()):
