@@ -21,6 +21,8 @@ PROMPT = "a red house"
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
 FIELDS: list[Any] = [models.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
 
+EDIT_FIELDS: list[Any] = [models.EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
+
 
 def ended(job: Job) -> State:
     """The last state of a job."""
@@ -48,23 +50,27 @@ def zipped(members: dict[str, bytes], **attributes: int) -> io.BytesIO:
     return file
 
 
+def zip_of(folder: Path) -> bytes:
+    """What is read of a result, as a zip."""
+    kept = [path for end in ("*.json", "*.safetensors", "image.png") for path in folder.rglob(end)]
+    return zipped({str(path.relative_to(folder)): path.read_bytes() for path in kept}).getvalue()
+
+
 class Served:
     """A running app, asked over HTTP as a browser asks it."""
 
     def __init__(self, out: Path, users: dict[str, str], **options: Any) -> None:
-        from uvicorn import Config, Server
+        from uvicorn import Server
 
         from heedmap.app import Application, bind
+        from heedmap.app.wire import configured
 
         self.app = Application(
             Options(out=out, users=users, limits=Limits(upload=2**20, waiting=2), **options)
         )
         self.out, self.socket = out, bind("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
-        self.server = Server(
-            Config(self.app.gate, log_level="warning", access_log=False, lifespan="on",
-                   timeout_graceful_shutdown=1)
-        )  # fmt: skip
+        self.server = Server(configured(self.app.gate))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.auth = ":".join(next(iter(users.items()))) if users else ""
 
@@ -96,15 +102,12 @@ class Served:
                 return error.code, error.read(), error.headers
 
 
-def event(server: Served, target: str, data: list[Any], session: str) -> Iterator[dict[str, Any]]:
+def event(
+    server: Served, target: str, data: list[Any], session: str, said: Any = None
+) -> Iterator[dict[str, Any]]:
     """The messages of an event: that of the button of that name, or of another kind of event."""
-    config = json.loads(server.ask("/config")[1])
-    labels = {one["id"]: one["props"].get("value") for one in config["components"]}
-    number = next(
-        place for place, one in enumerate(config["dependencies"])
-        if any(labels.get(part) == target for part, _ in one["targets"])
-    )  # fmt: skip
-    body = {"data": data, "fn_index": config["dependencies"][number]["id"], "session_hash": session}
+    number = dependency(server, target)["id"]
+    body = {"data": data, "fn_index": number, "session_hash": session, "event_data": said}
     status, answer, _ = server.ask(
         "/gradio_api/queue/join", data=json.dumps(body).encode(),
         **{"Content-Type": "application/json"},
@@ -124,9 +127,34 @@ def event(server: Served, target: str, data: list[Any], session: str) -> Iterato
                     return
 
 
+def dependency(server: Served, target: str) -> dict[str, Any]:
+    """What Gradio tells of an event: of the button of that name, or of that kind."""
+    config = json.loads(server.ask("/config")[1])
+    labels = {one["id"]: one["props"].get("value") for one in config["components"]}
+    return next(
+        one for one in config["dependencies"]
+        if any(target in (labels.get(part), kind) for part, kind in one["targets"])
+    )  # fmt: skip
+
+
+def opening(server: Served, session: str, file: bytes) -> str:
+    """All that is said when a zip is opened."""
+    status, answer, _ = server.ask("/uploads", data=file)
+    assert status == 200, answer
+    said = json.dumps(
+        list(event(server, "upload", [], session, json.loads(answer))), ensure_ascii=False
+    )
+    assert "Traceback" not in said
+    return html.unescape(said)
+
+
 def generating(server: Served, session: str, prompt: Any, *others: Any) -> str:
     """All that a job's messages say."""
-    fields = [None, prompt, *(others or FIELDS)]
-    said = json.dumps(list(event(server, "Generate", fields, session)), ensure_ascii=False)
+    return drawn(server, "Generate", session, [prompt, *(others or FIELDS)])
+
+
+def drawn(server: Served, tab: str, session: str, fields: list[Any]) -> str:
+    """All that the messages of a job say, which is begun by the button of that name."""
+    said = json.dumps(list(event(server, tab, [None, *fields], session)), ensure_ascii=False)
     assert "Traceback" not in said and "<img src=x" not in said and "<script" not in said
     return html.unescape(said)

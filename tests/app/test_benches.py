@@ -21,7 +21,8 @@ def test_a_job_over_http_saves_a_run_and_shows_its_page(server: Served):
     before = set(server.app.workshop.shelf.names())
     said = generating(server, "first", PROMPT)
     (name,) = set(server.app.workshop.shelf.names()) - before
-    assert f"./results/{name}.zip" in said and "Saved as" in said and "srcdoc=" in said
+    assert f"./results/{name}.zip" in said and "Saved as" in said
+    assert f"./results/{name}/page" in said
     assert Run.load(server.out / name).settings["prompt"] == PROMPT
 
 

@@ -235,7 +235,7 @@ def test_each_visitor_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     mine = asyncio.run(take(held, "me", b"mine"))
     for _ in range(9):
         asyncio.run(take(held, "other"))
-    assert held.path(mine).read_bytes() == b"mine"  # whatever others send
+    assert (tmp_path / mine).read_bytes() == b"mine"  # whatever others send
     assert len(list(tmp_path.iterdir())) == 5
     monkeypatch.setattr(uploads, "_WAITING", 5)
     with pytest.raises(HTTPException) as refused:
@@ -245,10 +245,14 @@ def test_each_visitor_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asyncio.run(take(held, "third"))
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(HeedmapError, match="not there any more"):
-        held.path(mine)
+        held.open(mine)
     for odd in ("", "../x", "0" * 31, "0" * 32):
         with pytest.raises(HeedmapError, match="not there any more"):
-            held.path(odd)
+            held.open(odd)
+    last = asyncio.run(take(held, "third", b"last"))
+    assert held.open(last).read_bytes() == b"last"
+    with pytest.raises(HeedmapError, match="not there any more"):
+        held.open(last)  # once
 
 
 def test_who_sends_slowly_is_in_nobodys_way(tmp_path: Path):

@@ -6,11 +6,18 @@ from heedmap.app import limits
 from heedmap.errors import ArgumentError
 
 
-@pytest.mark.parametrize("text", ["x", "nan", "inf", "1e400", [7], "7 8", "0x7", "−"])
+@pytest.mark.parametrize("text", ["x", "nan", "inf", "1e400", [7], "7 8", "0x7", "−", 10**400])
 def test_what_is_no_number(text):
     for read in (limits.whole_number, limits.real_number):
         with pytest.raises(ArgumentError, match=r"the seed is .*: expected a (whole )?number"):
             read(text, "the seed")
+
+
+def test_a_long_number_is_not_read_in_part():
+    for long in ("1" + "0" * 400, 10**5000):
+        for read in (limits.whole_number, limits.real_number):
+            with pytest.raises(ArgumentError, match=r"it is .*: expected a (whole )?number"):
+                read(long, "it")
 
 
 def test_numbers_that_may_be_left_out():

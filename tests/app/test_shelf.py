@@ -7,7 +7,7 @@ import pytest
 from cli.calling import files
 
 from app.serving import PROMPT
-from heedmap.app.shelf import Shelf
+from heedmap.app.shelf import Shelf, read_result
 from heedmap.errors import RunError
 from heedmap.runs import Run
 
@@ -23,9 +23,9 @@ def test_results_are_named_by_time_and_chance_and_the_oldest_go(tmp_path: Path, 
     assert shelf.names() == names[1:]
     assert all(PROMPT.split()[2] not in name for name in names)
     assert (tmp_path / "app" / "letters").is_dir()
-    assert isinstance(shelf.read(names[2]), Run)
+    assert isinstance(read_result(shelf.folder(names[2])), Run)
     with pytest.raises(RunError, match="not there any more"):
-        shelf.read(names[0])
+        shelf.folder(names[0])
 
 
 @pytest.mark.parametrize("name", ["", "..", "../app", "/etc", "letters", "a" * 48, "x\0y"])

@@ -1,14 +1,22 @@
 """`heedmap app`: its options, its warnings, and how it ends."""
 
+import contextlib
+import json
+import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.calling import bad, call, files, in_a_process
 
+from app.serving import FIELDS, PROMPT
 from heedmap.app import Limits, Options, address, is_loopback
 from heedmap.cli.serving import parse_users
 from heedmap.errors import ArgumentError
@@ -93,22 +101,97 @@ app(["app", "--port", "0"])
     assert "pip install 'heedmap[app]'" in done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_ctrl_c_ends_it_cleanly(desk: Path):
-    import signal
+LOADING = """
+import sys, threading, time
+from heedmap import models
+def load(*_, **__):
+    print("loading", flush=True)
+    end = time.monotonic() + 25
+    while time.monotonic() < end:  # as a library that is imported: Python, and not to be stopped
+        sum(range(20_000))
+models.load = load
+"""
 
+
+@contextlib.contextmanager
+def app_process(desk: Path, before: str = "", *options: str) -> Iterator[Any]:
+    """The verb in a process whose temporary files are in the desk, and its URL."""
+    code = f"{before}\nfrom heedmap.cli import main\nmain()"
+    (desk / "temporary").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "heedmap.cli", "app", "--port", "0"],
+        [sys.executable, "-c", code, "app", "--port", "0", *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(desk / "temporary")},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
-    assert process.stdout is not None
-    assert "heedmap is at http://127.0.0.1:" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert "heedmap is at http://127.0.0.1:" in said
+        yield process, int(said.rpartition(":")[2])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def left(desk: Path) -> list[str]:
+    """What heedmap left among the temporary files."""
+    return [path.name for path in (desk / "temporary").iterdir() if "heedmap" in path.name]
+
+
+def ends(process: Any, number: int) -> tuple[int, str, float]:
+    """How a process ends by a signal: its code, what it says of errors, and after how long."""
+    since = time.monotonic()
+    process.send_signal(number)
     _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (130, "")
-    assert files(desk) == set()
+    return process.returncode, errors, time.monotonic() - since
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15), ("SIGHUP", -1)])
+def test_a_signal_ends_it_cleanly(desk: Path, name: str, code: int):
+    with app_process(desk) as (process, port):
+        upload = f"http://127.0.0.1:{port}/uploads"
+        with urllib.request.urlopen(upload, data=b"hello", timeout=20) as answer:
+            assert answer.status == 200
+        assert len(left(desk)) == 1
+        heart = f"http://127.0.0.1:{port}/gradio_api/heartbeat/x"
+        with urllib.request.urlopen(heart, timeout=20) as stream:  # a page that is open
+            assert stream.readline()
+            found, errors, took = ends(process, getattr(signal, name))
+    assert (found, left(desk)) == (code, []) and took < 5
+    assert "Traceback" not in errors and "Error" not in errors
+    assert not [path for path in files(desk) if not path.startswith("temporary")]
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15)])
+def test_a_signal_while_a_model_loads(desk: Path, name: str, code: int):
+    with app_process(desk, LOADING) as (process, port):
+        url = f"http://127.0.0.1:{port}"
+        with urllib.request.urlopen(f"{url}/config", timeout=20) as answer:
+            config = json.load(answer)
+        labels = {one["id"]: one["props"].get("value") for one in config["components"]}
+        call = next(
+            one["id"] for one in config["dependencies"]
+            if any(labels.get(part) == "Generate" for part, _ in one["targets"])
+        )  # fmt: skip
+        said = {"data": [None, PROMPT, *FIELDS], "fn_index": call, "session_hash": "x"}
+        request = urllib.request.Request(
+            f"{url}/gradio_api/queue/join", json.dumps(said).encode(),
+            {"Content-Type": "application/json"},
+        )  # fmt: skip
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert answer.status == 200
+        while process.stdout.readline() != "loading\n":
+            pass
+        found, errors, took = ends(process, getattr(signal, name))
+    assert (found, errors, left(desk)) == (code, "", []) and took < 5
 
 
 def test_help_tells_every_option(desk: Path):

@@ -15,6 +15,7 @@ from heedmap.app.jobs import Line, State
 from heedmap.app.shelf import Shelf
 from heedmap.app.workshop import Editing, Generating, Workshop
 from heedmap.errors import ArgumentError
+from heedmap.runs import Run
 
 
 def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
@@ -59,7 +60,8 @@ def test_edit_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, de
 
 
 def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch):
-    monkeypatch.setattr(shop.shelf, "put", lambda result: "20261121-name")
+    put: list[Any] = []
+    monkeypatch.setattr(shop.shelf, "put", lambda result: put.append(result) or "20261121-name")
     options: dict[str, Any] = {"seed": 1, "steps": 2, "self_attention": 0.5}
     for source, warns in (("a (red:3) house", 0), ("a (red:1.000001) house", 1)):
         with warnings.catch_warnings(record=True) as told:
@@ -71,7 +73,7 @@ def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch)
         )
         made = state.result
         assert (
-            made.result.about == pair.about
+            put.pop().about == pair.about
             and made.title == f"{pair.source.settings['prompt']} → {source}"
         )
         assert made.notes == tuple(told) and len(told) == warns
@@ -97,7 +99,9 @@ def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(shop, line, mod
     assert files(shop.shelf.root) == there
     assert not [path for path in shop.shelf.root.iterdir() if path.name.startswith(".")]
     again = ended(line.enter(lambda job: shop.generate(asked, job)))
-    pictures = [made.result.result.image.tobytes() for made in (plain, again)]
+    pictures = [
+        Run.load(shop.shelf.folder(made.result.name)).image.tobytes() for made in (plain, again)
+    ]
     assert pictures[0] == pictures[1]
 
 

@@ -113,6 +113,15 @@ def in_the_frame(panel: Any) -> Any:
     return inner
 
 
+def shown(panel: Any) -> str:
+    """The page in the frame, as the server gives it, shut off from the app's."""
+    frame = panel.locator(".page iframe")
+    assert frame.get_attribute("sandbox") == "allow-scripts allow-downloads"
+    given = panel.page.request.get(frame.evaluate("frame => frame.src"))
+    assert "sandbox allow-scripts allow-downloads;" in given.headers["content-security-policy"]
+    return given.text()
+
+
 WATCH = """() => {
   Object.assign(window, { steps: [], previews: [] });
   const note = () => {
@@ -148,8 +157,7 @@ def test_an_example_runs_at_once_with_progress_and_preview(visit: Any, out: Path
     numbers = [step for _, step, of in steps if of == 25]
     assert numbers == sorted(numbers) and len(numbers) == len(steps) and numbers[-1] <= 25
     assert previews and set(previews) == {256}
-    frame = panel.locator(".page iframe")
-    assert frame.get_attribute("srcdoc") == (folder / "index.html").read_text(encoding="utf-8")
+    assert shown(panel) == (folder / "index.html").read_text(encoding="utf-8")
     inner = in_the_frame(panel)
     inner.get_by_role("button", name="house", exact=True).hover()
     assert "house" in inner.locator("#legend").inner_text()
@@ -172,7 +180,7 @@ def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: P
     pair = Pair.load(folder)
     assert pair.about["only"] == "cat->dog" and pair.source.settings["seed"] == 3
     text = (folder / "index.html").read_text(encoding="utf-8")
-    assert panel.locator(".page iframe").get_attribute("srcdoc") == text
+    assert shown(panel) == text
     with page.expect_download() as waiting:
         card.get_by_role("link", name="Download as zip").click()
     kept = tmp_path / "kept.zip"
@@ -182,7 +190,7 @@ def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: P
     panel.get_by_label("Made in this session").click()
     page.get_by_role("option", name="a cat in the snow → a dog in the snow").click()
     finished(panel)
-    assert panel.locator(".page iframe").get_attribute("srcdoc") == text
+    assert shown(panel) == text
 
     page = visit()  # another session: it has made nothing yet
     panel = tab(page, "Inspect")
@@ -192,7 +200,7 @@ def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: P
     panel.locator("input[type=file]").set_input_files(kept)
     card = finished(panel)
     assert "nothing of it is kept" in card.inner_text()
-    assert panel.locator(".page iframe").get_attribute("srcdoc") == text
+    assert shown(panel) == text
     there = files(out)
     evil = zipped({"../evil.txt": b"x", "run.json": b"{}"}).getvalue()
     panel.locator("input[type=file]").set_input_files(

@@ -27,8 +27,6 @@ from heedmap.errors import ArgumentError, HeedmapError
 if TYPE_CHECKING:
     from heedmap.app.gate import Gate
 
-_SESSIONS = 32  # visitors whose last result stays in memory
-
 __all__ = ["Application", "Limits", "Options", "is_loopback", "serve"]
 
 
@@ -71,35 +69,49 @@ class Application:
             # events is computed anew after each.
             os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
             os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(2**31)
-            import gradio as gr
-            from gradio.routes import App
+            import gradio  # noqa: F401
         except ImportError as error:
             raise HeedmapError(
                 "The app needs Gradio, which is not installed: pip install 'heedmap[app]'"
             ) from error
-        from heedmap.app import look, tabs
-        from heedmap.app.benches import Sessions
-        from heedmap.app.gate import Gate, Listeners
         from heedmap.app.jobs import Line
         from heedmap.app.shelf import Shelf
-        from heedmap.app.uploads import Uploads
         from heedmap.app.workshop import Workshop
 
-        local = is_loopback(options.host)
-        shelf = Shelf(options.out, options.limits.results)
         self.workshop = Workshop(
-            shelf, options.limits, named=options.models, free=local, device=options.device,
-            dtype=options.dtype,
+            Shelf(options.out, options.limits.results), options.limits, named=options.models,
+            free=is_loopback(options.host), device=options.device, dtype=options.dtype,
         )  # fmt: skip
         self.line = Line(options.limits.waiting)
-        self._uploads = tempfile.TemporaryDirectory(prefix="heedmap-uploads-")
-        uploads = Uploads(Path(self._uploads.name), options.limits.upload)
+        # All that visitors send and have unpacked is in here, and goes with it.
+        self._uploads = tempfile.TemporaryDirectory(
+            prefix="heedmap-uploads-", ignore_cleanup_errors=True
+        )
+        try:
+            self.gate = self._built(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _built(self, options: Options) -> "Gate":
+        import gradio as gr
+        from gradio.routes import App
+
+        from heedmap.app import keeping, look, tabs
+        from heedmap.app.benches import Sessions
+        from heedmap.app.gate import Call, Gate, Listeners
+        from heedmap.app.opening import Desk
+        from heedmap.app.pages import Pages
+        from heedmap.app.uploads import Uploads
+
+        folder = Path(self._uploads.name)
+        uploads, pages = Uploads(folder, options.limits.upload), Pages(folder / "pages")
+        desk = Desk(uploads, pages, folder, options.limits)
         listeners = Listeners()
 
-        async def built() -> App:
-            page = tabs.build(self.workshop, Sessions(self.line, listeners), uploads)
-            # Of each session Gradio keeps what was last shown, until there are so many.
-            page.state_session_capacity = _SESSIONS
+        async def mounted() -> tuple[App, gr.Blocks]:
+            page = tabs.build(self.workshop, Sessions(self.line, listeners), desk)
+            keeping.bound(page, listeners)
             inner = App(docs_url=None, redoc_url=None, openapi_url=None)
             gr.mount_gradio_app(
                 inner, page, path="/", server_name=options.host, footer_links=[],
@@ -107,16 +119,17 @@ class Application:
                 mcp_server=False, pwa=False, theme=look.theme(), css=look.style(),
                 app_kwargs={"docs_url": None, "redoc_url": None},
             )  # fmt: skip
-            return inner
+            return inner, page
 
         # Outside of an event loop Gradio makes some that nobody closes; this one ends with its
         # thread, and is in nobody's way where the caller runs one.
         with ThreadPoolExecutor(1) as thread:
-            inner = thread.submit(asyncio.run, built()).result()
-        hosts = {"localhost", "127.0.0.1", "::1", options.host} if local else None
-        self.gate = Gate(
-            inner, shelf, uploads, users=options.users,
-            hosts=None if hosts is None else sorted(hosts), listeners=listeners,
+            inner, self._page = thread.submit(asyncio.run, mounted()).result()
+        calls = {n: Call(one.queue, len(one.inputs)) for n, one in self._page.fns.items()}
+        hosts = {"localhost", "127.0.0.1", "::1", options.host}
+        return Gate(
+            inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
+            hosts=sorted(hosts) if is_loopback(options.host) else None, listeners=listeners,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -178,13 +191,11 @@ def serve(options: Options, *, port: int = 7860, ready: Callable[[str], Any] = p
         KeyboardInterrupt: when it was interrupted, after all has come to its end.
     """
     with bind(options.host, port) as bound, Application(options) as made:
-        from uvicorn import Config, Server
+        from uvicorn import Server
 
-        config = Config(
-            made.gate, log_level="warning", access_log=False, timeout_graceful_shutdown=2,
-            server_header=False, lifespan="on",
-        )  # fmt: skip
-        server = Server(config)
+        from heedmap.app.wire import configured
+
+        server = Server(configured(made.gate))
         thread = threading.Thread(
             target=server.run, kwargs={"sockets": [bound]}, name="heedmap-server", daemon=True
         )
@@ -198,10 +209,10 @@ def serve(options: Options, *, port: int = 7860, ready: Callable[[str], Any] = p
             while thread.is_alive():
                 thread.join(0.5)
         finally:
-            made.line.close()
             server.should_exit = True
             with contextlib.suppress(KeyboardInterrupt):
-                thread.join(10)
+                made.line.close()
+                thread.join(3)
 
 
 def address(host: str, port: int) -> str:

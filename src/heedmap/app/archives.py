@@ -63,7 +63,7 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
             for name in wanted:
                 entry = entries.get(f"{top}{name}")
                 if entry is not None:
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name).parent.mkdir(exist_ok=True)
                     left -= _copy(archive, entry, folder / name, left)
     # A broken archive raises whatever the reader stumbles over first.
     except (

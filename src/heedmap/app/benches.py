@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from heedmap.app import fragments
-from heedmap.app.jobs import GENERAL, Job, Line
+from heedmap.app.jobs import GENERAL, Job, Line, State
 from heedmap.app.workshop import Drawing, Made
 from heedmap.errors import HeedmapError
 
@@ -29,27 +29,30 @@ class Sessions:
         self._line, self._listeners = line, listeners
         self._jobs: dict[tuple[str, str], Job] = {}
 
-    def start(self, session: str, tab: str, work: Callable[[Job], Made]) -> Job:
-        """Put a job in line; the tab's former one is ended."""
-        self.cancel(session, tab)
-        job = self._line.enter(work)
-        self._jobs[session, tab] = job
-        return job
-
     def cancel(self, session: str, tab: str) -> None:
         """End the job of a tab, if there is one."""
         job = self._jobs.get((session, tab))
         if job is not None:
             job.cancel()
 
-    def follow(self, session: str, tab: str, job: Job) -> Iterator[Any]:
-        """The states of a job, as long as the tab has no other."""
+    def follow(self, session: str, tab: str, work: Callable[[Job], Made]) -> Iterator[State]:
+        """Put a job in line, and tell its states as long as the tab has no other.
+
+        Nothing of it stays behind, whether it ends, its visitor leaves, or nobody asks for its next
+        state.
+
+        Raises:
+            HeedmapError: if the line is full.
+        """
+        self.cancel(session, tab)
+        job = self._line.enter(work)
+        self._jobs[session, tab] = job
         try:
             for state in job.states(heard=lambda: session in self._listeners):
                 if self._jobs.get((session, tab)) is not job:
                     return
                 yield state
-        finally:  # also where the visitor left
+        finally:
             job.cancel()
             if self._jobs.get((session, tab)) is job:
                 del self._jobs[session, tab]
@@ -61,7 +64,7 @@ class Bench:
 
     Attributes:
         name: of the tab.
-        made: what this session has made, as (name, title).
+        made: what this session has made.
         run: starts a job.
         cancel: ends it.
         status: where it stands.
@@ -107,7 +110,10 @@ class Bench:
         def cancel(request: gr.Request) -> None:
             sessions.cancel(str(request.session_hash), self.name)
 
-        common: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        # What a field holds is read by `ask`, whose errors are sentences.
+        common: dict[str, Any] = {
+            "show_progress": "hidden", "api_visibility": "private", "preprocess": False,
+        }  # fmt: skip
         job: dict[str, Any] = {
             "inputs": [self.made, *fields],
             "outputs": [self.made, self.status, self.page, self.run, self.cancel],
@@ -128,19 +134,18 @@ class Bench:
     ) -> Iterator[Any]:  # fmt: skip
         try:
             asked = ask(*values)
-            job = sessions.start(session, self.name, partial(work, asked))
+            told = False
+            for state in sessions.follow(session, self.name, partial(work, asked)):
+                shown: dict[Any, Any] = {self.status: fragments.of_state(state)}
+                if state.phase == "done":
+                    shown[self.page] = fragments.of_result(state.result.name)
+                    shown[self.made] = [*history, state.result][-_LISTED:]
+                if state.ended or not told:
+                    shown |= self.busy(not state.ended)
+                    told = True
+                yield shown
         except Exception as error:
             yield {self.status: fragments.of_trouble(sentence(error)), **self.busy(False)}
-            return
-        yield {self.status: fragments.of_state(job.state), **self.busy(True)}
-        for state in sessions.follow(session, self.name, job):
-            shown: dict[Any, Any] = {self.status: fragments.of_state(state)}
-            if state.phase == "done":
-                result: Made = state.result
-                shown[self.page] = fragments.of_page(result.result)
-                entry = (result.name, result.title[:120])
-                shown[self.made] = [*history, entry][-_LISTED:]
-            yield shown | (self.busy(False) if state.ended else {})
 
 
 def sentence(error: Exception) -> str:

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import ipaddress
 import logging
 import time
 from collections import OrderedDict
@@ -24,12 +23,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heedmap.app.places import network
+
 _LOG = logging.getLogger(__name__)
 
 GRACE = 10.0
 """Seconds that any body may take."""
 SPEED = 32 * 2**10
-"""Bytes a second that a longer one must come with beyond that."""
+"""Bytes a second that a longer one must come with beyond that, and a file must be fetched with."""
 TURN = 0.1
 """Seconds from one password that is looked at to the next, whoever sends it."""
 FREE = 10
@@ -49,7 +50,6 @@ _POLICY = (
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
 _HEADERS = {
-    "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
@@ -145,6 +145,9 @@ class Headers:
                 for name in list(headers):
                     if name.startswith("access-control-"):
                         del headers[name]
+                headers.setdefault(
+                    "content-security-policy", _POLICY
+                )  # a result's page has its own
                 headers.update(_HEADERS)
             await send(message)
 
@@ -233,7 +236,7 @@ class Passwords:
         said = _said(Given(scope=scope).get("authorization", ""))
         if said is None:
             return await _asked(receive)
-        address, digest = _address(scope), _hash(said)
+        address, digest = network(scope["client"][0] if scope.get("client") else ""), _hash(said)
         if hmac.compare_digest(self._known.get(address, b""), digest):
             return None
         until = self._wrong.get(address, (0, 0.0))[1]
@@ -288,16 +291,6 @@ def _said(authorization: str) -> str | None:
         return base64.b64decode(said, validate=True).decode()
     except ValueError:
         return ""
-
-
-def _address(scope: Scope) -> str:
-    """Who asks: an address, or of the sixth version the network that one visitor has."""
-    host = scope["client"][0] if scope.get("client") else ""
-    try:
-        found = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    return host if found.version == 4 else str(ipaddress.ip_network((host, 64), strict=False))
 
 
 def _hash(text: str) -> bytes:

@@ -4,9 +4,8 @@ import html
 
 from heedmap import explorer
 from heedmap.app.jobs import State
+from heedmap.app.opening import Opened
 from heedmap.app.workshop import Made
-from heedmap.pairs import Pair
-from heedmap.runs import Run
 
 FRAME = 980
 """Pixels of the page's height; on narrow screens the style gives it more."""
@@ -43,42 +42,33 @@ def of_trouble(sentence: str) -> str:
 def of_made(made: Made) -> str:
     """What was made, where it is, and how to take it along."""
     notes = "".join(f"<p>{html.escape(_sentence(note))}</p>" for note in made.notes)
-    saved = f'Saved as <span class="name">{made.name}</span>'
-    take = f'<a class="take" href="./results/{made.name}.zip" download>Download as zip</a>'
-    return _card(
-        f"<p>{html.escape(figures(made.result))}</p><p>{saved}</p>{notes}{take}",
-        role="status",
-        kind="done",
-    )
+    saved = f'<p>Saved as <span class="name">{made.name}</span></p>{notes}'
+    return _shown(made.figures, saved + _take(made.name))
 
 
-def of_shown(result: Run | Pair, name: str = "") -> str:
-    """What is looked at again; `name` is the one on the shelf."""
-    take = f'<a class="take" href="./results/{name}.zip" download>Download as zip</a>'
-    said = "" if name else "<p>From your file; nothing of it is kept here.</p>"
-    return _card(
-        f"<p>{html.escape(figures(result))}</p>{said}{take if name else ''}",
-        role="status",
-        kind="done",
-    )
+def of_shown(made: Made) -> str:
+    """What is looked at again."""
+    return _shown(made.figures, _take(made.name))
 
 
-def of_page(result: Run | Pair) -> str:
-    """The result's own page, shut off from the app's."""
-    return explorer.frame(result.explorer(), height=FRAME)
+def of_opened(opened: Opened) -> str:
+    """What a visitor sent."""
+    return _shown(opened.figures, "<p>From your file; nothing of it is kept here.</p>")
+
+
+def of_result(name: str) -> str:
+    """The page of a result on the shelf."""
+    return _frame(f"./results/{name}/page")
+
+
+def of_page(token: str) -> str:
+    """The page of what a visitor sent."""
+    return _frame(f"./pages/{token}")
 
 
 def of_head() -> str:
     """The name above all."""
     return "<header><h1>heedmap</h1><p>See which word of a prompt acted where.</p></header>"
-
-
-def figures(result: Run | Pair) -> str:
-    """What a result was made with, in a line; settings of an upload may be anything."""
-    run = result.edited if isinstance(result, Pair) else result
-    told = {name: run.settings.get(name) for name in ("seed", "steps", "model")}
-    size = "×".join(map(str, run.image.size))
-    return f"Seed {told['seed']} · {told['steps']} steps · {size} px · {told['model']}"
 
 
 def _sentence(text: str) -> str:
@@ -93,3 +83,19 @@ def _bar(done: int, total: int) -> str:
 def _card(inner: str, *, role: str = "", kind: str = "") -> str:
     said = f' role="{role}"' if role else ""
     return f'<div class="{" ".join(["card", *([kind] if kind else [])])}"{said}>{inner}</div>'
+
+
+def _shown(figures: str, more: str) -> str:
+    return _card(f"<p>{html.escape(figures)}</p>{more}", role="status", kind="done")
+
+
+def _take(name: str) -> str:
+    return f'<a class="take" href="./results/{name}.zip" download>Download as zip</a>'
+
+
+def _frame(address: str) -> str:
+    """A page, shut off from the app's."""
+    return (
+        f'<iframe src="{address}" sandbox="{explorer.SANDBOX}" title="heedmap" '
+        f'style="width:100%;height:{FRAME}px;border:0"></iframe>'
+    )

@@ -10,10 +10,10 @@ import asyncio
 import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -22,8 +22,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from heedmap.app import archives, messages
+from heedmap import explorer
+from heedmap.app import archives, doors, messages
 from heedmap.app.doors import Headers, Hosts, Incoming, Passwords, body_of, refusal
+from heedmap.app.pages import Pages
+from heedmap.app.places import Places
 from heedmap.app.shelf import Shelf
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
@@ -33,14 +36,23 @@ _SHOWN = re.compile(
     r"|/(assets|static)/[\w./@-]+"
     r"|/gradio_api/(info|startup-events|theme\.css|queue/data|heartbeat/\w{1,64})/?"
 )
+_FORWARDED = re.compile(rb"(x-)?forwarded", re.IGNORECASE)
 _STREAM = "/gradio_api/queue/data"
+_PREDICT, _JOIN = "/gradio_api/run/predict", "/gradio_api/queue/join"
 _TOLD = {
-    "/gradio_api/queue/join": messages.Event,
-    "/gradio_api/run/predict": messages.Event,
+    _JOIN: messages.Event,
+    _PREDICT: messages.Event,
     "/gradio_api/cancel": messages.Cancel,
     "/gradio_api/reset": messages.Reset,
 }
-_TALK = 2**20  # bytes of what Gradio is told: fields, not files
+_TALK = 2**17  # bytes of what Gradio is told: fields, not files
+_PACKED, _PACKED_OWN = 8, 2  # zips that are made and sent at a time, in all and to one visitor
+# A page does what it needs by itself and nothing else, also where it is opened without its frame.
+_PAGE_POLICY = (
+    f"sandbox {explorer.SANDBOX}; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'"
+)
 
 
 class Gate:
@@ -50,6 +62,8 @@ class Gate:
         inner: Gradio's application.
         shelf: the results.
         uploads: where uploads wait until they are opened.
+        pages: those of the uploads.
+        calls: what the page may ask of Gradio, by its number.
         users: passwords by name; everybody is let in if there are none.
         hosts: names under which the server may be asked, or None for any. A server of this machine
             must not answer to a page of the web that calls itself by this machine's address.
@@ -57,15 +71,19 @@ class Gate:
     """
 
     def __init__(
-        self, inner: Any, shelf: Shelf, uploads: Uploads, *, users: Mapping[str, str],
-        hosts: Sequence[str] | None, listeners: "Listeners",
+        self, inner: Any, shelf: Shelf, uploads: Uploads, pages: Pages, *,
+        calls: "Mapping[int, Call]", users: Mapping[str, str], hosts: Sequence[str] | None,
+        listeners: "Listeners",
     ) -> None:  # fmt: skip
-        self._shelf, self._uploads = shelf, uploads
+        self._shelf, self._uploads, self._pages = shelf, uploads, pages
+        self._packing = Places(_PACKED, own=_PACKED_OWN)
         self._app = Starlette(
             routes=[
                 Route("/uploads", self._take_upload, methods=["POST"]),
                 Route("/results/{name}.zip", self._give_result, methods=["GET"]),
-                Mount("/", _Talk(inner, listeners)),
+                Route("/results/{name}/page", self._show_result, methods=["GET"]),
+                Route("/pages/{token}", self._show_page, methods=["GET"]),
+                Mount("/", _Talk(inner, listeners, calls)),
             ],
             middleware=[
                 Middleware(Headers),
@@ -85,8 +103,12 @@ class Gate:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        incoming = Incoming(receive) if scope["type"] == "http" else receive
-        await self._app(scope, incoming, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # Gradio would believe any name that a visitor gives this server.
+        kept = [pair for pair in scope["headers"] if not _FORWARDED.match(pair[0])]
+        await self._app({**scope, "headers": kept}, Incoming(receive), send)
 
     async def _take_upload(self, request: Request) -> Response:
         """Save the body under a name drawn by chance, and answer with that name."""
@@ -96,20 +118,61 @@ class Gate:
         return JSONResponse({"token": token})
 
     async def _give_result(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        folder = self._folder(request)
+        with ExitStack() as held:
+            held.enter_context(self._packing.take(request.client.host if request.client else ""))
+            file = held.enter_context(tempfile.TemporaryFile())
+            await asyncio.to_thread(archives.pack, folder, file)
+            told = {"content-disposition": f'attachment; filename="heedmap-{folder.name}.zip"'}
+            return _File(file, "application/zip", told, held.pop_all())
+
+    async def _show_result(self, request: Request) -> Response:
+        """The page of a result, as it was saved."""
+        return _page(self._folder(request) / "index.html")
+
+    async def _show_page(self, request: Request) -> Response:
+        """The page of what a visitor sent."""
         try:
-            folder = self._shelf.folder(name)
+            return _page(self._pages.path(request.path_params["token"]))
+        except HeedmapError as error:
+            raise HTTPException(404, str(error)) from error
+
+    def _folder(self, request: Request) -> Path:
+        try:
+            return self._shelf.folder(request.path_params["name"])
         except RunError as error:
             raise HTTPException(404, str(error)) from error
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - open until the last of it is sent
-        await asyncio.to_thread(archives.pack, folder, file)
-        told = {
-            "content-length": str(file.tell()),
-            "content-disposition": f'attachment; filename="heedmap-{name}.zip"',
-            "cache-control": "private, no-store",
-        }
+
+
+class _File(StreamingResponse):
+    """A file as an answer; whatever is held for it is given back, however the answer ends.
+
+    Whoever fetches it more slowly than an upload may come gets a part of it.
+    """
+
+    def __init__(
+        self, file: IO[bytes], kind: str, headers: Mapping[str, str], held: ExitStack
+    ) -> None:
+        size = file.seek(0, 2)
         file.seek(0)
-        return StreamingResponse(_blocks(file), headers=told, media_type="application/zip")
+        told = {"content-length": str(size), "cache-control": "private, no-store", **headers}
+        super().__init__(_blocks(file), headers=told, media_type=kind)
+        self._held, self._size = held, size
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held, suppress(TimeoutError):
+            async with asyncio.timeout(doors.GRACE + self._size / doors.SPEED):
+                await super().__call__(scope, receive, send)
+
+
+def _page(path: Path) -> Response:
+    with ExitStack() as held:
+        try:
+            file = held.enter_context(path.open("rb"))
+        except OSError as error:
+            raise HTTPException(404, "This page is not there any more: make it again.") from error
+        told = {"content-security-policy": _PAGE_POLICY}
+        return _File(file, "text/html", told, held.pop_all())
 
 
 class Listeners:
@@ -133,11 +196,18 @@ class Listeners:
                 del self._streams[session]
 
 
+class Call(NamedTuple):
+    """What the page may ask of Gradio: whether it waits in Gradio's line, of how many fields."""
+
+    queued: bool
+    fields: int
+
+
 class _Talk:
     """Gradio, asked for what the page needs and told nothing but what a schema lets through."""
 
-    def __init__(self, inner: ASGIApp, listeners: Listeners) -> None:
-        self._inner, self._listeners = inner, listeners
+    def __init__(self, inner: ASGIApp, listeners: Listeners, calls: Mapping[int, Call]) -> None:
+        self._inner, self._listeners, self._calls = inner, listeners, calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -155,15 +225,21 @@ class _Talk:
         if schema is None:
             raise HTTPException(404, "There is nothing here.")
         said = await body_of(Request(scope).headers, receive, most=_TALK)
-        try:
-            told = schema.model_validate_json(said)
-        except ValidationError as error:
-            raise HTTPException(422, "That is nothing that this page asks.") from error
+        told = messages.read(schema, said)
+        if told is None or not self._known(told, path.rstrip("/")):
+            raise HTTPException(422, "That is nothing that this page asks.")
         # What was read is what goes on, not what was sent: two readers may differ.
         body = told.model_dump_json().encode()
         length = (b"content-length", str(len(body)).encode())
         kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length",)]
         await self._inner({**scope, "headers": [*kept, length]}, _replayed(body, receive), send)
+
+    def _known(self, told: Any, path: str) -> bool:
+        """Whether a call is one of the page's, with its fields, in the line where it belongs."""
+        if not isinstance(told, messages.Event):
+            return True
+        call = self._calls.get(told.fn_index)
+        return call is not None and call == (path == _JOIN, len(told.data))
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -180,12 +256,9 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _blocks(file: Any) -> AsyncIterator[bytes]:
-    try:
-        while block := await asyncio.to_thread(file.read, 2**18):
-            yield block
-    finally:
-        file.close()
+async def _blocks(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while block := await asyncio.to_thread(file.read, 2**18):
+        yield block
 
 
 async def _left(request: Request, error: Exception) -> Response:

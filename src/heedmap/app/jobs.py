@@ -114,22 +114,23 @@ class Job:
 
         Args:
             pause: seconds after which it is looked at anew, at most.
-            heard: whether somebody reads what is yielded; a job that nobody reads is ended.
+            heard: whether somebody reads what is yielded; while nobody does, nothing is but the
+                end, and in the long run the job is ended.
         """
         told = None
         while True:
-            if heard():
+            if is_heard := heard():
                 self._heard = time.monotonic()
             elif not self.wanted:
                 self.cancel()
             state = self.state
-            if state != told:
+            if state != told and (is_heard or state.ended):
                 yield state
                 told = state
             if state.ended:
                 return
             with self._changed:
-                if self.state == told:
+                if self.state == state:
                     self._changed.wait(pause)
 
     def run(self) -> None:
@@ -198,9 +199,16 @@ class Line:
             place = waiting.index(job) if job in waiting else 0
             return place + (self._current is not None and self._current is not job)
 
-    def close(self, timeout: float = 10.0) -> None:
-        """End the job at work and those that wait, and wait for the thread to end."""
+    def close(self, timeout: float = 1.5) -> None:
+        """End the job at work and those that wait.
+
+        Args:
+            timeout: seconds that the job at work has for its end. A model that is being loaded
+                takes longer; its thread ends with the process.
+        """
         with self._changed:
+            if self._closed:
+                return
             self._closed = True
             jobs = [*self._waiting, *([self._current] if self._current else [])]
             self._waiting.clear()

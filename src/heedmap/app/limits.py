@@ -90,4 +90,8 @@ def real_number(text: object, name: str) -> float | None:
 
 def _said(text: object) -> str:
     """A field as text; those of a browser are never numbers only because they should be."""
-    return "" if text is None else str(text).strip()[:100]
+    try:
+        said = "" if text is None else str(text).strip()
+    except ValueError:  # Python spells no whole number of more than 4300 digits
+        return "?"
+    return said if len(said) <= 100 else "?"  # never a part of a number

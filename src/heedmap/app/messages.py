@@ -4,9 +4,10 @@ Gradio takes any object in a field that looks like one of its files for a file, 
 names before a component has seen it. No field of this app is a file.
 """
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 Text = Annotated[str, Field(max_length=20_000)]
 Value = bool | int | float | Text | None
@@ -53,3 +54,19 @@ class Reset(_Message):
 
     event_id: Annotated[str, Field(pattern=r"^\w{1,64}$")]
     success: Literal[True] = True
+
+
+def read(schema: type[BaseModel], said: bytes) -> BaseModel | None:
+    """What was said, if the schema lets it through.
+
+    Half of a character, as a browser sends it where somebody typed one, becomes a question mark.
+    """
+    try:
+        return schema.model_validate_json(said)
+    except ValidationError:
+        pass
+    try:
+        whole = json.dumps(json.loads(said), ensure_ascii=False).encode("utf-8", "replace")
+        return schema.model_validate_json(whole)
+    except (ValueError, RecursionError):  # a ValidationError is a ValueError
+        return None

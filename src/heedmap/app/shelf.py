@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, quoted
 from heedmap.pairs import Pair
 from heedmap.runs import Run
 from heedmap.saving import kinds, remove_folder
@@ -77,14 +77,6 @@ class Shelf:
             raise RunError("This result is not there any more: make it again.")
         return folder
 
-    def read(self, name: str) -> Run | Pair:
-        """A result, read from its folder.
-
-        Raises:
-            RunError: if it is not there, or broken.
-        """
-        return read_result(self.folder(name))
-
 
 def read_result(folder: Path) -> Run | Pair:
     """A run or an edit from its folder; files are never trusted.
@@ -98,3 +90,23 @@ def read_result(folder: Path) -> Run | Pair:
     except RunError as error:
         said = str(error).replace(str(folder), "the result")
         raise RunError(said) from error
+
+
+def figures(result: Run | Pair) -> str:
+    """What a result was made with, in a line; settings of an upload may be anything."""
+    run = result.edited if isinstance(result, Pair) else result
+    seed, steps, model = (_short(run.settings.get(name)) for name in ("seed", "steps", "model"))
+    size = "×".join(map(str, run.image.size))
+    return f"Seed {seed} · {steps} steps · {size} px · {model}"
+
+
+def title(result: Run | Pair) -> str:
+    """What a person calls a result: the prompt, or both."""
+    if isinstance(result, Pair):
+        return " → ".join(title(run) for run in (result.source, result.edited))
+    return _short(result.settings.get("prompt"))
+
+
+def _short(value: Any) -> str:
+    said = value if isinstance(value, str) else quoted(value)
+    return said if len(said) <= 100 else f"{said[:99]}…"

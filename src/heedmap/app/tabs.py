@@ -1,18 +1,15 @@
 """The page of the app: a tab to generate, one to edit, one to look at what was made."""
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from heedmap.app import archives, fragments
+from heedmap.app import fragments
 from heedmap.app.benches import Bench, Sessions, sentence
-from heedmap.app.limits import real_number, whole_number
-from heedmap.app.shelf import read_result
-from heedmap.app.uploads import Uploads
-from heedmap.app.workshop import Editing, Generating, Workshop
+from heedmap.app.limits import MOST_LETTERS, real_number, whole_number
+from heedmap.app.opening import Desk
+from heedmap.app.workshop import Editing, Generating, Made, Workshop
 from heedmap.errors import ArgumentError, quoted
 from heedmap.models import EMBEDDED
 
@@ -58,13 +55,13 @@ input.addEventListener("change", async () => {
 """
 
 
-def build(workshop: Workshop, sessions: Sessions, uploads: Uploads) -> gr.Blocks:
+def build(workshop: Workshop, sessions: Sessions, desk: Desk) -> gr.Blocks:
     """The page.
 
     Args:
         workshop: what draws.
         sessions: the visitors' jobs.
-        uploads: what visitors have sent.
+        desk: where what they have sent is opened.
     """
     with gr.Blocks(title="heedmap", analytics_enabled=False, fill_width=True) as page:
         made = gr.State([])
@@ -83,9 +80,9 @@ def build(workshop: Workshop, sessions: Sessions, uploads: Uploads) -> gr.Blocks
             with gr.Tab("Edit", id="edit", elem_id="edit"):
                 _edit_tab(sessions, workshop, model, made)
             with gr.Tab("Inspect", id="inspect", elem_id="inspect"):
-                _inspect_tab(workshop, uploads, made)
+                _inspect_tab(workshop, desk, made)
     # Each job that waits is followed, so that it hears its place; the line itself is the limit.
-    page.queue(max_size=256, default_concurrency_limit=workshop.limits.waiting + 2)
+    page.queue(api_open=False, max_size=256, default_concurrency_limit=workshop.limits.waiting + 2)
     return page
 
 
@@ -93,9 +90,7 @@ def build(workshop: Workshop, sessions: Sessions, uploads: Uploads) -> gr.Blocks
 
 
 def _generate_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
-    prompt = gr.Textbox(
-        label="Prompt", placeholder=PICTURES[0], lines=1, max_lines=4, autofocus=True
-    )
+    prompt = _text_field("Prompt", PICTURES[0], max_lines=4, autofocus=True)
     run, cancel = _buttons("Generate")
     with gr.Accordion("More", open=False):
         shared = _shared_fields()
@@ -116,14 +111,12 @@ def _generate_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.S
 
 def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
     with gr.Row():
-        source = gr.Textbox(
-            label="Prompt", placeholder="a red house, or with a weight: a (red:3) house",
-            lines=1, max_lines=4,
-        )  # fmt: skip
-        target = gr.Textbox(
-            label="What it shall become", placeholder="a blue house; empty: weights alone",
-            lines=1, max_lines=4,
-        )  # fmt: skip
+        source = _text_field(
+            "Prompt", "a red house, or with a weight: a (red:3) house", max_lines=4
+        )
+        target = _text_field(
+            "What it shall become", "a blue house; empty: weights alone", max_lines=4
+        )
     run, cancel = _buttons("Edit")
     with gr.Accordion("More", open=False):
         with gr.Row():
@@ -136,8 +129,8 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
                 info="The same of it: shapes and layout.",
             )  # fmt: skip
         with gr.Row():
-            only = gr.Textbox(
-                label="Only where", placeholder="cat->dog",
+            only = _text_field(
+                "Only where", "cat->dog",
                 info="Change the picture only where these words and their phrases act; in "
                 "“quotation marks”: the words alone.",
             )  # fmt: skip
@@ -175,7 +168,7 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
     )  # fmt: skip
 
 
-def _inspect_tab(workshop: Workshop, uploads: Uploads, made: gr.State) -> None:
+def _inspect_tab(workshop: Workshop, desk: Desk, made: gr.State) -> None:
     with gr.Row(elem_classes="look"):
         chosen = gr.Dropdown([], value=None, label="Made in this session")
         most = workshop.limits.upload
@@ -187,57 +180,40 @@ def _inspect_tab(workshop: Workshop, uploads: Uploads, made: gr.State) -> None:
         )
     status, page = _results()
 
-    def show(name: Any, history: list[Any]) -> tuple[str, str]:
-        if not name:
-            return "", ""
+    def show(name: Any, history: list[Made]) -> tuple[str, str]:
         try:
-            if name not in dict(history):
+            made = next((made for made in history if made.name == name), None)
+            if name and made is None:
                 raise ArgumentError("this result is not one of this session: choose another")
-            result = workshop.shelf.read(name)
-            return fragments.of_shown(result, name), fragments.of_page(result)
+            if made is None:
+                return "", ""
+            workshop.shelf.folder(made.name)
+            return fragments.of_shown(made), fragments.of_result(made.name)
         except Exception as error:
             return fragments.of_trouble(sentence(error)), ""
 
-    def opened(event: gr.EventData) -> tuple[Any, str, str]:
+    def opened(event: gr.EventData, request: gr.Request) -> tuple[Any, str, str]:
         try:
-            result = read_upload(uploads, str(event._data.get("token")), workshop.limits.unpacked)
-            return None, fragments.of_shown(result), fragments.of_page(result)
+            sent = event._data if isinstance(event._data, dict) else {}
+            client = request.client.host if request.client else ""
+            found = desk.open(str(sent.get("token")), client)
+            return None, fragments.of_opened(found), fragments.of_page(found.token)
         except Exception as error:
             return None, fragments.of_trouble(sentence(error)), ""
 
     common: dict[str, Any] = {
         "show_progress": "hidden",
         "api_visibility": "private",
+        "preprocess": False,
         "concurrency_id": "reading",
         "concurrency_limit": 2,
     }
     chosen.input(show, [chosen, made], [status, page], **common)
     upload.upload(opened, None, [chosen, status, page], **common)
     made.change(
-        lambda history: gr.update(choices=[(title, name) for name, title in history[::-1]]),
+        lambda history: gr.update(choices=[(made.title, made.name) for made in history[::-1]]),
         made, chosen, queue=False, show_progress="hidden", api_visibility="private",
     )  # fmt: skip
-
-
-def read_upload(uploads: Uploads, token: str, most: int) -> Any:
-    """The run or the edit of an uploaded zip; nothing of it stays on the disk.
-
-    Args:
-        uploads: what visitors have sent.
-        token: the name that it was given.
-        most: bytes that it may unpack to.
-
-    Raises:
-        HeedmapError: if it is not there, or is no run or edit that heedmap saved.
-    """
-    path = uploads.path(token)
-    try:
-        with tempfile.TemporaryDirectory(prefix="heedmap-unpacked-") as scratch:
-            with path.open("rb") as file:
-                archives.unpack(file, Path(scratch), most=most)
-            return read_result(Path(scratch))
-    finally:
-        path.unlink(missing_ok=True)
 
 
 # --- parts of them ----------------------------------------------------------------------------
@@ -274,18 +250,22 @@ def _shared_fields() -> list[Any]:
             ),
         ]
     with gr.Row():
-        negative = gr.Textbox(
-            label="Negative prompt", placeholder="what the picture should not show", lines=1,
-            max_lines=4, scale=2,
-        )  # fmt: skip
+        negative = _text_field(
+            "Negative prompt", "what the picture should not show", max_lines=4, scale=2
+        )
         keep = gr.CheckboxGroup(_AXES, value=["layer"], label="Tell apart on the page", scale=1)
     return [*numbers, negative, keep]
 
 
 def _number(label: str, empty: str, **options: Any) -> gr.Textbox:
     """A field for a number that may be left empty: one of Gradio's own holds 0 then."""
+    return _text_field(label, empty, max_lines=1, min_width=120, **options)
+
+
+def _text_field(label: str, empty: str, **options: Any) -> gr.Textbox:
+    """A field for a text; one that is longer than any sentence tells of cannot be typed."""
     return gr.Textbox(
-        label=label, placeholder=empty, lines=1, max_lines=1, min_width=120, **options
+        label=label, placeholder=empty, lines=1, max_length=2 * MOST_LETTERS, **options
     )
 
 
@@ -302,8 +282,16 @@ def _shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
         "guidance": real_number(guidance, "guidance"),
         "size": None if sides[0] is None else sides,
         "negative": _text(negative) or None,
-        "keep": frozenset(keep or ()),
+        "keep": _axes(keep),
     }
+
+
+def _axes(value: Any) -> frozenset[str]:
+    """What the page tells apart."""
+    known = [axis for _, axis in _AXES]
+    if not isinstance(value, list | None) or not all(axis in known for axis in value or ()):
+        raise ArgumentError(f"{quoted(value)} cannot be told apart: expected {', '.join(known)}")
+    return frozenset(value or ())
 
 
 def _part(value: Any, name: str, usual: float) -> float:

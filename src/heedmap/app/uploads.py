@@ -4,8 +4,6 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -13,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive
 
 from heedmap.app.doors import blocks_of
+from heedmap.app.places import Places
 from heedmap.errors import HeedmapError
 
 KEPT = 120.0
@@ -32,7 +31,7 @@ class Uploads:
 
     def __init__(self, folder: Path, most: int) -> None:
         self._folder, self._most = folder, most
-        self._arriving: list[str] = []
+        self._arriving = Places(_ARRIVING, own=1)
         self._waiting: dict[str, tuple[str, float]] = {}  # by name: whose, and since when
 
     async def take(self, client: str, headers: Headers, receive: Receive) -> str:
@@ -43,7 +42,8 @@ class Uploads:
             HTTPException: as of `doors.blocks_of`; 429 while another of this visitor's arrives, 503
                 while too many of others do, or wait.
         """
-        with self._place(client):
+        with self._arriving.take(client):
+            self._make_room()
             token = secrets.token_hex(16)
             path = self._folder / token
             try:
@@ -59,32 +59,27 @@ class Uploads:
                 self._forget(old)
         return token
 
-    def path(self, token: str) -> Path:
-        """Where an upload is, by the name that it was given.
+    def open(self, token: str) -> Path:
+        """Where an upload is, by the name that it was given; it is the caller's to delete now.
 
         Raises:
-            HeedmapError: if there is none.
+            HeedmapError: if there is none, or it was opened before.
         """
-        path = self._folder / token if re.fullmatch("[0-9a-f]{32}", token) else None
-        if path is None or not path.is_file():
-            raise HeedmapError("The upload is not there any more: choose the file again.")
-        return path
+        try:
+            if not re.fullmatch("[0-9a-f]{32}", token):
+                raise FileNotFoundError
+            return (self._folder / token).rename(self._folder / f"{token}.opened")
+        except FileNotFoundError as error:
+            raise HeedmapError(
+                "The upload is not there any more: choose the file again."
+            ) from error
 
-    @contextmanager
-    def _place(self, client: str) -> Iterator[None]:
-        """A visitor's place among those whose files arrive."""
-        if client in self._arriving:
-            raise HTTPException(429, "Another file of yours is being sent: wait for its end.")
+    def _make_room(self) -> None:
         for name, (_, since) in list(self._waiting.items()):
             if time.monotonic() - since > KEPT or not (self._folder / name).exists():
                 self._forget(name)
-        if len(self._arriving) >= _ARRIVING or len(self._waiting) >= _WAITING:
+        if len(self._waiting) >= _WAITING:
             raise HTTPException(503, "Others are uploading: try again in a while.")
-        self._arriving.append(client)
-        try:
-            yield
-        finally:
-            self._arriving.remove(client)
 
     def _forget(self, name: str) -> None:
         self._waiting.pop(name, None)

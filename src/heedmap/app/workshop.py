@@ -6,13 +6,13 @@ The same functions as the command line's, with the same arguments: the same byte
 import gc
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from heedmap import models
 from heedmap.app.jobs import Job
 from heedmap.app.limits import Limits
-from heedmap.app.shelf import Shelf
+from heedmap.app.shelf import Shelf, figures, title
 from heedmap.errors import ArgumentError, HeedmapWarning, quoted
 from heedmap.pairs import Pair
 from heedmap.runs import Run
@@ -50,21 +50,21 @@ class Editing(Drawing):
     threshold: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Made:
-    """A result: its name on the shelf, itself, and what there is to say of it."""
+    """A result, as texts alone: what is kept of it for each visitor is small.
+
+    Attributes:
+        name: on the shelf.
+        title: what a person calls it.
+        figures: what it was made with.
+        notes: what was warned of.
+    """
 
     name: str
-    result: Run | Pair
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def title(self) -> str:
-        """What a person calls it: the prompt, or both."""
-        if isinstance(self.result, Pair):
-            source, edited = self.result.source.settings, self.result.edited.settings
-            return f"{source.get('prompt')} → {edited.get('prompt')}"
-        return str(self.result.settings.get("prompt"))
+    title: str
+    figures: str
+    notes: tuple[str, ...] = ()
 
 
 class Workshop:
@@ -178,7 +178,8 @@ class Workshop:
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
         name = self.shelf.put(result)
-        return Made(name, result, tuple(str(warning.message) for warning in told))
+        notes = tuple(str(warning.message) for warning in told)
+        return Made(name, title(result), figures(result), notes)
 
 
 def _options(asked: Drawing) -> dict[str, Any]:

@@ -1,8 +1,14 @@
 """`heedmap app`: the same in the browser."""
 
 import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -90,7 +96,48 @@ def serve(
 
             webbrowser.open(url)
 
-    app.serve(options, port=port, ready=ready)
+    with _leaving():
+        app.serve(options, port=port, ready=ready)
+
+
+@contextmanager
+def _leaving() -> Iterator[None]:
+    """End the block at a signal as at Ctrl-C, and then the process, whatever is still at work.
+
+    A model that is being loaded cannot be interrupted, and a thread that computes while Python
+    goes down aborts it: once all is cleaned up, nothing is waited for.
+    """
+    came: list[tuple[int, float]] = []
+
+    def end(number: int, _: Any) -> None:
+        # A second Ctrl-C does not interrupt the cleaning; one that comes later is meant.
+        if not came or time.monotonic() - came[-1][1] > 5:
+            came.append((number, time.monotonic()))
+            raise KeyboardInterrupt
+
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    former = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) in usual}
+    for number in former:
+        signal.signal(number, end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        with suppress(OSError, ValueError):  # nobody may be there to read it
+            sys.stdout.flush()
+            sys.stderr.flush()
+        if came and came[0][0] != signal.SIGINT:
+            signal.signal(came[0][0], signal.SIG_DFL)
+            signal.raise_signal(came[0][0])
+        if threading.active_count() > 1:
+            os._exit(130)
+        raise
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def parse_users(texts: list[str]) -> dict[str, str]:

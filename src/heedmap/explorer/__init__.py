@@ -34,6 +34,8 @@ LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""
 SMALL = 256 * 256
 _WEBP = 16_383  # pixels on a side, the most that WebP has
+SANDBOX = "allow-scripts allow-downloads"
+"""What a page may do in a frame: its own work, and nothing of what it is in."""
 _OWN = 120_000  # bytes of a page beside its pictures and tables: script, style, settings
 # In this order: what is computed, what is chosen, what is seen of it, and what begins it all.
 _SCRIPTS = (
@@ -149,7 +151,7 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
 def frame(text: str, *, height: int = 900) -> str:
     """A page within a page, for notebooks: shut off from the notebook, except for downloads."""
     return (
-        f'<iframe srcdoc="{html.escape(text, quote=True)}" sandbox="allow-scripts allow-downloads" '
+        f'<iframe srcdoc="{html.escape(text, quote=True)}" sandbox="{SANDBOX}" '
         f'title="heedmap" style="width:100%;height:{height:d}px;border:0"></iframe>'
     )
 

@@ -1,0 +1,152 @@
+"""A zip that a visitor sent, from its arrival to its page: whatever it holds costs little.
+
+What is in it is weighed before it is read: the size of a picture stands in its header, and what a
+page costs in the shapes of the maps.
+"""
+
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL.PngImagePlugin import PngImageFile
+
+from heedmap.app import archives
+from heedmap.app.limits import Limits
+from heedmap.app.pages import Pages
+from heedmap.app.shelf import figures, read_result
+from heedmap.app.uploads import Uploads
+from heedmap.errors import HeedmapError, RunError
+from heedmap.explorer.packing import GROUPS
+from heedmap.pairs import Pair
+from heedmap.recordings import Layer
+from heedmap.runs import Run
+from heedmap.selections import name_fits
+
+_READERS = 2  # zips that are read at a time, whoever asks in whatever way
+_SETTINGS = 256 * 2**10  # bytes of run.json and pair.json; a long prompt's settings have a tenth
+_HEADER = 2**20  # bytes in which a file of maps says what it holds
+_TOLD = 2**22  # numbers on a page, at the least; 75 words of SDXL at 1024 pixels have a fifth
+_ADDED = 2**27  # numbers that they are made of; those have an eighth
+_SUMS = 600_000  # of a word in a layer at a step; those have as many with 100 steps
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a visitor sent: the name of its page, and a line of what it was made with."""
+
+    token: str
+    figures: str
+
+
+class Desk:
+    """Where zips are opened.
+
+    Args:
+        uploads: what visitors have sent.
+        pages: where the pages go.
+        folder: where zips are unpacked; nothing of them stays there.
+        limits: of the operator.
+    """
+
+    def __init__(self, uploads: Uploads, pages: Pages, folder: Path, limits: Limits) -> None:
+        self._uploads, self._pages, self._folder, self._limits = uploads, pages, folder, limits
+        self._places = threading.BoundedSemaphore(_READERS)
+
+    def open(self, token: str, client: str) -> Opened:
+        """The page of an uploaded zip.
+
+        Args:
+            token: the name that the upload was given.
+            client: who asks.
+
+        Raises:
+            HeedmapError: if it is not there, is no run or edit that heedmap saved, or would cost
+                more than the limits allow; or while others are read.
+        """
+        if not self._places.acquire(blocking=False):
+            raise HeedmapError("Others are opening files: try again in a moment.")
+        path = None
+        try:
+            path = self._uploads.open(token)
+            result = self._read(path)
+            return Opened(self._pages.keep(client, result.explorer()), figures(result))
+        finally:
+            self._places.release()
+            if path is not None:
+                path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> Run | Pair:
+        with tempfile.TemporaryDirectory(
+            prefix="unpacked-", dir=self._folder, ignore_cleanup_errors=True
+        ) as scratch:
+            folder = Path(scratch)
+            with path.open("rb") as file:
+                archives.unpack(file, folder, most=self._limits.unpacked)
+            check_files(folder, self._limits)
+            result = read_result(folder)
+            check_cost(result)
+            return result
+
+
+def check_files(folder: Path, limits: Limits) -> None:
+    """Raise a RunError if a file of an unpacked result is larger than any that is taken.
+
+    Args:
+        folder: the result's; nothing in it was read yet.
+        limits: of the operator; the pictures have the bound of those that are drawn here.
+    """
+    for path in sorted(folder.rglob("*.png")):
+        size = _size(path)
+        if max(size) > limits.size:
+            raise RunError(
+                f"a picture in this zip has {size[0]}×{size[1]} pixels: expected at most "
+                f"{limits.size} on a side"
+            )
+    for path in folder.rglob("*.json"):
+        if path.stat().st_size > _SETTINGS:
+            raise RunError(
+                f"in this zip {path.name} has {path.stat().st_size / 2**10:.0f} KiB: expected at "
+                f"most {_SETTINGS // 2**10}"
+            )
+    for path in folder.rglob("*.safetensors"):
+        with path.open("rb") as file:
+            if int.from_bytes(file.read(8), "little") > _HEADER:
+                raise RunError(f"in this zip {path.name} is not a recording that heedmap wrote")
+
+
+def check_cost(result: Run | Pair) -> None:
+    """Raise a RunError if the page of a result would be made of more numbers than are taken.
+
+    A page has, at the least, the map of each word in each group of layers of one grid
+    (`explorer.packing`); to make it, each word's tokens are added up in each layer, and at each
+    step that is told apart.
+    """
+    for run in (result.source, result.edited) if isinstance(result, Pair) else (result,):
+        for maps in filter(None, (run.maps, run.negative_maps)):
+            recording = maps.recording
+            words = recording.table.words
+            parts = {(_group(layer), layer.grid) for layer in recording.layers}
+            told = sum(h * w for _, (h, w) in parts) * (len(words) + 3)  # start, end, padding
+            cells = sum(layer.grid[0] * layer.grid[1] for layer in recording.layers)
+            added = cells * (len(recording.positions) + sum(len(word.tokens) for word in words))
+            steps = len(recording.timesteps) if "step" in recording.keep else 1
+            sums = len(recording.layers) * (len(words) + 3) * steps
+            if told > _TOLD or added > _ADDED or sums > _SUMS:
+                raise RunError(
+                    f"this result has {len(words)} words and {len(recording.layers)} layers of "
+                    f"{cells} places in all, and {steps} steps: more than this server shows"
+                )
+
+
+def _group(layer: Layer) -> str:
+    return next((group for group in GROUPS if name_fits(layer.name, group)), "")
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Pixels of a picture as its reader will find them; nothing is decoded."""
+    try:
+        with path.open("rb") as file:
+            return PngImageFile(file).size
+    except Exception as error:  # whatever it stumbles over in a file that nobody may trust
+        raise RunError("a picture in this zip is broken: make it again") from error

@@ -1,0 +1,84 @@
+"""The pages of what visitors opened: none of it is on the shelf, and none is kept for long.
+
+A page goes to the browser by its address, as those of the shelf do, so that it is in no component
+whose last value Gradio keeps.
+"""
+
+import re
+import secrets
+import threading
+import time
+from pathlib import Path
+
+from heedmap.errors import HeedmapError, RunError
+
+KEPT = 3600.0
+"""Seconds that a page is kept; the browser loads it at once."""
+_COUNT = 64  # pages, in all
+_OWN = 8  # of one visitor
+_BYTES = 256 * 2**20  # in all
+_MOST = 32 * 2**20  # of one; a page has up to 8 MB unless its prompt is very long
+
+
+class Pages:
+    """Pages by names that nobody can guess; the oldest go when there are too many.
+
+    Args:
+        folder: where they are; made here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[str, int, float]] = {}  # whose, bytes, since when
+
+    def keep(self, client: str, text: str) -> str:
+        """Keep a page, and give its name.
+
+        Raises:
+            RunError: if it is too large.
+        """
+        data = text.encode()
+        if len(data) > _MOST:
+            raise RunError(
+                f"the page of this result has {len(data) / 2**20:.0f} MB: expected at most "
+                f"{_MOST // 2**20}"
+            )
+        token = secrets.token_hex(16)
+        with self._lock:
+            self._make_room(client, len(data))
+            (self._folder / token).write_bytes(data)
+            self._held[token] = client, len(data), time.monotonic()
+        return token
+
+    def path(self, token: str) -> Path:
+        """The file of a page.
+
+        Raises:
+            HeedmapError: if there is none of that name.
+        """
+        with self._lock:
+            self._forget_old()
+            if not re.fullmatch("[0-9a-f]{32}", token) or token not in self._held:
+                raise HeedmapError("This page is not there any more: open the file again.")
+            return self._folder / token
+
+    def _make_room(self, client: str, size: int) -> None:
+        self._forget_old()
+        own = [token for token, (whose, _, _) in self._held.items() if whose == client]
+        for token in own[: max(0, len(own) - _OWN + 1)]:
+            self._forget(token)
+        while self._held and (
+            len(self._held) >= _COUNT or size + sum(n for _, n, _ in self._held.values()) > _BYTES
+        ):
+            self._forget(next(iter(self._held)))
+
+    def _forget_old(self) -> None:
+        now = time.monotonic()
+        for token in [t for t, (_, _, since) in self._held.items() if now - since > KEPT]:
+            self._forget(token)
+
+    def _forget(self, token: str) -> None:
+        del self._held[token]
+        (self._folder / token).unlink(missing_ok=True)

@@ -1,0 +1,118 @@
+"""Connections, below all requests: none is held by who says half of one, or reads no answer.
+
+uvicorn waits for ever for the head of a request, for a body that nobody wants any more, and for a
+visitor who does not read. Here each connection is looked at every second.
+"""
+
+import asyncio
+import socket
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from heedmap.app.places import network
+
+HEAD = 10.0
+"""Seconds from a connection's beginning, or its last answer, to the end of its next head."""
+STALL = 30.0
+"""Seconds in which a visitor must read some of what was sent: some kilobytes a second."""
+MOST = 400
+"""Connections in all: less than the files that a process may have open on most machines."""
+OWN = 120
+"""Of one address: a proxy's visitors are all of one, a browser has up to six."""
+_SENT = 2**17  # bytes that the system takes ahead: what is read is seen in portions of these
+_LOOK = 1.0  # seconds from one look at a connection to the next
+
+_FULL = b"Too many connections: try again in a while."
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_FULL), _FULL)
+)
+
+
+class Wire(H11Protocol):
+    """A connection with an end.
+
+    Where there are too many, the one that has waited longest for its head gives way; only where all
+    are at work the new one does.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Find a place for it."""
+        super().connection_made(transport)
+        self.since: float | None = self.loop.time()  # without a request; None while it has one
+        wire = transport.get_extra_info("socket")
+        if wire is not None:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
+        self.address = network(self.client[0] if self.client else "")
+        self._unread, self._moved = 0, self.loop.time()
+        self._next_look = self.loop.call_later(_LOOK, self._look)
+        if not self._find_place():
+            transport.write(_REFUSAL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended."""
+        self._next_look.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Something arrived."""
+        former = self.cycle
+        super().data_received(data)
+        self._note_request(former)
+
+    def on_response_complete(self) -> None:
+        """An answer has ended; the next request may have arrived before."""
+        former = self.cycle
+        self.since = self.loop.time()
+        super().on_response_complete()
+        self._note_request(former)
+
+    def resume_writing(self) -> None:
+        """The visitor has read."""
+        self._moved = self.loop.time()
+        super().resume_writing()
+
+    def _should_upgrade(self) -> bool:
+        return False  # nothing here speaks anything else
+
+    def _note_request(self, former: Any) -> None:
+        if self.cycle is not former and not self.cycle.response_complete:
+            self.since = None
+
+    def _look(self) -> None:
+        now, unread = self.loop.time(), self.transport.get_write_buffer_size()
+        if not unread or unread < self._unread:
+            self._moved = now
+        self._unread = unread
+        idle = not unread and self.since is not None and now - self.since > HEAD
+        if idle or now - self._moved > STALL:
+            self.transport.abort()
+        else:
+            self._next_look = self.loop.call_later(_LOOK, self._look)
+
+    def _find_place(self) -> bool:
+        others = [one for one in self.connections if isinstance(one, Wire) and one is not self]
+        own = [one for one in others if one.address == self.address]
+        crowd = own if len(own) >= OWN else others if len(others) >= MOST else None
+        if crowd is None:
+            return True
+        waiting = [(one.since, number) for number, one in enumerate(crowd) if one.since is not None]
+        if not waiting:
+            return False
+        former = crowd[min(waiting)[1]]
+        former.since = None  # it is going: the next one takes another's place
+        former.transport.abort()
+        self.connections.discard(former)
+        return True
+
+
+def configured(gate: Any) -> Config:
+    """How uvicorn serves the app."""
+    return Config(
+        gate, http=Wire, ws="none", lifespan="on", log_level="warning", access_log=False,
+        timeout_graceful_shutdown=1, server_header=False,
+        proxy_headers=False,  # anybody could call himself by any address
+    )  # fmt: skip

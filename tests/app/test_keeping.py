@@ -1,0 +1,117 @@
+"""What stays in memory of a hundred visitors: next to nothing, whatever they do."""
+
+import gc
+import json
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.serving import FIELDS, PROMPT, Served, dependency, generating, opening, until, zip_of
+from heedmap import studio
+from heedmap.app import jobs, keeping
+from heedmap.app.keeping import _SESSIONS
+from heedmap.runs import Run
+
+pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+
+@pytest.fixture
+def grown() -> Iterator[Callable[[], float]]:
+    """MB that Python holds beyond what it held at the beginning."""
+    gc.collect()
+    tracemalloc.start()
+
+    def measure() -> float:
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] / 2**20
+
+    yield measure
+    tracemalloc.stop()
+
+
+def long_run(run: Run, length: int) -> Run:
+    """A run with a setting of so many characters, which stands on its page."""
+    return Run(run.image, run.maps, {**run.settings, "note": "note " * (length // 5)})
+
+
+def test_no_result_of_a_hundred_sessions_is_kept(
+    server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, grown: Callable[[], float]
+):
+    made: list[Any] = []
+
+    def draw(*_: Any, **__: Any) -> Run:
+        result = long_run(run, 2**21)
+        made.append(weakref.ref(result))
+        return result
+
+    name = server.app.workshop.shelf.put(run)
+    monkeypatch.setattr(studio, "generate", draw)
+    monkeypatch.setattr(server.app.workshop.shelf, "put", lambda _: name)
+    assert f"./results/{name}/page" in generating(server, "before", PROMPT)
+    before = grown()
+    for n in range(100):
+        assert "Saved as" in generating(server, f"many{n}", PROMPT)
+    until(lambda: gc.collect() >= 0 and not any(held() for held in made))
+    assert len(made) == 101 and grown() - before < 16  # Gradio keeps 0.12 MB of a session itself
+
+
+@pytest.mark.slow
+def test_no_upload_of_a_hundred_sessions_is_kept(
+    server: Served, run: Run, tmp_path: Path, grown: Callable[[], float]
+):
+    folder = long_run(run, 200 * 2**10).save(tmp_path / "saved", overlays=False)
+    file = zip_of(folder)
+    assert "./pages/" in opening(server, "first", file)
+    before = grown()
+    for n in range(100):
+        assert "./pages/" in opening(server, f"reader{n}", file)
+    assert grown() - before < 16
+    assert len(list((Path(server.app._uploads.name) / "pages").iterdir())) <= 8  # of one address
+
+
+def test_sessions_that_are_only_names_are_bounded(server: Served):
+    """Whoever invents a session for each request, and never listens."""
+    call = dependency(server, "upload")
+    kind = {"Content-Type": "application/json"}
+    for n in range(_SESSIONS + 20):
+        body = {"data": [], "fn_index": call["id"], "session_hash": f"invented{n}"}
+        status, _, _ = server.ask("/gradio_api/queue/join", json.dumps(body).encode(), **kind)
+        assert status in (200, 503)
+    page = server.app._page
+    until(lambda: not any(page._queue.active_jobs))
+    assert len(page._queue.pending_messages_per_session) <= _SESSIONS
+    assert len(page._queue.pending_event_ids_session) <= _SESSIONS
+    assert len(page.state_holder.session_data) <= _SESSIONS + 1
+    until(lambda: not page._queue.event_ids_to_events)
+
+
+def test_jobs_of_sessions_that_have_gone_end_quietly(
+    server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, capfd
+):
+    monkeypatch.setattr(keeping, "_SESSIONS", 4)
+    monkeypatch.setattr(jobs, "PATIENCE", 0.5)
+    call = dependency(server, "Generate")
+    kind = {"Content-Type": "application/json"}
+    for n in range(12):
+        said = {"data": [None, PROMPT, *FIELDS], "fn_index": call["id"], "session_hash": f"deaf{n}"}
+        status, _, _ = server.ask("/gradio_api/queue/join", json.dumps(said).encode(), **kind)
+        assert status == 200
+    queue = server.app._page._queue
+    until(lambda: not any(queue.active_jobs) and not len(queue))
+    assert len(queue.pending_messages_per_session) <= 4
+    assert "Saved as" in generating(server, "hears", PROMPT)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_job_that_nobody_asks_for_any_more_leaves_nothing(line):
+    from heedmap.app.benches import Sessions
+
+    sessions = Sessions(line, ["me"])
+    states = sessions.follow("me", "generate", lambda job: "result")
+    assert next(states).phase in ("waiting", "working", "done") and sessions._jobs
+    states.close()
+    assert not sessions._jobs

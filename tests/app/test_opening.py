@@ -1,0 +1,198 @@
+"""Zips of strangers: what is in them is weighed before it is read, and costs little."""
+
+import io
+import json
+import resource
+import struct
+import threading
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.serving import PROMPT, Served, opening, until, zip_of, zipped
+from heedmap import editing
+from heedmap.app import Limits
+from heedmap.app import opening as desks
+from heedmap.app.opening import Desk, check_cost, check_files
+from heedmap.app.pages import Pages
+from heedmap.app.uploads import Uploads
+from heedmap.errors import HeedmapError, RunError
+from heedmap.recordings import Layer
+from heedmap.runs import Run
+
+pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    body = kind + data
+    return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def header(width: int, height: int) -> bytes:
+    return chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+
+
+def bomb(side: int, *more: bytes) -> bytes:
+    """A picture of one colour, in few bytes."""
+    row = bytes(1 + (side + 7) // 8)
+    packer = zlib.compressobj(9)
+    data = b"".join([*(packer.compress(row * 100) for _ in range(side // 100)), packer.flush()])
+    return b"".join(
+        [b"\x89PNG\r\n\x1a\n", *(more or [header(side, side)]), chunk(b"IDAT", data),
+         chunk(b"IEND", b"")]
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def members(run: Run, tmp_path_factory) -> dict[str, bytes]:
+    folder = run.save(tmp_path_factory.mktemp("run") / "saved", overlays=False)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def said_of(server: Served, held: dict[str, bytes]) -> str:
+    return opening(server, f"opens{time.monotonic_ns()}", zipped(held).getvalue())
+
+
+def test_a_picture_bomb_is_not_decoded(server: Served, members):
+    picture = bomb(11_500)
+    assert len(picture) < 40_000
+    before, since = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    said = said_of(server, members | {"image.png": picture})
+    assert "has 11500×11500 pixels: expected at most 1024 on a side" in said
+    assert time.monotonic() - since < 15
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 2**10
+
+
+@pytest.mark.parametrize("name", ["blend.png", "source/image.png", "edited/image.png"])
+def test_no_picture_of_an_edit_is_either(random_model, server: Served, tmp_path: Path, name: str):
+    pair = editing.edit(random_model, PROMPT, "a red sea", seed=3, steps=2, only="house->sea")
+    folder = pair.save(tmp_path / "pair")
+    held = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*") if path.is_file()
+    }  # fmt: skip
+    small = {key: value for key, value in held.items() if "words" not in key}
+    small.pop("index.html"), small.pop("source/index.html"), small.pop("edited/index.html")
+    small |= {"sheet.png": b"", "source/sheet.png": b"", "edited/sheet.png": b""}
+    assert "./pages/" in said_of(server, small | {"blend.png": held["blend.png"]})
+    assert "has 8000×8000 pixels" in said_of(server, small | {name: bomb(8000)})
+
+
+def test_a_size_is_the_one_that_its_reader_finds(tmp_path: Path):
+    """Of two headers Pillow takes the second; one that is broken is told as such."""
+    picture = tmp_path / "image.png"
+    picture.write_bytes(bomb(2000, header(8, 8), header(2000, 2000)))
+    with pytest.raises(RunError, match="has 2000×2000 pixels: expected at most 1024"):
+        check_files(tmp_path, Limits())
+    check_files(tmp_path, Limits(size=2000))
+    gamma, text = chunk(b"gAMA", b""), chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(2**21)))
+    for odd in (b"", b"x", bomb(8)[:20], bomb(8, header(8, 8), gamma), bomb(8, header(8, 8), text)):
+        picture.write_bytes(odd)
+        with pytest.raises(RunError, match="a picture in this zip is broken"):
+            check_files(tmp_path, Limits())
+
+
+def test_settings_are_short(server: Served, members):
+    about = json.loads(members["run.json"])
+    about["settings"]["note"] = "x" * 300_000
+    said = said_of(server, members | {"run.json": json.dumps(about).encode()})
+    assert "In this zip run.json has 29" in said and "KiB: expected at most 256" in said
+    about["settings"] |= {"note": "", "seed": "x" * 200_000, "model": [["y"] * 10_000]}
+    said = said_of(server, members | {"run.json": json.dumps(about).encode()})
+    assert "./pages/" in said and len(said) < 20_000  # the line beside the page is short
+
+
+def test_a_recording_says_shortly_what_it_holds(server: Served, members):
+    long = (2**21).to_bytes(8, "little") + b" " * 2**21
+    said = said_of(server, members | {"maps.safetensors": long})
+    assert "In this zip maps.safetensors is not a recording" in said
+
+
+def test_a_page_is_made_of_so_many_numbers(run: Run):
+    recording = run.maps.recording
+    check_cost(run)
+
+    def of(layers: int, side: int, steps: int = 1) -> Run:
+        many = tuple(Layer(f"up_blocks.{n}.attn2", 8, (side, side)) for n in range(layers))
+        empty = tuple(np.zeros((1, 1, 1, 1), np.float32) for _ in many)
+        made = replace(
+            recording, layers=many, arrays=empty, timesteps=(1.0,) * steps,
+            keep=frozenset({"layer", "step"}),
+        )  # fmt: skip
+        return replace(run, maps=replace(run.maps, recording=made))
+
+    check_cost(of(70, 64, 50))  # as many as SDXL has
+    for layers, side, steps in ((1, 2000, 1), (10_000, 64, 1), (101, 1, 1000)):
+        with pytest.raises(RunError, match=f"words and {layers} layers .* {steps} steps: more"):
+            check_cost(of(layers, side, steps))
+
+
+def test_two_files_are_read_at_a_time(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
+    uploads = Uploads(tmp_path, 2**26)
+    desk = Desk(uploads, Pages(tmp_path / "pages"), tmp_path, Limits())
+    file = zip_of(run.save(tmp_path / "saved", overlays=False))
+    go, reading = threading.Event(), []
+    real = desks.read_result
+
+    def slow(folder: Path):
+        reading.append(folder)
+        assert go.wait(20)
+        return real(folder)
+
+    monkeypatch.setattr(desks, "read_result", slow)
+    tokens = [f"{n:032x}" for n in range(3)]
+    for token in tokens:
+        (tmp_path / token).write_bytes(file)
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda token=token: found.append(desk.open(token, "me").token))
+        for token in tokens[:2]
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(reading) == 2)
+    with pytest.raises(HeedmapError, match="Others are opening files"):
+        desk.open(tokens[2], "me")
+    go.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(found) == 2 and desk.open(tokens[2], "me")
+    assert not list(tmp_path.glob("unpacked-*"))
+
+
+def test_no_way_in_passes_by_the_line(server: Served, members):
+    """What waits in a line is not asked for beside it, nor with other fields than the page's."""
+    config = json.loads(server.ask("/config")[1])
+    kind = {"Content-Type": "application/json"}
+    queued = 0
+    for one in config["dependencies"]:
+        fields = len(one["inputs"])
+        for path, count, right in (
+            ("run/predict", fields, not one["queue"]),
+            ("queue/join", fields, one["queue"]),
+            ("run/predict", fields + 1, False),
+            ("queue/join", fields + 1, False),
+        ):
+            if not right:
+                said = {"fn_index": one["id"], "data": [None] * count, "session_hash": "beside"}
+                answer = server.ask(f"/gradio_api/{path}", json.dumps(said).encode(), **kind)
+                assert answer[:2] == (422, b"That is nothing that this page asks."), (path, one)
+        queued += bool(one["queue"])
+    assert queued >= 4
+    said = {"fn_index": 999, "data": [], "session_hash": "beside"}
+    assert server.ask("/gradio_api/queue/join", json.dumps(said).encode(), **kind)[0] == 422
+
+
+def test_a_saved_picture_fits_beside_any_other(tmp_path: Path):
+    """Only files of the names that are read are looked at; other kinds of pictures are none."""
+    for kind in ("BMP", "JPEG"):
+        file = io.BytesIO()
+        Image.new("RGB", (16, 16)).save(file, kind)
+        (tmp_path / "image.png").write_bytes(file.getvalue())
+        with pytest.raises(RunError, match="a picture in this zip is broken"):
+            check_files(tmp_path, Limits())

@@ -1,0 +1,98 @@
+"""Pages by their address: of results, and of what visitors opened, bounded."""
+
+import re
+from pathlib import Path
+
+import pytest
+from cli.calling import files
+
+from app.serving import Served, opening, zip_of
+from heedmap.app import pages
+from heedmap.app.pages import Pages
+from heedmap.errors import HeedmapError, RunError
+from heedmap.runs import Run
+
+pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+
+def held(folder: Path) -> list[str]:
+    return [path.read_text() for path in folder.iterdir()]
+
+
+def test_of_each_visitor_some_pages_are_kept_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pages, "_COUNT", 6)
+    monkeypatch.setattr(pages, "_OWN", 2)
+    monkeypatch.setattr(pages, "_BYTES", 100)
+    monkeypatch.setattr(pages, "_MOST", 60)
+    kept = Pages(tmp_path / "pages")
+    first = kept.keep("me", "mine")
+    assert re.fullmatch("[0-9a-f]{32}", first) and kept.path(first).read_text() == "mine"
+    for n in range(3):
+        kept.keep("other", f"other {n}")
+    assert sorted(held(tmp_path / "pages")) == ["mine", "other 1", "other 2"]
+    for n in range(4):
+        kept.keep(f"10.0.0.{n}", "x" * 30)
+    assert sum(map(len, held(tmp_path / "pages"))) <= 100
+    with pytest.raises(RunError, match="the page of this result has 0 MB: expected at most"):
+        kept.keep("me", "x" * 61)
+    monkeypatch.setattr(pages, "KEPT", 0.0)
+    for name in (first, "", "../x", "0" * 32, "x"):
+        with pytest.raises(HeedmapError, match="not there any more"):
+            kept.path(name)
+    assert held(tmp_path / "pages") == []
+
+
+def test_the_page_of_a_result_is_its_own_shut_off_from_the_app(server: Served, run: Run):
+    name = server.app.workshop.shelf.put(run)
+    status, body, headers = server.ask(f"/results/{name}/page")
+    assert status == 200 and headers["Content-Type"].startswith("text/html")
+    assert body == (server.app.workshop.shelf.folder(name) / "index.html").read_bytes()
+    policy = headers["Content-Security-Policy"]
+    assert "sandbox allow-scripts allow-downloads;" in policy and "default-src 'none'" in policy
+    assert "allow-same-origin" not in policy and "frame-ancestors 'self'" in policy
+    assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_what_a_visitor_opens_has_a_page_of_which_only_the_visitor_knows(
+    server: Served, run: Run, tmp_path: Path
+):
+    folder = run.save(tmp_path / "saved")
+    before = files(server.out)
+    said = opening(server, "reader", zip_of(folder))
+    found = re.search(r"\./pages/([0-9a-f]{32})", said)
+    assert found is not None and "nothing of it is kept here" in said
+    status, body, headers = server.ask(f"/pages/{found[1]}")
+    assert status == 200 and body == (folder / "index.html").read_bytes()
+    assert "sandbox allow-scripts allow-downloads;" in headers["Content-Security-Policy"]
+    assert files(server.out) == before
+    assert [path.name for path in Path(server.app._uploads.name).glob("unpacked-*")] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/results/{name}/page/",
+        "/results/{name}x/page",
+        "/results/../{name}/page",
+        "/results/20261121-000000-00000000000000000000000000000000/page",
+        "/pages/{name}",
+        "/pages/",
+        "/pages/00000000000000000000000000000000",
+        "/pages/..%2f..%2fetc%2fpasswd",
+        "/pages/%2e%2e",
+    ],
+)
+def test_pages_that_are_not_there(server: Served, run: Run, path: str):
+    name = server.app.workshop.shelf.put(run)
+    assert server.ask(path.format(name=name))[0] == 404
+
+
+def test_pages_are_for_who_knows_the_password_and_the_name(server: Served, run: Run):
+    path = f"/results/{server.app.workshop.shelf.put(run)}/page"
+    for where in (path, "/pages/00000000000000000000000000000000"):
+        assert server.ask(where, auth="ann:wrong")[0] == 401
+        assert server.ask(where, Host="evil.example")[0] == 421
+        assert server.ask(where, Origin="http://evil.example")[0] == 403
+    assert server.ask(path)[0] == 200

@@ -1,0 +1,184 @@
+"""Connections against a real server, byte by byte: who holds them, and for how long."""
+
+import base64
+import contextlib
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from app.serving import Served, until
+
+pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+from heedmap.app import doors, wire
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "HEAD", 0.6)
+    monkeypatch.setattr(wire, "STALL", 0.6)
+    monkeypatch.setattr(wire, "_LOOK", 0.1)
+
+
+@contextlib.contextmanager
+def connected(server: Served, count: int = 1, address: str = "127.0.0.1") -> Iterator[list]:
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                socket.create_connection(
+                    ("127.0.0.1", server.port), timeout=10, source_address=(address, 0)
+                )
+            )
+            for _ in range(count)
+        ]
+
+
+def head(server: Served, line: str = "GET / HTTP/1.1", *more: str) -> bytes:
+    auth = base64.b64encode(server.auth.encode()).decode()
+    said = [line, f"Host: 127.0.0.1:{server.port}", f"Authorization: Basic {auth}", *more]
+    return "\r\n".join([*said, "", ""]).encode()
+
+
+def is_closed(one: socket.socket) -> bool:
+    """Whether the server has ended a connection; what it said before is read and left."""
+    one.settimeout(0.01)
+    try:
+        while one.recv(2**16):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def connections(server: Served) -> int:
+    return len(server.server.server_state.connections)
+
+
+def test_half_a_request_is_not_waited_for(server: Served, quick: None):
+    """Neither at once, nor a byte now and then, nor after a first request that was whole."""
+    with connected(server, 4) as (silent, half, slow, second):
+        half.sendall(head(server)[:-2])
+        second.sendall(head(server, "GET /robots.txt HTTP/1.1"))
+        assert second.recv(2**16).startswith(b"HTTP/1.1 ")
+        second.sendall(b"GET / HT")
+        begun = time.monotonic()
+        for letter in head(server):
+            with contextlib.suppress(OSError):
+                slow.sendall(bytes([letter]))
+            time.sleep(0.1)
+            if time.monotonic() - begun > 1.2:
+                break
+        until(lambda: all(map(is_closed, (silent, half, slow, second))), 3)
+    assert server.ask("/")[0] == 200
+
+
+def test_a_body_that_nobody_wants_any_more_is_not_waited_for(server: Served, quick: None):
+    with connected(server) as (one,):
+        one.sendall(head(server, "GET /config HTTP/1.1", "Content-Length: 1000"))
+        begun = time.monotonic()
+        while not is_closed(one):
+            with contextlib.suppress(OSError):
+                one.sendall(b"x")
+            time.sleep(0.1)
+            assert time.monotonic() - begun < 5
+    assert server.ask("/")[0] == 200
+
+
+@pytest.fixture
+def big(server: Served) -> Iterator[str]:
+    """The name of a result whose page and zip are large."""
+    name = "20261121-000000-" + "0" * 32
+    folder = server.app.workshop.shelf.root / name
+    folder.mkdir(parents=True)
+    for file in ("index.html", "big.png"):
+        (folder / file).write_bytes(bytes(32 * 2**20))
+    yield name
+    shutil.rmtree(folder)
+
+
+def test_who_does_not_read_holds_nothing(server: Served, quick: None, big: str):
+    with connected(server, 2) as both:
+        for one, path in zip(both, (f"{big}/page", f"{big}.zip"), strict=True):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.sendall(head(server, f"GET /results/{path} HTTP/1.1"))
+        until(lambda: connections(server) == 2, 5)
+        until(lambda: connections(server) == 0, 10)
+    until(lambda: not server.app.gate._packing._taken, 5)
+    # Whoever reads slowly, but reads, gets all of it.
+    with connected(server) as (one,):
+        one.sendall(head(server, f"GET /results/{big}/page HTTP/1.1", "Connection: close"))
+        got = 0
+        for pause in (0.4, 0.4, 0.4, 0.4, *[0.0] * 10_000):
+            time.sleep(pause)
+            block = one.recv(2**20)
+            got += len(block)
+            if not block:
+                break
+        assert got > 32 * 2**20
+
+
+def test_of_zips_each_visitor_has_a_share_for_a_while(
+    server: Served, big: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doors, "GRACE", 1.5)
+    monkeypatch.setattr(doors, "SPEED", 2**30)
+    fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
+    taken = server.app.gate._packing._taken
+    with connected(server, 3) as (first, second, third):
+        for one in (first, second):
+            one.sendall(fetch)
+        until(lambda: len(taken) == 2, 5)
+        third.sendall(fetch)
+        assert third.recv(2**16).startswith(b"HTTP/1.1 429 ")
+        begun = time.monotonic()
+        while taken:  # who drips is told no more after a while
+            for one in (first, second):
+                with contextlib.suppress(OSError):
+                    one.recv(1)
+            assert time.monotonic() - begun < 10
+            time.sleep(0.05)
+    monkeypatch.undo()
+    status, body, _ = server.ask(f"/results/{big}.zip")
+    assert status == 200 and len(body) > 32 * 2**20
+
+
+def test_eleven_hundred_half_requests_are_in_nobodys_way(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+):
+    """Without any password; the longest-waiting gives way, and others' addresses have their own."""
+    with connected(server) as (kept,), contextlib.ExitStack() as crowd:
+        kept.sendall(head(server, "GET /gradio_api/heartbeat/honest HTTP/1.1"))
+        assert kept.recv(2**16).startswith(b"HTTP/1.1 200")
+        longest = 0.0
+        for n in range(11):
+            for one in crowd.enter_context(connected(server, 100)):
+                one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+            since = time.monotonic()
+            assert server.ask("/robots.txt")[0] in (200, 404), n
+            longest = max(longest, time.monotonic() - since)
+            until(lambda: connections(server) <= wire.OWN, 5)
+        assert longest < 5 and not is_closed(kept)
+    until(lambda: connections(server) == 0, 5)
+
+
+def test_each_address_has_a_share(server: Served, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(wire, "OWN", 3)
+    monkeypatch.setattr(wire, "MOST", 5)
+    stream = head(server, "GET /gradio_api/heartbeat/x HTTP/1.1")
+    with connected(server, 3) as mine, connected(server, 1, "127.0.0.2") as theirs:
+        for one in (*mine, *theirs):
+            one.sendall(stream)
+            assert one.recv(2**16).startswith(b"HTTP/1.1 200")
+        with connected(server) as (more,):
+            assert more.recv(2**16).startswith(b"HTTP/1.1 503 ")  # all of mine are at work
+            assert is_closed(more)
+        with connected(server, 2, "127.0.0.3") as (waits, comes):
+            comes.sendall(head(server, "GET /robots.txt HTTP/1.1"))
+            assert comes.recv(2**16).startswith(b"HTTP/1.1 ")
+            until(lambda: is_closed(waits), 5)
+        assert not any(map(is_closed, (*mine, *theirs)))
