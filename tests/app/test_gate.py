@@ -28,6 +28,15 @@ def test_only_who_knows_the_password_is_let_in(server: Served):
     assert status == 200 and b"heedmap" in body
 
 
+@pytest.mark.parametrize(
+    "name", ["X-Forwarded-Host", "Forwarded", "X-Forwarded-Server", "x-forwarded-proto"]
+)
+def test_nobody_gives_this_server_another_name(server: Served, name: str):
+    for path in ("/", "/config"):
+        said = server.ask(path, **{name: "evil.example"})[1]
+        assert b"evil.example" not in said
+
+
 def test_the_page_asks_no_other_host_for_anything(server: Served):
     _, _, headers = server.ask("/")
     policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
