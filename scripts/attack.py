@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attacking import folders, reporting, seeds
+from attacking import folders, kills, load, reporting, seeds, texts
 from attacking.crowd import Tally, run
 from attacking.findings import Finding, remember
 
@@ -50,6 +50,20 @@ def run_texts(options: argparse.Namespace, scratch: Path) -> Tally:
         return attack, attack.told
 
     return _all_of("texts", made, options)
+
+
+def run_kills(options: argparse.Namespace, scratch: Path) -> Tally:
+    """The part `kills`."""
+    root = seeds.make(options.seeds or scratch / "seeds")
+    return kills.attack(root, _room(scratch), options.n, options.seed)
+
+
+def run_load(options: argparse.Namespace, scratch: Path) -> Tally:
+    """The part `load`."""
+    root = seeds.make(options.seeds or scratch / "seeds")
+    return load.attack(
+        root, _room(scratch), clients=options.n, seconds=options.seconds, seed=options.seed
+    )
 
 
 def _all_of(part: str, made: Callable[..., object], options: argparse.Namespace) -> Tally:
@@ -100,6 +114,18 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if name == "folders":
             verb.add_argument("--seeds", type=Path, metavar="FOLDER", help="kept for another time")
         verb.add_argument("--json", action="store_true", help="print one JSON object")
+    for name, function, n, what, about in (
+        ("kills", run_kills, 90, "kills", "saving processes, killed at random moments"),
+        ("load", run_load, 50, "honest clients", "a server under load"),
+    ):
+        verb = verbs.add_parser(name, help=about, description=about)
+        verb.add_argument("--n", type=int, default=n, help=f"{what} ({n})")
+        verb.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+        verb.add_argument("--seeds", type=Path, metavar="FOLDER", help="kept for another time")
+        verb.add_argument("--json", action="store_true", help="print one JSON object")
+        verb.set_defaults(function=function)
+        if name == "load":
+            verb.add_argument("--seconds", type=float, default=120, help="of the load (120)")
     return parser.parse_args(arguments)
 
 

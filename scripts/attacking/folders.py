@@ -180,7 +180,11 @@ def _page(result: Any) -> None:
 
 def _saved(result: Any, folder: Path) -> None:
     result.save(folder)
-    again = folders.opened(folder)
+    alike(result, folders.opened(folder))
+
+
+def alike(result: Any, again: Any) -> None:
+    """Raise `Wrong` unless two results are equal, to the byte of their pictures and maps."""
     if type(again) is not type(result):
         raise Wrong("unequal", f"kind: saved {type(result)}, read {type(again)}")
     for before, after in zip(_runs(result), _runs(again), strict=True):
@@ -193,12 +197,12 @@ def _saved(result: Any, folder: Path) -> None:
             if (one is None) != (other is None):
                 raise Wrong("unequal", "maps: there on one side alone")
             if one is not None and other is not None:
-                _alike(one.recording, other.recording)
+                _recordings_alike(one.recording, other.recording)
     if not isinstance(result, Run) and _told(result.about) != _told(again.about):
         raise Wrong("unequal", "about: other than what was saved")
 
 
-def _alike(one: Any, other: Any) -> None:
+def _recordings_alike(one: Any, other: Any) -> None:
     for name in ("layers", "keep", "timesteps", "positions", "table", "latent", "size"):
         if getattr(one, name) != getattr(other, name):
             raise Wrong("unequal", f"{name}: other than what was saved")
