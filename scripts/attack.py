@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attacking import folders, kills, load, reporting, seeds, texts
+from attacking import folders, kills, load, probe, reporting, seeds, texts
 from attacking.crowd import Tally, run
 from attacking.findings import Finding, remember
 
@@ -64,6 +64,12 @@ def run_load(options: argparse.Namespace, scratch: Path) -> Tally:
     return load.attack(
         root, _room(scratch), clients=options.n, seconds=options.seconds, seed=options.seed
     )
+
+
+def run_probe(options: argparse.Namespace, scratch: Path) -> Tally:
+    """The part `probe`."""
+    root = seeds.make(options.seeds or scratch / "seeds")
+    return probe.attack(root, _room(scratch), quick=options.n < 1)
 
 
 def _all_of(part: str, made: Callable[..., object], options: argparse.Namespace) -> Tally:
@@ -117,6 +123,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for name, function, n, what, about in (
         ("kills", run_kills, 90, "kills", "saving processes, killed at random moments"),
         ("load", run_load, 50, "honest clients", "a server under load"),
+        ("probe", run_probe, 1, "0 for a third of it", "every route, function and field of the app"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         verb.add_argument("--n", type=int, default=n, help=f"{what} ({n})")
