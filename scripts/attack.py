@@ -3,13 +3,14 @@
     python scripts/attack.py folders --n 200000       fuzzed results: opened, shown, saved again
     python scripts/attack.py texts --n 1000000        whatever reads text: prompts, options, fields
     python scripts/attack.py kills                    saving processes, killed at random moments
-    python scripts/attack.py load --seconds 120       a server under honest, slow and hostile clients
+    python scripts/attack.py load --seconds 120       a server under honest and hostile clients
     python scripts/attack.py probe                    every route, function and field of the app
     python scripts/attack.py round                    all of it, short: two minutes
 
-Everything is on this machine alone. The same seed gives the same cases, whatever the number of
-processes. The exit code is 1 if anything was found; what was found is told with a command that does
-it again. What was found once stands in `tests/corpus`, and a test replays it.
+Everything is on this machine alone (Linux). The same seed gives the same cases, whatever the number
+of processes. The exit code is 1 if anything was found, and each finding is told with the command
+that brings it about again; `--keep NAME` puts that case into `tests/corpus`, which a test replays.
+`attacking` says what is tried, a file a question.
 """
 
 import argparse
@@ -18,21 +19,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from attacking import folders, kills, load, probe, reporting, seeds, texts
 from attacking.crowd import Tally, run
 from attacking.findings import Finding, remember
 
-_COMMAND = "python scripts/attack.py {part} --case {case}"
+# The round: so many cases of each part, and the seconds of the load.
+_ROUND = {"folders": 2000, "texts": 20_000, "kills": 8, "load": 8, "probe": 0}
+_ROUND_SECONDS = 10.0
 
 
-def run_folders(options: argparse.Namespace, scratch: Path) -> Tally:
+def run_folders(options: argparse.Namespace, root: Path, scratch: Path) -> Tally:
     """The part `folders`."""
-    root = seeds.make(options.seeds or scratch / "seeds")
     if options.case is not None:
         return _replayed("folders", folders.Attack(root, _room(scratch), 0), options)
 
-    def made() -> tuple[Callable[..., object], dict[str, int]]:
+    def made() -> Any:
         attack = folders.Attack(root, _room(scratch), options.seed)
         folders.bound_memory()
         return attack, attack.told
@@ -40,46 +43,43 @@ def run_folders(options: argparse.Namespace, scratch: Path) -> Tally:
     return _all_of("folders", made, options)
 
 
-def run_texts(options: argparse.Namespace, scratch: Path) -> Tally:
+def run_texts(options: argparse.Namespace, root: Path, scratch: Path) -> Tally:
     """The part `texts`."""
     if options.case is not None:
         return _replayed("texts", texts.Attack(0), options)
 
-    def made() -> tuple[Callable[..., object], dict[str, int]]:
+    def made() -> Any:
         attack = texts.Attack(options.seed)
         return attack, attack.told
 
     return _all_of("texts", made, options)
 
 
-def run_kills(options: argparse.Namespace, scratch: Path) -> Tally:
+def run_kills(options: argparse.Namespace, root: Path, scratch: Path) -> Tally:
     """The part `kills`."""
-    root = seeds.make(options.seeds or scratch / "seeds")
     return kills.attack(root, _room(scratch), options.n, options.seed)
 
 
-def run_load(options: argparse.Namespace, scratch: Path) -> Tally:
+def run_load(options: argparse.Namespace, root: Path, scratch: Path) -> Tally:
     """The part `load`."""
-    root = seeds.make(options.seeds or scratch / "seeds")
     return load.attack(
         root, _room(scratch), clients=options.n, seconds=options.seconds, seed=options.seed
     )
 
 
-def run_probe(options: argparse.Namespace, scratch: Path) -> Tally:
+def run_probe(options: argparse.Namespace, root: Path, scratch: Path) -> Tally:
     """The part `probe`."""
-    root = seeds.make(options.seeds or scratch / "seeds")
     return probe.attack(root, _room(scratch), quick=options.n < 1)
 
 
-def _all_of(part: str, made: Callable[..., object], options: argparse.Namespace) -> Tally:
+def _all_of(part: str, made: Callable[[], Any], options: argparse.Namespace) -> Tally:
     return run(
         part, made, options.n, processes=options.processes, minutes=options.minutes,
         progress=reporting.progress,
     )  # fmt: skip
 
 
-def _replayed(part: str, attack: object, options: argparse.Namespace) -> Tally:
+def _replayed(part: str, attack: Any, options: argparse.Namespace) -> Tally:
     """One case again."""
     case = json.loads(options.case)
     tally = Tally(part, cases=1)
@@ -98,51 +98,58 @@ def _room(scratch: Path) -> Path:
 
 # --- the command line -------------------------------------------------------------------------
 
+PARTS: dict[str, tuple[Callable[[argparse.Namespace, Path, Path], Tally], int, str, str]] = {
+    "folders": (run_folders, 200_000, "cases", "fuzzed folders and archives"),
+    "texts": (run_texts, 1_000_000, "cases", "texts of every kind"),
+    "kills": (run_kills, 90, "kills", "saving processes, killed at random moments"),
+    "load": (run_load, 50, "honest clients", "a server under load"),
+    "probe": (run_probe, 1, "0 for a part of it", "every route, function and field of the app"),
+}
+"""By name: what runs it, how much of it, of what, and what it is."""
+
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    verbs = parser.add_subparsers(required=True, metavar="WHAT")
-    for name, function, n, about in (
-        ("folders", run_folders, 200_000, "fuzzed folders and archives"),
-        ("texts", run_texts, 1_000_000, "texts of every kind"),
-    ):
-        verb = verbs.add_parser(name, help=about, description=about)
-        verb.add_argument("--n", type=int, default=n, help=f"cases ({n})")
-        verb.add_argument("--seed", type=int, default=0, help="of the draw (0)")
-        verb.add_argument("--processes", type=int, default=1, help="that try at once (1)")
-        verb.add_argument("--minutes", type=float, help="after which no further case is tried")
-        verb.add_argument("--case", metavar="JSON", help="this one, and no other")
-        verb.add_argument("--keep", metavar="NAME", help="with --case: put it into tests/corpus")
-        verb.set_defaults(function=function)
-        if name == "folders":
-            verb.add_argument("--seeds", type=Path, metavar="FOLDER", help="kept for another time")
-        verb.add_argument("--json", action="store_true", help="print one JSON object")
-    for name, function, n, what, about in (
-        ("kills", run_kills, 90, "kills", "saving processes, killed at random moments"),
-        ("load", run_load, 50, "honest clients", "a server under load"),
-        ("probe", run_probe, 1, "0 for a third of it", "every route, function and field of the app"),
-    ):
+    verbs = parser.add_subparsers(required=True, metavar="WHAT", dest="part")
+    for name, (_, n, what, about) in PARTS.items():
         verb = verbs.add_parser(name, help=about, description=about)
         verb.add_argument("--n", type=int, default=n, help=f"{what} ({n})")
-        verb.add_argument("--seed", type=int, default=0, help="of the draw (0)")
-        verb.add_argument("--seeds", type=Path, metavar="FOLDER", help="kept for another time")
-        verb.add_argument("--json", action="store_true", help="print one JSON object")
-        verb.set_defaults(function=function)
+        if name in ("folders", "texts"):
+            verb.add_argument("--minutes", type=float, help="after which no further case is tried")
+            verb.add_argument("--case", metavar="JSON", help="this one, and no other")
+            verb.add_argument("--keep", metavar="NAME", help="put that case into tests/corpus")
         if name == "load":
             verb.add_argument("--seconds", type=float, default=120, help="of the load (120)")
+    verb = verbs.add_parser("round", help="all of it, short", description="all of it, short")
+    verb.set_defaults(case=None, minutes=None)
+    for verb in verbs.choices.values():
+        verb.add_argument("--seed", type=int, default=0, help="of the draw (0)")
+        verb.add_argument("--processes", type=int, default=1, help="that try cases at once (1)")
+        verb.add_argument("--seeds", type=Path, metavar="FOLDER", help="kept for another time")
+        verb.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Attack; the exit code."""
     options = parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="heedmap-attack-") as scratch:
-        tally = options.function(options, Path(scratch))
-    reporting.show([tally], as_json=options.json, replay=_COMMAND)
-    return int(bool(tally.found))
+    parts = list(PARTS) if options.part == "round" else [options.part]
+    tallies = []
+    with tempfile.TemporaryDirectory(prefix="heedmap-attack-") as name:
+        scratch = Path(name)
+        root = Path()
+        if options.part != "texts":
+            root = seeds.make(options.seeds or scratch / "seeds")
+        for part in parts:
+            if options.part == "round":
+                short = {"n": _ROUND[part], "seconds": _ROUND_SECONDS}
+                options = argparse.Namespace(**{**vars(options), **short})
+            tallies.append(PARTS[part][0](options, root, scratch))
+    reporting.show(tallies, as_json=options.json, seed=options.seed)
+    return int(any(tally.found for tally in tallies))
 
 
 if __name__ == "__main__":

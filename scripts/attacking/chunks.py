@@ -1,4 +1,4 @@
-"""Pictures as nobody paints them: the chunks of a PNG, put in, left out, doubled, and its header."""
+"""Pictures as nobody paints them: a PNG's header, and its chunks: put in, left out, doubled."""
 
 import struct
 import zlib
@@ -64,9 +64,9 @@ def split(data: bytes) -> list[tuple[bytes, bytes]]:
 def join(chunks: list[tuple[bytes, bytes]], *, wrong: int = -1) -> bytes:
     """A PNG of these chunks; that of the number `wrong` has another check sum."""
     parts = [_SIGN]
-    for number, (name, content) in enumerate(chunks):
-        check = zlib.crc32(name + content) ^ (number == wrong)
-        parts += [struct.pack(">I", len(content)), name, content, struct.pack(">I", check)]
+    for number, (name, held) in enumerate(chunks):
+        check = zlib.crc32(name + held) ^ (number == wrong)
+        parts += [struct.pack(">I", len(held)), name, held, struct.pack(">I", check)]
     return b"".join(parts)
 
 
@@ -77,9 +77,9 @@ def change_chunks(path: Path, change: Mapping[str, Any]) -> None:
         return
     at, how = int(change["at"] * len(chunks)), change["how"]
     if how == "put":
-        content = change["content"]
-        content = BOMBS[change["name"]] if content == "bomb" else content
-        chunks.insert(at, (change["name"].encode("latin-1"), bytes.fromhex(content)))
+        held = change["content"]
+        held = BOMBS[change["name"]] if held == "bomb" else held
+        chunks.insert(at, (change["name"].encode("latin-1"), bytes.fromhex(held)))
     elif how == "gone":
         del chunks[at]
     elif how == "twice":

@@ -18,8 +18,10 @@ from heedmap.errors import HeedmapError, HeedmapWarning
 
 SECONDS = 1.0
 """Of the processor that one thing may take; the clock would count what other programs take."""
-HANGS = 10.0
-"""Seconds by the clock after which whatever waits is called back."""
+STOPPED = 10.0
+"""Seconds of the processor after which it is not waited for any longer."""
+HANGS = 5.0
+"""Seconds by the clock in which nothing was computed: whatever waits is called back."""
 LONGEST = 2000
 """Characters that a sentence may have."""
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
@@ -78,24 +80,39 @@ class Wrong(Exception):
         self.trouble = Trouble(kind, what, where)
 
 
-class _Hangs(BaseException):
-    """Raised by the alarm, past every `except Exception`."""
+class _Stopped(BaseException):
+    """Raised by an alarm, past every `except Exception`."""
 
 
 @contextmanager
-def alarm(seconds: float = HANGS) -> Iterator[None]:
-    """Call back whatever hangs, such as the opening of a pipe that nobody writes to."""
+def alarm() -> Iterator[None]:
+    """Call back what computes for long, and what waits, as for a pipe that nobody writes to.
 
-    def ring(*_: object) -> None:
-        raise _Hangs
+    Where other programs hold the processor, little is computed in a second: what still computes is
+    no more than slow.
+    """
+    done = time.process_time()
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    def stop(*_: object) -> None:
+        raise _Stopped("computes", f"more than {STOPPED:g} s of the processor")
+
+    def look(*_: object) -> None:
+        nonlocal done
+        now = time.process_time()
+        if now - done < HANGS / 100:
+            raise _Stopped("hangs", f"waits for more than {HANGS:g} s")
+        done = now
+
+    before = signal.signal(signal.SIGPROF, stop), signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_PROF, STOPPED)
+    signal.setitimer(signal.ITIMER_REAL, HANGS, HANGS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before[0])
+        signal.signal(signal.SIGALRM, before[1])
 
 
 def trouble(
@@ -125,8 +142,9 @@ def trouble(
         found = Trouble("warning", _line(error), _place(error, doing))
     except MemoryError as error:
         found = Trouble("memory", _line(error), _place(error, doing))
-    except _Hangs as error:
-        return Trouble("time", f"hangs: longer than {HANGS:g} s by the clock", _place(error, doing))
+    except _Stopped as error:
+        # Where it was stopped is chance; what it was doing is not.
+        return Trouble("time", ": ".join(error.args), doing)
     except Exception as error:
         found = Trouble("error", _line(error), _place(error, doing))
     took = time.process_time() - began

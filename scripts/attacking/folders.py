@@ -144,8 +144,8 @@ def _maps(run: Run) -> None:
             maps.share(maps.words[-1].text)
 
 
-_QUOTED = re.compile(r"'[^']*'")
-_PLAIN = re.compile(r"[\w@%+=:,./ \"\\-]*", re.ASCII)
+_QUOTED = re.compile(r"""'[^']*'|"'"|"[\w ]*\"""", re.ASCII)
+_PLAIN = re.compile(r"[\w@%+=:,./ -]*", re.ASCII)
 
 
 def _commands(run: Run) -> None:
@@ -219,7 +219,8 @@ def _contained(scratch: Path, unpacked: Path) -> None:
     strange = {path.name for path in scratch.iterdir()} - {"result", "unpacked"}
     for path in unpacked.rglob("*"):
         kind = path.lstat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)) or kind & 0o111 and stat.S_ISREG(kind):
+        plain = stat.S_ISREG(kind) and not kind & 0o111
+        if not (plain or stat.S_ISDIR(kind)):
             strange.add(path.name)
     if strange:
         raise Wrong("unpacked", f"strange: {sorted(strange)}")

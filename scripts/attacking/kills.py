@@ -72,7 +72,7 @@ def _seconds(result: Any, folder: Path) -> float:
 
 
 def _one(
-    result: Any, small: Run, place: Path, again: bool, after: float, tally: Tally
+    result: Any, small: Any, place: Path, again: bool, after: float, tally: Tally
 ) -> Iterator[Trouble]:
     """One kill; the older result is the new one with another word in its settings."""
     target, older = place / "x", _marked(result)

@@ -62,9 +62,17 @@ class Counts:
             self.troubles[what] = self.troubles.get(what, 0) + 1
 
 
-def attack(
-    root: Path, scratch: Path, *, clients: int, seconds: float, seed: int
-) -> Tally:
+@dataclass(frozen=True)
+class State:
+    """The server after a load: whether it answers, MB before and after, what it logged."""
+
+    alive: bool
+    before: float
+    after: float
+    said: str
+
+
+def attack(root: Path, scratch: Path, *, clients: int, seconds: float, seed: int) -> Tally:
     """Put a server under load.
 
     Args:
@@ -85,29 +93,33 @@ def attack(
         _crowd(server, archive, numbers, clients, seconds, seed + 1, counts)
         after = _rested(server)
         alive = server.alive and Visitor(server.port).ask("/")[0] == 200
-        said = server.said()
+        state = State(alive, before, after, server.said())
     tally.cases = counts.served + counts.busy + counts.hostile
     tally.seconds = time.monotonic() - began
-    slowest = max(counts.times, default=0.0)
     tally.told = {
         "clients": clients, "served": counts.served, "told to wait": counts.busy,
         "opened": counts.opened, "drawn": counts.drawn, "hostile": counts.hostile,
         "median (s)": round(statistics.median(counts.times or [0.0]), 2),
-        "slowest (s)": round(slowest, 2), "memory before (MB)": round(before),
-        "memory after (MB)": round(after),
+        "slowest (s)": round(max(counts.times, default=0.0), 2),
+        "memory before (MB)": round(before), "memory after (MB)": round(after),
     }  # fmt: skip
-    wrongs = [
-        (not alive, "dead", "the server does not answer"),
-        (after - before > MEMORY, "memory", f"growth: {after - before:.0f} MB"),
+    for one in wrongs(counts, clients, state):
+        tally.add(Finding("load", one, {"seed": seed}))
+    return tally
+
+
+def wrongs(counts: Counts, clients: int, state: "State") -> list[Trouble]:
+    """What is wrong after a load."""
+    grown, slowest, said = state.after - state.before, max(counts.times, default=0.0), state.said
+    found = [
+        (not state.alive, "dead", "the server does not answer"),
+        (grown > MEMORY, "memory", f"growth: {grown:.0f} MB"),
         (slowest > SLOWEST, "slow", f"an honest client waited: {slowest:.1f} s"),
         (counts.served < clients, "unserved", f"served: {counts.served} requests alone"),
         ("Traceback" in said, "log", "traceback: " + said[said.find("Traceback") :][-300:]),
         *((True, "unserved", f"{what}: {times} times") for what, times in counts.troubles.items()),
     ]
-    for holds, kind, what in wrongs:
-        if holds:
-            tally.add(Finding("load", Trouble(kind, what, "the server"), {"seed": seed}))
-    return tally
+    return [Trouble(kind, what, "the server") for holds, kind, what in found if holds]
 
 
 def _rested(server: Server) -> float:
@@ -129,7 +141,9 @@ def _crowd(
     """All of them, until the time is over."""
     until = time.monotonic() + seconds
     honest = [
-        threading.Thread(target=_honest, args=(server, number, archive, numbers, until, seed, counts))
+        threading.Thread(
+            target=_honest, args=(server, number, archive, numbers, until, seed, counts)
+        )
         for number in range(clients)
     ]
     hostile = [
@@ -250,7 +264,8 @@ def _unheard_job(
     visitor: Visitor, numbers: dict[str, int], until: float, chance: random.Random
 ) -> None:
     """A job of a session that never listens."""
-    visitor.join(numbers["Generate"], [None, "a cat", _EMBEDDED, "1", "100", "", "", "", *EMPTY[5:]])
+    fields = [None, "a cat", _EMBEDDED, "1", "100", "", "", "", *EMPTY[5:]]
+    visitor.join(numbers["Generate"], fields)
     time.sleep(0.5)
 
 
@@ -269,7 +284,9 @@ def _large_talk(
     visitor.join(numbers["Generate"], data)
 
 
-def _lengths(visitor: Visitor, numbers: dict[str, int], until: float, chance: random.Random) -> None:
+def _lengths(
+    visitor: Visitor, numbers: dict[str, int], until: float, chance: random.Random
+) -> None:
     """A body whose length is told in two ways, or not as it is."""
     auth = visitor.headers["Authorization"]
     told = chance.choice((

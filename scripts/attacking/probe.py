@@ -10,37 +10,17 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from attacking.addresses import FILES, FORWARDED, HOSTS, METHODS, ORIGINS, paths
 from attacking.crowd import Tally
 from attacking.findings import Finding, Trouble
 from attacking.visiting import EMPTY, JOIN, STREAM, USER, Server, Visitor, archive_of
 
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "FOO", "get")
 _SECONDS = 20.0  # for one answer
 _FREEZE = 10.0  # seconds in which the page must answer after a function was asked
-
-# What stands for a file to Gradio, with {} for its path.
-_FILES: tuple[Any, ...] = (
-    {"path": "{}", "meta": {"_type": "gradio.FileData"}},
-    {"path": "{}", "meta": {"_type": "gradio.FileData"}, "orig_name": "x", "is_stream": True},
-    {"path": "{}", "url": "file://{}", "meta": {"_type": "gradio.FileData"}},
-    {"url": "file://{}", "meta": {"_type": "gradio.FileData"}},
-    {"path": "http://127.0.0.1:{port}/config", "meta": {"_type": "gradio.FileData"}},
-    {"video": {"path": "{}", "meta": {"_type": "gradio.FileData"}}},
-    {"__type__": "update", "value": {"path": "{}", "meta": {"_type": "gradio.FileData"}}},
-    "{}", ["{}"], {"files": [{"path": "{}"}]}, {"background": {"path": "{}"}},
-)  # fmt: skip
-_HOSTS = ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[", "0x7f.1",
-          "127.0.0.1@evil.example", "evil.example:80", "127.0.0.1, evil.example")  # fmt: skip
-_ORIGINS = ("http://evil.example", "null", "", "http://[", "http://localhost:3000", "file://",
-            "http://127.0.0.1.evil.example", "https://127.0.0.1")  # fmt: skip
-_FORWARDED = {"X-Forwarded-Host": "evil.example", "X-Forwarded-For": "127.0.0.1",
-              "X-Forwarded-Proto": "https", "X-Original-URL": "/etc/passwd",
-              "X-Rewrite-URL": "/etc/passwd", "X-Real-IP": "127.0.0.1"}  # fmt: skip
 
 
 class _Probe:
@@ -56,7 +36,8 @@ class _Probe:
         self.config = self.thief.config()
         self.victim = Visitor(server.port, "127.0.0.77")
         self.theirs = secrets.token_hex(12)  # stands in the victim's prompt
-        fields = [None, f"a cat {self.theirs}", "heedmap-tiny", "1", "1", "", "32", "32", *EMPTY[5:]]
+        prompt, size = f"a cat {self.theirs}", ("32", "32")
+        fields = [None, prompt, "heedmap-tiny", "1", "1", "", *size, *EMPTY[5:]]
         said = self.victim.event(self.victim.number("Generate"), fields)
         found = re.search(r"\d{8}-\d{6}-[0-9a-f]{32}", said)
         if found is None:
@@ -124,10 +105,12 @@ def attack(root: Path, scratch: Path, *, quick: bool = False) -> Tally:
             tally.told[part.__name__.strip("_")] = tally.cases - before
         probe.awake("at the end", {})
         for path in server.scratch.rglob("*"):
-            if path.is_file() and not path.is_symlink():
-                if probe.secret.name in path.name or probe.word.encode() in path.read_bytes():
-                    copied = path.relative_to(server.scratch).as_posix()
-                    probe.wrong("copied", f"copied: to {copied}", "a temporary folder", {})
+            plain = path.is_file() and not path.is_symlink()
+            if plain and (
+                probe.secret.name in path.name or probe.word.encode() in path.read_bytes()
+            ):
+                copied = path.relative_to(server.scratch).as_posix()
+                probe.wrong("copied", f"copied: to {copied}", "a temporary folder", {})
         if "Traceback" in server.said():
             said = server.said()
             tail = said[said.find("Traceback") :][-400:]
@@ -139,46 +122,11 @@ def attack(root: Path, scratch: Path, *, quick: bool = False) -> Tally:
 # --- what is asked ----------------------------------------------------------------------------
 
 
-def _paths(probe: _Probe, quick: bool) -> Iterator[str]:
-    """Gradio's own routes, with a file or a session where they take one, and traversals."""
-    files = [str(probe.secret), f"{probe.server.out}/{probe.name}/run.json", "/etc/passwd"]
-    up = ["../" * 8, "%2e%2e/" * 8, "..%2f" * 8, "%252e%252e/" * 8, "..\\" * 8, "....//" * 8]
-    for route in _gradio_routes():
-        for file in files if "{" in route else [""]:
-            for value in [file, file[1:], *([] if quick else (f"{one}{file[1:]}" for one in up))]:
-                yield re.sub(r"\{[^}]*\}", lambda _, value=value: value, route)
-    for start in ("/", "/static/", "/assets/", "/results/", "/uploads/", "/pages/", "/gradio_api/"):
-        for one in up:
-            yield f"{start}{one}{probe.secret}"[: 1 if quick and start != "/" else None]
-    yield from (
-        f"/results/{probe.name}", f"/results/{probe.name}/run.json", f"/{probe.name}/run.json",
-        f"/results/..%2f{probe.name}.zip", f"/results/{probe.name[:-1]}.zip", "/results/*.zip",
-        f"/results/{probe.name}.zip/../../run.json", "/results/", "/results/.zip", "/uploads",
-        "/" + "a" * 9000, "/%00", "/\u00ff".encode().decode("latin-1"), "//evil.example/", "/?__theme=../",
-        f"/gradio_api/queue/data?session_hash={'x' * 9000}", "/gradio_api/startup-events/../info",
-    )  # fmt: skip
-
-
-def _gradio_routes() -> list[str]:
-    """All routes that Gradio's application has, its parameters in braces."""
-    import gradio as gr
-    from gradio.routes import App
-
-    with gr.Blocks(analytics_enabled=False) as page:
-        gr.Textbox()
-    found: list[str] = []
-    waiting = list(App.create_app(page).routes)
-    while waiting:
-        route = waiting.pop()
-        waiting += getattr(route, "routes", None) or []
-        if getattr(route, "path", ""):
-            found.append(route.path)
-    return sorted(set(found))
-
-
 def _routes(probe: _Probe, quick: bool) -> None:
-    for number, path in enumerate(_paths(probe, quick)):
-        methods = _METHODS if number % (12 if quick else 3) == 0 else ("GET", "POST")
+    for number, path in enumerate(
+        paths(probe.secret, f"{probe.server.out}/{probe.name}", quick=quick)
+    ):
+        methods = METHODS if number % (12 if quick else 3) == 0 else ("GET", "POST")
         for method in methods:
             streams = path.startswith((STREAM, "/gradio_api/heartbeat"))
             body = None if method in ("GET", "HEAD", "get") else b"{}"
@@ -190,7 +138,7 @@ def _routes(probe: _Probe, quick: bool) -> None:
 
 def _functions(probe: _Probe, quick: bool) -> None:
     """Every function with every field a file, one that is there, one that is not, and a device."""
-    shapes = _FILES[:: 3 if quick else 1]
+    shapes = FILES[:: 3 if quick else 1]
     for one in probe.config["dependencies"]:
         count = max(1, len(one["inputs"]))
         for shape in shapes:
@@ -211,7 +159,8 @@ def _functions(probe: _Probe, quick: bool) -> None:
         probe.awake(f"function {one['id']}", {"fn_index": one["id"]})
     for number in (-1, 999, 1000, 10**9, 1.0, "0", None, True, [0]):
         said = {"data": [], "fn_index": number, "session_hash": "a"}
-        for more in ({}, {"event_data": {"token": "../x"}}, {"simple_format": True}, {"request": 1}):
+        token = {"event_data": {"token": "../x"}}
+        for more in ({}, token, {"simple_format": True}, {"request": 1}):
             body = json.dumps({**said, **more}).encode()
             answer = probe.ask(probe.thief, JOIN, body, Content_Type="application/json")
             probe.look(answer, "an odd function", {**said, **more})
@@ -248,7 +197,8 @@ def _sessions(probe: _Probe, quick: bool) -> None:
                 said = json.dumps(list(probe.thief.messages(_SECONDS)))
                 probe.look((200, said.encode(), {}), "another's result", case)
                 probe.look((200, probe.thief.shown(said), {}), "another's result", case)
-    for session in ("", "*", "a", "null", probe.victim.session[:-1], probe.victim.session.upper(), "%"):
+    whole = probe.victim.session
+    for session in ("", "*", "a", "null", whole[:-1], whole.upper(), "%"):
         answer = probe.ask(probe.thief, f"{STREAM}?session_hash={session}", timeout=1)
         probe.look(answer, "another's stream", {"session": session})
     for route in ("cancel", "reset"):
@@ -285,14 +235,14 @@ def _results(probe: _Probe, quick: bool) -> None:
 
 def _hosts(probe: _Probe, quick: bool) -> None:
     for path in ("/", "/config", "/uploads", JOIN):
-        for host in _HOSTS:
+        for host in HOSTS:
             visitor = Visitor(probe.server.port)
             visitor.headers["Host"] = host
             answer = probe.ask(visitor, path)
             probe.look(answer, f"host {host!r}", {"host": host, "path": path})
             if answer is not None and answer[0] not in (400, 421):
                 probe.wrong("door", f"status {answer[0]}: for another host", f"host {host!r}", path)
-        for origin in _ORIGINS:
+        for origin in ORIGINS:
             answer = probe.ask(probe.thief, path, b"{}", Origin=origin)
             probe.look(answer, f"origin {origin!r}", {"origin": origin, "path": path})
             if answer is not None and answer[0] != 403:
@@ -301,7 +251,7 @@ def _hosts(probe: _Probe, quick: bool) -> None:
                 )
             if answer and any(name.startswith("access-control") for name in answer[2]):
                 probe.wrong("door", "told: to pages of others", f"origin {origin!r}", path)
-        answer = probe.ask(probe.thief, path, **_FORWARDED)
+        answer = probe.ask(probe.thief, path, **FORWARDED)
         probe.look(answer, "forwarded", {"path": path})
         if answer is not None and b"evil.example" in answer[1]:
             probe.wrong("door", "believed: what was forwarded", "forwarded", path)
@@ -310,8 +260,19 @@ def _hosts(probe: _Probe, quick: bool) -> None:
 def _passwords(probe: _Probe, quick: bool) -> None:
     """Whatever stands in place of a password lets nobody in."""
     odd = (
-        "Basic", "Basic ", "Basic !!!", "Basic OnA=", "Bearer x", "Digest x", "basic Og==", "\x80",
-        "Basic " + "A" * 60_000, "Basic YW5u", "Basic YW5uOgA=", f"Basic {USER}", "Basic //8=",
+        "Basic",
+        "Basic ",
+        "Basic !!!",
+        "Basic OnA=",
+        "Bearer x",
+        "Digest x",
+        "basic Og==",
+        "\x80",
+        "Basic " + "A" * 60_000,
+        "Basic YW5u",
+        "Basic YW5uOgA=",
+        f"Basic {USER}",
+        "Basic //8=",
     )
     for number, said in enumerate(odd):
         visitor = Visitor(probe.server.port, f"127.0.3.{number + 1}", user="")
@@ -328,7 +289,8 @@ def _uploads(probe: _Probe, quick: bool) -> None:
     said = probe.thief.opened(upload, probe.archive)
     if "refused" in said or not probe.thief.shown(said):
         probe.wrong("unserved", f"an archive is not opened: {said[:150]}", "/uploads", {})
-    for token in ("../" * 8 + str(probe.secret), str(probe.secret), "0" * 32, "", "x" * 32, "%00", None, 5):
+    path = str(probe.secret)
+    for token in (f"{'../' * 8}{path}", path, "0" * 32, "", "x" * 32, "%00", None, 5):
         with contextlib.suppress(OSError, ValueError):
             answer = probe.thief.join(upload, [], {"token": token})
             probe.look((*answer, {}), "an upload's name", {"token": token})

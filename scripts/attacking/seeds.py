@@ -9,32 +9,26 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 NEEDED = (".json", ".safetensors", "image.png", "blend.png")
 """What is read of a folder; the pages and sheets beside it are made anew."""
 NAMES = ("run", "every", "pair", "grid")
 
-_MAKE = """
-import sys
-from pathlib import Path
-import torch
-import heedmap as hm
 
-torch.set_num_threads(1)
-out = Path(sys.argv[1])
-pipe = hm.load()
-pipe.set_progress_bar_config(disable=True)
-how = {"seed": 3, "steps": 2, "size": (32, 32)}
-hm.generate(pipe, "a red house", **how).save(out / "run")
-hm.generate(
-    pipe, "a (red:2) house, a cat", negative="a dog", keep={"layer", "step", "head"},
-    branches={"conditional", "negative"}, edits=[hm.Confine("cat", (0, 0, 16, 32))], **how,
-).save(out / "every")
-hm.edit(pipe, "a cat on grass", "a dog on grass", only="cat->dog", **how).save(out / "pair")
-hm.grid(
-    pipe, "a red house", weights={"red": [-1.0, 2.0]}, seeds=[3], steps=2, size=(32, 32)
-).save(out / "grid")
-"""
+def draw(pipe: Any, out: Path) -> None:
+    """Draw them all, with the embedded model."""
+    import heedmap as hm
+
+    how: dict[str, Any] = {"seed": 3, "steps": 2, "size": (32, 32)}
+    hm.generate(pipe, "a red house", **how).save(out / "run")
+    hm.generate(
+        pipe, "a (red:2) house, a cat", negative="a dog", keep={"layer", "step", "head"},
+        branches={"conditional", "negative"}, edits=[hm.Confine("cat", (0, 0, 16, 32))], **how,
+    ).save(out / "every")  # fmt: skip
+    hm.edit(pipe, "a cat on grass", "a dog on grass", only="cat->dog", **how).save(out / "pair")
+    size = {name: value for name, value in how.items() if name != "seed"}
+    hm.grid(pipe, "a red house", weights={"red": [-1.0, 2.0]}, seeds=[3], **size).save(out / "grid")
 
 
 def make(folder: Path) -> Path:
@@ -49,17 +43,39 @@ def make(folder: Path) -> Path:
     if folder.is_dir():
         return folder
     with tempfile.TemporaryDirectory(prefix="attack-seeds-") as scratch:
-        subprocess.run([sys.executable, "-c", _MAKE, scratch], check=True, capture_output=True)
-        partial = Path(scratch) / "needed"
-        for path in sorted(Path(scratch).rglob("*")):
-            if path.is_file() and path.name.endswith(NEEDED):
-                copy = partial / path.relative_to(scratch)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, copy)
-        shutil.move(partial, folder)
+        command = [sys.executable, "-m", "attacking.seeds", scratch]
+        here = Path(__file__).resolve().parents[1]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=here)
+        if done.returncode:
+            raise RuntimeError(f"the seeds could not be drawn:\n{done.stderr}")
+        return needed(Path(scratch), folder)
+
+
+def needed(drawn: Path, folder: Path) -> Path:
+    """Copy what is read of results, and nothing else, to a folder that is not there yet."""
+    for path in sorted(drawn.rglob("*")):
+        if path.is_file() and path.name.endswith(NEEDED):
+            copy = folder / path.relative_to(drawn)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
     return folder
 
 
 def files(folder: Path) -> list[str]:
     """The files of a result, below its folder."""
     return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def main() -> None:
+    import torch
+
+    import heedmap
+
+    torch.set_num_threads(1)
+    pipe = heedmap.load()
+    pipe.set_progress_bar_config(disable=True)
+    draw(pipe, Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

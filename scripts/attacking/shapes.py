@@ -125,4 +125,3 @@ def _picture(size: list[int], *, noisy: bool) -> bytes:
     else:
         Image.new("RGB", (size[0], size[1]), "red").save(file, "PNG")
     return file.getvalue()
-

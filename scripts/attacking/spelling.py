@@ -44,7 +44,7 @@ def any_value(chance: random.Random, now: Any) -> list[Any]:
     if isinstance(now, str):
         if kind < 0.22:
             length = chance.choice((100, 2001, 20_001, 100_001, 1_000_000))
-            return ["times", chance.choice((*"aé\x00(:\\\"", "cat ", "<", "🏳", "(a:2) ")), length]
+            return ["times", chance.choice((*'aé\x00(:\\"', "cat ", "<", "🏳", "(a:2) ")), length]
         if kind < 0.32:
             return ["json", chance.choice(NUMBERS)]
         if kind < 0.6:

@@ -5,6 +5,7 @@ verb of the command line as a whole, and one in a thousand is drawn by the embed
 """
 
 import random
+import re
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 
 from attacking.findings import Trouble, Wrong, trouble
 from attacking.wording import any_text, written
-from heedmap import alignment, cli, models, plans, prompts, runs, selections, tokens, weights
+from heedmap import alignment, cli, models, plans, prompts, runs, tokens, weights
 from heedmap.app import limits, messages
 from heedmap.cli import options, serving
 from heedmap.maps import HeatMaps
@@ -48,15 +49,13 @@ def _maps() -> HeatMaps:
     import numpy as np
 
     table = _table(PROMPTS[0])
-    names = ("down_blocks.0.attentions.0.attn2", "mid_block.attn2", "up_blocks.1.attentions.0.attn2")
+    names = ("down_blocks.0.attentions.0.attn2", "mid_block.attn2", "up_blocks.1.attn2")
     layers = tuple(Layer(name, 2, (4, 4)) for name in names)
     positions = tuple(range(len(table.words) + 3))
     arrays = tuple(np.full((3, 2, 16, len(positions)), 0.1, dtype=np.float32) for _ in layers)
     keep: Any = frozenset({"layer", "step", "head"})
     steps = (3.0, 2.0, 1.0)
-    return HeatMaps(
-        Recording(layers, arrays, keep, steps, positions, table, (4, 4), (32, 32))
-    )
+    return HeatMaps(Recording(layers, arrays, keep, steps, positions, table, (4, 4), (32, 32)))
 
 
 @cache
@@ -117,8 +116,7 @@ def _phrased(text: str) -> None:
 
 def _found_in_itself(text: str) -> None:
     table = _table.__wrapped__(text)
-    half = text[: len(text) // 2]
-    table.matches(half)
+    table.matches(text[len(text) // 2 :])
 
 
 def _swapped(text: str) -> None:
@@ -162,7 +160,8 @@ def _edited(text: str) -> None:
         lambda: Confine(*options.parse_box(text)),
     ][len(text) % 8]  # fmt: skip
     edit = made()
-    if described(edit_from(described(edit))) != described(edit):
+    again = edit_from(described(edit))
+    if again is None or described(again) != described(edit):
         raise Wrong("unequal", "edit: not read back as it was", "word_edits.edit_from")
     rules_of(edit, _table(PROMPTS[0]), (32, 32))
 
@@ -207,7 +206,8 @@ def _message(text: str) -> None:
     import json
 
     said = {"data": [text, [text], _number(text)], "fn_index": 1, "session_hash": text[:64]}
-    messages.Event.model_validate_json(json.dumps(said, ensure_ascii=False).encode("utf-8", "replace"))
+    body = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
+    messages.Event.model_validate_json(body)
 
 
 def _raw_message(text: str) -> None:
@@ -242,9 +242,10 @@ def _called(text: str) -> None:
     with tempfile.TemporaryDirectory(prefix="attack-cli-") as scratch:
         if chosen[0] in ("generate", "edit"):
             chosen = [*chosen, "--steps", "1", "--out", str(Path(scratch) / "out")]
-            size = chosen[chosen.index("--size") + 1]
-            if size.count("x") == 1 and all(p.isdecimal() and int(p[:9]) < 5000 for p in size.split("x")):
-                chosen[chosen.index("--size") + 1] = "3x3"  # else it would be drawn
+            place = chosen.index("--size") + 1
+            sides = re.split("[x×]", chosen[place].lower())
+            if len(sides) == 2 and all(re.fullmatch(r"\s*0*\d{1,4}\s*", side) for side in sides):
+                chosen[place] = "3x3"  # else it would be drawn
         told = CliRunner().invoke(cli.app, chosen, catch_exceptions=True)
     if told.exception is not None and not isinstance(told.exception, SystemExit):
         raise told.exception
@@ -270,7 +271,7 @@ def _drawn(text: str) -> None:
         hm.edit(_pipe(), "a red house", text, **how).explorer()
 
 
-READERS: dict[str, Callable[[str], None]] = {
+READERS: dict[str, Callable[[str], Any]] = {
     "weights": _weights, "escape": _escaped, "tokenize": _tokenized, "find": _found,
     "phrase": _phrased, "matches": _found_in_itself, "only": _swapped, "align": _aligned,
     "weigh": _weighed, "size": _sized, "windows": _windowed, "edits": _edited,

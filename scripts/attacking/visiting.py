@@ -25,7 +25,7 @@ import psutil
 USER = "ann:" + "correct horse"
 JOIN, STREAM = "/gradio_api/queue/join", "/gradio_api/queue/data"
 EMPTY: list[Any] = ["", "", "", "", "", "", ["layer"]]
-"""Seed, steps, guidance, width, height, negative prompt, kept axes, as they are in the beginning."""
+"""Seed, steps, guidance, width, height, negative prompt, kept axes, as the page has them."""
 _STARTS = 120.0  # seconds
 
 

@@ -11,27 +11,31 @@ Pieces = list[tuple[str, int]]
 
 WORDS = (
     "cat", "dog", "a", "red", "house", "the", "on", "grass", "blue tree", "snow-covered", "don't",
-    "long_hair", "<my-cat>", "1.5", "Ünïcödé", "e\u0301", "猫", "บ้าน", "🏠", "👩‍👩‍👧", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "ﬁ", "İ",
-    "ß", "x" * 40, "cat\u200bdog", "\u202eevil", "NaN", "inf", "None", "true", "heedmap", EVIL,
+    "long_hair", "<my-cat>", "1.5", "Ünïcödé", "e\u0301", "猫", "บ้าน", "🏠", "👩‍👩‍👧",
+    "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "ﬁ", "İ", "ß", "x" * 40, "cat\u200bdog", "\u202eevil", "NaN", "inf",
+    "None", "true", "heedmap", EVIL,
 )  # fmt: skip
 NUMBERS = (
-    "0", "1", "-1", "2", "0.5", "-0.5", "1.5", "1e6", "1000001", "1e39", "-1e39", "1e308", "1e309",
-    "1e-400", "1e999", "nan", "-nan", "inf", "-inf", "Infinity", "1" + "0" * 400, "0x10", "1_000", "١٢",
-    "²", "½", "−1", "+1", "1,5", "1.", ".5", "1e", "1e+", "--1", "1 2", "", " ", "7", "77", "1024",
-    "1000000", "2147483648", "9223372036854775808", "1" * 4301, "0" * 5000 + "1", "1e1000000000",
+    "0", "1", "-1", "2", "0.5", "-0.5", "1.5", "1e6", "1000001", "1e39", "-1e39", "1e308",
+    "1e309", "1e-400", "1e999", "nan", "-nan", "inf", "-inf", "Infinity", "1" + "0" * 400, "0x10",
+    "1_000", "١٢", "²", "½", "−1", "+1", "1,5", "1.", ".5", "1e", "1e+", "--1", "1 2", "", " ",
+    "7", "77", "1024", "1000000", "2147483648", "9223372036854775808", "1" * 4301,
+    "0" * 5000 + "1", "1e1000000000",
 )  # fmt: skip
 SIGNS = (
-    "(", ")", ":", "\\", "\\(", "\\)", "\\:", "[", "]", "{", "}", "->", "→", ",", ", ", ".", "…", "...",
-    '"', "'", "“", "”", "=", "#", "*", "?", "[!", "]*", "-", "--", "--out", "x", "×", "X", ";", "|", "&",
-    "%", "\n", "\t", "\r", "\0", "\x1b[0m", "\ud800", "\udcff", "\ufffe", "\ufeff", "\u2028", " ", "  ",
-    "<|startoftext|>", "<|endoftext|>", "</w>", "<", ">", "BREAK", "AND", "/", "..", "~", "$(id)", "`",
+    "(", ")", ":", "\\", "\\(", "\\)", "\\:", "[", "]", "{", "}", "->", "→", ",", ", ", ".",
+    "…", "...", '"', "'", "“", "”", "=", "#", "*", "?", "[!", "]*", "-", "--", "--out", "x",
+    "×", "X", ";", "|", "&", "%", "\n", "\t", "\r", "\0", "\x1b[0m", "\ud800", "\udcff", "\ufffe",
+    "\ufeff", "\u2028", " ", "  ", "<|startoftext|>", "<|endoftext|>", "</w>", "<", ">", "BREAK",
+    "AND", "/", "..", "~", "$(id)", "`",
 )  # fmt: skip
 # The forms that readers know; W is a word, N a number, T a text.
 FORMS = (
-    "(W:N)", "a (W:N) W", "((W:N) W:N)", "(W:N), (W:N)", "W->W", 'W->W, "W"->"W"', "W→W", "NxN", "N×N",
-    "N:N", "N:", ":N", "N", "N,N", "N,N,…,N", "N:N,N:N", "N:N:N", "W=N", "W=N:N:N", "W=N,N", "W=N,…,N",
-    "W=N,N,N,N", "W=N:N", "W:W", "W:W:W", "layer,step", "steps", "layers,heads", "up", "down", "mid",
-    "up_blocks.*", "*W*", "[W]", "[!W]*", "#N", "W W W", "a W on W", "W, W", "{W}", '"W"', "T", "T T",
+    "(W:N)", "a (W:N) W", "((W:N) W:N)", "(W:N), (W:N)", "W->W", 'W->W, "W"->"W"', "W→W", "NxN",
+    "N×N", "N:N", "N:", ":N", "N", "N,N", "N,N,…,N", "N:N,N:N", "N:N:N", "W=N", "W=N:N:N",
+    "W=N,N", "W=N,…,N", "W=N,N,N,N", "W=N:N", "W:W", "W:W:W", "layer,step", "steps",
+    "layers,heads", "up", "down", "mid", "up_blocks.*", "*W*", "[W]", "[!W]*", "#N", "W W W",
+    "a W on W", "W, W", "{W}", '"W"', "T", "T T",
 )  # fmt: skip
 _LENGTHS = (20, 76, 77, 200, 2001, 20_000, 100_001)
 
@@ -83,7 +87,8 @@ def _broken(chance: random.Random, text: str) -> str:
         elif how == 2:
             text = text[:b] + text[a:]
         elif how == 3:
-            text = text[:a] + chr(chance.choice((chance.randrange(128), chance.randrange(0x110000)))) + text[a:]
+            sign = chr(chance.randrange(chance.choice((128, 0x110000))))
+            text = text[:a] + sign + text[a:]
         else:
             text = text[:a] + text[a:b][::-1] + text[b:]
     return text

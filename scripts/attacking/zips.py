@@ -1,9 +1,9 @@
-"""Archives as nobody packs them: names, links, bombs, lies of the directory, cut and flipped bytes."""
+"""Archives as nobody packs them: names, links, bombs, a directory that lies, broken bytes."""
 
 import io
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from attacking.changes import altered
 from attacking.plain import content
 
 NAMES = (
-    "../run.json", "/run.json", "a/../../run.json", "\\run.json", "C:run.json", "a\x00b", "run.json",
-    "", ".", "..", "a" * 300, "a/" * 500 + "b", "é", "run.json/x", "image.png/x", "./run.json", "a//b",
-    "\x1b[31m", "~/.bashrc", "source/run.json", "pair.json", "grid.json",
+    "../run.json", "/run.json", "a/../../run.json", "\\run.json", "C:run.json", "a\x00b", "",
+    "run.json", ".", "..", "a" * 300, "a/" * 500 + "b", "é", "run.json/x", "image.png/x",
+    "./run.json", "a//b", "\x1b[31m", "~/.bashrc", "source/run.json", "pair.json", "grid.json",
 )  # fmt: skip
 # Where a field of a record stands in it, and how long it is.
 FIELDS = {
@@ -33,7 +33,7 @@ BOMB = 300 * 2**20
 """Bytes that a bomb unpacks to; it is packed into a thousandth of that."""
 
 
-def pack(folder: Path, changes: list[Mapping[str, Any]]) -> bytes:
+def pack(folder: Path, changes: Sequence[Mapping[str, Any]]) -> bytes:
     """A folder as an archive, with these changes; links and pipes are left out.
 
     Args:
