@@ -37,7 +37,6 @@ def run_folders(options: argparse.Namespace, root: Path, scratch: Path) -> Tally
 
     def made() -> Any:
         attack = folders.Attack(root, _room(scratch), options.seed)
-        folders.bound_memory()
         return attack, attack.told
 
     return _all_of("folders", made, options)

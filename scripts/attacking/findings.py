@@ -201,6 +201,8 @@ def remember(finding: Finding, name: str, folder: Path = CORPUS) -> Path:
     """Write a case down."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{finding.part}-{name}.json"
-    told = json.dumps(finding.to_dict(), indent=1)  # ASCII: it may hold a lone surrogate
+    wrong = finding.trouble  # without what changes from place to place, and from day to day
+    about = {"part": finding.part, "kind": wrong.kind, "what": wrong.what.partition(":")[0]}
+    told = json.dumps({**about, "case": finding.case}, indent=1)  # ASCII: lone surrogates
     path.write_text(told + "\n", encoding="utf-8")
     return path

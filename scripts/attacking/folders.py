@@ -14,6 +14,7 @@ import resource
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from heedmap.runs import Run
 
 SAMPLED = 16
 MEMORY = 2**30
-"""Bytes that a process may take beyond what it has before the first case."""
+"""Bytes that any one use of a result may take, beyond what the process has before."""
 _WORDS = 8  # of a run whose maps are made one by one
 
 Tried = list[Trouble]
@@ -66,7 +67,8 @@ class Attack:
         found: Tried = []
         try:
             for doing, act in self._acts(case, full):
-                wrong = trouble(act, doing)
+                with bounded():
+                    wrong = trouble(act, doing)
                 if wrong is not None:
                     found.append(wrong)
         finally:
@@ -239,11 +241,16 @@ def _opened_up(function: Callable[..., Any], path: str, _: Any) -> None:
     function(path)
 
 
-def bound_memory(most: int = MEMORY) -> None:
-    """Let this process take so many bytes more than it has now, and not one more."""
+@contextmanager
+def bounded(most: int = MEMORY) -> Iterator[None]:
+    """Let this process take so many bytes more than it has now, and not one more, for a while."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    bound = pages * resource.getpagesize() + most
-    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    before, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, hard))
 
 
 def smaller(attack: Attack, case: Case, key: str) -> Case:
