@@ -364,6 +364,8 @@ def test_what_a_probe_looks_for():
     probing = object.__new__(probe._Probe)
     probing.tally, probing.word, probing.theirs = crowd.Tally("probe"), "secret", "theirs"
     probing.secret, probing.absent = Path("/a/there"), Path("/a/absent")
+    log: list[str] = []
+    probing.server, probing.logged = SimpleNamespace(said=lambda: "".join(log)), 0
     for answer, wrong in (
         ((200, b"fine", {}), 0),
         ((503, b"busy", {}), 0),
@@ -375,6 +377,11 @@ def test_what_a_probe_looks_for():
         probing.tally.found.clear()
         probing.look(answer, "x", {})
         assert len(probing.tally.found) == wrong, answer
+    probing.tally = crowd.Tally("probe")
+    log.append("Traceback (most recent call last)\nKeyError: 'x'\n")
+    probing.look((200, b"fine", {}), "x", {})
+    probing.look((200, b"fine", {}), "x", {})  # told once
+    assert [list(probing.tally.often.values())] == [[1]]
     probing.tally.found.clear()
     routes = ("/gradio_api/queue/join", "/gradio_api/run/predict")
     alike = [(r, str(p), (422, b"no")) for r in routes for p in (probing.secret, probing.absent)]

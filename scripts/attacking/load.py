@@ -79,7 +79,7 @@ def attack(root: Path, scratch: Path, *, clients: int, seconds: float, seed: int
         root: the seeds (`seeds.make`).
         scratch: an empty folder.
         clients: honest ones; a quarter as many are hostile, beside them.
-        seconds: of the load, after a warm-up of a quarter of that.
+        seconds: of the load, after a warm-up of a third of that.
         seed: of what they do.
     """
     tally, began = Tally("load"), time.monotonic()
@@ -87,7 +87,7 @@ def attack(root: Path, scratch: Path, *, clients: int, seconds: float, seed: int
     with Server(scratch / "server", "--max-size", "128") as server:
         visitor = Visitor(server.port)
         numbers = {name: visitor.number(name) for name in ("Generate", "upload")}
-        _crowd(server, archive, numbers, clients, max(10.0, seconds / 4), seed, Counts())
+        _crowd(server, archive, numbers, clients, max(10.0, seconds / 3), seed, Counts())
         before = _rested(server)
         counts = Counts()
         _crowd(server, archive, numbers, clients, seconds, seed + 1, counts)

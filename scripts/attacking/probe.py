@@ -43,7 +43,7 @@ class _Probe:
         if found is None:
             raise RuntimeError(f"nothing could be drawn to be stolen: {said[-300:]}")
         self.name = found[0]
-        self.archive = archive
+        self.archive, self.logged = archive, len(server.said())
 
     # --- what came of it
 
@@ -54,6 +54,7 @@ class _Probe:
     def look(self, answer: tuple[int, bytes, Any] | None, where: str, case: Any) -> None:
         """Whether an answer tells what it must not."""
         self.tally.cases += 1
+        self.look_at_log(where, case)
         if answer is None:
             return
         status, body, headers = answer
@@ -65,6 +66,15 @@ class _Probe:
             self.wrong("told", "read: a file of the system, or a traceback", where, case)
         if status >= 500 and status not in (503,):
             self.wrong("status", f"status {status}: {body[:100]!r}", where, case)
+
+    def look_at_log(self, where: str, case: Any) -> None:
+        """Whether the server logged an error of its own since the last look."""
+        said = self.server.said()
+        new, self.logged = said[self.logged :], len(said)
+        if "Traceback" in new:
+            named = re.findall(r"^[\w.]+(?:Error|Exception)\b.*$", new, re.MULTILINE)
+            what = f"traceback: {'; '.join(named)[:300]}"
+            self.wrong("log", what, where.split("?")[0], case)
 
     def ask(self, visitor: Visitor, path: str, *arguments: Any, **options: Any) -> Any:
         """An answer; None where the connection was closed."""
@@ -111,10 +121,7 @@ def attack(root: Path, scratch: Path, *, quick: bool = False) -> Tally:
             ):
                 copied = path.relative_to(server.scratch).as_posix()
                 probe.wrong("copied", f"copied: to {copied}", "a temporary folder", {})
-        if "Traceback" in server.said():
-            said = server.said()
-            tail = said[said.find("Traceback") :][-400:]
-            probe.wrong("log", f"traceback: {tail}", "the log", {})
+        probe.look_at_log("at the end", {})
     tally.seconds = time.monotonic() - began
     return tally
 
