@@ -59,7 +59,8 @@ def test_folders_that_were_found_once(tries: folders.Attack, name: str):
 
 
 @pytest.mark.parametrize("name", remembered("texts"))
-def test_texts_that_were_found_once(name: str):
+def test_texts_that_were_found_once(embedded, monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr(texts, "_pipe", lambda: embedded)
     assert texts.Attack(0).attempt(remembered("texts")[name]) == []
 
 
