@@ -25,6 +25,8 @@ from heedmap.grids import Grid
 from heedmap.pairs import Pair
 from heedmap.plans import weigh
 from heedmap.runs import Run
+from heedmap.saving import kinds
+from heedmap.saving.targets import check_folder
 from heedmap.weights import parse_weights
 
 STEPS = 2
@@ -459,15 +461,33 @@ def test_a_failure_leaves_nothing_behind(strip, saved, monkeypatch, error):
     monkeypatch.setattr(Run, "save", full)
     for name in ("x", "y"):
         with pytest.raises(type(error)):
-            strip.save(saved.parent / name)
+            strip.save(saved.parent / name, force=True)
     assert [p.name for p in saved.parent.iterdir()] == ["x"]
     assert (saved / "grid.json").read_bytes() == before
 
 
+def test_all_that_is_written_is_known_to_be_heedmaps(saved):
+    files = {p.relative_to(saved).as_posix() for p in saved.rglob("*") if p.is_file()}
+    assert check_folder(saved, kinds.GRID, force=True) == files
+
+
 def test_only_grids_are_replaced(strip, tmp_path):
     (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "one.txt").write_text("Since …")
     with pytest.raises(RunError, match="is not a grid of heedmap: nothing was written"):
-        strip.save(tmp_path / "thesis")
+        strip.save(tmp_path / "thesis", force=True)
+
+
+def test_a_smaller_grid_leaves_nothing_of_a_larger_one_but_notes(strip, saved):
+    last = saved / strip.cells[-1].folder
+    (last / "notes.txt").write_text("the best")
+    few = Grid(strip.cells[:1], strip.about)
+    with pytest.raises(RunError, match="exists and holds a grid of heedmap"):
+        few.save(saved)
+    few.save(saved, force=True)
+    assert len(Grid.load(saved)) == 1
+    assert [p.name for p in last.iterdir()] == ["notes.txt"]
+    assert {p.name for p in (saved / "cells").iterdir()} == {"001", last.name}
 
 
 def told(saved, change) -> None:

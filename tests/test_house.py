@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "heedmap"
 # A module imports only from floors below its own; `heedmap` itself and packages are no floor.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"checks"},
+    {"checks", "saving"},
     {
         *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
         *("windows", "patches", "arguments", "masks"),
@@ -61,6 +61,7 @@ KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {
     "errors",
     "checks",
+    "saving",
     "prompts",
     "words",
     "sequences",

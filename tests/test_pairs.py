@@ -13,6 +13,8 @@ from heedmap.errors import ArgumentError, RunError
 from heedmap.maps import HeatMaps
 from heedmap.pairs import Pair, compare
 from heedmap.runs import Run
+from heedmap.saving import kinds
+from heedmap.saving.targets import check_folder
 
 SETTINGS = {
     "prompt": "at house", "text": "at house", "negative": None, "seed": 7, "steps": 3,
@@ -174,9 +176,15 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(Pair, "difference", full)
     for name in ("x", "y"):
         with pytest.raises(OSError, match="no space left"):
-            pair.save(tmp_path / name)
+            pair.save(tmp_path / name, force=True)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     assert (folder / "pair.json").read_bytes() == before
+
+
+def test_all_that_is_written_is_known_to_be_heedmaps(tmp_path):
+    folder = made_pair(blended=True).save(tmp_path / "x")
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert check_folder(folder, kinds.PAIR, force=True) == files
 
 
 def test_only_pairs_are_replaced(tmp_path):
@@ -185,10 +193,14 @@ def test_only_pairs_are_replaced(tmp_path):
     run = made_run("at house", 0).save(tmp_path / "run")
     for folder in (tmp_path / "mine", run):
         with pytest.raises(RunError, match="is not an edit of heedmap: nothing was written"):
-            made_pair().save(folder)
+            made_pair().save(folder, force=True)
     folder = made_pair(blended=True).save(tmp_path / "x")
-    made_pair().save(folder)
+    (folder / "edited" / "notes.txt").write_text("better")
+    with pytest.raises(RunError, match="exists and holds an edit of heedmap"):
+        made_pair().save(folder)
+    made_pair().save(folder, force=True)
     assert Pair.load(folder).blend is None
+    assert (folder / "edited" / "notes.txt").read_text() == "better"
 
 
 def test_what_was_asked_for_stands_in_the_run_that_is_drawn_again_too(tmp_path):

@@ -11,7 +11,9 @@ from test_maps import recording
 
 from heedmap.errors import RunError
 from heedmap.maps import HeatMaps
-from heedmap.runs import Run, default_folder, parameters_text, slug, word_file
+from heedmap.runs import Run, parameters_text, word_file
+from heedmap.saving import kinds, slug
+from heedmap.saving.targets import check_folder
 from heedmap.tokens import tokenize
 
 SETTINGS = {
@@ -66,6 +68,13 @@ def test_same_run_same_bytes(tmp_path):
             assert path.read_bytes() == (b / path.relative_to(a)).read_bytes()
 
 
+def test_all_that_is_written_is_known_to_be_heedmaps(tmp_path):
+    for name, overlays in {"a": True, "b": False}.items():
+        folder = made_run("“house” 수박 <b>").save(tmp_path / name, overlays=overlays)
+        files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+        assert check_folder(folder, kinds.RUN, force=True) == files
+
+
 def test_the_picture_tells_its_settings(tmp_path):
     folder = made_run("수박 at <b> “house”").save(tmp_path / "x")
     with Image.open(folder / "image.png") as image:
@@ -83,24 +92,28 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     before = (folder / "run.json").read_bytes()
     monkeypatch.setattr("heedmap.maps.Recording.save", lambda *_: (_ for _ in ()).throw(OSError()))
     with pytest.raises(OSError):
-        run.save(folder)
+        run.save(folder, force=True)
     with pytest.raises(OSError):
         run.save(tmp_path / "y")
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     assert (folder / "run.json").read_bytes() == before
 
 
-def test_only_runs_are_replaced(tmp_path):
+def test_only_runs_are_replaced_by_force_and_what_is_not_of_heedmap_stays(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("five years")
-    with pytest.raises(RunError, match="is not a run of heedmap: nothing was written"):
-        made_run().save(tmp_path / "mine")
+    for force in (False, True):
+        with pytest.raises(RunError, match="is not a run of heedmap: nothing was written"):
+            made_run().save(tmp_path / "mine", force=force)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "five years"
     folder = made_run().save(tmp_path / "x")
-    (folder / "old.txt").write_text("left over")
-    made_run("at sea").save(folder)
+    (folder / "notes.txt").write_text("five years")
+    with pytest.raises(RunError, match=r"x exists and holds a run of heedmap: nothing was written"):
+        made_run("at sea").save(folder)
+    made_run("at sea").save(folder, force=True)
     assert Run.load(folder).settings["prompt"] == "at sea"
-    assert not (folder / "old.txt").exists()
+    assert (folder / "notes.txt").read_text() == "five years"
+    assert sorted(p.name for p in (folder / "words").iterdir()) == ["0-at.png", "1-sea.png"]
 
 
 @pytest.mark.parametrize(
@@ -146,13 +159,6 @@ def test_parts_of_different_runs_are_refused(tmp_path):
 )
 def test_names_of_files(text, expected):
     assert slug(text, 40) == expected
-
-
-def test_default_folders_are_fresh(tmp_path):
-    first = default_folder("a red house", 7, tmp_path)
-    assert first == tmp_path / "a-red-house-7"
-    first.mkdir()
-    assert default_folder("a red house", 7, tmp_path).name == "a-red-house-7-2"
 
 
 def test_word_files_stay_within_the_folder(tmp_path):

@@ -441,3 +441,13 @@ def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path
     )
     assert torch.equal(attention.k_proj.weight, key)
     assert torch.equal(attention.v_proj.weight, value)
+
+
+def test_all_that_an_export_writes_is_known_to_be_its_own():
+    from heedmap import tiny
+    from heedmap.saving.targets import check_folder
+    from training.kinds import PIPELINE
+
+    model = Path(str(tiny.__file__)).parent / "model"
+    files = {p.relative_to(model).as_posix() for p in model.rglob("*") if p.is_file()}
+    assert check_folder(model, PIPELINE, force=True) == files

@@ -17,9 +17,10 @@ import torch
 from diffusers import AutoencoderKL
 from torch import nn
 
-from heedmap.runs import whole_folder
+from heedmap.saving import whole_folder
 from heedmap.tiny import scenes
 from training.descent import Average, Descent, make_optimiser, resume
+from training.kinds import AUTOENCODER
 from training.models import latents_of, pictures_of, trained_vae, vae_model
 from training.pictures import contact_sheet, crops, to_pictures, to_tensor, training_layout
 from training.run import Run
@@ -168,7 +169,7 @@ def train_decoder(rank: int, options: argparse.Namespace) -> None:
 
 def save(vae: AutoencoderKL, run: Run) -> None:
     """The finished autoencoder to its folder, and how well it does."""
-    with whole_folder(run.work / "vae", mark="config.json", what="an autoencoder") as folder:
+    with whole_folder(run.work / "vae", AUTOENCODER, force=True) as folder:
         vae.save_pretrained(folder)
     report(vae, run)
 

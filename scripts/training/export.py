@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 from diffusers import StableDiffusionPipeline
 
-from heedmap.runs import whole_folder
+from heedmap.saving import whole_folder
 from heedmap.tiny import scenes
+from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
 from training.unet import Model
 
@@ -30,7 +31,7 @@ def export(options: argparse.Namespace) -> None:
     pipe.to(dtype=torch.float16)
     pipe.vae.register_to_config(_name_or_path="")  # else the folder of the training is told
     about = card(pipe, state["seen"], options.guidance)
-    with whole_folder(options.to, mark="model_index.json", what="a pipeline") as folder:
+    with whole_folder(options.to, PIPELINE, force=True) as folder:
         pipe.save_pretrained(folder, safe_serialization=True)
         (folder / "card.json").write_text(json.dumps(about, indent=2) + "\n")
     size = sum(f.stat().st_size for f in options.to.rglob("*") if f.is_file())

@@ -11,8 +11,9 @@ from random import Random
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
-from heedmap.runs import whole_folder
+from heedmap.saving import whole_folder
 from heedmap.tiny import scenes
+from training.kinds import TOKENIZER
 from training.models import MAX_TOKENS
 from training.pictures import training_layout
 
@@ -31,9 +32,7 @@ def train_tokenizer(work: Path, merges: int = 420) -> None:
     for special in ("<|startoftext|>", "<|endoftext|>"):
         vocabulary[special] = len(vocabulary)
     tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
-    with whole_folder(
-        work / "tokenizer", mark="tokenizer_config.json", what="a tokenizer"
-    ) as folder:
+    with whole_folder(work / "tokenizer", TOKENIZER, force=True) as folder:
         tokenizer.save_pretrained(folder)
     words = (*scenes.NOUNS, *scenes.COLOURS, "giraffe", "한국", "🦒")
     print(len(tokenizer), "tokens;", {w: len(tokenizer(w)["input_ids"]) - 2 for w in words})

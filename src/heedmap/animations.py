@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from heedmap.saving import put_file
+
 __all__ = ["Animation"]
 
 _GRAIN = 6  # of 255: about as far apart as neighbours in a palette are
@@ -41,11 +43,18 @@ class Animation:
         )  # fmt: skip
         return file.getvalue()
 
-    def save(self, path: str | Path) -> Path:
-        """Write the GIF file, and give its path."""
-        data = self.gif()  # before the file is opened, so that a failure leaves none behind
-        Path(path).write_bytes(data)
-        return Path(path)
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write the GIF file, whole or not at all, and give its path.
+
+        Args:
+            path: of the file.
+            force: whether a file that is there is replaced.
+
+        Raises:
+            ArgumentError: if `path` is no path.
+            RunError: if something is there already, or nothing can be written there.
+        """
+        return put_file(path, self.gif(), force=force)
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.gif()).decode()

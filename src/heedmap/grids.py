@@ -14,7 +14,8 @@ from PIL import Image
 from heedmap import explorer, pictures
 from heedmap.errors import RunError
 from heedmap.pairs import Pair, fits, read_mask, read_parts
-from heedmap.runs import Run, whole_folder
+from heedmap.runs import Run
+from heedmap.saving import kinds, whole_folder
 
 FORMAT = 1
 MAX_ABOUT = 64 * 2**20  # bytes of grid.json
@@ -168,19 +169,26 @@ class Grid:
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the grid's folder, whole or not at all.
 
         `grid.png` (the contact sheet), `index.html` (the page), `grid.csv` (a line a cell),
         `grid.json` (the same, and all that is needed to repeat it), and of each source and each
         edit a run that `heedmap inspect` and `Run.load` read: `sources/<seed>/` and
-        `cells/<number>/`, with `blend.png` where it was blended. An older grid of that name is
-        replaced.
+        `cells/<number>/`, with `blend.png` where it was blended.
+
+        Args:
+            folder: where to.
+            force: whether an older grid of that name is replaced, as of `Run.save`.
+
+        Returns:
+            The folder.
 
         Raises:
-            RunError: if the folder exists and is not a grid.
+            ArgumentError: if `folder` is no path.
+            RunError: if something is there already, or nothing can be written there.
         """
-        with whole_folder(folder, mark="grid.json", what="a grid of heedmap") as partial:
+        with whole_folder(folder, kinds.GRID, force=force) as partial:
             self.sheet().save(partial / "grid.png")
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             self._write_table(partial / "grid.csv")

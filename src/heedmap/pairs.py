@@ -14,7 +14,8 @@ from heedmap import explorer, pictures
 from heedmap.errors import ArgumentError, RunError
 from heedmap.maps import HeatMap
 from heedmap.pictures import Panel
-from heedmap.runs import Run, whole_folder
+from heedmap.runs import Run
+from heedmap.saving import kinds, whole_folder
 
 FORMAT = 1
 _ASKED = {
@@ -81,17 +82,24 @@ class Pair:
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the pair's folder, whole or not at all.
 
         `source/` and `edited/` (each a run's folder), `index.html` (the page), `sheet.png`,
-        `difference.png`, `blend.png` where it was blended, and `pair.json`. An older pair of that
-        name is replaced.
+        `difference.png`, `blend.png` where it was blended, and `pair.json`.
+
+        Args:
+            folder: where to.
+            force: whether an older pair of that name is replaced, as of `Run.save`.
+
+        Returns:
+            The folder.
 
         Raises:
-            RunError: if the folder exists and is not a pair.
+            ArgumentError: if `folder` is no path.
+            RunError: if something is there already, or nothing can be written there.
         """
-        with whole_folder(folder, mark="pair.json", what="an edit of heedmap") as partial:
+        with whole_folder(folder, kinds.PAIR, force=force) as partial:
             self.source.save(partial / "source")
             self.edited.save(partial / "edited")
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")

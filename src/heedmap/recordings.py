@@ -6,6 +6,8 @@ no torch.
 """
 
 import json
+import os
+import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -70,7 +72,13 @@ class Recording:
         return sum(a.nbytes for a in self.arrays)
 
     def save(self, path: str | Path) -> None:
-        """Write the recording to a safetensors file; `load` reads it back equal."""
+        """Write the recording to a safetensors file; `load` reads it back equal.
+
+        A file of that name is replaced: `Run.save` looks after what a user has.
+
+        Raises:
+            OSError: if the file cannot be written.
+        """
         layers = [asdict(layer) for layer in self.layers]
         about = {
             "format": FORMAT,
@@ -83,7 +91,10 @@ class Recording:
             "size": self.size,
         }
         arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
+        with open(path, "wb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
+        os.chmod(path, mode)  # else it is its owner's alone, whatever the umask
 
     @classmethod
     def load(cls, path: str | Path) -> "Recording":

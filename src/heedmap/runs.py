@@ -1,11 +1,7 @@
 """A run on disk: written whole or not at all, read back equal, never trusted."""
 
-import itertools
 import json
-import re
-import tempfile
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ from heedmap.animations import Animation
 from heedmap.errors import RunError
 from heedmap.maps import HeatMaps, Scale
 from heedmap.recordings import Axis, Recording
+from heedmap.saving import kinds, slug, whole_folder
 from heedmap.words import Word
 
 FORMAT = 1
@@ -73,25 +70,29 @@ class Run:
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())
 
-    def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
+    def save(self, folder: str | Path, *, overlays: bool = True, force: bool = False) -> Path:
         """Write the run's folder, whole or not at all.
 
         `image.png` (with the settings as a `parameters` text chunk), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
-        `run.json`. An older run of that name is replaced.
+        `run.json`.
 
         Args:
             folder: where to.
             overlays: whether the page, the sheet and the words' overlays are written; `heedmap
                 inspect` draws them of what is left too.
+            force: whether an older run of that name is replaced. What else lies in its folder
+                stays; for a moment there is no folder of that name.
 
         Returns:
             The folder.
 
         Raises:
-            RunError: if the folder exists and is not a run.
+            ArgumentError: if `folder` is no path.
+            RunError: if something is there already (an empty folder may be), or nothing can be
+                written there.
         """
-        with whole_folder(folder, mark="run.json", what="a run of heedmap") as partial:
+        with whole_folder(folder, kinds.RUN, force=force) as partial:
             self._write(partial, overlays)
         return Path(folder)
 
@@ -149,51 +150,9 @@ class Run:
         return cls(image, HeatMaps(recording, image), settings, negative_maps)
 
 
-@contextmanager
-def whole_folder(folder: str | Path, *, mark: str, what: str) -> Iterator[Path]:
-    """Let the block fill a folder that takes its place when all is written, or not at all.
-
-    Args:
-        folder: the folder to be.
-        mark: the file that tells a folder of this kind; one that holds it is replaced.
-        what: what a folder of this kind is called, for the error.
-
-    Yields:
-        An empty folder to write to.
-
-    Raises:
-        RunError: if the folder exists and is of another kind.
-    """
-    folder = Path(folder)
-    if folder.exists() and not (folder / mark).is_file():
-        raise RunError(
-            f"{folder} exists and is not {what}: nothing was written; choose another folder"
-        )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".heedmap.", dir=folder.parent) as scratch:
-        partial = Path(scratch) / "new"
-        partial.mkdir()
-        yield partial
-        if folder.exists():
-            folder.rename(Path(scratch) / "old")
-        partial.rename(folder)
-
-
 def word_file(word: Word) -> str:
     """The name of a word's overlay within the run's folder."""
     return f"words/{word.number}-{slug(word.text, 40)}.png"
-
-
-def slug(text: str, length: int) -> str:
-    """Text made into part of a file's name: letters, digits, hyphens; never empty."""
-    return re.sub(r"[^\w]+", "-", text).strip("-_")[:length].strip("-_").lower() or "word"
-
-
-def default_folder(prompt: str, seed: int, root: str | Path = "outputs") -> Path:
-    """A folder below `root` that is not there yet, named after the prompt and the seed."""
-    stem = f"{slug(prompt, 48)}-{seed}"
-    names = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
-    return next(path for path in (Path(root) / name for name in names) if not path.exists())
 
 
 def parameters_text(settings: dict[str, Any]) -> str:

@@ -43,3 +43,21 @@ def test_a_full_disk(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(RunError, match="almost full: nothing was saved"):
         Shelf(tmp_path, 2).put(run)
     assert files(tmp_path) == set()
+
+
+def test_a_result_into_which_somebody_put_something_stays_whole(tmp_path: Path, run: Run):
+    shelf = Shelf(tmp_path / "app", 1)
+    kept = shelf.put(run)
+    (shelf.root / kept / "notes.txt").write_text("the best")
+    before = files(shelf.root / kept)
+    strange = "20000101-000000-" + "0" * 32
+    (shelf.root / strange).mkdir()
+    (shelf.root / strange / "thesis.txt").write_text("five years")
+    names = []
+    for _ in range(3):
+        time.sleep(1.01)
+        names.append(shelf.put(run))
+    assert shelf.names() == [strange, kept, names[-1]]
+    assert files(shelf.root / kept) == before
+    assert isinstance(shelf.read(kept), Run)
+    assert not list(shelf.root.glob(".*"))

@@ -116,3 +116,13 @@ def test_help_tells_every_option(desk: Path):
     assert done.returncode == 0
     for option in ("--auth", "--host", "--max-size", "--max-steps", "--max-upload", "HEEDMAP_AUTH"):
         assert option in done.stdout
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+def test_a_place_for_results_that_cannot_be_written_to_is_told_at_once(desk: Path, monkeypatch):
+    from heedmap import app
+
+    monkeypatch.setattr(app, "serve", lambda *_, **__: pytest.fail("it was served"))
+    (desk / "file").write_text("mine")
+    assert "nothing can be written to /proc" in bad("app", "--out", "/proc/x")
+    assert "file is no folder" in bad("app", "--out", "file")

@@ -51,7 +51,12 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
     expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
     with Image.open("deep/sheet.png") as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(expected))
-    good("compare", other, saved, "--out", "deep/sheet.png")  # named, so replaced
+    before = Path("deep/sheet.png").read_bytes()
+    said = bad("compare", other, saved, "--out", "deep/sheet.png")
+    assert "deep/sheet.png exists: nothing was written; choose another name" in said
+    assert Path("deep/sheet.png").read_bytes() == before
+    good("compare", other, saved, "--out", "deep/sheet.png", "--force")
+    assert Path("deep/sheet.png").read_bytes() != before
     said = good("compare", saved, other, "-w", "red")
     (missing,) = (line for line in said.splitlines() if line.startswith("a blue house"))
     assert missing.split()[-4:] == ["red", "-", "-", "-"]
@@ -78,8 +83,10 @@ def test_compare_writes_whole_or_not_at_all(saved: Path, other: Path, desk: Path
     good("compare", saved, other, "--out", "sheet.png")
     before = Path("sheet.png").read_bytes()
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(os, "replace", raising(full))
-    assert "No space left" in bad("compare", saved, other, "-w", "a", "--out", "sheet.png")
+    monkeypatch.setattr(Path, "write_bytes", raising(full))
+    again = ("compare", saved, other, "-w", "a", "--out")
+    assert "No space left" in bad(*again, "sheet.png", "--force")
+    assert "No space left" in bad(*again, "other.png")
     assert Path("sheet.png").read_bytes() == before
     assert {p.name for p in desk.iterdir()} == {"saved", "other", "sheet.png"}
 

@@ -79,11 +79,31 @@ def test_count_draws_the_pictures_of_the_seeds_alone(model, desk: Path):
         assert (Path(alone) / name).read_bytes() == (Path(folders[1]) / name).read_bytes()
 
 
-def test_out_replaces_a_run_but_nothing_else(model, desk: Path):
-    for seed in (1, 2):
-        good("generate", PROMPT, "--seed", seed, "--steps", 1, "--out", "mine", "-q")
+def test_out_replaces_a_run_by_force_but_nothing_else(model, desk: Path, monkeypatch):
+    options = ("generate", PROMPT, "--steps", 1, "--out", "mine", "-q", "--seed")
+    (desk / "mine").mkdir()  # an empty folder is as good as none
+    good(*options, 1)
+    good("inspect", "mine", "-w", "red", "-q")
+    (desk / "mine" / "notes.txt").write_text("five years")
+    mine = {name: (desk / "mine" / name).read_bytes() for name in files(desk / "mine") - FILES}
+    assert {"notes.txt", "inspect/red/sheet.png"} < mine.keys()
+    good(*options, 2, "--force")
     assert Run.load("mine").settings["seed"] == 2
+    assert mine == {n: (desk / "mine" / n).read_bytes() for n in files(desk / "mine") - FILES}
     assert list(desk.iterdir()) == [desk / "mine"]
+    monkeypatch.setattr(models, "load", no_model)
+    assert "mine exists and holds a run of heedmap: nothing was written" in bad(*options, 3)
+    assert Run.load("mine").settings["seed"] == 2
+
+
+def test_force_replaces_under_the_default_name(model, desk: Path):
+    options = ("generate", PROMPT, "--seed", 7, "--steps", 1, "--quiet")
+    first = good(*options).strip()
+    (desk / first / "notes.txt").write_text("five years")
+    assert good(*options, "--force").strip() == first == "outputs/a-red-house-7"
+    assert (desk / first / "notes.txt").read_text() == "five years"
+    (desk / first / "run.json").write_text("mine")  # now it is somebody else's
+    assert good(*options, "--force").strip() == f"{first}-2"
 
 
 def no_model(*_, **__):
@@ -95,20 +115,52 @@ def test_out_is_checked_before_anything_is_computed(desk: Path, monkeypatch):
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
     said = bad("generate", PROMPT, "--out", "letters")
-    assert "letters exists and is not a run of heedmap" in said
+    assert "letters exists and is not a run of heedmap: nothing was written" in said
+    assert said == bad("generate", PROMPT, "--out", "letters", "--force")
     for count in (1, 2):
         file = "letters/mother.txt"
         said = bad("generate", PROMPT, "--out", f"{file}/run", "--count", count)
-        assert f"{file}; choose another --out" in said
-    assert "mother.txt; choose" in bad("generate", PROMPT, "--out", file, "--count", 2)
+        assert f"{file} is no folder: nothing can be written below it" in said
+    assert "mother.txt is no folder" in bad("generate", PROMPT, "--out", file, "--count", 2)
+    assert "mother.txt is a file" in bad("generate", PROMPT, "--out", file)
     assert files(desk) == {"letters/mother.txt"}
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc and links")
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize(
+    ("out", "part"),
+    [
+        ("dangling", "dangling is a link"),
+        ("linked", "linked is a link"),
+        ("/proc/x", "nothing can be written to /proc (no such file or directory)"),
+        ("x" * 256, "(file name too long)"),
+        (".", "the folder you are in"),
+    ],
+)
+def test_out_that_cannot_be_written_to_is_told_before_a_model_is_loaded(
+    saved, desk: Path, monkeypatch, out, part, force
+):
+    monkeypatch.setattr(models, "load", no_model)
+    (desk / "dangling").symlink_to("nowhere")
+    (desk / "linked").symlink_to(saved, target_is_directory=True)
+    before = files(desk)
+    for verb in (
+        ("generate", PROMPT),
+        ("edit", PROMPT, "a blue house"),
+        ("edit", PROMPT, "a blue house", "--grid", "--count", 2),
+        ("repeat", saved),
+        ("inspect", saved),
+    ):
+        assert part in bad(*verb, "--out", out, *force)
+    assert files(desk) == before
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
 def test_out_that_is_read_only(desk: Path, monkeypatch):
     monkeypatch.setattr(models, "load", no_model)
     (desk / "locked").mkdir(mode=0o500)
-    assert "Nothing can be written to" in bad("generate", PROMPT, "--out", "locked/run")
+    assert "nothing can be written to" in bad("generate", PROMPT, "--out", "locked/run")
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,11 @@ def test_one_object_of_json_and_several_targets(model, desk):
 def test_blend_and_weights(model, desk):
     assert good(*SWAP, "--only", "house->sea", "--out", "x", "--quiet") == "x\n"
     assert Pair.load("x").blend is not None
-    asked = "--kind", "refine", "--only", "house->sea", "--protect", "red", "--out", "x"
+    asked = "--kind", "refine", "--only", "house->sea", "--protect", "red", "--out", "y"
     assert "The mask is where these act: red house→red sea.\n" in good(*SWAP, *asked)
-    assert Pair.load("x").about["protect"] == ["red"]
-    good("edit", "a (red:3) house", "--seed", 1, "--steps", 2, "--out", "y")
-    assert Pair.load("y").about["kind"] == "reweight"
+    assert Pair.load("y").about["protect"] == ["red"]
+    good("edit", "a (red:3) house", "--seed", 1, "--steps", 2, "--out", "z")
+    assert Pair.load("z").about["kind"] == "reweight"
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,12 @@ def test_blend_and_weights(model, desk):
         (["edit", "a house", "a red sea", "--kind", "replace"], "use refine"),
         (["edit", "a (house:2", "a sea"], "is not closed"),
         (["edit", "", "a sea"], "has no words"),
-        ([*SWAP, "--out", "thesis"], "is not an edit of heedmap; choose another --out"),
+        ([*SWAP, "--out", "thesis"], "is not an edit of heedmap: nothing was written"),
     ],
 )
 def test_one_sentence_and_nothing_written(model, desk, arguments, sentence):
     (desk / "thesis").mkdir()
+    (desk / "thesis" / "one.txt").write_text("Since …")
     assert sentence in bad(*arguments)
     assert [p.name for p in desk.iterdir()] == ["thesis"]
 
@@ -154,10 +155,12 @@ def test_a_grid_as_one_object_of_json(model, desk):
     ]
     for file in [*said["files"].values(), *(cell["file"] for cell in said["cells"])]:
         assert (desk / file).is_file()
-    # The folder of a grid is replaced by a grid, and by nothing else.
-    assert good(*GRID, "--weight", "red=0,2", "--cross", "0", "--out", "x", "--quiet") == "x\n"
+    # The folder of a grid is replaced by a grid, if that is asked for, and by nothing else.
+    other = (*GRID, "--weight", "red=0,2", "--cross", "0", "--out", "x", "--quiet")
+    assert "x exists and holds a grid of heedmap: nothing was written" in bad(*other)
+    assert good(*other, "--force") == "x\n"
     assert len(Grid.load("x")) == 2
-    assert "is not an edit of heedmap" in bad(*SWAP, "--out", "x")
+    assert "is not an edit of heedmap" in bad(*SWAP, "--out", "x", "--force")
 
 
 def test_a_cell_of_a_grid_can_be_inspected(model, desk):
@@ -176,7 +179,7 @@ def test_a_cell_of_a_grid_can_be_inspected(model, desk):
         ([*GRID, "--weight", "red=0,0"], "twice"),
         ([*GRID, "--weight", "red=0,1", "--weight", "red=2"], "--weight has 'red' twice"),
         (["edit", "a (red:2) house", "--grid", "--weight", "red=0,1"], "has a weight already, in"),
-        ([*GRID, "--weight", "red=0,1", "--out", "thesis"], "is not a grid of heedmap; choose"),
+        ([*GRID, "--weight", "red=0,1", "--out", "thesis"], "is not a grid of heedmap: nothing"),
         ([*SWAP, "--cross", "0,0.5"], "--cross has 2 values: add --grid"),
         ([*SWAP, "--self", "0,0.2,…,1"], "--self has 6 values: add --grid"),
         ([*SWAP, "--weight", "red=0,1"], "add --grid, or write the weight into the prompt"),
@@ -193,6 +196,7 @@ def test_grids_in_one_sentence_and_nothing_written(
     sentence,
 ):
     (desk / "thesis").mkdir()
+    (desk / "thesis" / "one.txt").write_text("Since …")
     assert sentence in bad(*arguments)
     assert [p.name for p in desk.iterdir()] == ["thesis"]
 

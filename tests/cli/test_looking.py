@@ -17,6 +17,8 @@ from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
 from heedmap import dimensions, sheets, studio
 from heedmap.maps import HeatMap
 from heedmap.runs import Run
+from heedmap.saving import kinds
+from heedmap.saving.targets import check_folder
 from heedmap.tokens import tokenize
 
 # --- inspect ----------------------------------------------------------------------------------
@@ -91,14 +93,21 @@ def test_inspect_names_its_folders_by_the_selection(saved: Path):
     arguments = ("--layers", "up", "--steps", "0:2", "--heads", "0,1", "-w", "red", "-q")
     folder = good("inspect", saved, *arguments).strip()
     assert folder == str(saved / "inspect" / "red-layers-up-steps-0-2-heads-0-1")
-    assert good("inspect", saved, *arguments).strip() == folder
-    assert [p.name for p in (saved / "inspect").iterdir()] == [Path(folder).name]
+    (Path(folder) / "notes.txt").write_text("here it is")
+    assert good("inspect", saved, *arguments).strip() == f"{folder}-2"
+    assert good("inspect", saved, *arguments, "--force").strip() == folder
+    assert {p.name for p in (saved / "inspect").iterdir()} == {
+        Path(folder).name,
+        f"{Path(folder).name}-2",
+    }
+    assert (Path(folder) / "notes.txt").read_text() == "here it is"
 
 
 def test_inspect_over_the_steps(saved: Path, run: Run):
     said = good("inspect", saved, "-w", "house", "--over", "steps")
     assert "Over its steps: timeline.png, timeline.gif" in said
     folder = saved / "inspect" / "house-over-steps"
+    assert check_folder(folder, kinds.SELECTION, force=True) == files(folder)
     assert files(folder) == {
         "inspect.json", "sheet.png", "words/house.png", "timeline.png", "timeline.gif",
     }  # fmt: skip
@@ -196,14 +205,22 @@ def test_inspect_writes_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch
     with monkeypatch.context() as patch:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         patch.setattr(HeatMap, "overlay", raising(full))
-        assert "No space left" in bad("inspect", saved, "--out", "seen")
+        assert "No space left" in bad("inspect", saved, "--out", "seen", "--force")
         assert "No space left" in bad("inspect", saved, "--out", "new")
     assert {p.name for p in desk.iterdir()} == {"saved", "seen"}
     assert {name: (desk / "seen" / name).read_bytes() for name in files(desk / "seen")} == before
-    good("inspect", saved, "--out", "seen", "--scale", "raw")
+    assert "seen exists and holds a selection of a run" in bad("inspect", saved, "--out", "seen")
+    assert check_folder(desk / "seen", kinds.SELECTION, force=True) == files(desk / "seen")
+    raw = ("inspect", saved, "--out", "seen", "--scale", "raw", "--force")
+    (desk / "seen" / "words" / "mine.png").write_bytes(b"")
+    assert "seen holds words/mine.png, which heedmap did not write and might write" in bad(*raw)
+    (desk / "seen" / "words" / "mine.png").rename(desk / "seen" / "words" / "mine.gif")
+    good(*raw)
+    assert (desk / "seen" / "words" / "mine.gif").is_file()
     assert json.loads((desk / "seen" / "inspect.json").read_text())["selection"]["scale"] == "raw"
     (desk / "letters").mkdir()
-    said = bad("inspect", saved, "--out", "letters")
+    (desk / "letters" / "mother.txt").write_text("Dear …")
+    said = bad("inspect", saved, "--out", "letters", "--force")
     assert "letters exists and is not a selection of a run" in said
 
 

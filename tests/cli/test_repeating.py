@@ -61,9 +61,11 @@ def test_what_is_drawn_can_be_saved(model, saved, run, desk):
     told = good("repeat", saved, "--out", "again")
     assert told.endswith("  saved in again\n")
     assert Run.load("again").settings == run.settings
-    assert good("repeat", saved, "--out", "again", "-q") == "again\n"
+    assert "again exists and holds a run of heedmap" in bad("repeat", saved, "--out", "again")
+    assert good("repeat", saved, "--out", "again", "-q", "--force") == "again\n"
     (desk / "mine").mkdir()
-    assert "is not a run of heedmap" in bad("repeat", saved, "--out", "mine")
+    (desk / "mine" / "notes.txt").write_text("")
+    assert "is not a run of heedmap" in bad("repeat", saved, "--out", "mine", "--force")
 
 
 def test_edits_and_grids(model, desk):

@@ -6,12 +6,14 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from heedmap.errors import RunError
 from heedmap.pairs import Pair
 from heedmap.runs import Run
+from heedmap.saving import kinds, remove_folder
 
 _NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{32}")
 _SPARE = 256 * 2**20  # bytes that stay free on the disk
@@ -22,7 +24,8 @@ class Shelf:
 
     Args:
         root: the folder; made when the first result is put there.
-        most: results that are kept; the oldest of the app's own are deleted beyond.
+        most: results that are kept; the oldest are deleted beyond, but for those into which
+            somebody has put something.
     """
 
     def __init__(self, root: str | Path, most: int) -> None:
@@ -43,8 +46,15 @@ class Shelf:
         result.save(self.root / name)
         with self._lock:
             for old in self.names()[: -self.most]:
-                shutil.rmtree(self.root / old, ignore_errors=True)
+                self._remove(old)
         return name
+
+    def _remove(self, name: str) -> None:
+        """Delete a result; what cannot be deleted, or holds something of somebody's, stays."""
+        for kind in (kinds.PAIR, kinds.RUN):
+            with suppress(RunError, OSError):
+                if remove_folder(self.root / name, kind):
+                    return
 
     def names(self) -> list[str]:
         """What is there, the oldest first; folders of other programs and people are none of it."""

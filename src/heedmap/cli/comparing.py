@@ -1,8 +1,5 @@
 """`heedmap compare`: saved runs below one another on one sheet; no model is loaded."""
 
-import itertools
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -40,9 +37,13 @@ def compare(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE.png", help="Left out: a new file in outputs/, by the runs."
+            "--out",
+            "-o",
+            metavar="FILE.png",
+            help="A new file. Left out: one in outputs/, by the runs.",
         ),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print the file's name only.")
     ] = False,
@@ -52,14 +53,24 @@ def compare(
 
     No model is loaded. Saves one sheet, on one scale; what differs among the runs labels them.
     """
-    from heedmap import comparisons, pictures, runs
+    from heedmap import comparisons, pictures, runs, saving
 
-    path = out or free_file([folder.resolve().name for folder in folders])
+    path = out or default_file([folder.resolve().name for folder in folders])
+    saving.writable(path)
     if path.suffix.lower() != ".png" or path.is_dir():
         raise ArgumentError(f"{path} is no name for the sheet: expected a file that ends in .png.")
+    if out is not None:
+        saving.check_file(out, force=force)
     loaded = [runs.Run.load(folder) for folder in folders]
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
+    data = pictures.png(sheet)
+    if out is None:
+        path = saving.put_counting(
+            path, lambda free: saving.put_file(free, data, force=force), force
+        )
+    else:
+        saving.put_file(out, data, force=force)
     about = {
         "file": str(path),
         "scale": scale,
@@ -69,7 +80,6 @@ def compare(
             for folder, run, label in zip(folders, loaded, comparisons.labels(loaded), strict=True)
         ],
     }
-    write_whole(path, pictures.png(sheet))
     if json:
         print_json(about)
     elif quiet:
@@ -114,19 +124,8 @@ def print_comparison(about: Mapping[str, Any]) -> None:
     typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 
-def free_file(names: Sequence[str], root: str | Path = "outputs") -> Path:
-    """A file below `root` that is not there yet, named after the runs."""
-    from heedmap.runs import slug
+def default_file(names: Sequence[str], root: str | Path = "outputs") -> Path:
+    """A file below `root`, named after the runs."""
+    from heedmap.saving import slug
 
-    stem = slug(f"compare {' '.join(names)}", 100)
-    tries = itertools.chain([stem], (f"{stem}-{n}" for n in itertools.count(2)))
-    return next(p for p in (Path(root) / f"{name}.png" for name in tries) if not p.exists())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that takes its place when all is written, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".heedmap.", dir=path.parent) as scratch:
-        partial = Path(scratch) / path.name
-        partial.write_bytes(data)
-        os.replace(partial, path)
+    return Path(root) / f"{slug(' '.join(['compare', *names]), 100)}.png"

@@ -1,6 +1,5 @@
 """`heedmap generate`: a prompt's picture, and where each word acted."""
 
-import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from heedmap.cli.looking import print_unread
 from heedmap.cli.options import (
     Device,
     Dtype,
+    Force,
     Guidance,
     Json,
     Keep,
@@ -32,7 +32,6 @@ from heedmap.cli.options import (
     Steps,
     parse_box,
 )
-from heedmap.errors import RunError
 
 if TYPE_CHECKING:
     from heedmap.runs import Run
@@ -71,9 +70,11 @@ def generate(
             "--out",
             "-o",
             metavar="FOLDER",
-            help="Left out: a new one in outputs/. With --count: the one that holds the runs.",
+            help="A new or an empty one. Left out: a new one in outputs/. With --count: the one "
+            "that holds the runs.",
         ),
     ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -81,13 +82,13 @@ def generate(
 
     Saves the picture, an overlay for each word, a sheet of them all, the maps and the settings.
     """
-    fixed = out if count == 1 else None  # the run's own folder, where one was named
-    root = out if out is not None and fixed is None else Path("outputs")
-    check_writable(fixed or root, holds_runs=fixed is None)
+    from heedmap.saving import Destination, kinds, slug
+
+    place = Destination(out, kinds.RUN, force=force, many=count > 1)
     saved: list[tuple[dict[str, Any], TokenTable]] = []
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap import models, runs, studio
+        from heedmap import models, studio
         from heedmap.word_edits import Confine
 
         pipe = models.load(model, device=device, dtype=dtype)
@@ -111,8 +112,8 @@ def generate(
                 edits=edits,
                 progress=report,
             )
-            folder = fixed or runs.default_folder(prompt, first + number, root)
-            saved.append((about_run(run.save(folder), run), run.maps.tokens))
+            folder = place.put(run.save, f"{slug(prompt, 48)}-{first + number}")
+            saved.append((about_run(folder, run), run.maps.tokens))
     if json:
         print_json({"runs": [about for about, _ in saved]})
     elif quiet:
@@ -121,19 +122,6 @@ def generate(
         for about, tokens in saved:
             print_run(about)
             print_unread(tokens)
-
-
-def check_writable(
-    folder: Path, *, holds_runs: bool, mark: str = "run.json", what: str = "a run"
-) -> None:
-    """Raise before anything is computed if a run could not be saved in the end."""
-    if folder.exists() and not (holds_runs or (folder / mark).is_file()):
-        raise RunError(f"{folder} exists and is not {what} of heedmap; choose another --out.")
-    there = folder if holds_runs else folder.absolute().parent
-    while not there.exists():
-        there = there.absolute().parent
-    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise RunError(f"Nothing can be written to {there}; choose another --out.")
 
 
 def about_run(folder: Path, run: "Run") -> dict[str, Any]:

@@ -17,10 +17,10 @@ from heedmap.cli.console import (
     progress_bar,
     warnings_told,
 )
-from heedmap.cli.drawing import check_writable
 from heedmap.cli.options import (
     Device,
     Dtype,
+    Force,
     Guidance,
     Json,
     Keep,
@@ -153,9 +153,11 @@ def edit(
             "--out",
             "-o",
             metavar="FOLDER",
-            help="Left out: a new one in outputs/. With several targets: the one that holds them.",
+            help="A new or an empty one. Left out: a new one in outputs/. With several targets: "
+            "the one that holds them.",
         ),
     ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -166,20 +168,18 @@ def edit(
     """
     strips = _by_word(weight, "--weight")
     asked = targets or [source]
-    # The folder of the one pair or of the grid, where one was named.
-    fixed = out if grid or len(asked) == 1 else None
-    root = out if out is not None and fixed is None else Path("outputs")
     if grid:
         several = [cross, own, asked, range(count), *strips.values()]
         _check_grid(several)
-        mark, what = "grid.json", "a grid"
     else:
         _check_single(cross, own, strips, count)
-        mark, what = "pair.json", "an edit"
-    check_writable(fixed or root, holds_runs=fixed is None, mark=mark, what=what)
+    from heedmap.saving import Destination, kinds, slug
+
+    many = len(asked) > 1 and not grid
+    place = Destination(out, kinds.GRID if grid else kinds.PAIR, force=force, many=many)
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap import editing, models, runs
+        from heedmap import editing, models
         from heedmap.grids import Grid
 
         pipe = models.load(model, device=device, dtype=dtype)
@@ -216,12 +216,12 @@ def edit(
             )  # fmt: skip
     saved: list[dict[str, Any]] = []
     if isinstance(made, Grid):
-        folder = fixed or runs.default_folder(f"grid {asked[0]}", first, root)
-        saved.append(about_grid(made.save(folder), made))
+        folder = place.put(made.save, f"{slug(f'grid {asked[0]}', 48)}-{first}")
+        saved.append(about_grid(folder, made))
     else:
         for text, pair in zip(asked, made if isinstance(made, list) else [made], strict=True):
-            folder = fixed or runs.default_folder(text, first, root)
-            saved.append(about_pair(pair.save(folder), pair))
+            folder = place.put(pair.save, f"{slug(text, 48)}-{first}")
+            saved.append(about_pair(folder, pair))
     if json and grid:
         print_json({"grid": saved[0]})
     elif json:

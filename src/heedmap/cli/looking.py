@@ -19,6 +19,7 @@ from heedmap.cli.console import (
 from heedmap.cli.options import (
     Device,
     Dtype,
+    Force,
     Json,
     Model,
     Prompt,
@@ -83,9 +84,13 @@ def inspect(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Left out: one in RUN/inspect, by selection."
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="A new or an empty one. Left out: a new one in RUN/inspect, by selection.",
         ),
     ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -94,9 +99,10 @@ def inspect(
     No model is loaded. Saves overlays and a sheet of what was selected; with --over, sheets of a
     word over the steps (timeline.png, timeline.gif), layers or heads too.
     """
-    from heedmap import runs
+    from heedmap import runs, saving
 
     whole = runs.Run.load(run)
+    place = saving.Destination(out, saving.kinds.SELECTION, force=force, root=run / "inspect")
     maps = whole.maps
     if not (layers is steps is heads is None):
         maps = maps.select(layers=layers, steps=steps, heads=heads)
@@ -112,40 +118,46 @@ def inspect(
         "over": None if over is None else ",".join(over),
         "scale": scale,
     }
-    folder = out or run / "inspect" / selection_name(selection, usual)
-    about = {
-        "run": str(run),
-        "folder": str(folder),
-        "prompt": maps.tokens.prompt,
-        "selection": {name: value for name, value in selection.items() if value is not None},
-        "layers": [layer.name for layer in maps.layers],
-        "sheet": str(folder / "sheet.png"),
-        **({"over": [str(folder / file) for file in drawn]} if drawn else {}),
-        "words": [
-            {
-                "word": heat.label,
-                "most": round(float(heat.values.max()), 6),
-                "mean": round(float(heat.values.mean()), 6),
-                "peak": list(heat.peak),
-                "file": str(folder / file),
-            }
-            for file, heat in chosen.items()
-        ],
-    }
-    with runs.whole_folder(folder, mark="inspect.json", what="a selection of a run") as partial:
-        maps.sheet(list(chosen.values()), scale=scale).save(partial / "sheet.png")
-        for file, data in drawn.items():
-            (partial / file).write_bytes(data)
-        (partial / "words").mkdir()
-        for file, heat in chosen.items():
-            heat.overlay(scale=scale).save(partial / file)
-        (partial / "inspect.json").write_text(dumps(about) + "\n", encoding="utf-8")
+
+    def about(folder: Path) -> dict[str, Any]:
+        return {
+            "run": str(run),
+            "folder": str(folder),
+            "prompt": maps.tokens.prompt,
+            "selection": {name: value for name, value in selection.items() if value is not None},
+            "layers": [layer.name for layer in maps.layers],
+            "sheet": str(folder / "sheet.png"),
+            **({"over": [str(folder / file) for file in drawn]} if drawn else {}),
+            "words": [
+                {
+                    "word": heat.label,
+                    "most": round(float(heat.values.max()), 6),
+                    "mean": round(float(heat.values.mean()), 6),
+                    "peak": list(heat.peak),
+                    "file": str(folder / file),
+                }
+                for file, heat in chosen.items()
+            ],
+        }
+
+    def save(folder: Path, *, force: bool) -> None:
+        with saving.whole_folder(folder, saving.kinds.SELECTION, force=force) as partial:
+            maps.sheet(list(chosen.values()), scale=scale).save(partial / "sheet.png")
+            for file, data in drawn.items():
+                (partial / file).write_bytes(data)
+            (partial / "words").mkdir()
+            for file, heat in chosen.items():
+                heat.overlay(scale=scale).save(partial / file)
+            text = dumps(about(folder)) + "\n"
+            (partial / "inspect.json").write_text(text, encoding="utf-8")
+
+    folder = place.put(save, selection_name(selection, usual))
     if json:
-        print_json(about)
+        print_json(about(folder))
     elif quiet:
         print_lines([str(folder)])
     else:
-        print_inspection(folder, about)
+        print_inspection(folder, about(folder))
 
 
 def words(
@@ -213,7 +225,8 @@ def layers(
 
 def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatMap]":
     """The maps asked for, by the name of their file; of every word if nothing is."""
-    from heedmap.runs import slug, word_file
+    from heedmap.runs import word_file
+    from heedmap.saving import slug
 
     if not queries:
         return {word_file(word): maps.at(word.number) for word in maps.words}
@@ -263,7 +276,7 @@ def draw_over(
 
 def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
     """The name of the folder for a selection: what is not as usual."""
-    from heedmap.runs import slug
+    from heedmap.saving import slug
 
     parts = [*(selection["words"] or ["all"])]
     for axis in SELECTABLE:

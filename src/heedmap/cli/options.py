@@ -206,5 +206,12 @@ Keep = Annotated[
         help="What `inspect` can tell apart later: layer, step, head, with commas.",
     ),
 ]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Replace what heedmap saved under that name before; what else lies there stays.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folders, nothing else.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]

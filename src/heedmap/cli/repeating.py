@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import fail, loading, print_json, print_lines, printable, progress_bar
-from heedmap.cli.drawing import check_writable
-from heedmap.cli.options import Device, Dtype, Json, Quiet
+from heedmap.cli.options import Device, Dtype, Force, Json, Quiet
 from heedmap.errors import HeedmapError
 
 if TYPE_CHECKING:
@@ -34,9 +33,11 @@ def repeat(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FOLDER", help="Save what is drawn. Left out: nothing is."
+            "--out", "-o", metavar="FOLDER",
+            help="Save what is drawn, in a new or an empty folder. Left out: nothing is.",
         ),
     ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -46,7 +47,7 @@ def repeat(
     the run; what else is not as it was (versions, device, threads, LoRAs) is told.
     """
     try:
-        same = _repeated(run, model, device, dtype, out, quiet, json)
+        same = _repeated(run, model, device, dtype, out, force, quiet, json)
     except (HeedmapError, OSError, MemoryError, typer.Exit, typer.Abort):
         raise
     except Exception as error:  # else it would look as if the pictures differed
@@ -58,14 +59,16 @@ def repeat(
 
 
 def _repeated(
-    run: Path, model: str | None, device: str, dtype: str, out: Path | None, quiet: bool, json: bool
-) -> bool:
+    run: Path, model: str | None, device: str, dtype: str, out: Path | None, force: bool,
+    quiet: bool, json: bool,
+) -> bool:  # fmt: skip
     """Draw a saved run again, and tell of it: whether it is the same."""
     from heedmap import folders
+    from heedmap.saving import Destination, kinds
 
     mark = folders.kind_of(run)
-    if out is not None:
-        check_writable(out, holds_runs=False, mark=mark, what=folders.MARKS[mark])
+    kind = next(kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID) if kind.mark == mark)
+    place = None if out is None else Destination(out, kind, force=force)
     saved = folders.opened(run)  # before a model is loaded
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
@@ -74,7 +77,7 @@ def _repeated(
         pipe = repeats.load_for(saved, model, device=device, dtype=dtype)
     with progress_bar("Drawing", hidden=hidden) as advance:
         found = repeats.repeat(pipe, saved, progress=advance)
-    folder = None if out is None else str(found.run.save(out))
+    folder = None if place is None else str(place.put(found.run.save, run.name))
     if json:
         print_json({"run": str(run), **found.to_dict(), "folder": folder})
     elif quiet:

@@ -48,7 +48,11 @@ def serve(
     ] = 64,
     max_results: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Kept in --out; the oldest are deleted beyond."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
+        ),
     ] = 500,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -61,8 +65,9 @@ def serve(
     Serves this machine alone unless --host says otherwise. Ctrl-C ends it.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of the libraries below are for one user
-    from heedmap import app
+    from heedmap import app, saving
 
+    saving.check_place(out)
     options = app.Options(
         out=out,
         host=host,

@@ -1,0 +1,720 @@
+"""Writing for a user: whole or not at all, and what heedmap did not write is never lost."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from heedmap.errors import ArgumentError, RunError
+from heedmap.saving import (
+    Destination,
+    Kind,
+    TakenError,
+    kinds,
+    put_counting,
+    put_file,
+    remove_folder,
+    scratch,
+    slug,
+    targets,
+    whole_folder,
+)
+
+KIND = Kind(
+    "a thing", "thing.json", frozenset({"thing"}), re.compile(r"thing\.json|parts/\d+\.png")
+)
+posix = pytest.mark.skipif(os.name == "nt", reason="modes and locks of POSIX")
+
+
+def save(folder: Path, text: str = "one", *, parts: int = 2, force: bool = False) -> Path:
+    """A folder of a small kind, whose files all say the same."""
+    with whole_folder(folder, KIND, force=force) as partial:
+        (partial / "parts").mkdir()
+        for number in range(parts):
+            (partial / "parts" / f"{number}.png").write_text(text)
+        (partial / "thing.json").write_text(json.dumps({"thing": text}))
+    return folder
+
+
+def tree(folder: Path) -> dict[str, str | None]:
+    """What is in each file, where each link leads, None for folders."""
+    found: dict[str, str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        else:
+            found[name] = None if path.is_dir() else path.read_bytes().decode("latin-1")
+    return found
+
+
+def one(text: str, parts: int = 2) -> dict[str, str | None]:
+    return {
+        "parts": None,
+        **{f"parts/{n}.png": text for n in range(parts)},
+        "thing.json": json.dumps({"thing": text}),
+    }
+
+
+def notes(folder: Path) -> dict[str, str | None]:
+    """What a user puts into a folder, and what it is."""
+    (folder / "notes.txt").write_text("five years")
+    (folder / "drafts" / "old").mkdir(parents=True)
+    (folder / "drafts" / "old" / "a.txt").write_text("a")
+    (folder / "empty").mkdir()
+    (folder / "parts" / "mine.txt").write_text("b")
+    (folder / "link").symlink_to("/nowhere")
+    (folder / "linked").symlink_to("drafts", target_is_directory=True)
+    return {
+        "notes.txt": "five years", "drafts": None, "drafts/old": None, "drafts/old/a.txt": "a",
+        "empty": None, "parts/mine.txt": "b", "link": "/nowhere", "linked": "drafts",
+    }  # fmt: skip
+
+
+# --- folders ----------------------------------------------------------------------------------
+
+
+def test_a_folder_is_there_when_it_is_whole(tmp_path: Path):
+    with whole_folder(tmp_path / "deep" / "x", KIND) as partial:
+        (partial / "thing.json").write_text("{}")
+        assert not (tmp_path / "deep" / "x").exists()
+    assert tree(tmp_path) == {"deep": None, "deep/x": None, "deep/x/thing.json": "{}"}
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failure_leaves_all_as_it_was(tmp_path: Path, error, force):
+    if force:
+        save(tmp_path / "x")
+        notes(tmp_path / "x")
+    before = tree(tmp_path)
+    with (
+        pytest.raises(type(error)),
+        whole_folder(tmp_path / "x", KIND, force=force) as partial,
+    ):
+        (partial / "thing.json").write_text("{")
+        raise error
+    assert tree(tmp_path) == before
+
+
+def test_force_replaces_what_heedmap_wrote_and_nothing_else(tmp_path: Path):
+    folder = save(tmp_path / "x", parts=3)
+    mine = notes(folder)
+    before = (folder / "notes.txt").stat()
+    with pytest.raises(TakenError, match="x exists and holds a thing: nothing was written; choose"):
+        save(folder, "two")
+    assert tree(folder) == {**one("one", 3), **mine}
+    save(folder, "two", force=True)
+    assert tree(folder) == {**one("two", 2), **mine}
+    after = (folder / "notes.txt").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_force_on_a_disk_without_second_names(tmp_path: Path, monkeypatch):
+    def none(*_, **__):
+        raise OSError(errno.EPERM, "no links here")
+
+    folder = save(tmp_path / "x", parts=3)
+    mine = notes(folder)
+    monkeypatch.setattr(os, "link", none)
+    save(folder, "two", force=True)
+    assert tree(folder) == {**one("two", 2), **mine}
+    put_file(tmp_path / "file", b"1")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "x"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_empty_folder_is_fine_and_keeps_its_mode(tmp_path: Path, force):
+    (tmp_path / "x").mkdir(mode=0o750)
+    mode = (tmp_path / "x").stat().st_mode
+    save(tmp_path / "x", force=force)
+    assert (tmp_path / "x").stat().st_mode == mode
+    save(tmp_path / "x", "two", force=True)
+    assert (tmp_path / "x").stat().st_mode == mode
+    assert tree(tmp_path / "x") == one("two")
+
+
+def test_only_the_same_kind_is_replaced(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.txt").write_text("a")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "fake").mkdir()
+    for name, text in {"other": '{"name": 1}', "fake": '["thing"]'}.items():
+        (tmp_path / name / "thing.json").write_text(text)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "thing.json").symlink_to(save(tmp_path / "x") / "thing.json")
+    before = tree(tmp_path)
+    for name in ("mine", "other", "fake", "linked"):
+        for force in (False, True):
+            with pytest.raises(TakenError, match=f"{name} exists and is not a thing: nothing was"):
+                save(tmp_path / name, force=force)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("place", ["parts/7.png", "parts/0.png"])
+@pytest.mark.parametrize("how", ["folder", "link"])
+def test_what_heedmap_did_not_write_at_a_place_of_its_own(tmp_path: Path, place, how):
+    folder = save(tmp_path / "x")
+    (folder / place).unlink(missing_ok=True)
+    (folder / place).mkdir() if how == "folder" else (folder / place).symlink_to("/etc/hostname")
+    before = tree(tmp_path)
+    with pytest.raises(TakenError, match=f"x holds {place}, which heedmap did not write"):
+        save(folder, "two", force=True)
+    assert tree(tmp_path) == before
+
+
+def test_a_file_of_a_users_where_a_folder_goes(tmp_path: Path):
+    folder = save(tmp_path / "x")
+    shutil.rmtree(folder / "parts")
+    (folder / "parts").write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(RunError, match="heedmap writes another parts than the one in the folder"):
+        save(folder, "two", force=True)
+    assert tree(tmp_path) == before
+
+
+def test_what_comes_and_goes_while_a_folder_is_replaced(tmp_path: Path, monkeypatch):
+    """A user's files that change after they were linked, until the folder is out of reach."""
+    folder = save(tmp_path / "x")
+    notes(folder)
+    rename = os.rename
+
+    def late(source, to):
+        if Path(source) == folder:
+            (folder / "late.txt").write_text("c")
+            (folder / "new.txt").write_text("six years")
+            os.replace(folder / "new.txt", folder / "notes.txt")
+            (folder / "drafts" / "old" / "a.txt").unlink()
+        return rename(source, to)
+
+    monkeypatch.setattr(os, "rename", late)
+    save(folder, "two", force=True)
+    found = tree(folder)
+    assert (found["late.txt"], found["notes.txt"]) == ("c", "six years")
+    assert "drafts/old/a.txt" not in found and found["parts/0.png"] == "two"
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_swap_that_fails_puts_the_old_folder_back(tmp_path: Path, monkeypatch):
+    folder = save(tmp_path / "x")
+    notes(folder)
+    before = tree(folder)
+    rename = os.rename
+
+    def refused(source, to):
+        if Path(source).name == "new":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return rename(source, to)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(RunError, match=r"x could not be put in its place \(permission denied\)"):
+        save(folder, "two", force=True)
+    assert tree(folder) == before
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_what_is_written_meanwhile_is_not_replaced(tmp_path: Path):
+    for force in (False, True):
+        with (
+            pytest.raises(TakenError, match="exists and is not a thing"),
+            whole_folder(tmp_path / "x", KIND, force=force) as partial,
+        ):
+            (partial / "thing.json").write_text('{"thing": 1}')
+            (tmp_path / "x").mkdir(exist_ok=True)
+            (tmp_path / "x" / "notes.txt").write_text("mine")
+        assert tree(tmp_path) == {"x": None, "x/notes.txt": "mine"}
+
+
+@posix
+@pytest.mark.parametrize("mask", [0o022, 0o027, 0o002])
+def test_modes_are_those_of_the_umask(tmp_path: Path, mask):
+    before = os.umask(mask)
+    try:
+        save(tmp_path / "deep" / "x")
+        put_file(tmp_path / "one.png", b"")
+    finally:
+        os.umask(before)
+    for path in [tmp_path / "deep", *tmp_path.rglob("*")]:
+        expected = (0o777 if path.is_dir() else 0o666) & ~mask
+        assert stat.S_IMODE(path.stat().st_mode) == expected, path
+
+
+# --- places that cannot be written to ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [None, 7, 1.5, True, b"x", "a\0b", "\ud800", ["x"], object()])
+def test_what_is_no_path(given, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    writers = [
+        save,
+        lambda path: put_file(path, b""),
+        lambda path: Destination(path, KIND, many=True),
+    ]
+    if given is not None:  # that is left out
+        writers.append(lambda path: Destination(path, KIND))
+    else:
+        del writers[2]
+    for write in writers:
+        with pytest.raises(ArgumentError, match=r"is no path: expected a text, or a pathlib\.Path"):
+            write(given)
+    assert list(tmp_path.iterdir()) == []
+
+
+PLACES = {
+    "file": "file is a file: nothing was written; choose another",
+    "file/x": "file is no folder: nothing can be written below it",
+    "file/x/y": "file is no folder: nothing can be written below it",
+    "dangling": "dangling is a link",
+    "dangling/x": "dangling is no folder: nothing can be written below it",
+    "round": "round is a link",
+    "round/x": "round",
+    "linked": "linked is a link",
+    "linked/": "linked/? is a link",
+    "a" * 256: "nothing can be written to .*file name too long.",
+    f"new/{'a' * 256}": "file name too long",
+    f"{'a' * 256}/new": "file name too long",
+    "가" * 90: "file name too long",
+    "a/" * 4000: "too long",
+    ".": "is in use|is a disk|the folder you are in",
+    "": "the folder you are in",
+    "..": "the folder you are in",
+    "sub/..": "the folder you are in",
+    "/": "is in use",
+}
+
+
+@posix
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("given", PLACES, ids=lambda text: text[:12])
+def test_places_that_cannot_be_written_to_are_told_at_once(
+    tmp_path: Path, monkeypatch, given, force
+):
+    desk = tmp_path / "desk"
+    (desk / "sub").mkdir(parents=True)
+    monkeypatch.chdir(desk)
+    save(Path("run"))
+    Path("file").write_text("mine")
+    Path("dangling").symlink_to("nowhere")
+    Path("round").symlink_to("round")
+    Path("linked").symlink_to("run", target_is_directory=True)
+    before = tree(tmp_path)
+    sentence = PLACES[given]
+    for write in (
+        lambda: Destination(given, KIND, force=force),
+        lambda: save(given, force=force),
+    ):
+        with pytest.raises(RunError, match=sentence) as told:
+            write()
+        assert len(str(told.value)) < 500
+    with pytest.raises(RunError):
+        put_file(given if given != "file" else "run", b"", force=force)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("given", ["/proc/x", "/proc/x/y", "/proc", "/proc/self/x"])
+def test_a_place_where_even_root_writes_nothing(given):
+    for write in (
+        lambda: Destination(given, KIND),
+        lambda: save(given),
+        lambda: put_file(given, b""),
+    ):
+        with pytest.raises(RunError):
+            write()
+    with pytest.raises(RunError, match=r"nothing can be written to /proc/x \(no such file"):
+        Destination("/proc/x", KIND, many=True)
+
+
+AS_ANOTHER = """
+import os, sys
+from pathlib import Path
+from heedmap.errors import RunError
+from heedmap.saving import Destination, kinds, put_file
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+for write in (
+    lambda: Destination("x", kinds.RUN), lambda: Destination("y/z", kinds.RUN),
+    lambda: put_file("x.png", b""), lambda: Destination("ours", kinds.RUN, force=True),
+    lambda: Destination(".", kinds.RUN, many=True),
+):
+    try:
+        write()
+    except RunError as error:
+        print(error)
+"""
+
+
+@posix
+def test_a_place_without_permission():
+    with tempfile.TemporaryDirectory() as place:  # pytest's own are closed to others
+        Path(place).chmod(0o755)
+        desk = Path(place) / "desk"
+        (desk / "ours").mkdir(parents=True)
+        (desk / "ours" / "run.json").write_text('{"format": 1, "settings": {}}')
+        desk.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_ANOTHER], capture_output=True, text=True, cwd=desk
+        )
+        desk.chmod(0o755)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.splitlines()
+        assert len(lines) == 5
+        assert all("(permission denied)" in line for line in lines), lines
+        assert os.listdir(desk) == ["ours"]
+
+
+@posix
+def test_a_place_may_be_reached_by_a_link(tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "outputs").symlink_to("disk", target_is_directory=True)
+    Destination(tmp_path / "outputs" / "x", KIND)
+    assert save(tmp_path / "outputs" / "x") == tmp_path / "outputs" / "x"
+    assert tree(tmp_path / "disk") == {"x": None} | {f"x/{n}": t for n, t in one("one").items()}
+    assert (tmp_path / "outputs").is_symlink()
+
+
+def test_names_that_a_stranger_lists_lead_nowhere(tmp_path: Path):
+    outside = tmp_path / "1-mine.png"
+    outside.write_text("mine")
+    folder = tmp_path / "deep" / "x"
+    listed = ["notes.txt", "../../1-mine.png", str(outside), "words/../../../1-mine.png", None, 7]
+    listed += ["words/0-a.png", "words/1-b.gif", "words/deep/1-c.png"]
+    for name in ("notes.txt", "words/0-a.png", "words/1-b.gif", "words/deep/1-c.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    words = [{"file": name} for name in listed] + ["odd", None]
+    about = {"format": 1, "settings": {}, "words": words}
+    (folder / "run.json").write_text(json.dumps(about))
+    with whole_folder(folder, kinds.RUN, force=True) as partial:
+        (partial / "run.json").write_text("{}")
+    assert tree(folder) == {
+        "notes.txt": "mine", "run.json": "{}", "words": None, "words/1-b.gif": "mine",
+        "words/deep": None, "words/deep/1-c.png": "mine",
+    }  # fmt: skip
+    assert outside.read_text() == "mine"
+
+
+def test_a_run_is_not_replaced_while_one_stands_in_it(tmp_path: Path, monkeypatch):
+    folder = save(tmp_path / "x")
+    monkeypatch.chdir(folder / "parts")
+    with pytest.raises(
+        TakenError, match=r"x is in use \(a disk is mounted there, or it is the fold"
+    ):
+        save(folder, force=True)
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def test_default_names_count_on(tmp_path: Path):
+    place = Destination(None, KIND, root=tmp_path / "outputs")
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "x").symlink_to("nowhere")
+    (tmp_path / "outputs" / "x-2").mkdir()
+    (tmp_path / "outputs" / "x-3").write_text("mine")
+    assert place.put(save_one, "x") == tmp_path / "outputs" / "x-4"
+    assert place.put(save_one, "x") == tmp_path / "outputs" / "x-5"
+    again = Destination(None, KIND, root=tmp_path / "outputs", force=True)
+    assert again.put(save_one, "x") == tmp_path / "outputs" / "x-2"  # it is empty
+    assert (tmp_path / "outputs" / "x-3").read_text() == "mine"
+    assert put_counting(tmp_path / "a.png", lambda p: put_file(p, b"1"), False).name == "a.png"
+    assert put_counting(tmp_path / "a.png", lambda p: put_file(p, b"1"), False).name == "a-2.png"
+
+
+def save_one(folder: Path, *, force: bool) -> Path:
+    return save(folder, force=force)
+
+
+def test_a_name_that_is_taken_meanwhile_counts_on(tmp_path: Path):
+    tries = []
+
+    def late(folder: Path, *, force: bool) -> None:
+        tries.append(folder.name)
+        with whole_folder(folder, KIND, force=force) as partial:
+            (partial / "thing.json").write_text('{"thing": "mine"}')
+            if len(tries) == 1:
+                save(folder, "theirs")
+
+    assert Destination(None, KIND, root=tmp_path).put(late, "x").name == "x-2"
+    assert tries == ["x", "x-2"]
+    assert (tmp_path / "x" / "thing.json").read_text() == '{"thing": "theirs"}'
+    assert (tmp_path / "x-2" / "thing.json").read_text() == '{"thing": "mine"}'
+
+
+SAVING = """
+import json, os, re, sys, time
+from pathlib import Path
+from heedmap.saving import Destination, Kind, whole_folder
+NAMES = re.compile(r"thing\\.json|parts/\\d+\\.png")
+KIND = Kind("a thing", "thing.json", frozenset({"thing"}), NAMES)
+root, name, text, count, pause, force = sys.argv[1:]
+
+def save(folder, *, force):
+    with whole_folder(folder, KIND, force=force) as partial:
+        (partial / "parts").mkdir()
+        for number in range(4):
+            (partial / "parts" / f"{number}.png").write_text(text)
+            time.sleep(float(pause))
+        (partial / "thing.json").write_text(json.dumps({"thing": text}))
+
+print("ready", flush=True)
+for _ in range(int(count)):
+    if force == "force":
+        save(Path(root, name), force=True)
+    else:
+        Destination(None, KIND, root=root).put(save, name)
+"""
+
+
+def saving(root: Path, text: str, *, count: int, pause: float = 0, force: bool = False):
+    """A process that saves a folder `x` so many times."""
+    arguments = [root, "x", text, count, pause, "force" if force else "new"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SAVING, *map(str, arguments)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def ended(*processes: subprocess.Popen) -> None:
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+def test_processes_that_save_at_the_same_time_all_have_a_folder(tmp_path: Path):
+    ended(*[saving(tmp_path, f"of {n}", count=5, pause=0.001) for n in range(3)])
+    found = sorted(tmp_path.iterdir())
+    assert len(found) == 15
+    texts = [json.loads((folder / "thing.json").read_text())["thing"] for folder in found]
+    assert sorted(texts) == sorted(["of 0", "of 1", "of 2"] * 5)
+    for folder, text in zip(found, texts, strict=True):
+        assert tree(folder) == one(text, 4)
+
+
+@posix
+def test_processes_that_replace_one_folder_lose_no_note(tmp_path: Path):
+    mine = notes(save(tmp_path / "x"))
+    ended(*[saving(tmp_path, f"of {n}", count=15, force=True) for n in range(2)])
+    found = tree(tmp_path / "x")
+    text = json.loads(str(found["thing.json"]))["thing"]
+    assert found == {**one(text, 4), **mine}
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+# --- killed -----------------------------------------------------------------------------------
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("force", [False, True])
+def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, force):
+    """Killed at random moments: nothing is half-written, and the next save leaves nothing over."""
+    random = Random(14)
+    mine = notes(save(tmp_path / "x", "0")) if force else {}
+    left = put_back = 0
+    for attempt in range(40 if force else 20):
+        process = saving(tmp_path, str(attempt), count=1000, pause=0.0005, force=force)
+        time.sleep(random.uniform(0, 0.03))
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        names = sorted(p.name for p in tmp_path.iterdir())
+        left += any(name.startswith(".heedmap.") for name in names)
+        if force and "x" not in names:
+            put_back += 1
+        check_whole(tmp_path, force, mine)
+        save(tmp_path / "next", force=True)  # another of that place puts all right
+        assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+        check_whole(tmp_path, force, mine)
+        if force:
+            assert (tmp_path / "x").is_dir()
+        shutil.rmtree(tmp_path / "next")
+    assert left, "no kill came while something was written"
+    print(f"{left} scratch folders were left, {put_back} folders were put back")
+
+
+def check_whole(root: Path, force: bool, mine: dict[str, str | None]) -> None:
+    for folder in root.glob("x*"):
+        text = json.loads((folder / "thing.json").read_text())["thing"]
+        parts = 2 if force and text == "0" and not (folder / "parts/3.png").exists() else 4
+        assert tree(folder) == {**one(text, parts), **mine}
+
+
+def stopped(monkeypatch, when: str):
+    """A process that ends at a rename, and leaves all as it is then."""
+    source = f"""
+import os, signal, sys
+from pathlib import Path
+rename = os.rename
+
+def killed(source, to):
+    if {when!r} == "before" and Path(to).name == "old":
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, to)
+    if {when!r} == "between" and Path(to).name == "old":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if {when!r} == "after" and Path(source).name == "new":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.rename = killed
+"""
+    return source
+
+
+@posix
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+def test_a_kill_at_the_renames(tmp_path: Path, monkeypatch, when):
+    folder = save(tmp_path / "x", "old", parts=4)
+    mine = notes(folder)
+    script = stopped(monkeypatch, when) + SAVING
+    done = subprocess.run([sys.executable, "-c", script, tmp_path, "x", "new", "1", "0", "force"])
+    assert done.returncode == -9
+    assert len(list(tmp_path.glob(".heedmap.*"))) == 1
+    assert folder.exists() == (when != "between")
+    # The check before the next drawing finds all in its place again.
+    with pytest.raises(TakenError, match="x exists and holds a thing"):
+        Destination(folder, KIND)
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+    assert tree(folder) == {**one("new" if when == "after" else "old", 4), **mine}
+
+
+@posix
+def test_a_place_that_is_taken_by_then_is_not_taken_back(tmp_path: Path, monkeypatch):
+    folder = save(tmp_path / "x", "old", parts=4)
+    mine = notes(folder)
+    script = stopped(monkeypatch, "between") + SAVING
+    subprocess.run([sys.executable, "-c", script, tmp_path, "x", "new", "1", "0", "force"])
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("mine")
+    put_file(tmp_path / "file", b"")
+    assert tree(folder) == {"thesis.txt": "mine"}
+    assert tree(tmp_path / "x-2") == {**one("old", 4), **mine}
+    assert sorted(os.listdir(tmp_path)) == ["file", "x", "x-2"]
+
+
+@posix
+def test_what_looks_like_a_scratch_folder_and_is_none(tmp_path: Path):
+    for name, files in {
+        ".heedmap.abcdefgh": {"notes.txt": "mine"},
+        ".heedmap.12345678": {"lock": "", "notes.txt": "mine"},
+        ".heedmap.aaaaaaaa": {"lock": "", "new/notes.txt": "mine", "old/notes.txt": "mine"},
+        ".heedmap.bbbbbbbb": {"lock": "", "journal": "[]", "old/notes.txt": "mine"},
+        ".heedmap.cccccccc": {
+            "lock": "", "old/a.txt": "mine", "new/b.txt": "",
+            "journal": json.dumps({"heedmap": "scratch", "name": "../up", "known": ["a.txt"]}),
+        },
+        ".heedmap.dddddddd": {
+            "lock": "", "old/a.txt": "mine", "outside.txt": "mine",
+            "journal": json.dumps({"heedmap": "scratch", "name": "x", "known": ["../outside.txt"]}),
+        },
+        ".heedmap.notes": {"lock": "", "mine.txt": "mine"},
+        "heedmap": {"lock": "", "mine.txt": "mine"},
+    }.items():  # fmt: skip
+        for file, text in files.items():
+            (tmp_path / "desk" / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "desk" / name / file).write_text(text)
+    (tmp_path / "desk" / ".heedmap.conf").write_text("mine")
+    (tmp_path / "desk" / ".heedmap.link_abc").symlink_to("heedmap", target_is_directory=True)
+    before = [n for n, text in tree(tmp_path).items() if text == "mine"]
+    save(tmp_path / "desk" / "x")
+    assert before == [n for n, text in tree(tmp_path).items() if text == "mine"]
+    assert (tmp_path / "desk" / ".heedmap.link_abc").is_symlink()
+
+
+@posix
+def test_the_scratch_folder_of_a_process_that_lives_stays(tmp_path: Path):
+    with whole_folder(tmp_path / "x", KIND) as partial:
+        (partial / "thing.json").write_text("{}")
+        save(tmp_path / "y")
+        assert partial.is_dir()
+    assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+
+
+def test_without_locks_nothing_of_others_is_touched(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(scratch, "fcntl", None)
+    (tmp_path / ".heedmap.abcdefgh").mkdir()
+    mine = notes(save(tmp_path / "x"))
+    save(tmp_path / "x", "two", force=True)
+    assert tree(tmp_path / "x") == {**one("two"), **mine}
+    assert sorted(os.listdir(tmp_path)) == [".heedmap.abcdefgh", "x"]
+
+
+# --- files, and folders that go ---------------------------------------------------------------
+
+
+def test_files(tmp_path: Path, monkeypatch):
+    path = tmp_path / "deep" / "one.png"
+    assert put_file(path, b"1") == path
+    for force in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
+            )
+            with pytest.raises(RunError if not force else OSError):
+                put_file(path, b"2", force=force)
+    with pytest.raises(
+        TakenError, match=r"one\.png exists: nothing was written; choose another name"
+    ):
+        put_file(path, b"2")
+    assert path.read_bytes() == b"1"
+    assert put_file(path, b"2", force=True).read_bytes() == b"2"
+    (tmp_path / "link").symlink_to(path)
+    (tmp_path / "folder").mkdir()
+    for name in ("link", "folder"):
+        with pytest.raises(TakenError, match=f"{name} is a {name}: nothing was written"):
+            put_file(tmp_path / name, b"3", force=True)
+    assert path.read_bytes() == b"2"
+    assert [p.name for p in path.parent.iterdir()] == ["one.png"]
+
+
+def test_a_file_that_comes_meanwhile_stays(tmp_path: Path, monkeypatch):
+    check = targets.check_file
+
+    def late(given, *, force):
+        check(given, force=force)
+        (tmp_path / "one.png").write_text("mine")
+
+    monkeypatch.setattr("heedmap.saving.check_file", late)
+    with pytest.raises(TakenError):
+        put_file(tmp_path / "one.png", b"1")
+    assert tree(tmp_path) == {"one.png": "mine"}
+
+
+def test_a_folder_is_only_removed_if_all_of_it_is_heedmaps(tmp_path: Path, monkeypatch):
+    assert remove_folder(save(tmp_path / "x"), KIND)
+    assert list(tmp_path.iterdir()) == []
+    folder = save(tmp_path / "x")
+    assert not remove_folder(folder, kinds.RUN)
+    (folder / "notes.txt").write_text("mine")
+    assert not remove_folder(folder, KIND)
+    (folder / "notes.txt").unlink()
+    rename = os.rename
+
+    def late(source, to):
+        rename(source, to)
+        if Path(to).name == "old":
+            (Path(to) / "notes.txt").write_text("mine")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", late)
+        assert not remove_folder(folder, KIND)
+    assert tree(folder) == {**one("one"), "notes.txt": "mine"}
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize("text", ["수박" * 300, "🦒" * 99 + "가" * 99, "İ" * 500, "a" * 999])
+def test_names_made_of_texts_are_names_that_a_disk_takes(tmp_path: Path, text):
+    (tmp_path / f"{slug(text, 100)}-2147483647-99.png").touch()
