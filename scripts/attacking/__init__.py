@@ -1,0 +1,1 @@
+"""What `attack.py` does, a file a question; whatever is found is a `findings.Finding`."""
