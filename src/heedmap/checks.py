@@ -85,11 +85,25 @@ def whole(
 
 
 def text(what: str, value: object, such: str = "") -> str:
-    """A text; ArgumentError otherwise, with an example of one."""
-    if isinstance(value, str):
-        return value
-    example = f", such as {such!r}" if such else ""
-    raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
+    """A text that can be written; ArgumentError otherwise, with an example of one."""
+    if not isinstance(value, str):
+        example = f", such as {such!r}" if such else ""
+        raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
+    if not is_unicode(value):
+        raise ArgumentError(
+            f"{what} is {quoted(value)}, which is not valid Unicode (a lone surrogate): expected "
+            "UTF-8 text"
+        )
+    return value
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8 (a lone surrogate cannot)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def flag(what: str, value: object) -> bool:

@@ -188,7 +188,7 @@ class Grid:
             RunError: if something is there already, or nothing can be written there.
         """
         with whole_folder(folder, kinds.GRID, force=force) as partial:
-            self.sheet().save(partial / "grid.png")
+            (partial / "grid.png").write_bytes(pictures.png(self.sheet()))
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             self._write_table(partial / "grid.csv")
             for seed, run in self.sources.items():
@@ -196,7 +196,8 @@ class Grid:
             for cell in self.cells:
                 cell.pair.edited.save(partial / cell.folder, overlays=False)
                 if cell.pair.blend is not None:
-                    Image.fromarray(cell.pair.blend).save(partial / cell.folder / "blend.png")
+                    mask = pictures.png(Image.fromarray(cell.pair.blend))
+                    (partial / cell.folder / "blend.png").write_bytes(mask)
             cells = [
                 {
                     "number": cell.number,

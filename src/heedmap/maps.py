@@ -22,7 +22,7 @@ from heedmap.words import TokenTable, Word
 
 CELLS = 64
 """Cells on the short side of a heat map."""
-MOST_SHOWN = 100
+MOST_SHOWN = 75
 """Words that a sheet shows, and of which a saved run has overlays, unless others are chosen."""
 
 
@@ -178,7 +178,7 @@ class HeatMaps:
     ) -> Image.Image:
         """The picture, then one overlay a word, captioned, with the scale that was used.
 
-        Of a prompt of more than 100 words the first 100 are shown, and the title says so. Where no
+        Of a prompt of more than 75 words the first 75 are shown, and the title says so. Where no
         picture is known, the heat alone. Of a prompt without words it is the picture, and
         says so.
 

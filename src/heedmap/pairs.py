@@ -104,10 +104,10 @@ class Pair:
             self.source.save(partial / "source")
             self.edited.save(partial / "edited")
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
-            self.sheet().save(partial / "sheet.png")
-            self.difference().save(partial / "difference.png")
+            (partial / "sheet.png").write_bytes(pictures.png(self.sheet()))
+            (partial / "difference.png").write_bytes(pictures.png(self.difference()))
             if self.blend is not None:
-                Image.fromarray(self.blend).save(partial / "blend.png")
+                (partial / "blend.png").write_bytes(pictures.png(Image.fromarray(self.blend)))
             about = {"format": FORMAT, "about": self.about}
             text = json.dumps(about, indent=2, ensure_ascii=False)
             (partial / "pair.json").write_text(text + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap import explorer, reading, schemas, sheets
+from heedmap import explorer, pictures, reading, schemas, sheets
 from heedmap.animations import Animation
 from heedmap.errors import RunError
 from heedmap.maps import MOST_SHOWN, HeatMaps, Scale
@@ -79,7 +79,7 @@ class Run:
 
         Args:
             folder: where to.
-            overlays: whether the page, the sheet and the overlays of the first 100 words are
+            overlays: whether the page, the sheet and the overlays of the first 75 words are
                 written; `heedmap inspect` draws them, and all others, of what is left too.
             force: whether an older run of that name is replaced. What else lies in its folder
                 stays; for a moment there is no folder of that name.
@@ -99,16 +99,17 @@ class Run:
     def _write(self, folder: Path, overlays: bool) -> None:
         text = PngInfo()
         text.add_itxt("parameters", parameters_text(self.settings))
-        self.image.save(folder / "image.png", pnginfo=text)
+        (folder / "image.png").write_bytes(pictures.png(self.image, text))
         files = {}
         if overlays:
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-            self.sheet().save(folder / "sheet.png")
+            (folder / "sheet.png").write_bytes(pictures.png(self.sheet()))
             (folder / "words").mkdir()
             for word in self.maps.words[:MOST_SHOWN]:
                 heat = self.maps.at(word.number)
                 files[word.number] = word_file(word)
-                heat.overlay(scale="shared").save(folder / files[word.number])
+                drawn = pictures.png(heat.overlay(scale="shared"))
+                (folder / files[word.number]).write_bytes(drawn)
         self.maps.recording.save(folder / "maps.safetensors")
         if self.negative_maps is not None:
             self.negative_maps.recording.save(folder / "negative.safetensors")

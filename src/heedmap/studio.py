@@ -13,6 +13,7 @@ from PIL import Image
 
 from heedmap import checks, models, settings
 from heedmap.arguments import note, plain
+from heedmap.checks import is_unicode
 from heedmap.edits import Rule, Site
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, HeedmapWarning, quoted
@@ -33,7 +34,6 @@ from heedmap.word_edits import (
     rules_of,
     weights_rule,
 )
-from heedmap.words import is_unicode
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
@@ -354,6 +354,10 @@ def check_seed(seed: object) -> int:
 def _check_arguments(pipe: DiffusionPipeline, arguments: dict[str, Any]) -> None:
     for name in arguments.keys() & _OURS.keys():
         raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
+    for name, value in arguments.items():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, str):
+                checks.text(name, one)
     taken = settings.parameters(pipe)  # many take any name, and do nothing with it
     for name in arguments.keys() - taken.keys() - {"callback", "callback_steps"}:
         near = get_close_matches(name, taken, n=1)

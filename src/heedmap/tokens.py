@@ -7,10 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from heedmap.checks import is_unicode
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.prompts import split_words
 from heedmap.schemas import MAX_PROMPT, MAX_TOKENS
-from heedmap.words import LABELS, Token, TokenTable, Word, is_unicode
+from heedmap.words import LABELS, Token, TokenTable, Word
 
 _NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
 CLIP_LIMIT = 77

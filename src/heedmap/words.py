@@ -329,15 +329,6 @@ def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
 # --- from files, which are never trusted ------------------------------------------------------
 
 
-def is_unicode(text: str) -> bool:
-    """Whether a text can be written as UTF-8 (a lone surrogate cannot)."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _demand(holds: bool, what: str) -> None:
     if not holds:
         raise RunError(f"The token table is broken: {what}. Make the run again.")
@@ -350,7 +341,7 @@ def parsed(table: schemas.Table) -> TokenTable:
         RunError: if it contradicts itself.
     """
     prompt, limit = table.prompt, table.limit
-    _demand(is_unicode(prompt), "its prompt is not text")
+    _demand(checks.is_unicode(prompt), "its prompt is not text")
     _demand(len(table.tokens) == limit, f"{len(table.tokens)} tokens do not make its limit {limit}")
     _demand(len(table.words) <= len(prompt), f"{len(table.words)} words do not fit in the prompt")
     tokens: list[Token] = []

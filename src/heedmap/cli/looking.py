@@ -31,7 +31,7 @@ from heedmap.cli.options import (
     parse_range,
     show_range,
 )
-from heedmap.errors import ArgumentError, plural
+from heedmap.errors import ArgumentError, plural, quoted
 
 if TYPE_CHECKING:
     from heedmap.dimensions import LayerShapes
@@ -99,7 +99,7 @@ def inspect(
     No model is loaded. Saves overlays and a sheet of what was selected; with --over, sheets of a
     word over the steps (timeline.png, timeline.gif), layers or heads too.
     """
-    from heedmap import runs, saving
+    from heedmap import pictures, runs, saving
 
     whole = runs.Run.load(run)
     place = saving.Destination(out, saving.kinds.SELECTION, force=force, root=run / "inspect")
@@ -142,12 +142,13 @@ def inspect(
 
     def save(folder: Path, *, force: bool) -> None:
         with saving.whole_folder(folder, saving.kinds.SELECTION, force=force) as partial:
-            maps.sheet(list(chosen.values()), scale=scale).save(partial / "sheet.png")
+            sheet = maps.sheet(list(chosen.values()), scale=scale)
+            (partial / "sheet.png").write_bytes(pictures.png(sheet))
             for file, data in drawn.items():
                 (partial / file).write_bytes(data)
             (partial / "words").mkdir()
             for file, heat in chosen.items():
-                heat.overlay(scale=scale).save(partial / file)
+                (partial / file).write_bytes(pictures.png(heat.overlay(scale=scale)))
             text = dumps(about(folder)) + "\n"
             (partial / "inspect.json").write_text(text, encoding="utf-8")
 
@@ -249,8 +250,8 @@ def numbered(query: str) -> str | int:
     if not query.startswith("#"):
         return query
     number = query[1:].strip()
-    if not number.isdecimal():
-        raise ArgumentError(f"'#' is followed by the number of a word; got {query!r}.")
+    if not (number.isdecimal() and len(number) <= 9):
+        raise ArgumentError(f"'#' is followed by the number of a word; got {quoted(query)}.")
     return int(number)
 
 

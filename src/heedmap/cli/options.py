@@ -5,16 +5,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from heedmap.errors import quoted
+
 AXES = ("layer", "step", "head")
 OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
+_DIGITS = 9  # of a whole number
 _MOST = 1000  # values of one list: more is a slip
 
 
 def parse_size(text: str) -> tuple[int, int]:
     """Read `WxH`, in pixels."""
     width, cross, height = text.lower().replace("×", "x").partition("x")
-    if not (cross and width.strip().isdecimal() and height.strip().isdecimal()):
-        raise typer.BadParameter(f"{text!r} is not WxH in pixels, such as 512x768.")
+    sides = width.strip(), height.strip()
+    if not (cross and all(side.isdecimal() and len(side) <= _DIGITS for side in sides)):
+        raise typer.BadParameter(f"{quoted(text)} is not WxH in pixels, such as 512x768.")
     return int(width), int(height)
 
 
@@ -27,7 +31,8 @@ def parse_range(text: str) -> slice:
         start = stop = None
     if start is None and stop is None:
         raise typer.BadParameter(
-            f"{text!r} is not a range of steps; write a:b (0:10 are the first ten) or one number."
+            f"{quoted(text)} is not a range of steps; write a:b (0:10 are the first ten) or one "
+            "number."
         )
     if not colon and start is not None:
         return slice(start, start + 1 or None)
@@ -48,8 +53,8 @@ def parse_window(text: str) -> tuple[float, float]:
         low = high = float("nan")
     if not 0 <= low <= high <= 1:
         raise typer.BadParameter(
-            f"{text!r} is no part of a run; write its end, such as 0.8, or A:B with both from 0 "
-            "to 1."
+            f"{quoted(text)} is no part of a run; write its end, such as 0.8, or A:B with both "
+            "from 0 to 1."
         )
     return low, high
 
@@ -90,7 +95,7 @@ def parse_strip(text: str) -> tuple[str, list[float]]:
 def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
     word, sign, value = text.rpartition("=")
     if not (sign and word.strip() and value.strip()):
-        raise typer.BadParameter(f"{text!r} is not {what}; write them as in {such}.")
+        raise typer.BadParameter(f"{quoted(text)} is not {what}; write them as in {such}.")
     return word.strip(), value.strip()
 
 
@@ -109,8 +114,8 @@ def _listed(text: str) -> list[str]:
                 raise ValueError
         except (IndexError, ValueError, ZeroDivisionError):
             raise typer.BadParameter(
-                f"{text!r} does not say how it goes on; write two numbers before the dots, and one "
-                "after them that their step meets, such as 0,0.2,…,1."
+                f"{quoted(text)} does not say how it goes on; write two numbers before the dots, "
+                "and one after them that their step meets, such as 0,0.2,…,1."
             ) from None
         step = second - first
         values += [f"{round(second + step * k, 9):.12g}" for k in range(1, round(steps))]
@@ -123,7 +128,7 @@ def parse_numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is not a list of whole numbers; write them with commas, such as 0,2."
+            f"{quoted(text)} is not a list of whole numbers; write them with commas, such as 0,2."
         ) from None
 
 
@@ -139,8 +144,8 @@ def parse_over(text: str) -> list[str]:
         if sorted(axes) == sorted(known):
             return list(known)
     raise typer.BadParameter(
-        f"{text!r} is no sheet; there are {', '.join(','.join(known) for known in OVER[:-1])} and "
-        f"{','.join(OVER[-1])}."
+        f"{quoted(text)} is no sheet; there are "
+        f"{', '.join(','.join(known) for known in OVER[:-1])} and {','.join(OVER[-1])}."
     )
 
 
