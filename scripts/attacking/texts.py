@@ -62,6 +62,7 @@ def _maps() -> HeatMaps:
 @cache
 def _pipe() -> Any:
     import diffusers
+    import torch
     import transformers
 
     import heedmap
@@ -69,6 +70,7 @@ def _pipe() -> Any:
     for library in (diffusers, transformers):  # they tell programmers of prompts that are too long
         library.logging.set_verbosity_error()
         library.logging.disable_progress_bar()
+    torch.set_num_threads(1)  # several wait for one another, and waiting counts
     pipe = heedmap.load()
     pipe.set_progress_bar_config(disable=True)
     # What is loaded once is no text's time.
