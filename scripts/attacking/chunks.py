@@ -75,7 +75,7 @@ def change_chunks(path: Path, change: Mapping[str, Any]) -> None:
     chunks = _chunks_of(path)
     if not chunks:
         return
-    at, how = int(change["at"] * len(chunks)), change["how"]
+    at, how = min(int(change["at"] * len(chunks)), len(chunks) - 1), change["how"]
     if how == "put":
         held = change["content"]
         held = BOMBS[change["name"]] if held == "bomb" else held

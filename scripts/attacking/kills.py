@@ -4,7 +4,6 @@ Of each kill: what stands under the name is the older result or the new one, who
 after the next save in that place nothing else is left, and an older result is back.
 """
 
-import inspect
 import os
 import random
 import shutil
@@ -19,6 +18,7 @@ from attacking.crowd import Tally
 from attacking.findings import Finding, Trouble, Wrong, trouble
 from attacking.folders import alike
 from heedmap import folders
+from heedmap.errors import HeedmapError
 from heedmap.grids import Grid
 from heedmap.pairs import Pair
 from heedmap.runs import Run
@@ -43,8 +43,10 @@ def attack(root: Path, scratch: Path, n: int, seed: int) -> Tally:
     takes = {name: _seconds(result, scratch / name) for name, result in results.items()}
     chance = random.Random(seed)
     for number in range(n):
-        name, when = seeds.NAMES[number % 4], _ROUNDS[number // 4 % 2]
-        after = chance.random() * _AFTER * takes[name]
+        name, when = seeds.NAMES[number // 4 % 4], _ROUNDS[number // 2 % 2]
+        # At any moment, and every other time where folders take their places, at about the end.
+        share = chance.uniform(0, _AFTER) if number % 2 else chance.gauss(1, 0.08)
+        after = max(0.0, share * takes[name])
         case = {"number": number, "result": name, "save": when, "after": round(after, 4)}
         place = scratch / str(number)
         place.mkdir()
@@ -56,16 +58,10 @@ def attack(root: Path, scratch: Path, n: int, seed: int) -> Tally:
     return tally
 
 
-def saved(result: Any, folder: Path) -> None:
-    """Save, in place of an older one if there is one."""
-    force = {"force": True} if "force" in inspect.signature(result.save).parameters else {}
-    result.save(folder, **force)
-
-
 def _seconds(result: Any, folder: Path) -> float:
-    saved(result, folder)  # what is loaded once is loaded here
+    result.save(folder)  # what is loaded once is loaded here
     began = time.monotonic()
-    saved(result, folder)
+    result.save(folder, force=True)
     took = time.monotonic() - began
     shutil.rmtree(folder)
     return took
@@ -77,8 +73,8 @@ def _one(
     """One kill; the older result is the new one with another word in its settings."""
     target, older = place / "x", _marked(result)
     if again:
-        saved(older, target)
-    killed(lambda: saved(result, target), after)
+        older.save(target)
+    killed(lambda: result.save(target, force=again), after)
     there = target.exists()
 
     def look() -> None:
@@ -126,8 +122,6 @@ def _plain(act: Callable[[], None], doing: str) -> Trouble | None:
     """Trouble, also where heedmap says one sentence: what it saved itself must open."""
 
     def strict() -> None:
-        from heedmap.errors import HeedmapError
-
         try:
             act()
         except HeedmapError as error:

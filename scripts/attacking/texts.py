@@ -19,11 +19,12 @@ from typer.testing import CliRunner
 
 from attacking.findings import Trouble, Wrong, trouble
 from attacking.wording import any_text, written
-from heedmap import alignment, cli, models, plans, prompts, runs, tokens, weights
+from heedmap import alignment, cli, models, plans, prompts, tokens, weights
 from heedmap.app import limits, messages
 from heedmap.cli import options, serving
 from heedmap.maps import HeatMaps
 from heedmap.recordings import Layer, Recording
+from heedmap.saving import slug
 from heedmap.words import TokenTable
 
 # What the command line tells as one sentence, and the app as a refusal.
@@ -61,6 +62,7 @@ def _maps() -> HeatMaps:
 @cache
 def _pipe() -> Any:
     import diffusers
+    import torch
     import transformers
 
     import heedmap
@@ -68,8 +70,11 @@ def _pipe() -> Any:
     for library in (diffusers, transformers):  # they tell programmers of prompts that are too long
         library.logging.set_verbosity_error()
         library.logging.disable_progress_bar()
+    torch.set_num_threads(1)  # several wait for one another, and waiting counts
     pipe = heedmap.load()
     pipe.set_progress_bar_config(disable=True)
+    # What is loaded once is no text's time.
+    heedmap.edit(pipe, "a cat", "a dog", seed=0, steps=1, size=(32, 32)).explorer()
     return pipe
 
 
@@ -220,9 +225,9 @@ def _users(text: str) -> None:
 
 
 def _named(text: str) -> None:
-    name = runs.slug(text, 48)
+    name = slug(text, 48)
     if "/" in name or name in ("", ".", "..") or len(name.encode()) > 200:
-        raise Wrong("name", f"name: {name!r}", "runs.slug")
+        raise Wrong("name", f"name: {name!r}", "saving.slug")
     prompts.is_content(text)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,8 @@ def pack(folder: Path, changes: Sequence[Mapping[str, Any]]) -> bytes:
     """
     by_how = {change["how"]: change for change in changes}
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore")  # names that come twice are meant to
         held = [(path, content(path)) for path in sorted(folder.rglob("*"))]
         for number, (path, data) in enumerate(pair for pair in held if pair[1] is not None):
             name = f"result/{path.relative_to(folder).as_posix()}"
