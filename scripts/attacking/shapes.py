@@ -43,11 +43,15 @@ def reshape(folder: Path, change: Mapping[str, Any]) -> None:
         run["settings"] |= {"prompt": about["table"]["prompt"], "text": about["table"]["prompt"]}
         run["settings"]["size"] = about["size"]
         words = [{**word, "file": None} for word in about["table"]["words"]]
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError, struct.error):
+        maps = _arrays(about)
+    except (
+        ValueError, RecursionError, LookupError, TypeError, AttributeError, struct.error,
+        OverflowError,
+    ):  # fmt: skip
         return  # broken by an earlier change
     if "size" in odd and about["size"][0] * about["size"][1] <= 2**24:
         written(folder / "image.png", _picture(about["size"], noisy=odd.get("noisy", False)))
-    written(folder / "maps.safetensors", _arrays(about))
+    written(folder / "maps.safetensors", maps)
     text = json.dumps({**run, "words": words})
     written(folder / "run.json", text.encode())
 
