@@ -518,6 +518,7 @@ def told(saved, change) -> None:
         (lambda a: a["cells"][0]["about"].pop("moved"), "field moved at cells"),
         (lambda a: a["cells"][0].update(seed=8), "does not hold together"),
         (lambda a: a["cells"][0].update(seed=9), "is not a run"),
+        (lambda a: a["cells"][0]["weights"].update(sea=2.0), "has cells of different words"),
     ],
 )
 def test_hostile_grids_are_refused(saved, change, sentence):

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -555,3 +556,10 @@ def test_broken_and_missing_files(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(RunError, match="is not a recording"):
         Recording.load(path)
+
+
+def test_patterns_have_an_end():
+    began = time.process_time()
+    with pytest.raises(ArgumentError, match=r"layers is .*: expected 'down', 'mid' or 'up'"):
+        HeatMaps(recording()).select(layers="*a" * 100_000)
+    assert time.process_time() - began < 0.5

@@ -230,6 +230,8 @@ class Grid:
         )
         if [row.number for row in told.cells] != [*range(1, len(told.cells) + 1)]:
             raise RunError(f"{path} does not number its cells from 1: make the grid again")
+        if any(row.weights.keys() != told.cells[0].weights.keys() for row in told.cells):
+            raise RunError(f"{path} has cells of different words: make the grid again")
         sources: dict[int, Run] = {}
         cells = []
         for row, entry in zip(told.cells, plain["cells"], strict=True):

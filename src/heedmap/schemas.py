@@ -75,7 +75,7 @@ class Table(Struct, frozen=True):
 class LayerRow(Struct, frozen=True):
     """A layer."""
 
-    name: Annotated[str, Meta(max_length=512)]
+    name: Annotated[str, Meta(max_length=512)]  # as `selections.LONGEST`
     heads: Annotated[int, Meta(ge=1, le=1024)]
     grid: tuple[Side, Side]
 

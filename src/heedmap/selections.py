@@ -13,6 +13,8 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, quoted
 from heedmap.recordings import Layer
 
+LONGEST = 512
+"""Characters of a layer's name, or of a pattern for one."""
 LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
 """A name or a pattern, several, or a function that says whether to take a layer."""
 
@@ -26,15 +28,19 @@ def name_fits(name: str, wanted: str) -> bool:
 
 def layer_filter(layers: object) -> LayerFilter | None:
     """What picks layers, checked; None where nothing was asked for."""
-    if layers is None or isinstance(layers, str) or callable(layers):
+    if layers is None or _picks(layers):
         return cast(LayerFilter | None, layers)
     several = checks.several(layers)
-    if several is not None and all(isinstance(one, str) or callable(one) for one in several):
+    if several is not None and all(map(_picks, several)):
         return several
     raise ArgumentError(
         f"layers is {quoted(layers)}: expected 'down', 'mid' or 'up', a name, a pattern, a list of "
         "these, or a function of a layer"
     )
+
+
+def _picks(one: object) -> bool:
+    return callable(one) or (isinstance(one, str) and len(one) <= LONGEST)
 
 
 def layer_fits(layer: Layer, wanted: LayerFilter) -> bool:

@@ -193,3 +193,12 @@ def test_odd_origins_and_bodies_are_no_errors_of_ours(server: Served, caplog, ca
         wire.sendall(f"{head}Content-Length: 9\r\n\r\nhalf".encode())
     assert server.ask("/")[0] == 200
     assert "Traceback" not in caplog.text + capfd.readouterr().err
+
+
+@pytest.mark.parametrize("session", ["", "a", "*", "x" * 9000, "%00"])
+def test_who_listens_to_nothing_is_told_so(
+    server: Served, session: str, caplog: pytest.LogCaptureFixture
+):
+    status, said, _ = server.ask(f"/gradio_api/queue/data?session_hash={session}")
+    assert (status, said) == (404, b"There is nothing to listen to.")
+    assert not caplog.records

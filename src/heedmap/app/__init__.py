@@ -130,6 +130,7 @@ class Application:
         return Gate(
             inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
             hosts=sorted(hosts) if is_loopback(options.host) else None, listeners=listeners,
+            waiting=keeping.waiting(self._page),
         )  # fmt: skip
 
     def __enter__(self) -> Self:

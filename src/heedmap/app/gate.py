@@ -9,7 +9,7 @@ no name of a file is ever taken from a visitor.
 import asyncio
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -68,12 +68,13 @@ class Gate:
         hosts: names under which the server may be asked, or None for any. A server of this machine
             must not answer to a page of the web that calls itself by this machine's address.
         listeners: told which pages are listening.
+        waiting: the sessions for which there are messages, or will be.
     """
 
     def __init__(
         self, inner: Any, shelf: Shelf, uploads: Uploads, pages: Pages, *,
         calls: "Mapping[int, Call]", users: Mapping[str, str], hosts: Sequence[str] | None,
-        listeners: "Listeners",
+        listeners: "Listeners", waiting: Container[str],
     ) -> None:  # fmt: skip
         self._shelf, self._uploads, self._pages = shelf, uploads, pages
         self._packing = Places(_PACKED, own=_PACKED_OWN)
@@ -83,7 +84,7 @@ class Gate:
                 Route("/results/{name}.zip", self._give_result, methods=["GET"]),
                 Route("/results/{name}/page", self._show_result, methods=["GET"]),
                 Route("/pages/{token}", self._show_page, methods=["GET"]),
-                Mount("/", _Talk(inner, listeners, calls)),
+                Mount("/", _Talk(inner, listeners, calls, waiting)),
             ],
             middleware=[
                 Middleware(Headers),
@@ -206,8 +207,12 @@ class Call(NamedTuple):
 class _Talk:
     """Gradio, asked for what the page needs and told nothing but what a schema lets through."""
 
-    def __init__(self, inner: ASGIApp, listeners: Listeners, calls: Mapping[int, Call]) -> None:
-        self._inner, self._listeners, self._calls = inner, listeners, calls
+    def __init__(
+        self, inner: ASGIApp, listeners: Listeners, calls: Mapping[int, Call],
+        waiting: Container[str],
+    ) -> None:  # fmt: skip
+        self._inner, self._listeners = inner, listeners
+        self._calls, self._waiting = calls, waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -218,6 +223,8 @@ class _Talk:
                 await self._inner(scope, receive, send)
                 return
             session = Request(scope).query_params.get("session_hash", "")
+            if session not in self._waiting:  # Gradio would find out in the middle of its answer
+                raise HTTPException(404, "There is nothing to listen to.")
             with self._listeners.listening(session[:64]):
                 await self._inner(scope, receive, send)
             return

@@ -23,6 +23,11 @@ def bound(page: gr.Blocks, listeners: Container[str]) -> None:
     queue.pending_event_ids_session = _Kept(set, listeners)
 
 
+def waiting(page: gr.Blocks) -> Container[str]:
+    """The sessions for which there are messages, or will be."""
+    return page._queue.pending_messages_per_session
+
+
 class _Kept(OrderedDict[str, Any]):
     """What is kept by session; beyond so many, the oldest goes that nobody listens to.
 
