@@ -25,7 +25,7 @@ torch.set_num_threads(1)
 
 def _packed_less(save: Any) -> Any:
     def saved(image: Image.Image, file: Any, name: Any) -> None:
-        image.encoderinfo.setdefault("compress_level", 1)
+        image.encoderinfo |= {"compress_level": 1}
         save(image, file, name)
 
     return saved
