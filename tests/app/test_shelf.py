@@ -59,5 +59,5 @@ def test_a_result_into_which_somebody_put_something_stays_whole(tmp_path: Path, 
         names.append(shelf.put(run))
     assert shelf.names() == [strange, kept, names[-1]]
     assert files(shelf.root / kept) == before
-    assert isinstance(shelf.read(kept), Run)
+    assert isinstance(read_result(shelf.folder(kept)), Run)
     assert not list(shelf.root.glob(".*"))

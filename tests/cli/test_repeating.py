@@ -83,11 +83,11 @@ def test_edits_and_grids(model, desk):
 @pytest.mark.parametrize(
     ("odd", "sentence"),
     [
-        ({"seed": "x"}, "have seed='x': expected 0 to 2"),
+        ({"seed": "x"}, "expected int, got str at settings.seed"),
         ({"arguments": {"latents": {"object": "tensor"}}}, "pass it, as in hm.repeat(pipe, run, "),
         ({"edits": [{"kind": "rule", "name": "mine"}]}, "the edit 'mine' of this run is not in"),
         ({"schedulers": {"scheduler": {"class": "X", "config": {}}}}, "the scheduler 'X' of this"),
-        ({"model": 3}, "the settings name the model 3: pass a pipeline, or --model"),
+        ({"model": 3}, "expected str, got int at settings.model"),
     ],
 )
 def test_mistakes(model, saved, odd, sentence):
