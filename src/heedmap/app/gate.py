@@ -236,7 +236,7 @@ class _Talk:
         if told is None or not self._known(told, path.rstrip("/")):
             raise HTTPException(422, "That is nothing that this page asks.")
         # What was read is what goes on, not what was sent: two readers may differ.
-        body = told.model_dump_json().encode()
+        body = messages.written(told)
         length = (b"content-length", str(len(body)).encode())
         kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length",)]
         await self._inner({**scope, "headers": [*kept, length]}, _replayed(body, receive), send)

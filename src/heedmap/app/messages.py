@@ -1,72 +1,78 @@
 """What the page tells Gradio, as schemas: numbers, short texts, lists of words, and no files.
 
 Gradio takes any object in a field that looks like one of its files for a file, and copies what it
-names before a component has seen it. No field of this app is a file.
+names before a component has seen it. No field of this app is a file. What else a page sends is
+left out.
 """
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import msgspec
+from msgspec import Meta, Struct
 
-Text = Annotated[str, Field(max_length=20_000)]
-Value = bool | int | float | Text | None
-Session = Annotated[str, Field(pattern=r"^\w{1,64}$")]
-
-
-class _Message(BaseModel):
-    # What else the page sends is left out.
-    model_config = ConfigDict(extra="ignore", strict=True)
+Text = Annotated[str, Meta(max_length=20_000)]
+Words = Annotated[list[Text], Meta(max_length=16)]
+Session = Annotated[str, Meta(pattern=r"^\w{1,64}\Z")]
 
 
-class Token(_Message):
+class Token(Struct):
     """Of an upload."""
 
-    token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    token: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
 
 
-class Event(_Message):
+class Event(Struct):
     """A button was pressed, or a field changed: the fields' values, in their order."""
 
-    data: Annotated[list[Value | Annotated[list[Text], Field(max_length=16)]], Field(max_length=64)]
-    fn_index: Annotated[int, Field(ge=0, lt=1000)]
+    data: Annotated[list[bool | int | float | Text | Words | None], Meta(max_length=64)]
+    fn_index: Annotated[int, Meta(ge=0, lt=1000)]
     session_hash: Session
-    event_data: Token | None = None
-    trigger_id: Annotated[int, Field(ge=0, lt=10_000)] | None = None
+    event_data: Any = None
+    trigger_id: Annotated[int, Meta(ge=0, lt=10_000)] | None = None
 
-    @field_validator("event_data", mode="before")
-    @classmethod
-    def _no_other(cls, value: Any) -> Any:
+    def __post_init__(self) -> None:
         """Only an upload says more than that it happened."""
-        return value if isinstance(value, dict) and "token" in value else None
+        said = self.event_data
+        known = isinstance(said, dict) and "token" in said
+        self.event_data = msgspec.convert(said, Token) if known else None
 
 
-class Cancel(_Message):
+class Cancel(Struct):
     """What a job's page sends when it is closed."""
 
     session_hash: Session
-    fn_index: Annotated[int, Field(ge=0, lt=1000)]
-    event_id: Annotated[str, Field(pattern=r"^\w{1,64}$")]
+    fn_index: Annotated[int, Meta(ge=0, lt=1000)]
+    event_id: Annotated[str, Meta(pattern=r"^\w{1,64}\Z")]
 
 
-class Reset(_Message):
+class Reset(Struct):
     """The same of older pages."""
 
-    event_id: Annotated[str, Field(pattern=r"^\w{1,64}$")]
-    success: Literal[True] = True
+    event_id: Annotated[str, Meta(pattern=r"^\w{1,64}\Z")]
+    success: bool = True
 
 
-def read(schema: type[BaseModel], said: bytes) -> BaseModel | None:
+_Message = TypeVar("_Message", bound=Struct)
+
+
+def read(schema: type[_Message], said: bytes) -> _Message | None:
     """What was said, if the schema lets it through.
 
     Half of a character, as a browser sends it where somebody typed one, becomes a question mark.
     """
-    try:
-        return schema.model_validate_json(said)
-    except ValidationError:
-        pass
-    try:
-        whole = json.dumps(json.loads(said), ensure_ascii=False).encode("utf-8", "replace")
-        return schema.model_validate_json(whole)
-    except (ValueError, RecursionError):  # a ValidationError is a ValueError
-        return None
+    for whole in (lambda: said, lambda: _with_whole_characters(said)):
+        try:
+            return msgspec.json.decode(whole(), type=schema)
+        except (ValueError, RecursionError):  # an error of msgspec is a ValueError
+            continue
+    return None
+
+
+def written(message: Struct) -> bytes:
+    """A message as it goes on to Gradio."""
+    return msgspec.json.encode(message)
+
+
+def _with_whole_characters(said: bytes) -> bytes:
+    return json.dumps(json.loads(said), ensure_ascii=False).encode("utf-8", "replace")
