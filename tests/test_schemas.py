@@ -139,6 +139,20 @@ def test_maps_that_do_not_fit_their_picture(tmp_path, path, value):
     assert time.process_time() - began < 1
 
 
+@pytest.mark.parametrize("value", [3e38, -3e38, np.inf, -np.inf, np.nan, 1.1e20])
+def test_numbers_that_cannot_be_added_up(tmp_path, value):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    with safe_open(folder / "maps.safetensors", framework="numpy") as file:
+        held = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    held["layer.0"][..., 0] = value
+    tampered(folder / "maps.safetensors", lambda about: None, held)
+    with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
+        Run.load(folder)
+    held["layer.0"][..., 0] = np.sign(np.nan_to_num(value)) * 1e20
+    tampered(folder / "maps.safetensors", lambda about: None, held)
+    assert np.isfinite(Run.load(folder).maps["house"].values).all()
+
+
 @pytest.mark.parametrize(
     ("latent", "size", "grids", "fits"),
     [

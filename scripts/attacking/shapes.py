@@ -28,6 +28,7 @@ ODD: dict[str, tuple[Any, ...]] = {
     "word": ("cat", "a", "\ud800", "x" * 60, "🏳", "<b>"),
     "keep": ([], ["layer"], ["step"], ["head"], ["layer", "step", "head"]),
     "positions": ("none", "few", "twice"),
+    "value": (0.0, -1.0, 1e6, 1e19, 1e30, 3e38, -3e38, "nan", "inf"),
 }
 
 
@@ -43,7 +44,7 @@ def reshape(folder: Path, change: Mapping[str, Any]) -> None:
         run["settings"] |= {"prompt": about["table"]["prompt"], "text": about["table"]["prompt"]}
         run["settings"]["size"] = about["size"]
         words = [{**word, "file": None} for word in about["table"]["words"]]
-        maps = _arrays(about)
+        maps = _arrays(about, float(odd.get("value", 0.01)))
     except (
         ValueError, RecursionError, LookupError, TypeError, AttributeError, struct.error,
         OverflowError,
@@ -98,7 +99,7 @@ def _table(word: str, count: int) -> dict[str, Any]:
     return {"prompt": prompt, "limit": len(tokens), "missing": 0, "tokens": tokens, "words": words}
 
 
-def _arrays(about: Mapping[str, Any]) -> bytes:
+def _arrays(about: Mapping[str, Any], value: float) -> bytes:
     """The file of maps that fits what it says of itself, as far as it can be written."""
     header: dict[str, Any] = {"__metadata__": {"heedmap": json.dumps(about)}}
     at = 0
@@ -116,7 +117,7 @@ def _arrays(about: Mapping[str, Any]) -> bytes:
         at += bytes_
     said = json.dumps(header).encode()
     said += b" " * (-len(said) % 8)
-    numbers = np.full(min(at // 4, _MOST), 0.01, dtype="<f4").tobytes()
+    numbers = np.full(min(at // 4, _MOST), value, dtype="<f4").tobytes()
     return struct.pack("<Q", len(said)) + said + numbers
 
 

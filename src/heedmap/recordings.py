@@ -26,6 +26,8 @@ from heedmap.words import TokenTable, parsed
 AXES: tuple[Axis, ...] = ("layer", "step", "head")
 FORMAT = 1
 MAX_FILE = 4 * 2**30
+LARGEST = 1e20
+"""Of a number in a file; a probability, or what weights and rules made of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,9 @@ class Recording:
                 told, _ = schemas.read(metadata.encode(), schemas.Maps, str(path), version=FORMAT)
                 return _read_recording(told, file)
         except (SafetensorError, ValueError, TypeError, OSError) as error:
+            why = f" ({error})" if type(error) is ValueError else ""
             raise RunError(
-                f"{path} is not a recording that heedmap wrote ({type(error).__name__}); "
-                "make the run again"
+                f"{path} is not a recording that heedmap wrote{why}; make the run again"
             ) from error
 
 
@@ -156,9 +158,12 @@ def _read_recording(about: schemas.Maps, file: Any) -> Recording:
     check_fit((layer.grid for layer in layers), about.latent, about.size)
     keep, positions = frozenset(about.keep), tuple(about.positions)
     table = parsed(about.table)
-    need(len({*positions}) == len(positions), "each position once")
-    need(max(positions) < len(table.tokens), "positions within the tokens")
-    need(set(file.keys()) == {f"layer.{i}" for i in range(len(layers))}, "one array a layer")
+    need(len({*positions}) == len(positions), "it has a token twice")
+    need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
+    need(
+        set(file.keys()) == {f"layer.{i}" for i in range(len(layers))},
+        "it has not one array a layer",
+    )
     arrays = []
     for i, layer in enumerate(layers):
         # The shape is compared before the array is read, so nothing unexpected is allocated.
@@ -169,9 +174,16 @@ def _read_recording(about: schemas.Maps, file: Any) -> Recording:
             len(positions),
         )
         part = file.get_slice(f"layer.{i}")
-        need(tuple(part.get_shape()) == shape and part.get_dtype() == "F32", "an array's shape")
+        need(
+            tuple(part.get_shape()) == shape and part.get_dtype() == "F32",
+            f"layer.{i} is of another shape or type than it says",
+        )
         array = file.get_tensor(f"layer.{i}")
-        need(bool(np.isfinite(array).all()), "finite numbers")
+        # NaN is neither; what is larger could not be added up.
+        need(
+            bool(array.min() >= -LARGEST and array.max() <= LARGEST),
+            f"layer.{i} holds NaN, infinite or far too large numbers",
+        )
         arrays.append(array)
     return Recording(
         layers, tuple(arrays), keep, tuple(about.timesteps), positions, table, about.latent,
