@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import heedmap
 from heedmap.errors import HeedmapError, HeedmapWarning
 
+_HOUSE = f"{Path(heedmap.__file__).parent}/"
 SECONDS = 1.0
 """Of the processor that one thing may take; the clock would count what other programs take."""
 SAVING = 3.0
@@ -178,8 +180,8 @@ def _place(error: BaseException, doing: str) -> str:
     place, trace = doing, error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if "/heedmap/" in code.co_filename:
-            short = code.co_filename.rpartition("/heedmap/")[2]
+        if code.co_filename.startswith(_HOUSE):
+            short = code.co_filename.removeprefix(_HOUSE)
             place = f"{short}:{trace.tb_lineno} {code.co_name}"
         trace = trace.tb_next
     return place
