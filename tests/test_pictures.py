@@ -582,7 +582,7 @@ print(json.dumps([light, untouched, "matplotlib.pyplot" in sys.modules, sorted(n
     )  # fmt: skip
     light, untouched, pyplot, names, digest = json.loads(done.stdout)
     assert light and untouched and not pyplot
-    known = ("checks", "errors", "lettering", "overlays", "pictures")
+    known = ("checks", "errors", "lettering", "overlays", "pictures", "reading")
     assert names == ["heedmap", *(f"heedmap.{name}" for name in known)]
     here: dict = {}
     exec(SCRIPT, here)

@@ -183,7 +183,7 @@ def test_one_of_several_edits(pipe, tmp_path):
     for batch in (None, 4):
         pairs = edit(pipe, PROMPT, targets, seed=7, steps=2, batch=batch)
         for number, pair in enumerate(pairs):
-            assert_same(again(pipe, pair, tmp_path / str(number)))
+            assert_same(again(pipe, pair, tmp_path / f"{batch}-{number}"))
 
 
 @pytest.mark.filterwarnings("ignore:the edit")
