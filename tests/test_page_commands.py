@@ -1,9 +1,12 @@
 """The commands on a page: they read back as the settings that they were made of."""
 
+import os
 import shlex
+import subprocess
 from typing import Any
 
 import numpy as np
+import pytest
 import typer
 from diffusers import DPMSolverMultistepScheduler
 from hypothesis import example, given, settings
@@ -36,9 +39,20 @@ drawn = st.fixed_dictionaries(
 boxes = st.lists(st.floats(-1e4, 1e4) | st.integers(0, 999), min_size=4, max_size=4)
 
 
+def split(command: str) -> list[str]:
+    """The words of a command, as bash reads them."""
+    if "$'" not in command:
+        return shlex.split(command)
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, check=True,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+    return done.stdout.decode().split("\0")[:-1]
+
+
 def parsed(command: str) -> dict[str, Any]:
     """What the command line makes of a command."""
-    _, verb, *arguments = shlex.split(command)
+    _, verb, *arguments = split(command)
     found: Any = typer.main.get_command(cli.app)
     return found.commands[verb].make_context(verb, arguments).params
 
@@ -159,3 +173,26 @@ def test_the_bits_of_a_mask_are_not_shown():
     run = small()
     run.settings["edits"] = [{"kind": "confine", "where": {"mask": [8, 8], "packed": "Zm9v" * 99}}]
     assert "Zm9v" not in explorer.page(run)
+
+
+EVIL = [
+    "a house\x15touch PASTED #", "a\x1b[201~touch PASTED\n", "a\rtouch PASTED", "a\x03\x04\x7fb",
+    "a\x85\x9bb", "it's \\ a\ttab", "\u202ebidi\u2066", "$(touch PASTED)", "'; touch PASTED; '",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EVIL)
+@pytest.mark.parametrize("field", ["prompt", "negative", "model"])
+def test_what_is_pasted_holds_no_sign_that_a_terminal_acts_upon(tmp_path, monkeypatch, text, field):
+    """Of a stranger's run; and bash reads back what the settings say."""
+    settings = {"prompt": "a house", "seed": 1, "size": [128, 128], field: text}
+    for command in (repeat_run(settings)[0][1], repeat_run(settings)[1][1].replace("\n", "")):
+        assert command.isprintable()
+    monkeypatch.chdir(tmp_path)
+    assert text in split(repeat_run(settings)[0][1])
+    assert not list(tmp_path.iterdir())
+    namespace: dict = {}
+    (call,) = [line for line in repeat_run(settings)[1][1].splitlines() if line.startswith("run")]
+    exec(call.replace("hm.generate", "dict").replace("pipe, ", "prompt=", 1), namespace)
+    if field != "model":
+        assert namespace["run"][field] == text

@@ -276,3 +276,26 @@ def test_parts_that_are_broken_or_of_others_are_refused(tmp_path):
     (folder / "edited" / "image.png").unlink()
     with pytest.raises(RunError, match="missing or broken"):
         Pair.load(folder)
+
+
+def test_a_mask_that_was_not_written_is_a_users(tmp_path):
+    folder = made_pair().save(tmp_path / "x")
+    (folder / "blend.png").write_text("mine")
+    with pytest.raises(RunError, match=r"holds blend\.png, which heedmap did not write"):
+        made_pair().save(folder, force=True)
+    assert (folder / "blend.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", 8), ("model", "another")])
+def test_runs_of_two_draws_are_no_pair(tmp_path, name, value):
+    pair = made_pair()
+    pair.edited.settings[name] = value
+    with pytest.raises(RunError, match="does not hold together"):
+        Pair.load(pair.save(tmp_path / "x"))
+
+
+def test_words_are_told_once(tmp_path):
+    pair = made_pair()
+    pair.about["words"]["source"] = pair.about["words"]["source"][:1] * 2
+    with pytest.raises(RunError, match="does not hold together"):
+        Pair.load(pair.save(tmp_path / "x"))

@@ -187,3 +187,38 @@ def test_of_very_many_words_the_first_are_shown(tmp_path, monkeypatch):
     assert len(back.maps) == 12 and back.maps.at(11).values.shape == (64, 64)
     few = run.maps.sheet([run.maps.at(n) for n in range(5)], title="x · the first 5 words")
     assert np.array_equal(np.asarray(run.maps.sheet(title="x")), np.asarray(few))
+
+
+@pytest.mark.parametrize("name", ["index.html", "sheet.png", "negative.safetensors"])
+def test_a_name_that_was_not_written_is_a_users(tmp_path, name):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    (folder / name).write_text("mine")
+    with pytest.raises(RunError, match=f"holds {name}, which heedmap did not write"):
+        made_run("at sea").save(folder, overlays=False, force=True)
+    assert (folder / name).read_text() == "mine"
+
+
+def test_runs_of_older_versions_are_replaced_too(tmp_path):
+    """They list no files: those with names of heedmap's are its own."""
+    folder = made_run().save(tmp_path / "x")
+    about = json.loads((folder / "run.json").read_text())
+    assert set(about.pop("files")) == {
+        "image.png", "index.html", "maps.safetensors", "run.json", "sheet.png",
+    }  # fmt: skip
+    (folder / "run.json").write_text(json.dumps(about))
+    made_run("at sea").save(folder, force=True)
+    assert Run.load(folder).settings["prompt"] == "at sea"
+
+
+def test_a_header_that_says_too_much(tmp_path):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    held = (folder / "maps.safetensors").read_bytes()
+    (folder / "maps.safetensors").write_bytes((2**24 + 1).to_bytes(8, "little") + held[8:])
+    with pytest.raises(RunError, match="it says too much of itself"):
+        Run.load(folder)
+
+
+def test_titles_have_an_end():
+    run = made_run()
+    usual = run.sheet().height
+    assert run.maps.sheet(title="a sea " * 20_000).height < 2 * usual

@@ -718,3 +718,42 @@ def test_a_folder_is_only_removed_if_all_of_it_is_heedmaps(tmp_path: Path, monke
 @pytest.mark.parametrize("text", ["수박" * 300, "🦒" * 99 + "가" * 99, "İ" * 500, "a" * 999])
 def test_names_made_of_texts_are_names_that_a_disk_takes(tmp_path: Path, text):
     (tmp_path / f"{slug(text, 100)}-2147483647-99.png").touch()
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        {"heedmap": "scratch", "name": ".git", "known": []},
+        {"heedmap": "scratch", "name": "x", "known": 5},
+        {"heedmap": "scratch", "name": "../x", "known": []},
+        {"heedmap": "scratch", "name": 5, "known": {"a": 1}},
+        {"heedmap": "scratch", "name": "x\0", "known": [[1], None]},
+    ],
+)
+@pytest.mark.parametrize("new", [True, False])
+def test_what_only_pretends_to_be_left_over(tmp_path: Path, journal, new):
+    """As it may come with a folder from elsewhere: nothing hidden is made, and saves go on."""
+    forged = tmp_path / ".heedmap.aaaaaaaa"
+    (forged / "old").mkdir(parents=True)
+    (forged / "old" / "config").write_text("[core]")
+    (forged / "lock").touch()
+    (forged / "journal").write_text(json.dumps(journal))
+    if new:
+        (forged / "new").mkdir()
+    put_file(tmp_path / "f.txt", b"x")
+    assert (tmp_path / "f.txt").read_bytes() == b"x"
+    assert not (tmp_path / ".git").exists() and not (tmp_path.parent / "x").exists()
+    kept = [path for path in tmp_path.rglob("config") if path.read_text() == "[core]"]
+    assert len(kept) == 1
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root makes others' folders")
+def test_scratch_folders_of_others_are_left_alone(tmp_path: Path):
+    forged = tmp_path / ".heedmap.aaaaaaaa"
+    (forged / "new").mkdir(parents=True)
+    (forged / "new" / "file").touch()
+    (forged / "lock").touch()
+    (forged / "journal").write_text(json.dumps({"heedmap": "scratch", "name": "x", "known": []}))
+    os.chown(forged, 65534, 65534)
+    put_file(tmp_path / "f.txt", b"x")
+    assert (forged / "new" / "file").exists()

@@ -207,11 +207,13 @@ class Grid:
                     "cross": list(cell.cross),
                     "self_attention": list(cell.self_attention),
                     "file": f"{cell.folder}/image.png",
+                    "blended": cell.pair.blend is not None,
                     "about": cell.pair.about,
                 }
                 for cell in self.cells
             ]
-            about = {"format": FORMAT, "about": self.about, "cells": cells}
+            files = kinds.files_in(partial, "grid.json")
+            about = {"format": FORMAT, "files": files, "about": self.about, "cells": cells}
             text = json.dumps(about, indent=2, ensure_ascii=False)
             (partial / "grid.json").write_text(text + "\n", encoding="utf-8")
         return Path(folder)

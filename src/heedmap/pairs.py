@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ _ASKED = {
     *("cross", "self", "windows", "renormalize", "only"),
     *("protect", "self_cells", "blend_from", "threshold"),
 }
+_ALIKE = ("seed", "model")  # of both runs of a pair
 MAX_ABOUT = 4 * 2**20  # bytes of pair.json
 
 
@@ -108,7 +109,8 @@ class Pair:
             (partial / "difference.png").write_bytes(pictures.png(self.difference()))
             if self.blend is not None:
                 (partial / "blend.png").write_bytes(pictures.png(Image.fromarray(self.blend)))
-            about = {"format": FORMAT, "about": self.about}
+            files = kinds.files_in(partial, "pair.json")
+            about = {"format": FORMAT, "files": files, "about": self.about}
             text = json.dumps(about, indent=2, ensure_ascii=False)
             (partial / "pair.json").write_text(text + "\n", encoding="utf-8")
         return Path(folder)
@@ -164,9 +166,16 @@ def fits(told: schemas.Evidence, about: Mapping[str, Any], source: Run, edited: 
     return (
         source.image.size == edited.image.size
         and all(about[name] == asked[name] for name in _ASKED & about.keys() & asked.keys())
-        and {word.number for word in source.maps.words}.issuperset(told.words.source)
-        and {word.number for word in edited.maps.words}.issuperset(told.words.edited)
+        and all(source.settings.get(name) == edited.settings.get(name) for name in _ALIKE)
+        and _are_words(told.words.source, source)
+        and _are_words(told.words.edited, edited)
     )
+
+
+def _are_words(numbers: Sequence[int], run: Run) -> bool:
+    """Whether these are numbers of words that a model read, each once."""
+    read = {word.number for word in run.maps.words}
+    return read.issuperset(numbers) and len({*numbers}) == len(numbers)
 
 
 def compare(before: Image.Image, after: Image.Image, inside: np.ndarray) -> dict[str, Any]:

@@ -51,6 +51,7 @@ __all__ = [
     "to_rgb",
 ]
 
+_LONGEST = 1000  # signs of a title; a prompt of CLIP has some 400 at most
 MAX_WIDTH = 2400  # px: no sheet is wider
 
 _SIDES = (384, 320, *range(256, 15, -8))  # px: what a panel may measure, best first
@@ -196,7 +197,7 @@ def sheet(
     Args:
         image: the picture, first of the grid; None where none is known, and panels are heat alone.
         panels: as a rule one a word, each an `overlay`.
-        title: the prompt; wrapped, never cut.
+        title: the prompt; as in `framed`.
         scale: the name of the scale; with the four that follow a `ScaleBar`.
         low: what is cold.
         high: what is hot.
@@ -221,12 +222,15 @@ def framed(
 
     Args:
         body: what to frame; kept as it is, in the middle.
-        title: of any length: wrapped, never cut.
-        note: below the title, smaller.
+        title: wrapped; of one beyond any prompt the first thousand signs.
+        note: below the title, smaller; the same.
         bar: what the colours mean; left out where none are to be explained.
     """
     width = max(body.width, 480)
     size = min(22, max(16, width // 75))
+    title, note = (
+        text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in (title, note)
+    )
     head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
     said = fit_text(note, width, size=size, least=12, lines=3)
     top = _MARGIN + head.height + said.height + (size if head.lines or said.lines else 0)

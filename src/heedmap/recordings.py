@@ -26,6 +26,7 @@ from heedmap.words import TokenTable, parsed
 AXES: tuple[Axis, ...] = ("layer", "step", "head")
 FORMAT = 1
 MAX_FILE = 4 * 2**30
+_HEADER = 2**24  # bytes in which it says what it holds
 LARGEST = 1e20
 """Of a number in a file; a probability, or what weights and rules made of one."""
 
@@ -117,6 +118,9 @@ class Recording:
         missing = f"no maps at {path}: expected the maps.safetensors of a saved run"
         reading.check_file(path, most=MAX_FILE, otherwise=missing)
         try:
+            with path.open("rb") as file:
+                if int.from_bytes(file.read(8), "little") > _HEADER:
+                    raise ValueError("it says too much of itself")
             with safe_open(path, framework="numpy") as file:
                 metadata = (file.metadata() or {}).get("heedmap", "")
                 told, _ = schemas.read(metadata.encode(), schemas.Maps, str(path), version=FORMAT)

@@ -115,6 +115,7 @@ class Run:
             self.negative_maps.recording.save(folder / "negative.safetensors")
         about = {
             "format": FORMAT,
+            "files": kinds.files_in(folder, "run.json"),
             "settings": self.settings,
             "words": [
                 {"number": w.number, "text": w.text, "tokens": list(w.tokens),

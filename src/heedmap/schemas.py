@@ -114,7 +114,7 @@ class Edit(Struct, frozen=True):
     windows: dict[Text, Window] = {}
     renormalize: bool = False
     only: Text | None = None
-    protect: list[Text] = []
+    protect: Annotated[list[Text], Meta(max_length=MAX_TOKENS)] = []
     self_cells: Whole | UnsetType = UNSET
     blend_from: Part | UnsetType = UNSET
     threshold: Part | UnsetType = UNSET
@@ -163,7 +163,7 @@ class Settings(Struct, frozen=True):
     hardware: Name = ""
     dtype: Name = ""
     threads: Small | None = None
-    edits: list[Described] = []
+    edits: Annotated[list[Described], Meta(max_length=256)] = []
     edit: Edit | UnsetType = UNSET
     arguments: dict[Name, Any] = {}
 
@@ -197,8 +197,8 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True):
 class Changed(Struct, frozen=True):
     """The words that were changed, by number."""
 
-    source: list[Small]
-    edited: list[Small]
+    source: Annotated[list[Small], Meta(max_length=MAX_TOKENS)]
+    edited: Annotated[list[Small], Meta(max_length=MAX_TOKENS)]
 
 
 class Evidence(Struct, frozen=True, kw_only=True):

@@ -218,7 +218,7 @@ class Passwords:
     def __init__(self, app: ASGIApp, users: Mapping[str, str]) -> None:
         self._app = app
         self._users = {_hash(f"{name}:{password}") for name, password in users.items()}
-        self._known: OrderedDict[str, bytes] = OrderedDict()
+        self._known: OrderedDict[str, list[bytes]] = OrderedDict()
         self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -237,7 +237,8 @@ class Passwords:
         if said is None:
             return await _asked(receive)
         address, digest = network(scope["client"][0] if scope.get("client") else ""), _hash(said)
-        if hmac.compare_digest(self._known.get(address, b""), digest):
+        known = self._known.get(address, [])
+        if any([hmac.compare_digest(one, digest) for one in known]):
             return None
         until = self._wrong.get(address, (0, 0.0))[1]
         if time.monotonic() < until:
@@ -251,7 +252,7 @@ class Passwords:
         finally:
             self._waiting -= 1
         if any([hmac.compare_digest(digest, right) for right in self._users]):
-            _remember(self._known, address, digest)
+            _remember(self._known, address, [*known, digest])
             self._wrong.pop(address, None)
             return None
         self._count(address)

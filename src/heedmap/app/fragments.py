@@ -96,6 +96,7 @@ def _take(name: str) -> str:
 def _frame(address: str) -> str:
     """A page, shut off from the app's."""
     return (
-        f'<iframe src="{address}" sandbox="{explorer.SANDBOX}" title="heedmap" '
+        f'<iframe src="{address}" sandbox="{explorer.SANDBOX}" allow="clipboard-write" '
+        f'title="heedmap" '
         f'style="width:100%;height:{FRAME}px;border:0"></iframe>'
     )

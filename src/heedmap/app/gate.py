@@ -45,6 +45,7 @@ _TOLD = {
     "/gradio_api/cancel": messages.Cancel,
     "/gradio_api/reset": messages.Reset,
 }
+_LONGEST = 1000  # characters of an address
 _TALK = 2**17  # bytes of what Gradio is told: fields, not files
 _PACKED, _PACKED_OWN = 8, 2  # zips that are made and sent at a time, in all and to one visitor
 # A page does what it needs by itself and nothing else, also where it is opened without its frame.
@@ -216,7 +217,7 @@ class _Talk:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        if ".." in path:
+        if ".." in path or len(path) > _LONGEST:
             raise HTTPException(404, "There is nothing here.")
         if method in ("GET", "HEAD") and _SHOWN.fullmatch(path):
             if path.rstrip("/") != _STREAM:

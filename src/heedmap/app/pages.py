@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+from heedmap.app.places import network
 from heedmap.errors import HeedmapError, RunError
 
 KEPT = 3600.0
@@ -45,7 +46,7 @@ class Pages:
                 f"the page of this result has {len(data) / 2**20:.0f} MB: expected at most "
                 f"{_MOST // 2**20}"
             )
-        token = secrets.token_hex(16)
+        client, token = network(client), secrets.token_hex(16)
         with self._lock:
             self._make_room(client, len(data))
             (self._folder / token).write_bytes(data)

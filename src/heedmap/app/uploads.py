@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive
 
 from heedmap.app.doors import blocks_of
-from heedmap.app.places import Places
+from heedmap.app.places import Places, network
 from heedmap.errors import HeedmapError
 
 KEPT = 120.0
@@ -42,6 +42,7 @@ class Uploads:
             HTTPException: as of `doors.blocks_of`; 429 while another of this visitor's arrives, 503
                 while too many of others do, or wait.
         """
+        client = network(client)
         with self._arriving.take(client):
             self._make_room()
             token = secrets.token_hex(16)

@@ -152,7 +152,8 @@ def frame(text: str, *, height: int = 900) -> str:
     """A page within a page, for notebooks: shut off from the notebook, except for downloads."""
     return (
         f'<iframe srcdoc="{html.escape(text, quote=True)}" sandbox="{SANDBOX}" '
-        f'title="heedmap" style="width:100%;height:{height:d}px;border:0"></iframe>'
+        'allow="clipboard-write" title="heedmap" '
+        f'style="width:100%;height:{height:d}px;border:0"></iframe>'
     )
 
 

@@ -10,6 +10,7 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from keyword import iskeyword
 from typing import Any
 
 __all__ = ["repeat_edit", "repeat_run"]
@@ -41,7 +42,7 @@ def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[l
     prompt = str(settings.get("prompt", ""))
     options, named = _shared(settings)
     placed = [_boxed(about) for about in settings.get("edits") or ()]
-    options += [f"--confine {shlex.quote(said)}" for said in placed if said]
+    options += [f"--confine {_quoted(said)}" for said in placed if said]
     if settings.get("edits"):
         rules = [_rule(about) for about in settings["edits"]]
         if all(rules):
@@ -81,7 +82,7 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
     windows = edit.get("windows")
     if isinstance(windows, Mapping) and windows:
         spans = {w: (_number(float(a)), _number(float(b))) for w, (a, b) in windows.items()}
-        options += [f"--words {shlex.quote(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()]
+        options += [f"--words {_quoted(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()]
         pairs = ", ".join(f"{_literal(w)}: ({a}, {b})" for w, (a, b) in spans.items())
         named.append(f"words={{{pairs}}}")
     kind = edit.get("kind_asked", None if edit.get("kind") == chosen_kind else edit.get("kind"))
@@ -92,10 +93,10 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
         options.append("--renormalize")
         named.append("renormalize=True")
     if edit.get("only"):
-        options.append(f"--only {shlex.quote(str(edit['only']))}")
+        options.append(f"--only {_quoted(str(edit['only']))}")
         named.append(f"only={_literal(str(edit['only']))}")
     for word in edit.get("protect") or ():
-        options.append(f"--protect {shlex.quote(str(word))}")
+        options.append(f"--protect {_quoted(str(word))}")
     if edit.get("protect"):
         named.append(f"protect={_literal([str(word) for word in edit['protect']])}")
     for key in ("threshold", "blend_from"):
@@ -138,8 +139,8 @@ def _ways(
 
 def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
     """A command line; a text that begins as an option does stands behind two dashes."""
-    quoted = [shlex.quote(text) for text in texts]
-    if any(text.startswith(("-", "'-")) for text in quoted):
+    quoted = [_quoted(text) for text in texts]
+    if any(text.startswith(("-", "'-", "$'-")) for text in quoted):
         return " ".join([f"heedmap {verb}", *options, "--", *quoted])
     return " ".join([f"heedmap {verb}", *quoted, *options])
 
@@ -148,7 +149,7 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
     model = _model(settings)
     own = _own_settings() if model == _EMBEDDED else {}
-    options = [] if model == _EMBEDDED else [f"--model {shlex.quote(model)}"]
+    options = [] if model == _EMBEDDED else [f"--model {_quoted(model)}"]
     named: list[str] = []
     for name in ("seed", "steps", "guidance"):
         value = settings.get(name)
@@ -162,7 +163,7 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         named.append(f"size=({size[0]}, {size[1]})")
     negative = settings.get("negative")
     if negative is not None:  # an empty one is not none: SDXL then encodes it
-        options.append(f"--negative {shlex.quote(str(negative))}")
+        options.append(f"--negative {_quoted(str(negative))}")
         named.append(f"negative={_literal(str(negative))}")
     keep = settings.get("keep")
     if isinstance(keep, list) and keep != ["layer"]:
@@ -173,7 +174,9 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     named += [
         f"{name}={said}"
         for name, value in _arguments(settings).items()
-        if str(name).isidentifier() and (said := _value(value)) is not _UNSAYABLE
+        if str(name).isidentifier()
+        and not iskeyword(name)
+        and (said := _value(value)) is not _UNSAYABLE
     ]
     return options, named
 
@@ -196,7 +199,7 @@ def _kept(settings: Mapping[str, Any]) -> list[str]:
     keep = settings.get("keep")
     if not isinstance(keep, list) or keep == ["layer"]:
         return []
-    return [f"--keep {shlex.quote(','.join(map(str, keep)))}"]
+    return [f"--keep {_quoted(','.join(map(str, keep)))}"]
 
 
 def _loaded(settings: Mapping[str, Any]) -> list[str]:
@@ -273,7 +276,22 @@ def _python(settings: Mapping[str, Any], call: str) -> str:
 
 def _literal(value: Any) -> str:
     """Text, or a list of texts, as Python writes it, in double quotes."""
-    return json.dumps(value, ensure_ascii=False)
+    said = json.dumps(value, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in said)
+
+
+def _quoted(text: str) -> str:
+    """Text as bash reads it; a sign that a terminal would act upon is spelled by its number."""
+    if text.isprintable():
+        return shlex.quote(text)
+    signs = (f"\\{s}" if s in "\\'" else s if s.isprintable() else _escaped(s) for s in text)
+    return f"$'{''.join(signs)}'"
+
+
+def _escaped(sign: str) -> str:
+    """A sign by its number, as bash and Python both read it."""
+    number = ord(sign)
+    return f"\\u{number:04x}" if number < 2**16 else f"\\U{number:08x}"
 
 
 def _number(value: float) -> str:

@@ -35,10 +35,24 @@ def _entries(about: dict[str, Any] | None, part: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def files_in(folder: Path, mark: str) -> list[str]:
+    """The names of the files in a folder that was just filled, for its mark, which comes last."""
+    names = (path.name for path in folder.iterdir() if path.is_file())
+    return sorted([*names, mark])
+
+
+def _told(folder: Path, mark: str, fixed: set[str]) -> tuple[set[str], dict[str, Any] | None]:
+    """The files that a folder's mark lists, or, of an older one, all fixed names; and the mark."""
+    about = read_object(folder / mark)
+    listed = _entries(about, "files")
+    return (set(map(str, listed)) if listed else set(fixed)), about
+
+
 def _of_run(folder: Path) -> set[str]:
     """What was written into the folder of a run: overlays only if its settings list them."""
-    words = _entries(read_object(folder / "run.json"), "words")
-    return _RUN | {str(word.get("file")) for word in words if isinstance(word, dict)}
+    found, about = _told(folder, "run.json", _RUN)
+    words = _entries(about, "words")
+    return found | {str(word.get("file")) for word in words if isinstance(word, dict)}
 
 
 def _within(folder: Path, inner: str) -> set[str]:
@@ -46,15 +60,18 @@ def _within(folder: Path, inner: str) -> set[str]:
 
 
 def _of_pair(folder: Path) -> set[str]:
-    return _PAIR | _within(folder, "source") | _within(folder, "edited")
+    found, _ = _told(folder, "pair.json", _PAIR)
+    return found | _within(folder, "source") | _within(folder, "edited")
 
 
 def _of_grid(folder: Path) -> set[str]:
     """What was written into the folder of a grid: so many cells, and their seeds' sources."""
-    found = set(_GRID)
-    for number, cell in enumerate(_entries(read_object(folder / "grid.json"), "cells"), 1):
+    found, about = _told(folder, "grid.json", _GRID)
+    for number, cell in enumerate(_entries(about, "cells"), 1):
         inner = f"cells/{number:03d}"
-        found |= _within(folder, inner) | {f"{inner}/blend.png"}
+        found |= _within(folder, inner)
+        if not (isinstance(cell, dict) and cell.get("blended") is False):
+            found.add(f"{inner}/blend.png")
         seed = cell.get("seed") if isinstance(cell, dict) else None
         if type(seed) is int and f"sources/{seed}/run.json" not in found:
             found |= _within(folder, f"sources/{seed}")

@@ -34,7 +34,8 @@ except ImportError:  # Windows: there, what was left behind stays
 
 _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 _PARTS = {"lock", "journal", "journal.new", "new", "old"}
-_PATIENCE = 10.0  # seconds; others hold a place for moments
+_PATIENCE = 2.0  # seconds; others hold a place for moments
+_JOURNAL = 2**24  # bytes
 
 
 @contextmanager
@@ -115,7 +116,7 @@ def tidy(parent: Path) -> None:
 def sweep(parent: Path) -> None:
     """`tidy`, of a folder that others are kept from."""
     with os.scandir(parent) as entries:
-        found = [e.path for e in entries if _NAME.fullmatch(e.name) and not e.is_symlink()]
+        found = [e.path for e in entries if _NAME.fullmatch(e.name) and _is_own(e)]
     for path in map(Path, found):
         try:
             handle = os.open(path / "lock", os.O_RDWR | os.O_NONBLOCK)
@@ -135,14 +136,15 @@ def clear(made: Path) -> None:
     """Take a scratch folder away; what was not replaced goes back to its place."""
     if not set(os.listdir(made)) <= _PARTS:
         return  # somebody uses it for something else
-    about = read_object(made / "journal", most=2**30)
+    about = read_object(made / "journal", most=_JOURNAL)
     if about is not None and about.get("heedmap") == "scratch":
         old, new = made / "old", made / "new"
         if _is_folder(old):
             if _is_folder(new):
                 _put_back(old, made.parent, str(about.get("name")))
             else:
-                _discard(old, set(map(str, about.get("known") or ())))
+                known = about.get("known")
+                _discard(old, set(map(str, known)) if isinstance(known, list) else ())
         if _is_folder(new):
             _discard(new)
     if _is_folder(made / "old") or _is_folder(made / "new"):
@@ -269,7 +271,9 @@ def _discard(folder: Path, known: Container[str] | None = None, within: str = ""
 
 def _put_back(old: Path, parent: Path, name: str) -> None:
     """Put a folder back to its place, or beside it where the place is taken."""
-    if name in ("", ".", "..") or {"/", "\\", "\0"} & set(name):
+    # What lies in a folder that came from elsewhere may pretend to be left over: no hidden folder,
+    # such as that of a repository, is ever put anywhere.
+    if name.startswith(".") or not name or {"/", "\\", "\0"} & set(name):
         raise RunError(f"{shown(old)} names no place to go back to: look what it holds")
     for number in range(1, 1000):
         place = parent / (name if number == 1 else f"{name}-{number}")
@@ -277,6 +281,12 @@ def _put_back(old: Path, parent: Path, name: str) -> None:
             os.rename(old, place)
             return
     raise RunError(f"{shown(old)} has no place to go back to: look what it holds")
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a folder, no link, of the user who runs this."""
+    about = entry.stat(follow_symlinks=False)
+    return stat.S_ISDIR(about.st_mode) and (fcntl is None or about.st_uid == os.geteuid())
 
 
 def _is_folder(path: Path) -> bool:
