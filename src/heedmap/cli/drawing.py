@@ -50,7 +50,9 @@ def generate(
     ] = None,
     count: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="So many pictures, of the seeds from --seed on."),
+        typer.Option(
+            min=1, max=10_000, metavar="N", help="So many pictures, of the seeds from --seed on."
+        ),
     ] = 1,
     confine: Annotated[
         list[Any] | None,

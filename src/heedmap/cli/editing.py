@@ -134,7 +134,9 @@ def edit(
     ] = None,
     count: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="With --grid: so many seeds, from --seed on."),
+        typer.Option(
+            min=1, max=10_000, metavar="N", help="With --grid: so many seeds, from --seed on."
+        ),
     ] = 1,
     batch: Annotated[
         int | None,
