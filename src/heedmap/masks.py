@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from heedmap.errors import ArgumentError
+from heedmap.reading import MAX_PIXELS
 
 _MOST_PACKED = 512 * 1024  # characters of a mask in a file of settings
-_MOST_CELLS = 2**27
 
 
 def packed(mask: np.ndarray) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def unpacked(about: Mapping[str, Any], name: str) -> np.ndarray | None:
     try:
         width, height = about["mask"]
         whole = type(width) is type(height) is int and min(width, height) > 0
-        if not (whole and width * height <= _MOST_CELLS):
+        if not (whole and width * height <= MAX_PIXELS):
             raise ValueError("its size")
         most = -(-width * height // 8)
         # No more is unpacked than the size asks for, whatever the file holds.

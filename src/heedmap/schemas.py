@@ -18,6 +18,8 @@ from heedmap.errors import RunError
 DEPTH = 32
 """How deep lists and objects of a file may be nested."""
 MAX_LAYERS = 1024
+MAX_LAYER_NAME = 512
+"""Characters of a layer's name, and so of a pattern for one."""
 MAX_TOKENS = 2048
 """Tokens of an encoded text; those of encoders in use are at most 512, long prompts a few more."""
 MAX_PROMPT = 100_000
@@ -75,7 +77,7 @@ class Table(Struct, frozen=True):
 class LayerRow(Struct, frozen=True):
     """A layer."""
 
-    name: Annotated[str, Meta(max_length=512)]  # as `selections.LONGEST`
+    name: Annotated[str, Meta(max_length=MAX_LAYER_NAME)]
     heads: Annotated[int, Meta(ge=1, le=1024)]
     grid: tuple[Side, Side]
 

@@ -12,9 +12,8 @@ from typing import Any, cast
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, quoted
 from heedmap.recordings import Layer
+from heedmap.schemas import MAX_LAYER_NAME
 
-LONGEST = 512
-"""Characters of a layer's name, or of a pattern for one."""
 LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
 """A name or a pattern, several, or a function that says whether to take a layer."""
 
@@ -40,7 +39,7 @@ def layer_filter(layers: object) -> LayerFilter | None:
 
 
 def _picks(one: object) -> bool:
-    return callable(one) or (isinstance(one, str) and len(one) <= LONGEST)
+    return callable(one) or (isinstance(one, str) and len(one) <= MAX_LAYER_NAME)
 
 
 def layer_fits(layer: Layer, wanted: LayerFilter) -> bool:
