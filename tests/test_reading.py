@@ -84,6 +84,19 @@ def test_a_file_that_grows_while_it_is_read(tmp_path, monkeypatch):
         reading.read_bytes(tmp_path / "file", most=4, otherwise="")
 
 
+def test_as_many_bytes_as_there_may_be(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(2**20))
+    reading.check_file(tmp_path / "file", most=2**20, otherwise="")
+    (tmp_path / "file").write_bytes(bytes(2**20 + 1))
+    with pytest.raises(RunError, match=r"file is larger than 1 MiB: nothing that heedmap wrote"):
+        reading.check_file(tmp_path / "file", most=2**20, otherwise="")
+
+
+def test_names_of_no_file():
+    for name in ("x" * 300, "a\0b", "nowhere"):
+        assert reading.is_file(Path(name)) is False
+
+
 # --- pictures ---------------------------------------------------------------------------------
 
 
@@ -128,3 +141,54 @@ def test_pictures_of_all_kinds_become_what_is_asked_for(tmp_path, mode):
     for wanted in ("RGB", "1"):
         found = reading.read_picture(tmp_path / "x.png", wanted, size=(8, 8))
         assert (found.mode, found.size) == (wanted, (8, 8))
+
+
+def test_pictures_are_pngs(tmp_path):
+    for kind in ("JPEG", "GIF", "BMP", "TIFF", "WEBP"):
+        Image.new("RGB", (8, 8)).save(tmp_path / "x.png", kind)
+        with pytest.raises(RunError, match="is missing or broken"):
+            reading.read_picture(tmp_path / "x.png", "RGB")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_pictures_that_end_too_early(tmp_path, mode):
+    Image.effect_noise((64, 64), 50).convert("RGB").save(tmp_path / "x.png")
+    (tmp_path / "x.png").write_bytes((tmp_path / "x.png").read_bytes()[:2000])
+    with pytest.raises(RunError, match="is missing or broken"):
+        reading.read_picture(tmp_path / "x.png", mode)
+
+
+def test_what_pillow_warns_of_is_no_concern_of_the_user(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
+    held = (tmp_path / "x.png").read_bytes()
+    at = held.index(b"IDAT") - 4
+    (tmp_path / "x.png").write_bytes(held[:at] + chunk(b"acTL", bytes(8)) + held[at:])
+    with pytest.warns(UserWarning, match="Invalid APNG"), Image.open(tmp_path / "x.png"):
+        pass
+    assert reading.read_picture(tmp_path / "x.png", "RGB").size == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("size", "fine"),
+    [((8, 1), True), ((1, 8), True), ((9, 1), False), ((1, 9), False), ((3, 4), True),
+     ((4, 3), True), ((5, 3), False), ((3, 5), False)],
+)  # fmt: skip
+def test_how_large_pictures_may_be(tmp_path, monkeypatch, size, fine):
+    assert (reading.MAX_SIDE, reading.MAX_PIXELS) == (16_384, 67_108_864)
+    monkeypatch.setattr(reading, "MAX_SIDE", 8)
+    monkeypatch.setattr(reading, "MAX_PIXELS", 12)
+    monkeypatch.setattr(reading, "check_file", lambda *_, **__: None)
+    Image.new("L", size).save(tmp_path / "x.png")
+    if fine:
+        assert reading.read_picture(tmp_path / "x.png", "L").size == size
+        return
+    with pytest.raises(RunError, match=f"has {size[0]}×{size[1]} pixels: too many"):
+        reading.read_picture(tmp_path / "x.png", "L")
+
+
+def test_files_of_pictures_are_no_larger_than_their_pixels(tmp_path):
+    for size, said in ((4 * 2**26 + 1, "is larger than 256 MiB"), (4 * 2**26, "is missing or bro")):
+        with (tmp_path / "x.png").open("wb") as file:
+            file.truncate(size)
+        with pytest.raises(RunError, match=said):
+            reading.read_picture(tmp_path / "x.png", "L")

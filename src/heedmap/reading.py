@@ -93,11 +93,11 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
     check_file(path, most=4 * MAX_PIXELS, otherwise=broken)
     try:
         with (
-            warnings.catch_warnings(),
+            # What Pillow says of a file, from its first bytes on, is no concern of its user.
+            warnings.catch_warnings(action="ignore"),
             path.open("rb") as file,
             Image.open(file, formats=("PNG",)) as image,
         ):
-            warnings.simplefilter("ignore")  # what Pillow says of a file is no concern of its user
             if size is not None and image.size != size:
                 raise RunError(
                     f"{path} has {image.size[0]}×{image.size[1]} pixels, and not "
@@ -105,7 +105,6 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
                 )
             if max(image.size) > MAX_SIDE or image.size[0] * image.size[1] > MAX_PIXELS:
                 raise RunError(f"{path} has {image.size[0]}×{image.size[1]} pixels: too many")
-            image.load()
             return image.copy() if image.mode == mode else image.convert(mode)
     except RunError:
         raise
