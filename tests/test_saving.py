@@ -475,8 +475,13 @@ def test_a_disk_that_is_really_full(disk: Path, name, force):
     with suppress(OSError), (disk / "ballast").open("ab", buffering=0) as file:
         while True:
             file.write(b"x" * 512)
-    for write in (lambda: save(disk / name, force=force), lambda: put_file(disk / "file", b"x")):
-        with pytest.raises(WriteError, match="no space left on device"):
+    for write in (
+        lambda: save(disk / name, force=force),
+        lambda: put_file(disk / "file", b"x"),
+        lambda: Destination(disk / name, KIND, force=force),  # before anything is drawn
+        lambda: Destination(None, KIND, root=disk),
+    ):
+        with pytest.raises(WriteError, match=r"\(no space left on device\): make room there"):
             write()
     (disk / "ballast").unlink()
     assert tree(disk) == before

@@ -123,7 +123,7 @@ def writable(given: str | Path) -> Path:
     """
     path, target = path_of(given), target_of(given)
     if staying(target):
-        check_place(target)  # it is filled where it is, if it is empty
+        check_place(path)  # it is filled where it is, if it is empty
     else:  # the parents as they were given tell of links that end nowhere
         check_place(target.parent if path.name in ("", "..") else path.parent, target.name)
     return target
@@ -184,9 +184,16 @@ def check_place(given: str | Path, name: str = "") -> None:
             with suppress(FileNotFoundError):  # what is too long is told of only here
                 os.lstat(tried)
         # Only trying tells: root may write everywhere, and still nothing can be made in /proc.
-        probe = tempfile.mkdtemp(prefix=PREFIX, dir=there)
-        with suppress(FileNotFoundError):  # another process takes empty ones away
-            os.rmdir(probe)
+        # A full disk still takes folders, and refuses the first byte.
+        probe = Path(tempfile.mkdtemp(prefix=PREFIX, dir=there))
+        with suppress(FileNotFoundError):  # another process took it for one that was left behind
+            try:
+                with (probe / "lock").open("wb") as file:
+                    file.write(b"\0")
+            finally:
+                with suppress(FileNotFoundError):
+                    (probe / "lock").unlink()
+                probe.rmdir()
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise RunError(_too_long(path / name)) from error
