@@ -400,6 +400,23 @@ def test_a_kill_in_the_folder_one_is_in(tmp_path: Path, monkeypatch, at):
 
 
 @posix
+@pytest.mark.parametrize("at", ["new", "parts", "thing.json"])
+def test_a_kill_in_the_folder_one_was_in(tmp_path: Path, at):
+    """What is left there is in nobody's way, also for one who comes from elsewhere."""
+    script = IN_PLACE + SAVING.replace("Path(root, name)", "Path()")
+    if at == "new":  # while the files are written
+        script = script.replace("for number", "os.kill(os.getpid(), 9)\n        for number")
+    (tmp_path / "x").mkdir()
+    arguments = [at, tmp_path, "x", "new", "1", "0", "force"]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], cwd=tmp_path / "x")
+    assert done.returncode == -9
+    assert os.listdir(tmp_path / "x")
+    save(tmp_path / "x", "other", force=True)
+    assert tree(tmp_path / "x") == one("other")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@posix
 def test_a_kill_in_the_folder_one_is_in_and_a_users_file_there(tmp_path: Path, monkeypatch):
     script = IN_PLACE + SAVING.replace("Path(root, name)", "Path()")
     arguments = ["thing.json", tmp_path, "x", "new", "1", "0", "force"]
@@ -987,7 +1004,9 @@ def test_files(tmp_path: Path, monkeypatch):
     ):
         put_file(path, b"2")
     assert path.read_bytes() == b"1"
+    path.chmod(0o600)
     assert put_file(path, b"2", force=True).read_bytes() == b"2"
+    assert os.name == "nt" or stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "folder").mkdir()
     for name in ("link", "folder"):

@@ -24,7 +24,7 @@ from heedmap.errors import RunError
 from heedmap.reading import path_of
 from heedmap.saving import kinds
 from heedmap.saving.scratch import alone, note, scratch_folder, tidy
-from heedmap.saving.swaps import fill, swap
+from heedmap.saving.swaps import be_like, fill, swap
 from heedmap.saving.targets import (
     Kind,
     TakenError,
@@ -85,9 +85,9 @@ def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iter
     """
     flag("force", force)
     target = writable(folder)
+    tidy(target)
     within = bool(staying(target))
     if within:
-        tidy(target)
         check_folder(folder, kind, force=force)  # empty, or this raises
     with _scratch(target if within else target.parent, "" if within else target.name) as made:
         if not within:
@@ -133,6 +133,8 @@ def put_file(path: str | Path, data: bytes, *, force: bool = False) -> Path:
         with _placing(path, target.parent):
             check_file(path, force=force)
             if force:
+                with suppress(FileNotFoundError):
+                    be_like(target, new)
                 os.replace(new, target)
             else:
                 _put_file(new, target)
@@ -189,7 +191,8 @@ class Destination:
             check_place(self.root)
             return
         target = writable(self.fixed)
-        tidy(target if staying(target) else target.parent)
+        tidy(target.parent)
+        tidy(target)
         with alone(target.parent):
             check_folder(self.fixed, kind, force=force)
 

@@ -122,7 +122,7 @@ def note(made: Path, name: str, known: Collection[str], mark: str = "") -> None:
 
 def tidy(parent: Path) -> None:
     """Put right what processes left behind in a folder that were killed while they wrote there."""
-    if fcntl is None or not parent.is_dir():
+    if fcntl is None or not os.path.isdir(parent) or os.path.islink(parent):
         return
     with alone(parent) as possible, suppress(OSError):
         if possible:

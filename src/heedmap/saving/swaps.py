@@ -35,8 +35,8 @@ def swap(made: Path, target: Path, own: Collection[str]) -> None:
     made_anew = {there for _, there in _carry(old, new, own, carried)}
     for name, entry in [*walk(old)][::-1]:
         if entry.is_dir(follow_symlinks=False) and is_folder(new / name):
-            _be_like(entry.path, new / name, times=new / name in made_anew)
-    _be_like(old, new)
+            be_like(entry.path, new / name, times=new / name in made_anew)
+    be_like(old, new)
     note(made, target.name, {*own, *carried})
     os.rename(new, target)
 
@@ -66,8 +66,8 @@ def fill(made: Path, mark: str) -> None:
         raise
 
 
-def _be_like(source: str | Path, there: Path, *, times: bool = False) -> None:
-    """Give a folder the owner and the mode of another, and if asked for its times."""
+def be_like(source: str | Path, there: Path, *, times: bool = False) -> None:
+    """Give a file or folder the owner and the mode of another, and if asked for its times."""
     about, made = os.stat(source), os.stat(there)
     if (about.st_uid, about.st_gid) != (made.st_uid, made.st_gid) and hasattr(os, "chown"):
         for owner in (-1, about.st_uid):  # root alone gives a folder to another user
