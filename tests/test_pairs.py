@@ -1,7 +1,9 @@
 """A pair: its figures against numbers by hand, its pictures, and its folder, never trusted."""
 
+import errno
 import json
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -175,10 +177,37 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Pair, "difference", full)
     for name in ("x", "y"):
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(
+            RunError, match=rf"{name} could not be written \(no space left\): nothi"
+        ):
             pair.save(tmp_path / name, force=True)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     assert (folder / "pair.json").read_bytes() == before
+
+
+def test_what_a_run_within_cannot_write_is_told_of_the_pair(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("heedmap.maps.Recording.save", full)
+    with pytest.raises(RunError) as told:
+        made_pair().save(tmp_path / "x")
+    assert str(told.value) == (
+        f"{tmp_path / 'x'} could not be written (no space left on device): nothing was saved; make "
+        "room there, or choose another place"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mask_that_lies_in_a_folder_by_chance_is_no_part_of_it(tmp_path):
+    folder = made_pair().save(tmp_path / "x")
+    (folder / "blend.png").write_bytes(b"mine")
+    assert Pair.load(folder).blend is None
+    about = json.loads((folder / "pair.json").read_text())
+    del about["files"]  # as older versions wrote it
+    (folder / "pair.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"blend\.png is missing or broken"):
+        Pair.load(folder)
 
 
 def test_all_that_is_written_is_known_to_be_heedmaps(tmp_path):

@@ -1,16 +1,21 @@
 """Run folders: written whole or not at all, read back equal, never trusted."""
 
+import errno
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import letter_tokenizer
 from PIL import Image
+from safetensors import SafetensorError
 from test_maps import recording
 
 from heedmap import maps, runs
-from heedmap.errors import RunError
+from heedmap.errors import ArgumentError, RunError
 from heedmap.maps import HeatMaps
 from heedmap.runs import Run, parameters_text, word_file
 from heedmap.saving import kinds, slug
@@ -91,13 +96,86 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     run = made_run()
     folder = run.save(tmp_path / "x")
     before = (folder / "run.json").read_bytes()
-    monkeypatch.setattr("heedmap.maps.Recording.save", lambda *_: (_ for _ in ()).throw(OSError()))
-    with pytest.raises(OSError):
-        run.save(folder, force=True)
-    with pytest.raises(OSError):
-        run.save(tmp_path / "y")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("heedmap.maps.Recording.save", full)
+    for name, force in (("x", True), ("y", False)):
+        with pytest.raises(RunError, match=rf"{name} could not be written \(no space left on devi"):
+            run.save(tmp_path / name, force=force)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     assert (folder / "run.json").read_bytes() == before
+
+
+TOO_LARGE = """
+import resource, sys
+from heedmap.errors import HeedmapError
+from heedmap.folders import opened
+made = opened(sys.argv[1])
+for most in sys.argv[3:]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), -1))
+    try:
+        made.save(sys.argv[2])
+    except HeedmapError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="limits of POSIX")
+def test_files_that_the_system_takes_no_more_of(tmp_path):
+    """Whichever is too large, a text, a picture or the maps, it is one sentence and leaves naught.
+
+    Only the system knows when it refuses, and safetensors tells it in words of its own.
+    """
+    folder, place = made_run().save(tmp_path / "whole"), tmp_path / "deep" / "x"
+    names = ("image.png", "index.html", "words/1-house.png", "maps.safetensors")
+    most = [(folder / name).stat().st_size // 2 for name in names]
+    command = [sys.executable, "-c", TOO_LARGE, folder, place, "0", *map(str, most)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    refused, *told = done.stdout.splitlines()
+    reason = "(file too large): make room there, or choose another place"
+    assert refused == f"nothing can be written to {place.parent} {reason}"
+    said = reason.replace(": ", ": nothing was saved; ")
+    assert told == [f"{place} could not be written {said}"] * len(names)
+    assert [p.name for p in tmp_path.iterdir()] == ["whole"]
+
+
+def test_maps_that_cannot_be_written(tmp_path, monkeypatch):
+    maps = made_run().maps.recording
+    with pytest.raises(RunError, match=r"no/x could not be written \(no such file or directory\)"):
+        maps.save(tmp_path / "no" / "x")
+    maps.save(tmp_path / "older")
+    before = (tmp_path / "older").read_bytes()
+
+    def full(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: whatever it is (os error 28)")
+
+    monkeypatch.setattr("heedmap.recordings.save_file", full)
+    for name in ("older", "new"):
+        with pytest.raises(RunError, match=rf"{name} could not be written \(no space left on dev"):
+            maps.save(tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == ["older"]
+    assert (tmp_path / "older").read_bytes() == before
+
+
+def test_maps_that_lie_in_a_folder_by_chance_are_no_part_of_it(tmp_path):
+    folder = made_run().save(tmp_path / "x")
+    (folder / "negative.safetensors").write_bytes(b"mine")
+    assert Run.load(folder).negative_maps is None
+    about = json.loads((folder / "run.json").read_text())
+    del about["files"]  # as older versions wrote it
+    (folder / "run.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
+        Run.load(folder)
+
+
+def test_overlays_are_asked_for_by_true_or_false(tmp_path):
+    for options in ({"overlays": "no"}, {"force": "x"}):
+        with pytest.raises(ArgumentError, match=r"is '.*': expected True or False"):
+            made_run().save(tmp_path / "x", **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_runs_are_replaced_by_force_and_what_is_not_of_heedmap_stays(tmp_path):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -20,6 +21,7 @@ from heedmap.saving import (
     Destination,
     Kind,
     TakenError,
+    WriteError,
     kinds,
     put_counting,
     put_file,
@@ -91,16 +93,22 @@ def test_a_folder_is_there_when_it_is_whole(tmp_path: Path):
     assert tree(tmp_path) == {"deep": None, "deep/x": None, "deep/x/thing.json": "{}"}
 
 
-@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_failure_leaves_all_as_it_was(tmp_path: Path, error, force):
     if force:
         save(tmp_path / "x")
         notes(tmp_path / "x")
     before = tree(tmp_path)
+    place = tmp_path / "x" if force else tmp_path / "deep" / "down" / "x"
+    told = (WriteError, re.escape(f"{place} could not be written (no space left on device): not"))
+    kind, sentence = told if error is FULL else (KeyboardInterrupt, "^$")
     with (
-        pytest.raises(type(error)),
-        whole_folder(tmp_path / "x", KIND, force=force) as partial,
+        pytest.raises(kind, match=sentence),
+        whole_folder(place, KIND, force=force) as partial,
     ):
         (partial / "thing.json").write_text("{")
         raise error
@@ -179,8 +187,30 @@ def test_a_file_of_a_users_where_a_folder_goes(tmp_path: Path):
     shutil.rmtree(folder / "parts")
     (folder / "parts").write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(RunError, match="heedmap writes another parts than the one in the folder"):
+    with pytest.raises(RunError, match=r"heedmap writes another parts than the one in .*x, wh"):
         save(folder, "two", force=True)
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("how", ["file", "link"])
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        (kinds.RUN, "words"), (kinds.PAIR, "source"), (kinds.PAIR, "edited/words"),
+        (kinds.GRID, "cells"), (kinds.GRID, "sources/7"), (kinds.GRID, "cells/001"),
+        (kinds.SELECTION, "words"),
+    ],
+)  # fmt: skip
+def test_what_stands_where_a_folder_goes_is_told_before_anything_is_drawn(
+    tmp_path: Path, kind, place, how
+):
+    folder = tmp_path / "x"
+    (folder / place).parent.mkdir(parents=True)
+    (folder / kind.mark).write_text(json.dumps(dict.fromkeys(kind.keys, 1)))
+    (folder / place).write_text("m") if how == "file" else (folder / place).symlink_to(tmp_path)
+    before = tree(tmp_path)
+    with pytest.raises(TakenError, match=f"x holds {place}, a {how} where heedmap writes a folder"):
+        Destination(folder, kind, force=True)
     assert tree(tmp_path) == before
 
 
@@ -250,10 +280,314 @@ def test_modes_are_those_of_the_umask(tmp_path: Path, mask):
         assert stat.S_IMODE(path.stat().st_mode) == expected, path
 
 
+@posix
+def test_folders_that_are_there_keep_their_modes(tmp_path: Path):
+    folder = save(tmp_path / "x")
+    notes(folder)
+    modes = {"": 0o2755, "parts": 0o775, "drafts": 0o750, "drafts/old": 0o500, "empty": 0o1777}
+    for name, mode in modes.items():
+        (folder / name).chmod(mode)
+    before = os.umask(0o077)
+    try:
+        save(folder, "two", force=True)
+    finally:
+        os.umask(before)
+    assert {name: stat.S_IMODE((folder / name).stat().st_mode) for name in modes} == modes
+    assert stat.S_IMODE((folder / "thing.json").stat().st_mode) == 0o600
+    save(folder, "three", force=True)  # a folder that nothing can be written to, again
+    assert {name: stat.S_IMODE((folder / name).stat().st_mode) for name in modes} == modes
+
+
+@pytest.mark.parametrize("force", ["x", "", 1, 0, None, []])
+def test_force_is_true_or_false(tmp_path: Path, force):
+    for write in (
+        lambda: save(tmp_path / "x", force=force),
+        lambda: put_file(tmp_path / "x", b"", force=force),
+        lambda: Destination(tmp_path / "x", KIND, force=force),
+        lambda: Destination(None, KIND, root=tmp_path, force=force),
+    ):
+        with pytest.raises(ArgumentError, match=r"force is .*: expected True or False"):
+            write()
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- empty folders that cannot be renamed -----------------------------------------------------
+
+
+@posix
+@pytest.mark.parametrize("given", [".", "../x", "{}"])
+def test_the_empty_folder_one_is_in_is_filled(tmp_path: Path, monkeypatch, given):
+    folder = tmp_path / "x"
+    folder.mkdir(mode=0o750)
+    monkeypatch.chdir(folder)
+    before, given = folder.stat(), given.format(folder)
+    Destination(given, KIND)
+    with whole_folder(given, KIND) as partial:
+        (partial / "thing.json").write_text('{"thing": 1}')
+        (partial / "parts").mkdir()
+        assert [name for name in os.listdir() if not name.startswith(".")] == []
+    assert tree(folder) == {"thing.json": '{"thing": 1}', "parts": None}
+    after = Path.cwd().stat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
+    with pytest.raises(TakenError, match="exists and holds a thing: nothing was written; choose"):
+        Destination(given, KIND)
+    with pytest.raises(TakenError, match=r"replaced as a whole \(it is the folder you are"):
+        Destination(given, KIND, force=True)
+    assert tree(tmp_path) == {"x": None, "x/thing.json": '{"thing": 1}', "x/parts": None}
+
+
+@posix
+def test_what_comes_into_the_folder_one_is_in_meanwhile(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "thing.json"):
+        with (
+            pytest.raises(TakenError, match=r"was written by somebody else meanwhile"),
+            whole_folder(".", KIND) as partial,
+        ):
+            (partial / "thing.json").write_text("{}")
+            Path(name).write_text("mine")
+        assert tree(tmp_path) == {name: "mine"}
+        Path(name).unlink()
+
+
+@posix
+@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt()])
+@pytest.mark.parametrize("at", ["parts", "thing.json"])
+def test_a_failure_in_the_folder_one_is_in(tmp_path: Path, monkeypatch, error, at):
+    monkeypatch.chdir(tmp_path)
+    rename = os.rename
+
+    def refused(source, to):
+        if Path(source).name == at and Path(to).parent == tmp_path:
+            raise error
+        return rename(source, to)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(WriteError if error is FULL else KeyboardInterrupt):
+        save(Path("."))
+    assert tree(tmp_path) == {}
+
+
+IN_PLACE = """
+import os, signal, sys
+from pathlib import Path
+import json
+rename = os.rename
+at, left = sys.argv.pop(1), [1]
+
+def killed(source, to):
+    if Path(source).name == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, to)
+
+os.rename = killed
+"""
+
+
+@posix
+@pytest.mark.parametrize("at", ["parts", "thing.json"])
+def test_a_kill_in_the_folder_one_is_in(tmp_path: Path, monkeypatch, at):
+    """The next who looks there adds what is missing; until then it is no result."""
+    script = IN_PLACE + SAVING.replace("Path(root, name)", "Path()")
+    arguments = [at, tmp_path, "x", "new", "1", "0", "force"]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], cwd=tmp_path)
+    assert done.returncode == -9
+    assert not (tmp_path / "thing.json").exists()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TakenError, match=r"\. exists and holds a thing"):
+        Destination(".", KIND)
+    assert tree(tmp_path) == one("new", 4)
+
+
+@posix
+@pytest.mark.parametrize("at", ["new", "parts", "thing.json"])
+def test_a_kill_in_the_folder_one_was_in(tmp_path: Path, at):
+    """What is left there is in nobody's way, also for one who comes from elsewhere."""
+    script = IN_PLACE + SAVING.replace("Path(root, name)", "Path()")
+    if at == "new":  # while the files are written
+        script = script.replace("for number", "os.kill(os.getpid(), 9)\n        for number")
+    (tmp_path / "x").mkdir()
+    arguments = [at, tmp_path, "x", "new", "1", "0", "force"]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], cwd=tmp_path / "x")
+    assert done.returncode == -9
+    assert os.listdir(tmp_path / "x")
+    save(tmp_path / "x", "other", force=True)
+    assert tree(tmp_path / "x") == one("other")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+@posix
+def test_a_kill_in_the_folder_one_is_in_and_a_users_file_there(tmp_path: Path, monkeypatch):
+    script = IN_PLACE + SAVING.replace("Path(root, name)", "Path()")
+    arguments = ["thing.json", tmp_path, "x", "new", "1", "0", "force"]
+    subprocess.run([sys.executable, "-c", script, *arguments], cwd=tmp_path)
+    (tmp_path / "thing.json").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TakenError):
+        save(Path("."), force=True)
+    assert (tmp_path / "thing.json").read_text() == "mine"
+    assert len([*tmp_path.glob(".heedmap.*/new/thing.json")]) == 1
+
+
+@posix
+def test_nobody_is_in_a_folder_that_is_gone(tmp_path: Path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    (tmp_path / "x").mkdir()
+    assert save(tmp_path / "x") == tmp_path / "x"
+    for write in (lambda: save(Path("y")), lambda: Destination("y", KIND)):
+        with pytest.raises(RunError, match=r"y leads nowhere \(no such file or directory\)"):
+            write()
+
+
+@pytest.fixture
+def disk(tmp_path: Path):
+    """A disk of 256 KiB, mounted where nothing was."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "none", place], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("only root mounts disks")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@posix
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_empty_disk_is_filled(disk: Path, beside):
+    if beside:
+        (disk / "lost+found").mkdir()
+    save(disk)
+    assert {n: t for n, t in tree(disk).items() if n != "lost+found"} == one("one")
+    with pytest.raises(TakenError, match=r"replaced as a whole \(a disk is mounted there"):
+        save(disk, force=True)
+
+
+@posix
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("name", [".", "x", "deep/down/x"])
+def test_a_disk_that_is_really_full(disk: Path, name, force):
+    if force:
+        if name == ".":
+            return
+        notes(save(disk / name))
+    before = tree(disk)
+    with (
+        pytest.raises(WriteError, match=r"\(no space left on device\): .*make room") as told,
+        whole_folder(disk / name, KIND, force=force) as partial,
+    ):
+        for number in range(999):
+            (partial / f"{number}.png").write_bytes(b"x" * 4096)
+    assert str(disk / name) in str(told.value)
+    assert tree(disk) == before
+    with pytest.raises(WriteError, match=r"file could not be written \(no space left on device"):
+        put_file(disk / "file", b"x" * 2**19)
+    assert tree(disk) == before
+    if name == ".":
+        return
+    (disk / "ballast").write_bytes(b"")
+    with suppress(OSError), (disk / "ballast").open("ab", buffering=0) as file:
+        while True:
+            file.write(b"x" * 512)
+    for write in (
+        lambda: save(disk / name, force=force),
+        lambda: put_file(disk / "file", b"x"),
+        lambda: Destination(disk / name, KIND, force=force),  # before anything is drawn
+        lambda: Destination(None, KIND, root=disk),
+    ):
+        with pytest.raises(WriteError, match=r"\(no space left on device\): make room there"):
+            write()
+    (disk / "ballast").unlink()
+    assert tree(disk) == before
+
+
+# --- what belongs to another user -------------------------------------------------------------
+
+
+AS_A_THIRD = """
+import os, sys
+from pathlib import Path
+from heedmap.errors import RunError
+from heedmap.saving import Destination, kinds, whole_folder
+os.setgroups([]); os.setgid(65533); os.setuid(65533)
+folder = Path(sys.argv[1])
+try:
+    Destination(folder, kinds.RUN, force=True)
+    with whole_folder(folder, kinds.RUN, force=True) as partial:
+        (partial / "run.json").write_text('{"new": 1}')
+except RunError as error:
+    print(error)
+"""
+root_only = pytest.mark.skipif(
+    os.name == "nt" or os.geteuid() != 0, reason="only root makes what is others'"
+)
+
+
+@root_only
+@pytest.mark.parametrize(
+    ("mode", "refused"), [(0o755, True), (0o700, True), (0o1777, True), (0o777, False)]
+)
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_folder_of_another_user_within(mode, refused, empty):
+    with tempfile.TemporaryDirectory() as place:  # pytest's own are closed to others
+        desk, folder, theirs = (Path(place) / part for part in ("", "x", "x/deep/theirs"))
+        theirs.mkdir(parents=True)
+        (folder / "run.json").write_text('{"format": 1, "settings": {}}')
+        (folder / "mine.txt").write_text("mine")
+        if not empty:
+            (theirs / "notes.txt").write_text("theirs")
+        for path in (desk, folder, theirs.parent, folder / "run.json", folder / "mine.txt"):
+            os.chown(path, 65533, 65533)
+        for path in theirs.iterdir():
+            os.chown(path, 65534, 65534)
+        os.chown(theirs, 65534, 65534)
+        theirs.chmod(mode)
+        before = tree(desk)
+        command = [sys.executable, "-c", AS_A_THIRD, folder]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        if refused:
+            assert "x holds deep/theirs, which belongs to another user and cannot" in done.stdout
+            assert tree(desk) == before
+            assert theirs.stat().st_uid == 65534
+        else:
+            assert done.stdout == ""
+            assert tree(desk) == {**before, "x/run.json": '{"new": 1}'}
+        assert os.listdir(desk) == ["x"]
+
+
+@root_only
+def test_roots_saves_leave_folders_to_those_whom_they_belong_to(tmp_path: Path):
+    folder = save(tmp_path / "x")
+    notes(folder)
+    for name in ("", "parts", "drafts", "drafts/old", "notes.txt"):
+        os.chown(folder / name, 65533, 65534)
+    save(folder, "two", force=True)
+    for name in ("", "parts", "drafts", "drafts/old", "notes.txt"):
+        about = (folder / name).stat()
+        assert (about.st_uid, about.st_gid) == (65533, 65534), name
+
+
+@root_only
+def test_an_empty_folder_whose_parent_is_closed(tmp_path: Path):
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "x"
+        folder.mkdir()
+        os.chown(folder, 65533, 65533)
+        Path(place).chmod(0o755)
+        command = [sys.executable, "-c", AS_A_THIRD, folder]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, ""), done
+        assert tree(Path(place)) == {"x": None, "x/run.json": '{"new": 1}'}
+
+
 # --- places that cannot be written to ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [None, 7, 1.5, True, b"x", "a\0b", "\ud800", ["x"], object()])
+@pytest.mark.parametrize("given", [None, 7, 1.5, True, b"x", "", "a\0b", "\ud800", ["x"], object()])
 def test_what_is_no_path(given, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     writers = [
@@ -281,16 +615,16 @@ PLACES = {
     "round/x": "round",
     "linked": "linked is a link",
     "linked/": "linked/? is a link",
-    "a" * 256: "nothing can be written to .*file name too long.",
+    "a"
+    * 256: "nothing can be written to .*file name too long: a name has 256 bytes, and a disk ta",
     f"new/{'a' * 256}": "file name too long",
     f"{'a' * 256}/new": "file name too long",
     "가" * 90: "file name too long",
     "a/" * 4000: "too long",
-    ".": "is in use|is a disk|the folder you are in",
-    "": "the folder you are in",
-    "..": "the folder you are in",
-    "sub/..": "the folder you are in",
-    "/": "is in use",
+    ".": r"\. exists and is not a thing: nothing was written",
+    "..": r"\.\. exists and is not a thing",
+    "sub/..": "exists and is not a thing",
+    "/": "/ exists and is not a thing",
 }
 
 
@@ -409,7 +743,7 @@ def test_a_run_is_not_replaced_while_one_stands_in_it(tmp_path: Path, monkeypatc
     folder = save(tmp_path / "x")
     monkeypatch.chdir(folder / "parts")
     with pytest.raises(
-        TakenError, match=r"x is in use \(a disk is mounted there, or it is the fold"
+        TakenError, match=r"x cannot be replaced as a whole \(it is the folder you are in, or"
     ):
         save(folder, force=True)
 
@@ -663,14 +997,16 @@ def test_files(tmp_path: Path, monkeypatch):
             patch.setattr(
                 Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
             )
-            with pytest.raises(RunError if not force else OSError):
+            with pytest.raises(TakenError if not force else WriteError):
                 put_file(path, b"2", force=force)
     with pytest.raises(
         TakenError, match=r"one\.png exists: nothing was written; choose another name"
     ):
         put_file(path, b"2")
     assert path.read_bytes() == b"1"
+    path.chmod(0o600)
     assert put_file(path, b"2", force=True).read_bytes() == b"2"
+    assert os.name == "nt" or stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "folder").mkdir()
     for name in ("link", "folder"):

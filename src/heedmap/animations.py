@@ -51,8 +51,9 @@ class Animation:
             force: whether a file that is there is replaced.
 
         Raises:
-            ArgumentError: if `path` is no path.
-            RunError: if something is there already, or nothing can be written there.
+            ArgumentError: if `path` is no path, or `force` neither True nor False.
+            RunError: if something is there already, or nothing can be written there; then nothing
+                is left there either.
         """
         return put_file(path, self.gif(), force=force)
 

@@ -184,8 +184,9 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path.
-            RunError: if something is there already, or nothing can be written there.
+            ArgumentError: if `folder` is no path, or `force` neither True nor False.
+            RunError: if something is there already, or nothing can be written there; then nothing
+                is left there either.
         """
         with whole_folder(folder, kinds.GRID, force=force) as partial:
             (partial / "grid.png").write_bytes(pictures.png(self.sheet()))
@@ -306,7 +307,8 @@ def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source
             "the grid again"
         )
     mask = within / "blend.png"
-    blend = read_mask(mask, source.image.size) if mask.exists() else None
+    has = row.blended is not False  # else what is there is a user's; older versions do not tell
+    blend = read_mask(mask, source.image.size) if has and mask.exists() else None
     return Cell(
         row.number, row.seed, row.target, row.weights, row.cross, row.self_attention,
         Pair(source, edited, about, blend),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 from PIL import Image
 from skimage.metrics import structural_similarity
 
@@ -98,8 +99,9 @@ class Pair:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path.
-            RunError: if something is there already, or nothing can be written there.
+            ArgumentError: if `folder` is no path, or `force` neither True nor False.
+            RunError: if something is there already, or nothing can be written there; then nothing
+                is left there either.
         """
         with whole_folder(folder, kinds.PAIR, force=force) as partial:
             self.source.save(partial / "source")
@@ -132,9 +134,9 @@ class Pair:
                 f"{folder} does not hold together: its two runs and pair.json are of different "
                 "edits; make the edit again"
             )
-        blend = None
-        if (folder / "blend.png").exists():
-            blend = read_mask(folder / "blend.png", source.image.size)
+        mask = folder / "blend.png"
+        has = told.files is UNSET or mask.name in told.files  # else it is a user's
+        blend = read_mask(mask, source.image.size) if has and mask.exists() else None
         return cls(source, edited, plain["about"], blend)
 
     def _heats(self, run: Run, side: str) -> list[HeatMap]:

@@ -28,7 +28,7 @@ def path_of(given: object) -> Path:
         ArgumentError: if it is none.
     """
     try:
-        if not isinstance(given, (str, os.PathLike)) or b"\0" in os.fsencode(given):
+        if not isinstance(given, (str, os.PathLike)) or given == "" or b"\0" in os.fsencode(given):
             raise ValueError
         return Path(given)
     except (TypeError, ValueError) as error:  # bytes; what the system's encoding cannot write

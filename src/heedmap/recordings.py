@@ -7,8 +7,10 @@ no torch.
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +22,7 @@ from safetensors.numpy import save_file
 
 from heedmap import reading, schemas
 from heedmap.errors import RunError
+from heedmap.saving import WriteError
 from heedmap.schemas import Axis
 from heedmap.words import TokenTable, parsed
 
@@ -88,8 +91,9 @@ class Recording:
         A file of that name is replaced: `Run.save` looks after what a user has.
 
         Raises:
-            OSError: if the file cannot be written.
+            RunError: if the file cannot be written; an older one stays.
         """
+        path = Path(path)
         layers = [asdict(layer) for layer in self.layers]
         about = {
             "format": FORMAT,
@@ -102,10 +106,18 @@ class Recording:
             "size": self.size,
         }
         arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
-        with open(path, "wb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
-        os.chmod(path, mode)  # else it is its owner's alone, whatever the umask
+        new = not os.path.lexists(path)
+        try:
+            with path.open("xb" if new else "rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
+            os.chmod(path, mode)  # else it is its owner's alone, whatever the umask
+        except (SafetensorError, OSError) as error:
+            if new:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+            refused = error if isinstance(error, OSError) else _refused(error)
+            raise WriteError(f"{path} could not be written", refused) from error
 
     @classmethod
     def load(cls, path: str | Path) -> "Recording":
@@ -130,6 +142,14 @@ class Recording:
             raise RunError(
                 f"{path} is not a recording that heedmap wrote{why}; make the run again"
             ) from error
+
+
+def _refused(error: SafetensorError) -> OSError:
+    """What the system said, of which safetensors tells in a text alone."""
+    found = re.search(r"os error (\d+)", str(error))
+    return (
+        OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))
+    )
 
 
 def check_fit(

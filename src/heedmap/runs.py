@@ -12,6 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from heedmap import explorer, pictures, reading, schemas, sheets
 from heedmap.animations import Animation
+from heedmap.checks import flag
 from heedmap.errors import RunError
 from heedmap.maps import MOST_SHOWN, HeatMaps, Scale
 from heedmap.recordings import Axis, Recording
@@ -88,10 +89,11 @@ class Run:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path.
+            ArgumentError: if `folder` is no path, or `overlays` or `force` neither True nor False.
             RunError: if something is there already (an empty folder may be), or nothing can be
-                written there.
+                written there; then nothing is left there either.
         """
+        flag("overlays", overlays)
         with whole_folder(folder, kinds.RUN, force=force) as partial:
             self._write(partial, overlays)
         return Path(folder)
@@ -141,7 +143,8 @@ class Run:
         image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
         recording = Recording.load(folder / "maps.safetensors")
         negative = folder / "negative.safetensors"
-        against = Recording.load(negative) if negative.exists() else None
+        has = told.files is UNSET or negative.name in told.files  # else it is a user's
+        against = Recording.load(negative) if has and negative.exists() else None
         read = about.prompt if about.text is UNSET else about.text
         if (
             recording.table.prompt != read

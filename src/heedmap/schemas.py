@@ -37,6 +37,8 @@ Part = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Part, Part]
 Axis = Literal["layer", "step", "head"]
 Kind = Literal["text", "start", "end", "pad"]
+Files = Annotated[list[Name], Meta(max_length=10_000)] | UnsetType
+"""Those that heedmap wrote into a folder; whatever else lies there is the user's."""
 
 
 # --- maps.safetensors -------------------------------------------------------------------------
@@ -171,10 +173,11 @@ class Settings(Struct, frozen=True):
 
 
 class RunFile(Struct, frozen=True):
-    """`run.json`."""
+    """`run.json`; older versions list no files."""
 
     format: int
     settings: Settings
+    files: Files = UNSET
 
 
 # --- pair.json, grid.json ---------------------------------------------------------------------
@@ -217,10 +220,11 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class PairFile(Struct, frozen=True):
-    """`pair.json`."""
+    """`pair.json`; older versions list no files."""
 
     format: int
     about: Evidence
+    files: Files = UNSET
 
 
 class CellRow(Struct, frozen=True):
@@ -233,6 +237,7 @@ class CellRow(Struct, frozen=True):
     cross: Window
     self_attention: Window
     about: Evidence
+    blended: bool | UnsetType = UNSET
 
 
 class GridAbout(Struct, frozen=True):

@@ -61,3 +61,19 @@ def test_a_result_into_which_somebody_put_something_stays_whole(tmp_path: Path, 
     assert files(shelf.root / kept) == before
     assert isinstance(read_result(shelf.folder(kept)), Run)
     assert not list(shelf.root.glob(".*"))
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), PermissionError(13, "No")])
+def test_what_the_system_refuses_names_no_folder_of_the_server(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, caplog, error
+):
+    def refused(*_, **__):
+        raise error
+
+    monkeypatch.setattr("heedmap.maps.Recording.save", refused)
+    for place in (tmp_path, tmp_path / "file"):  # which no folder can be made in
+        (tmp_path / "file").touch()
+        with pytest.raises(RunError, match=r"^The server could not save the result \([^/]*\)\.$"):
+            Shelf(place / "app", 2).put(run)
+        assert str(place) in caplog.text
+    assert files(tmp_path) == {"file"}

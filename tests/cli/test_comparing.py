@@ -91,8 +91,9 @@ def test_compare_writes_whole_or_not_at_all(saved: Path, other: Path, desk: Path
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(Path, "write_bytes", raising(full))
     again = ("compare", saved, other, "-w", "a", "--out")
-    assert "No space left" in bad(*again, "sheet.png", "--force")
-    assert "No space left" in bad(*again, "other.png")
+    said = "could not be written (no space left on device): nothing was saved; make room"
+    assert f"sheet.png {said}" in bad(*again, "sheet.png", "--force")
+    assert f"deep/other.png {said}" in bad(*again, "deep/other.png")
     assert Path("sheet.png").read_bytes() == before
     assert {p.name for p in desk.iterdir()} == {"saved", "other", "sheet.png"}
 

@@ -134,8 +134,8 @@ def test_out_is_checked_before_anything_is_computed(desk: Path, monkeypatch):
         ("dangling", "dangling is a link"),
         ("linked", "linked is a link"),
         ("/proc/x", "nothing can be written to /proc (no such file or directory)"),
-        ("x" * 256, "(file name too long)"),
-        (".", "the folder you are in"),
+        ("x" * 256, "(file name too long: a name has 256 bytes"),
+        (".", ". exists and is not a"),
     ],
 )
 def test_out_that_cannot_be_written_to_is_told_before_a_model_is_loaded(
@@ -200,7 +200,7 @@ def test_models_that_are_not_there(desk: Path, model: str, part: str):
     [
         (
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x.png"),
-            "No space left on device: x.png",
+            "house-7 could not be written (no space left on device): nothing was saved; make room",
         ),
         (MemoryError(), "Out of memory"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "Out of memory"),
@@ -208,8 +208,38 @@ def test_models_that_are_not_there(desk: Path, model: str, part: str):
 )
 def test_what_the_machine_refuses_is_a_sentence_too(model, desk, monkeypatch, error, sentence):
     monkeypatch.setattr(HeatMap, "overlay", raising(error))
-    assert sentence in bad("generate", PROMPT, "--steps", 1)
-    assert files(desk) == set()
+    assert sentence in bad("generate", PROMPT, "--steps", 1, "--seed", 7)
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        (
+            "x" * 300,
+            "(file name too long: a name has 300 bytes, and a disk takes 255): choose a",
+        ),
+        ("mine", "mine holds words, a link where heedmap writes a folder: nothing was written"),
+    ],
+)
+@pytest.mark.parametrize("option", ["-o", "--out"])
+def test_a_place_that_will_not_do_is_told_before_anything_is_drawn(
+    model, desk, monkeypatch, option, place, sentence
+):
+    (desk / "mine").mkdir()
+    (desk / "mine" / "run.json").write_text('{"format": 1, "settings": {}}')
+    (desk / "mine" / "words").symlink_to(desk)
+    monkeypatch.setattr(studio, "generate", raising(AssertionError("it draws")))
+    assert sentence in bad("generate", PROMPT, option, place, "--force")
+    assert files(desk) == {"mine/run.json"}
+
+
+def test_an_empty_folder_one_is_in_is_filled(model, desk: Path):
+    assert "image.png" in good("generate", PROMPT, "--steps", 1, "--seed", 7, "-o", ".")
+    assert files(desk) == FILES
+    assert ". exists and holds a run of heedmap" in bad("generate", PROMPT, "-o", ".")
+    again = bad("generate", PROMPT, "-o", ".", "--force")
+    assert "cannot be replaced as a whole (it is the folder you are in, or holds that)" in again
 
 
 def test_a_bug_of_ours_is_not_dressed_up(model, monkeypatch):

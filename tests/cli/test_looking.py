@@ -205,8 +205,9 @@ def test_inspect_writes_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch
     with monkeypatch.context() as patch:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         patch.setattr(HeatMap, "overlay", raising(full))
-        assert "No space left" in bad("inspect", saved, "--out", "seen", "--force")
-        assert "No space left" in bad("inspect", saved, "--out", "new")
+        said = "could not be written (no space left on device): nothing was saved; make room"
+        assert f"seen {said}" in bad("inspect", saved, "--out", "seen", "--force")
+        assert f"new {said}" in bad("inspect", saved, "--out", "new")
     assert {p.name for p in desk.iterdir()} == {"saved", "seen"}
     assert {name: (desk / "seen" / name).read_bytes() for name in files(desk / "seen")} == before
     assert "seen exists and holds a selection of a run" in bad("inspect", saved, "--out", "seen")

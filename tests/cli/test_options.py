@@ -175,3 +175,18 @@ def test_every_option_is_explained(verb: str):
     for command in typer.main.get_command(cli.app).commands[verb].params:
         assert command.help, f"{verb} {command.name} has no help"
         assert " ".join(command.help.split()) in page
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["generate", "a", "-o", ""], ["edit", "a", "b", "-o", ""], ["repeat", "x", "-o", ""]),
+        *(["inspect", "x", "--out", ""], ["compare", "x", "y", "-o", ""], ["app", "-o", ""]),
+        *(["inspect", ""], ["repeat", ""], ["compare", "x", ""]),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_not_the_folder_one_is_in(arguments):
+    result = call(*arguments)
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "'' names no file or folder; write . for the one you are in.\n" in result.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.calling import PROMPT, bad, call, files, good
+from cli.calling import PROMPT, bad, call, files, good, raising
 from heedmap import Grid, Pair, Run, editing
 
 
@@ -93,6 +93,11 @@ def test_edits_and_grids(model, desk):
 def test_mistakes(model, saved, odd, sentence):
     spoil(saved, **odd)
     assert sentence in bad("repeat", saved)
+
+
+def test_force_needs_a_folder(saved, monkeypatch):
+    monkeypatch.setattr("heedmap.repeats.load_for", raising(AssertionError("it loads a model")))
+    assert "--force replaces a folder, and none is named" in bad("repeat", saved, "--force")
 
 
 def test_no_folder_and_no_model(saved):

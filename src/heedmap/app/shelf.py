@@ -1,5 +1,6 @@
 """The app's results: one folder each, named by time and chance, never by what a user typed."""
 
+import logging
 import re
 import secrets
 import shutil
@@ -13,8 +14,9 @@ from typing import Any
 from heedmap.errors import RunError, quoted
 from heedmap.pairs import Pair
 from heedmap.runs import Run
-from heedmap.saving import kinds, remove_folder
+from heedmap.saving import WriteError, kinds, remove_folder
 
+_LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{32}")
 _SPARE = 256 * 2**20  # bytes that stay free on the disk
 
@@ -37,13 +39,19 @@ class Shelf:
         """Save a result; the name it has on the shelf, which nobody can guess.
 
         Raises:
-            RunError: if the disk is full.
+            RunError: if the disk is full, or refuses otherwise. The sentence names no folder of the
+                server; the log does.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(self.root).free < _SPARE:
-            raise RunError("The disk of the server is almost full: nothing was saved.")
         name = time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(16)
-        result.save(self.root / name)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(self.root).free < _SPARE:
+                raise RunError("The disk of the server is almost full: nothing was saved.")
+            result.save(self.root / name)
+        except (WriteError, OSError) as error:
+            _LOG.error("a result could not be saved: %s", error)
+            reason = error.reason if isinstance(error, WriteError) else error.strerror
+            raise RunError(f"The server could not save the result ({reason}).") from error
         with self._lock:
             for old in self.names()[: -self.most]:
                 self._remove(old)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import print_json, print_lines, print_table
-from heedmap.cli.options import Json
+from heedmap.cli.options import Json, parse_path
 from heedmap.errors import ArgumentError, WordError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def compare(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="The folders of two or more saved runs."),
+        typer.Argument(
+            parser=parse_path, metavar="RUN", help="The folders of two or more saved runs."
+        ),
     ],
     word: Annotated[
         list[str] | None,
@@ -39,6 +41,7 @@ def compare(
         typer.Option(
             "--out",
             "-o",
+            parser=parse_path,
             metavar="FILE.png",
             help="A new file. Left out: one in outputs/, by the runs.",
         ),

@@ -31,6 +31,7 @@ from heedmap.cli.options import (
     Size,
     Steps,
     parse_box,
+    parse_path,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def generate(
         typer.Option(
             "--out",
             "-o",
+            parser=parse_path,
             metavar="FOLDER",
             help="A new or an empty one. Left out: a new one in outputs/. With --count: the one "
             "that holds the runs.",

@@ -29,6 +29,7 @@ from heedmap.cli.options import (
     Seed,
     Size,
     Steps,
+    parse_path,
     parse_strip,
     parse_windows,
     parse_word_window,
@@ -154,6 +155,7 @@ def edit(
         typer.Option(
             "--out",
             "-o",
+            parser=parse_path,
             metavar="FOLDER",
             help="A new or an empty one. Left out: a new one in outputs/. With several targets: "
             "the one that holds them.",

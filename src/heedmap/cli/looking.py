@@ -28,6 +28,7 @@ from heedmap.cli.options import (
     parse_names,
     parse_numbers,
     parse_over,
+    parse_path,
     parse_range,
     show_range,
 )
@@ -42,7 +43,9 @@ SELECTABLE = ("layers", "steps", "heads")
 
 
 def inspect(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")],
+    run: Annotated[
+        Path, typer.Argument(parser=parse_path, metavar="RUN", help="The folder of a saved run.")
+    ],
     word: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,6 +89,7 @@ def inspect(
         typer.Option(
             "--out",
             "-o",
+            parser=parse_path,
             metavar="FOLDER",
             help="A new or an empty one. Left out: a new one in RUN/inspect, by selection.",
         ),

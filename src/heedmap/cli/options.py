@@ -1,6 +1,7 @@
 """What the verbs take: the options that several share, and how their texts are read."""
 
 import math
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -161,6 +162,13 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
             f"{box!r} is no box; write LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128."
         )
     return word, sides
+
+
+def parse_path(text: str) -> Path:
+    """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
+    if not text:
+        raise typer.BadParameter("'' names no file or folder; write . for the one you are in.")
+    return Path(text)
 
 
 def parse_axes(text: str) -> frozenset[str]:

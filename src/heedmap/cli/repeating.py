@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import fail, loading, print_json, print_lines, printable, progress_bar
-from heedmap.cli.options import Device, Dtype, Force, Json, Quiet
-from heedmap.errors import HeedmapError
+from heedmap.cli.options import Device, Dtype, Force, Json, Quiet, parse_path
+from heedmap.errors import ArgumentError, HeedmapError
 
 if TYPE_CHECKING:
     from heedmap.repeats import Repetition
@@ -19,7 +19,10 @@ _LONGEST = 60  # characters of a setting that is told
 
 def repeat(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid.")
+        Path,
+        typer.Argument(
+            parser=parse_path, metavar="RUN", help="The folder of a saved run, edit or grid."
+        ),
     ],
     model: Annotated[
         str | None,
@@ -33,7 +36,7 @@ def repeat(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FOLDER",
+            "--out", "-o", parser=parse_path, metavar="FOLDER",
             help="Save what is drawn, in a new or an empty folder. Left out: nothing is.",
         ),
     ] = None,
@@ -66,6 +69,10 @@ def _repeated(
     from heedmap import folders
     from heedmap.saving import Destination, kinds
 
+    if force and out is None:
+        raise ArgumentError(
+            "--force replaces a folder, and none is named: name it with --out, or leave --force out"
+        )
     mark = folders.kind_of(run)
     kind = next(kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID) if kind.mark == mark)
     place = None if out is None else Destination(out, kind, force=force)

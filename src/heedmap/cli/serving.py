@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from heedmap.cli.console import printable
-from heedmap.cli.options import Device, Dtype
+from heedmap.cli.options import Device, Dtype, parse_path
 from heedmap.errors import ArgumentError
 
 
@@ -28,7 +28,10 @@ def serve(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the results go.")
+        Path,
+        typer.Option(
+            "--out", "-o", parser=parse_path, metavar="FOLDER", help="Where the results go."
+        ),
     ] = Path("outputs/app"),
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="To listen at; 0.0.0.0 lets other machines in.")

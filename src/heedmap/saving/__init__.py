@@ -2,7 +2,8 @@
 
 A folder is filled in a scratch folder beside it (`saving.scratch`), and takes its place by a
 rename. What is there already is only replaced by force, and only if it is of the same kind
-(`saving.kinds`); what else lies in it stays, byte for byte.
+(`saving.kinds`); what else lies in it stays, byte for byte. Whatever the system refuses, as a full
+disk does, is a `WriteError` of one sentence, and leaves nothing behind.
 
     with whole_folder("outputs/x", kinds.RUN) as partial:
         ...                                 # write to partial
@@ -14,24 +15,28 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from heedmap.checks import flag
 from heedmap.errors import RunError
 from heedmap.reading import path_of
 from heedmap.saving import kinds
-from heedmap.saving.scratch import alone, note, scratch_folder, swap, tidy
+from heedmap.saving.scratch import alone, note, scratch_folder, tidy
+from heedmap.saving.swaps import be_like, fill, swap
 from heedmap.saving.targets import (
     Kind,
     TakenError,
+    WriteError,
     check_file,
     check_folder,
     check_place,
+    is_empty,
     shown,
+    staying,
     target_of,
     walk,
-    why,
     writable,
 )
 
@@ -39,6 +44,7 @@ __all__ = [
     "Destination",
     "Kind",
     "TakenError",
+    "WriteError",
     "check_file",
     "check_place",
     "kinds",
@@ -59,7 +65,9 @@ def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iter
     """Let the block fill a folder that takes its place when all is written, or not at all.
 
     A kill at any moment leaves the older folder or the new one, or, while one is replaced, none:
-    then the next save in that place puts the older one back.
+    then the next save in that place puts the older one back. An empty folder that cannot be
+    renamed, such as the one you are in, is filled where it is: a kill in that moment leaves a part,
+    without the file that makes it a result, and the next save there adds the rest.
 
     Args:
         folder: the folder to be. An empty one may be there.
@@ -71,19 +79,28 @@ def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iter
         An empty folder to write to.
 
     Raises:
-        ArgumentError: if `folder` is no path.
+        ArgumentError: if `folder` is no path, or `force` neither True nor False.
         TakenError: if something is there that may not be replaced.
-        RunError: if nothing can be written there.
+        WriteError: if the system refuses, before or while the block writes.
     """
+    flag("force", force)
     target = writable(folder)
-    with _beside(target) as made:
-        check_folder(folder, kind, force=force)
+    tidy(target)
+    within = bool(staying(target))
+    if within:
+        check_folder(folder, kind, force=force)  # empty, or this raises
+    with _scratch(target if within else target.parent, "" if within else target.name) as made:
+        if not within:
+            with alone(made.parent):  # else another process may replace what is looked at
+                check_folder(folder, kind, force=force)
         new = made / "new"
-        new.mkdir()
-        yield new
-        with _placing(folder, target):
-            own = check_folder(folder, kind, force=force)
-            if own is None:
+        with _writing(folder):
+            new.mkdir()
+            yield new
+        with _placing(folder, made.parent):
+            if within:
+                _fill(made, target, kind)
+            elif (own := check_folder(folder, kind, force=force)) is None:
                 _put_folder(new, target)
             else:
                 swap(made, target, own)
@@ -101,19 +118,23 @@ def put_file(path: str | Path, data: bytes, *, force: bool = False) -> Path:
         The path.
 
     Raises:
-        ArgumentError: if `path` is no path.
+        ArgumentError: if `path` is no path, or `force` neither True nor False.
         TakenError: if something is there that may not be replaced.
-        RunError: if nothing can be written there.
+        WriteError: if the system refuses.
     """
+    flag("force", force)
     target = writable(path)
-    with _beside(target) as made:
+    with _scratch(target.parent, target.name) as made:
         check_file(path, force=force)
         new = made / "new" / "file"
-        new.parent.mkdir()
-        new.write_bytes(data)
-        with _placing(path, target):
+        with _writing(path):
+            new.parent.mkdir()
+            new.write_bytes(data)
+        with _placing(path, target.parent):
             check_file(path, force=force)
             if force:
+                with suppress(FileNotFoundError):
+                    be_like(target, new)
                 os.replace(new, target)
             else:
                 _put_file(new, target)
@@ -127,7 +148,7 @@ def remove_folder(folder: Path, kind: Kind) -> bool:
         Whether it is gone.
     """
     target = target_of(folder)
-    with _beside(target) as made, alone(target.parent):
+    with _scratch(target.parent, target.name) as made, alone(target.parent):
         known = _all_own(target, kind)
         if known:
             note(made, target.name, known)
@@ -149,7 +170,7 @@ class Destination:
         root: that folder, where none was named.
 
     Raises:
-        ArgumentError: if `out` is no path.
+        ArgumentError: if `out` is no path, or `force` neither True nor False.
         TakenError: if something is there that may not be replaced.
         RunError: if nothing can be written there.
     """
@@ -165,12 +186,15 @@ class Destination:
     ) -> None:
         self.fixed = None if many or out is None else path_of(out)
         self.root = path_of(out if many and out is not None else root)
-        self.kind, self.force = kind, force
+        self.kind, self.force = kind, flag("force", force)
         if self.fixed is None:
             check_place(self.root)
             return
-        tidy(writable(self.fixed).parent)
-        check_folder(self.fixed, kind, force=force)
+        target = writable(self.fixed)
+        tidy(target.parent)
+        tidy(target)
+        with alone(target.parent):
+            check_folder(self.fixed, kind, force=force)
 
     def put(self, save: Callable[..., Any], name: str) -> Path:
         """Save a result.
@@ -229,30 +253,54 @@ def _all_own(folder: Path, kind: Kind) -> frozenset[str] | None:
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A scratch folder beside a target, which gets a folder to be in."""
-    with ExitStack() as stack:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            made = stack.enter_context(scratch_folder(target))
-        except OSError as error:
-            raise RunError(
-                f"nothing can be written to {shown(target.parent)} ({why(error)}): choose another "
-                "place"
-            ) from error
-        yield made
+def _scratch(parent: Path, name: str) -> Iterator[Path]:
+    """A scratch folder in another, which is made, and after a failure taken away, if need be."""
+    missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
+    try:
+        with ExitStack() as stack:
+            try:
+                parent.mkdir(parents=True, exist_ok=True)
+                made = stack.enter_context(scratch_folder(parent, name))
+            except OSError as error:
+                raise WriteError(f"nothing can be written to {shown(parent)}", error) from error
+            yield made
+    except BaseException:
+        for path in missing:
+            with suppress(OSError):  # it is not empty, or was never made
+                path.rmdir()
+        raise
 
 
 @contextmanager
-def _placing(given: str | Path, target: Path) -> Iterator[None]:
+def _writing(given: str | Path) -> Iterator[None]:
+    """A sentence where the system refuses; what is saved within another result has none itself."""
+    try:
+        yield
+    except (OSError, WriteError) as error:
+        said = f"{shown(given)} could not be written"
+        raise WriteError(said, error, "nothing was saved") from error
+
+
+@contextmanager
+def _placing(given: str | Path, parent: Path) -> Iterator[None]:
     """Keep others out while something takes its place; a sentence where the system refuses."""
-    with alone(target.parent):
+    with alone(parent):
         try:
             yield
         except OSError as error:
-            raise RunError(
-                f"{shown(given)} could not be put in its place ({why(error)}): nothing was replaced"
-            ) from error
+            said = f"{shown(given)} could not be put in its place"
+            raise WriteError(said, error, "nothing was replaced") from error
+
+
+def _fill(made: Path, target: Path, kind: Kind) -> None:
+    """Move what is new to an empty folder, which the scratch folder is in."""
+    taken = TakenError(_MEANWHILE.format(shown(target)))
+    if not is_empty(target, {made.name}):
+        raise taken
+    try:
+        fill(made, kind.mark)
+    except FileExistsError as error:
+        raise taken from error
 
 
 def _put_folder(new: Path, target: Path) -> None:

@@ -92,20 +92,22 @@ def _of_selection(folder: Path) -> set[str]:
 _RUN_NAMES = _names(_RUN, _WORD).pattern
 RUN = Kind(
     "a run of heedmap", "run.json", frozenset({"format", "settings"}), re.compile(_RUN_NAMES),
-    _of_run,
+    _of_run, re.compile("words"),
 )  # fmt: skip
 PAIR = Kind(
     "an edit of heedmap", "pair.json", frozenset({"format", "about"}),
     _names(_PAIR, rf"(?:source|edited)/(?:{_RUN_NAMES})"), _of_pair,
+    re.compile(r"(?:source|edited)(?:/words)?"),
 )  # fmt: skip
 GRID = Kind(
     "a grid of heedmap", "grid.json", frozenset({"format", "about", "cells"}),
     _names(
         _GRID, rf"(?:sources/-?\d+|cells/\d+)/(?:{_RUN_NAMES})", r"cells/\d+/blend\.png",
     ),
-    _of_grid,
+    _of_grid, re.compile(r"sources|cells|(?:sources/-?\d+|cells/\d+)(?:/words)?"),
 )  # fmt: skip
 SELECTION = Kind(
     "a selection of a run", "inspect.json", frozenset({"run", "folder", "selection", "words"}),
     _names(_SELECTION | _OVER, r"words/[^/]+\.png"), _of_selection,
+    re.compile("words"),
 )  # fmt: skip

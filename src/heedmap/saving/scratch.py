@@ -10,13 +10,16 @@ A scratch folder, ".heedmap." and eight signs, holds
 At any time the user's files are where they were, or in `old`. Hard links of them in `new` come to
 the place with it. What a process that was killed has left is put right by the next that writes
 there: an `old` beside a `new` was not replaced yet, and goes back; alone, it was.
+
+An empty folder that cannot be renamed (somebody is in it, a disk is mounted there) holds the
+scratch folder itself, and what is in `new` is moved up, the mark last: without it nothing is a
+result. From then on the journal names the mark, and the next that writes there moves up the rest.
 """
 
 import errno
 import json
 import os
 import re
-import shutil
 import stat
 import tempfile
 import time
@@ -25,7 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heedmap.errors import RunError
-from heedmap.saving.targets import PREFIX, read_object, shown, walk
+from heedmap.saving.targets import PREFIX, read_object, shown, why
 
 try:
     import fcntl
@@ -72,43 +75,56 @@ def _locked(handle: int, patience: float) -> bool:
 
 
 @contextmanager
-def scratch_folder(target: Path) -> Iterator[Path]:
-    """A scratch folder beside a target, gone afterwards, as those of killed processes before.
+def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
+    """A scratch folder in another, gone afterwards, as those of killed processes before.
+
+    Args:
+        parent: that other folder.
+        name: of what is to be written there; none, if it is the folder itself that is filled.
 
     Raises:
         OSError: if none can be made.
     """
-    handle = None
-    with alone(target.parent) as possible:
-        if possible:
-            sweep(target.parent)
-        made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=target.parent))
-        if fcntl is not None:
-            handle = os.open(made / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-            _locked(handle, 0)
+    handle = made = None
     try:
-        note(made, target.name, ())
+        with alone(parent) as possible:
+            if possible:
+                sweep(parent)
+            made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            if fcntl is not None:
+                handle = os.open(made / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+                _locked(handle, 0)
+        note(made, name, ())
         yield made
     finally:
         try:
-            clear(made)
+            if made is not None:
+                with suppress(OSError):  # the next that writes there tries again
+                    clear(made)
         finally:
             if handle is not None:
                 os.close(handle)
 
 
-def note(made: Path, name: str, known: Collection[str]) -> None:
-    """Write the journal: what a scratch folder stands beside, and which files may be deleted."""
-    about = {"heedmap": "scratch", "name": name, "known": sorted(known)}
+def note(made: Path, name: str, known: Collection[str], mark: str = "") -> None:
+    """Write the journal of a scratch folder.
+
+    Args:
+        made: that folder.
+        name: of what it stands beside; none, if it is in it.
+        known: the names of the files that may be deleted.
+        mark: if what is new is being moved up: what comes last.
+    """
+    about = {"heedmap": "scratch", "name": name, "known": sorted(known), "mark": mark}
     (made / "journal.new").write_text(json.dumps(about), encoding="utf-8")
     os.replace(made / "journal.new", made / "journal")
 
 
 def tidy(parent: Path) -> None:
     """Put right what processes left behind in a folder that were killed while they wrote there."""
-    if fcntl is None or not parent.is_dir():
+    if fcntl is None or not os.path.isdir(parent) or os.path.islink(parent):
         return
-    with alone(parent) as possible:
+    with alone(parent) as possible, suppress(OSError):
         if possible:
             sweep(parent)
 
@@ -128,6 +144,7 @@ def sweep(parent: Path) -> None:
         else:
             with suppress(OSError, RunError):  # whatever cannot be put right stays
                 if _locked(handle, 0):
+                    _move_rest(path)
                     clear(path)
             os.close(handle)
 
@@ -139,15 +156,15 @@ def clear(made: Path) -> None:
     about = read_object(made / "journal", most=_JOURNAL)
     if about is not None and about.get("heedmap") == "scratch":
         old, new = made / "old", made / "new"
-        if _is_folder(old):
-            if _is_folder(new):
+        if is_folder(old):
+            if is_folder(new):
                 _put_back(old, made.parent, str(about.get("name")))
             else:
                 known = about.get("known")
                 _discard(old, set(map(str, known)) if isinstance(known, list) else ())
-        if _is_folder(new):
+        if is_folder(new):
             _discard(new)
-    if _is_folder(made / "old") or _is_folder(made / "new"):
+    if is_folder(made / "old") or is_folder(made / "new"):
         return
     for name in ("journal.new", "journal", "lock"):
         with suppress(OSError):
@@ -156,115 +173,46 @@ def clear(made: Path) -> None:
         made.rmdir()
 
 
-def swap(made: Path, target: Path, own: Collection[str]) -> None:
-    """Put `new` in the place of a folder; all that heedmap did not write there comes along.
-
-    For a moment, between two renames, there is no folder of that name.
-
-    Args:
-        made: the scratch folder.
-        target: beside it.
-        own: the names of the target's files that heedmap wrote.
-
-    Raises:
-        OSError: if it could not be done; then nothing was replaced.
-        RunError: if `new` has a file of the name of one that heedmap did not write.
-    """
-    old, new, carried = made / "old", made / "new", set[str]()
-    _carry(target, new, own, carried)
-    note(made, target.name, {*own, *carried})
-    os.rename(target, old)
-    # Nobody finds it there: what came or went until now is all.
-    for source, there in reversed(_carry(old, new, own, carried)):
-        shutil.copystat(source, there)
-    shutil.copymode(old, new)
-    note(made, target.name, {*own, *carried})
-    os.rename(new, target)
+def _move_rest(made: Path) -> None:
+    """Go on with `fill` where a process was killed; where that cannot be, all stays as it is."""
+    about, new = read_object(made / "journal", most=_JOURNAL) or {}, made / "new"
+    mark = about.get("mark")
+    if about.get("name") != "" or not mark or not is_folder(new) or is_folder(made / "old"):
+        return
+    names = sorted(os.listdir(new), key=lambda name: (name == mark, name))
+    if any(name.startswith(".") or os.path.lexists(made.parent / name) for name in names):
+        raise RunError(f"{shown(new)} was to be in the folder above: look what it holds")
+    for name in names:
+        move_up(new / name, made.parent / name)
+    new.rmdir()
 
 
-def _carry(old: Path, new: Path, own: Collection[str], carried: set[str]) -> list[tuple[str, Path]]:
-    """Link all of a folder that is not heedmap's own into another.
-
-    Args:
-        old: from where.
-        new: to where.
-        own: the names of heedmap's files in `old`.
-        carried: the names of what was carried before, and afterwards of all.
-
-    Returns:
-        The folders that were made, and what after.
-    """
-    holding = {str(parent) for name in own for parent in Path(name).parents}
-    seen: set[str] = set()
-    made: list[tuple[str, Path]] = []
-    for name, entry in walk(old):
-        there = new / name
-        try:
-            if entry.is_dir(follow_symlinks=False):
-                if str(Path(name)) not in holding:
-                    there.mkdir(parents=True, exist_ok=True)
-                    made.append((entry.path, there))
-            elif name not in own:
-                there.parent.mkdir(parents=True, exist_ok=True)
-                if name not in carried:
-                    _link(entry.path, there)
-                elif not _same(entry.path, there):  # written anew meanwhile
-                    there.unlink()
-                    _link(entry.path, there)
-                seen.add(name)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise RunError(
-                f"heedmap writes another {name} than the one in the folder, which is not its own: "
-                "nothing was replaced; move it, or choose another folder"
-            ) from error
-    for name in carried - seen:  # deleted meanwhile
-        (new / name).unlink(missing_ok=True)
-    carried.clear()
-    carried.update(seen)
-    return made
-
-
-def _same(one: str, other: Path) -> bool:
-    """Whether two names are of one file, or of a copy that is as old."""
-    a, b = os.lstat(one), os.lstat(other)
-    if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino):
-        return True
-    alike = (a.st_mode, a.st_size, a.st_mtime_ns) == (b.st_mode, b.st_size, b.st_mtime_ns)
-    if stat.S_ISLNK(a.st_mode) and stat.S_ISLNK(b.st_mode):
-        return os.readlink(one) == os.readlink(other)
-    return alike and stat.S_ISREG(a.st_mode)
-
-
-def _link(source: str, there: Path) -> None:
-    """Give a file a second name; where a disk knows no such thing, copy it.
+def move_up(path: Path, there: Path) -> None:
+    """Rename a file or folder to a name that nothing has.
 
     Raises:
-        FileExistsError: if something has that name.
+        FileExistsError: if something has it.
     """
     if os.path.lexists(there):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(there))
-    if os.path.islink(source):
-        os.symlink(os.readlink(source), there)
-        return
-    try:
-        os.link(source, there)
-    except OSError:
-        if not stat.S_ISREG(os.lstat(source).st_mode):
-            raise
-        shutil.copy2(source, there)
+    os.rename(path, there)
 
 
 def _discard(folder: Path, known: Container[str] | None = None, within: str = "") -> None:
-    """Delete what is in a folder, all or what is known by name, and the folder if it is empty."""
-    os.chmod(folder, 0o700)
-    with os.scandir(folder) as entries:
-        found = list(entries)
-    for entry in found:
-        name = f"{within}{entry.name}"
-        if entry.is_dir(follow_symlinks=False):
-            _discard(Path(entry.path), known, f"{name}/")
-        elif known is None or name in known:
-            os.unlink(entry.path)
+    """Delete what is in a folder, all or what is known by name, and the folder if it is empty.
+
+    What the system does not let go stays.
+    """
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in [*entries]:
+            name = f"{within}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                _discard(Path(entry.path), known, f"{name}/")
+            elif known is None or name in known:
+                with suppress(OSError):
+                    os.unlink(entry.path)
     with suppress(OSError):
         os.rmdir(folder)
 
@@ -278,7 +226,13 @@ def _put_back(old: Path, parent: Path, name: str) -> None:
     for number in range(1, 1000):
         place = parent / (name if number == 1 else f"{name}-{number}")
         if not os.path.lexists(place):
-            os.rename(old, place)
+            try:
+                os.rename(old, place)
+            except OSError as error:
+                raise RunError(
+                    f"{shown(place)} could not be put back ({why(error)}): what was there is whole "
+                    f"in {shown(old)}, move it yourself"
+                ) from error
             return
     raise RunError(f"{shown(old)} has no place to go back to: look what it holds")
 
@@ -289,5 +243,6 @@ def _is_own(entry: os.DirEntry[str]) -> bool:
     return stat.S_ISDIR(about.st_mode) and (fcntl is None or about.st_uid == os.geteuid())
 
 
-def _is_folder(path: Path) -> bool:
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder, and no link to one."""
     return path.is_dir() and not path.is_symlink()

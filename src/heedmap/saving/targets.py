@@ -6,6 +6,7 @@ What cannot be written to is told before anything is drawn, and again when it is
 import errno
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterator
@@ -21,11 +22,39 @@ from heedmap.reading import path_of
 PREFIX = ".heedmap."
 """How the names of scratch folders begin."""
 _DEEP = 100  # folders in one another: at least as long a path as any within a scratch folder
+_NAME = 255  # bytes of a name, on all disks in use
 _MOST = 64 * 2**20  # bytes of the largest mark, a grid's
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class TakenError(RunError):
     """Something is there that heedmap may not replace: another name would do."""
+
+
+class WriteError(RunError):
+    """The system refused to write: a full disk, a quota, a disk that is only read, no permission.
+
+    It is no OSError: who catches `HeedmapError` has all that a save can say.
+
+    Args:
+        said: the sentence, up to the reason.
+        error: what the system said.
+        so: what was not done, after the reason, such as "nothing was written".
+
+    Attributes:
+        number: the system's `errno`, if it gave one.
+        reason: what the system says, such as "no space left on device".
+    """
+
+    def __init__(self, said: str, error: "OSError | WriteError", so: str = "") -> None:
+        inner = isinstance(error, WriteError)
+        self.number = error.number if inner else error.errno
+        self.reason = error.reason if inner else why(error)
+        room = "make room there, or " if self.number in _FULL else ""
+        done = f"{so}; " if so else ""
+        super().__init__(f"{said} ({self.reason}): {done}{room}choose another place")
 
 
 @dataclass(frozen=True)
@@ -39,6 +68,7 @@ class Kind:
         names: every name, within the folder, that a file of heedmap's may have.
         written: given a folder of this kind, those of them that were written there, where the
             folder tells; what else has such a name is a user's. Left out: all.
+        folders: every name, within the folder, that a folder of heedmap's may have.
     """
 
     what: str
@@ -46,6 +76,7 @@ class Kind:
     keys: frozenset[str]
     names: Pattern[str]
     written: Callable[[Path], Collection[str]] | None = None
+    folders: Pattern[str] = re.compile("(?!)")
 
     def holds(self, folder: Path) -> bool:
         """Whether a folder is of this kind."""
@@ -78,7 +109,9 @@ def target_of(given: str | Path) -> Path:
             return path.resolve()
         return path.parent.resolve() / path.name
     except (OSError, RuntimeError) as error:
-        raise RunError(f"{given} leads through links that end nowhere: choose another") from error
+        raise RunError(
+            f"{shown(given)} leads nowhere ({_reason(error)}): choose another place"
+        ) from error
 
 
 def writable(given: str | Path) -> Path:
@@ -89,9 +122,42 @@ def writable(given: str | Path) -> Path:
         RunError: if nothing can be written there; the sentence says why.
     """
     path, target = path_of(given), target_of(given)
-    # The parents as they were given tell of links that end nowhere.
-    check_place(target.parent if path.name in ("", "..") else path.parent, target.name)
+    if staying(target):
+        check_place(path)  # it is filled where it is, if it is empty
+    else:  # the parents as they were given tell of links that end nowhere
+        check_place(target.parent if path.name in ("", "..") else path.parent, target.name)
     return target
+
+
+def staying(folder: Path) -> str:
+    """Why a folder that is there cannot be renamed; empty if it can, or there is none."""
+    try:
+        if os.path.islink(folder) or not os.path.isdir(folder):  # whatever its name may be
+            return ""
+        if folder.is_mount():
+            return "a disk is mounted there"
+        with suppress(OSError):  # the folder one is in may be gone
+            if Path.cwd().is_relative_to(folder.resolve()):
+                return "it is the folder you are in, or holds that"
+        about = folder.parent.stat()
+        kept = about.st_mode & stat.S_ISVTX and is_others(about) and is_others(folder.stat())
+        if kept or not os.access(folder.parent, os.W_OK | os.X_OK):
+            return "permission denied in the folder that it is in"
+    except FileNotFoundError:  # another process replaces it in this moment
+        pass
+    return ""
+
+
+def is_others(about: os.stat_result) -> bool:
+    """Whether a file or folder belongs to somebody else; to root, and on Windows, none does."""
+    user = os.geteuid() if hasattr(os, "geteuid") else 0
+    return user not in (0, about.st_uid)
+
+
+def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
+    """Whether nothing is in a folder, but what has these names."""
+    found = set(os.listdir(folder)) - set(besides)
+    return not found or (found == {"lost+found"} and folder.is_mount())  # made with a disk
 
 
 def check_place(given: str | Path, name: str = "") -> None:
@@ -118,13 +184,30 @@ def check_place(given: str | Path, name: str = "") -> None:
             with suppress(FileNotFoundError):  # what is too long is told of only here
                 os.lstat(tried)
         # Only trying tells: root may write everywhere, and still nothing can be made in /proc.
-        probe = tempfile.mkdtemp(prefix=PREFIX, dir=there)
-        with suppress(FileNotFoundError):  # another process takes empty ones away
-            os.rmdir(probe)
+        # A full disk still takes folders, and refuses the first byte.
+        probe = Path(tempfile.mkdtemp(prefix=PREFIX, dir=there))
+        with suppress(FileNotFoundError):  # another process took it for one that was left behind
+            try:
+                with (probe / "lock").open("wb") as file:
+                    file.write(b"\0")
+            finally:
+                with suppress(FileNotFoundError):
+                    (probe / "lock").unlink()
+                probe.rmdir()
     except OSError as error:
-        raise RunError(
-            f"nothing can be written to {shown(path)} ({why(error)}): choose another place"
-        ) from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise RunError(_too_long(path / name)) from error
+        raise WriteError(f"nothing can be written to {shown(path)}", error) from error
+
+
+def _too_long(path: Path) -> str:
+    longest = max(len(os.fsencode(part)) for part in path.parts)
+    if longest <= _NAME:
+        return f"nothing can be written to {shown(path)} (file name too long): choose a shorter one"
+    return (
+        f"nothing can be written to {shown(path)} (file name too long: a name has {longest} bytes, "
+        f"and a disk takes {_NAME}): choose a shorter one"
+    )
 
 
 def check_folder(given: str | Path, kind: Kind, *, force: bool) -> frozenset[str] | None:
@@ -147,20 +230,19 @@ def check_folder(given: str | Path, kind: Kind, *, force: bool) -> frozenset[str
     if not _is_folder(folder, said):
         return None
     try:
-        if folder.is_mount() or Path.cwd().is_relative_to(folder.resolve()):
-            raise TakenError(
-                f"{said} is in use (a disk is mounted there, or it is the folder you are in): "
-                "choose another folder, such as one within it"
-            )
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        if not os.listdir(folder):
+        if is_empty(folder):
             return None
-        return _own(folder, kind, said, force)
+        own = _own(folder, kind, said, force)
+        if reason := staying(folder):
+            raise TakenError(
+                f"{said} cannot be replaced as a whole ({reason}): nothing was written; empty it, "
+                "or choose another folder, such as one within it"
+            )
+        return own
     except OSError as error:
-        raise RunError(
-            f"{said} could not be replaced ({why(error)}): choose another folder"
-        ) from error
+        raise WriteError(f"{said} could not be replaced", error) from error
 
 
 def check_file(given: str | Path, *, force: bool) -> None:
@@ -180,9 +262,7 @@ def check_file(given: str | Path, *, force: bool) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise RunError(
-            f"nothing can be written to {said} ({why(error)}): choose another name"
-        ) from error
+        raise WriteError(f"nothing can be written to {said}", error) from error
     if not stat.S_ISREG(there):
         what = "link" if stat.S_ISLNK(there) else "folder" if stat.S_ISDIR(there) else "device"
         raise TakenError(f"{said} is a {what}: nothing was written; choose another name")
@@ -200,9 +280,7 @@ def _is_folder(folder: Path, said: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise RunError(
-            f"nothing can be written to {said} ({why(error)}): choose another folder"
-        ) from error
+        raise WriteError(f"nothing can be written to {said}", error) from error
     if stat.S_ISLNK(there.st_mode):
         raise TakenError(
             f"{said} is a link, and stays one: name the folder that it leads to, or another"
@@ -226,6 +304,13 @@ def _own(folder: Path, kind: Kind, said: str, force: bool) -> frozenset[str]:
     written = None if kind.written is None else kind.written(folder)
     own: set[str] = set()
     for name, entry in walk(folder):
+        _check_kept(said, name, entry)
+        if kind.folders.fullmatch(name) and not entry.is_dir(follow_symlinks=False):
+            what = "link" if entry.is_symlink() else "file"
+            raise TakenError(
+                f"{said} holds {name}, a {what} where heedmap writes a folder: nothing was "
+                "written; move it, or choose another folder"
+            )
         if not kind.names.fullmatch(name):
             continue
         if not entry.is_file(follow_symlinks=False) or not (written is None or name in written):
@@ -235,6 +320,20 @@ def _own(folder: Path, kind: Kind, said: str, force: bool) -> frozenset[str]:
             )
         own.add(name)
     return frozenset(own)
+
+
+def _check_kept(said: str, name: str, entry: os.DirEntry[str]) -> None:
+    """Raise a TakenError if something of another user's could not come along to a new folder."""
+    about = entry.stat(follow_symlinks=False)
+    if entry.is_symlink() or not is_others(about):
+        return
+    folder = entry.is_dir()
+    sticky = folder and about.st_mode & stat.S_ISVTX
+    if sticky or not os.access(entry.path, os.R_OK | (os.W_OK | os.X_OK if folder else 0)):
+        raise TakenError(
+            f"{said} holds {name}, which belongs to another user and cannot be moved (permission "
+            "denied): nothing was written; choose another folder"
+        )
 
 
 def walk(folder: Path, within: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -257,6 +356,10 @@ def shown(path: str | Path) -> str:
     return text if len(text) <= 200 else f"{text[:99]}…{text[-100:]}"
 
 
+def _reason(error: Exception) -> str:
+    return why(error) if isinstance(error, OSError) else "its links go round in circles"
+
+
 def why(error: OSError) -> str:
     """What the system says of a failure, for a sentence."""
-    return (error.strerror or type(error).__name__).lower()
+    return (error.strerror or str(error) or type(error).__name__).lower()
