@@ -83,6 +83,12 @@ def _cut(said: str) -> str:
     return f"{said[: 2 * third - 1]} … {said[-third:]}"
 
 
+def told(error: Exception) -> str:
+    """What another library's error says, short: its kind and its first line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
 def plural(count: int, thing: str) -> str:
     """A count and its noun."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
