@@ -78,6 +78,13 @@ def test_a_round_finds_nothing(tmp_path: Path):
 # --- what counts as found ---------------------------------------------------------------------
 
 
+def bare(said: str) -> HeedmapError:
+    """A sentence as it would be if errors did not see to it."""
+    error = HeedmapError()
+    error.args = (said,)
+    return error
+
+
 def raising(error: BaseException):
     def act():
         raise error
@@ -90,9 +97,9 @@ def raising(error: BaseException):
     [
         (HeedmapError("one sentence"), None),
         (HeedmapError(""), "sentence"),
-        (HeedmapError("x" * 3000), "sentence"),
-        (HeedmapError("two\nlines"), "sentence"),
-        (HeedmapError("\ud800"), "sentence"),
+        (bare("x" * 3000), "sentence"),
+        (bare("two\nlines"), "sentence"),
+        (bare("\ud800"), "sentence"),
         (ValueError("x"), "error"),
         (RecursionError("x"), "error"),
         (MemoryError(), "memory"),

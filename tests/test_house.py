@@ -38,7 +38,7 @@ FLOORS: list[set[str]] = [
     {"tracing"},
     {"models", "runs"},
     {"settings"},
-    {"studio", "dimensions", "pairs"},
+    {"studio", "dimensions", "pairs", "schedulers"},
     {"plans", "batches", "grids"},
     {"variants", "folders"},
     {"editing", "asked"},
@@ -57,6 +57,7 @@ KNOW_DIFFUSERS = {
     "dimensions",
     "editing",
     "repeats",
+    "schedulers",
 }
 KNOW_TRANSFORMERS = KNOW_DIFFUSERS
 KNOW_NO_TORCH = {

@@ -1,5 +1,7 @@
 """The commands on a page: they read back as the settings that they were made of."""
 
+import inspect
+import json
 import os
 import shlex
 import subprocess
@@ -12,11 +14,15 @@ from diffusers import DPMSolverMultistepScheduler
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_explorer import EMBEDDED, small
+from test_runs import made_run
 
 import heedmap
-from heedmap import cli, explorer
+from heedmap import cli, explorer, studio
 from heedmap import settings as settings_of
+from heedmap.errors import RunError
+from heedmap.explorer import spelling
 from heedmap.explorer.repeating import repeat_edit, repeat_run
+from heedmap.runs import Run
 
 texts = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and "\0" not in text)
 words = texts.map(str.strip)
@@ -196,3 +202,116 @@ def test_what_is_pasted_holds_no_sign_that_a_terminal_acts_upon(tmp_path, monkey
     exec(call.replace("hm.generate", "dict").replace("pipe, ", "prompt=", 1), namespace)
     if field != "model":
         assert namespace["run"][field] == text
+
+
+# --- Python that is Python, whatever the settings say -----------------------------------------
+
+ODD_NAMES = (
+    *("seed", "pipe", "prompt", "source", "target", "steps", "edits", "words", "generator"),
+    *("num_inference_steps", "limit", "progress", "__debug__", "None", "class", "a b", "a-b", ""),
+    *("1a", "\uff53eed", "\ufb01", "é", "x=1, y", "*", "\n", "a" * 3000),
+)
+ODD_EDITS: tuple[Any, ...] = (
+    *({"kind": "confine", "word": word, "where": [0, 0, 8, 8]} for word in (None, 3, [], {"a": 1})),
+    *(
+        {"kind": "confine", "word": "a", "where": where}
+        for where in (None, [], [0, 0, 8], [0] * 5, ["0"] * 4, [None] * 4, [True] * 4, "box", {})
+    ),
+    *(
+        {"kind": "confine", "word": "a", "where": [0, 0, 8, 8], **more}
+        for more in (
+            {"strength": None}, {"strength": "3"}, {"start": []}, {"end": float("nan")},
+            {"along": "red"}, {"along": [3]}, {"along": {}}, {"tail": None}, {"tail": 0},
+        )
+    ),
+    *({"kind": "reweight", "word": "a", "weight": w} for w in (None, "2", [], float("inf"), True)),
+    {"kind": "reweight", "word": "a"}, {"kind": "reweight", "word": None, "weight": 2},
+    {"kind": "rule", "name": "f"}, {"kind": "x"}, {"kind": None}, {}, [], None, 3, "Confine",
+)  # fmt: skip
+
+
+def run_python(code: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """Run what a page shows: what it called, with what, in place of a model's minutes."""
+    called: list[Any] = []
+
+    class Module:
+        Confine, Reweight = heedmap.Confine, heedmap.Reweight
+
+        def load(self, *given, **named):
+            return "the pipe"
+
+        def generate(self, *given, **named):
+            called.append(("generate", given, named))
+
+        def edit(self, *given, **named):
+            called.append(("edit", given, named))
+
+    body = code.removeprefix("import heedmap as hm\n")
+    assert body != code
+    exec(body, {"hm": Module()})
+    return called[0]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=repr)
+@pytest.mark.parametrize("edit", [None, {"source": "a cat", "cross": [0, 0.5], "self": [0, 0.4]}])
+def test_arguments_of_odd_names_are_left_out_and_told(name, edit):
+    settings = {"prompt": "a dog", "seed": 3, "arguments": {"eta": 0.5, name: 7}}
+    settings |= {"edit": edit} if edit else {}
+    _, (_, code, left), _ = repeat_run(settings)
+    verb, given, named = run_python(code)
+    assert (verb, given[0]) == ("edit" if edit else "generate", "the pipe")
+    if name == "a" * 3000:
+        assert named.pop(name) == 7
+    else:
+        assert "what was passed as an object" in left
+    assert (named["seed"], named["eta"]) == (3, 0.5)
+    assert named.keys() <= {"seed", "eta", "cross"}
+
+
+def test_names_that_are_taken_are_those_of_the_verbs():
+    taken = set(inspect.signature(heedmap.generate).parameters)
+    taken |= set(inspect.signature(heedmap.edit).parameters) | set(studio._OURS)
+    assert taken | {"__debug__"} == spelling.TAKEN
+
+
+VALUES = [
+    {"object": "float"}, {"object": "float", "value": "x"}, {"object": "float", "value": [1]},
+    {"object": "float", "value": "1e999"}, {"object": "tuple"}, {"object": "tuple", "items": 3},
+    {"object": None}, {"object": "tuple", "items": [{"object": "picture"}]}, "<Tensor>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_that_python_cannot_say_are_told(value):
+    _, (_, code, left), _ = repeat_run({"prompt": "a", "arguments": {"eta": value}})
+    assert "eta" not in run_python(code)[2] and "what was passed as an object" in left
+
+
+@pytest.mark.parametrize("odd", ODD_EDITS, ids=repr)
+def test_edits_that_no_one_asked_for_are_not_offered(odd):
+    fine = {"kind": "reweight", "word": "a", "weight": 2.0}
+    (_, command, more), (_, code, left), _ = repeat_run({"prompt": "a", "edits": [fine, odd]})
+    assert "edits" not in run_python(code)[2] and "the edits of the attention" in left
+    assert "--confine" not in command and "edits of the attention" in more
+
+
+def test_edits_are_those_that_were_asked_for():
+    asked = [
+        heedmap.Reweight('r"ed', -2, renormalize=True), heedmap.Confine("a", (0.5, 0, 8, 8)),
+        heedmap.Confine("b\n", (0, 0, 8, 8), strength=1e-5, start=0.1, end=1, along=["r"]),
+        heedmap.Confine("c", (0, 0, 8, 8), along=[], tail=False),
+    ]  # fmt: skip
+    settings = {"prompt": "a", "edits": [edit.about() for edit in asked]}
+    _, (_, code, left), _ = repeat_run(settings)
+    found = run_python(code)[2]["edits"]
+    assert [edit.about() for edit in found] == settings["edits"] and left == ""
+
+
+@pytest.mark.parametrize("odd", ODD_EDITS[:-8], ids=repr)
+def test_such_edits_are_one_sentence_where_a_folder_has_them(tmp_path, odd):
+    run = made_run()
+    run.settings["edits"] = [odd]
+    if json.dumps(odd) != json.dumps(odd).replace("NaN", "").replace("Infinity", ""):
+        pytest.skip("no JSON")
+    with pytest.raises(RunError, match="is not what heedmap wrote"):
+        Run.load(run.save(tmp_path / "x", overlays=False))

@@ -315,7 +315,10 @@ def test_a_mask_that_was_not_written_is_a_users(tmp_path):
     assert (folder / "blend.png").read_text() == "mine"
 
 
-@pytest.mark.parametrize(("name", "value"), [("seed", 8), ("model", "another")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", 8), ("model", "another"), ("steps", 4), ("guidance", 5.0), ("negative", "sea")],
+)
 def test_runs_of_two_draws_are_no_pair(tmp_path, name, value):
     pair = made_pair()
     pair.edited.settings[name] = value
@@ -328,3 +331,35 @@ def test_words_are_told_once(tmp_path):
     pair.about["words"]["source"] = pair.about["words"]["source"][:1] * 2
     with pytest.raises(RunError, match="does not hold together"):
         Pair.load(pair.save(tmp_path / "x"))
+
+
+ASKED = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
+
+
+@pytest.mark.parametrize(
+    ("source", "edited", "fits"),
+    [
+        ({}, {}, True),  # as the first version wrote them
+        ({}, {"edit": ASKED}, True),
+        ({"batch_place": [0, 2]}, {"edit": ASKED, "batch_place": [1, 2]}, True),
+        ({"batch_place": [0, 4]}, {"edit": ASKED, "batch_place": [2, 3]}, True),
+        ({}, {"edit": {**ASKED, "source": "at sea"}}, False),
+        ({"edit": ASKED}, {"edit": ASKED}, False),
+        ({"edit": {**ASKED, "source": "at home"}}, {"edit": ASKED}, False),
+        ({"edit": ASKED}, {}, False),
+        ({"batch_place": [0, 2]}, {"batch_place": [1, 2]}, False),
+        ({}, {"edit": ASKED, "batch_place": [0, 2]}, False),
+        ({}, {"edit": ASKED, "batch_place": [2, 2]}, False),
+        ({"batch_place": [2, 2]}, {"edit": ASKED}, False),
+    ],
+)
+def test_one_run_is_the_edit_and_the_other_its_source(tmp_path, source, edited, fits):
+    pair = made_pair()
+    pair.source.settings.update(source)
+    pair.edited.settings.update(edited)
+    folder = pair.save(tmp_path / "x")
+    if fits:
+        assert Pair.load(folder).edited.settings == pair.edited.settings
+    else:
+        with pytest.raises(RunError, match=r"does not hold together: .*; make the (edit|run) agai"):
+            Pair.load(folder)

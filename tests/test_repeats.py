@@ -1,6 +1,11 @@
 """A saved run drawn again: the same to the byte, or told how far it is from it."""
 
+import base64
+import hashlib
 import json
+import resource
+import time
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +23,21 @@ from diffusers import (
 from PIL import Image
 
 import heedmap
-from heedmap import Confine, Grid, Pair, Reweight, Run, edit, generate, grid, repeat, studio
+from heedmap import (
+    Confine,
+    Grid,
+    Pair,
+    Reweight,
+    Run,
+    batches,
+    edit,
+    generate,
+    grid,
+    repeat,
+    studio,
+)
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
+from heedmap.schedulers import set_up
 
 PROMPT = "a red house"
 
@@ -367,6 +385,7 @@ HOSTILE = [
         {"schedulers": {"scheduler": {"class": "DDIMScheduler", "config": config}}}
         for config in (
             {"num_train_timesteps": 10**12}, {"num_train_timesteps": "x"}, {"beta_start": "x"},
+            {"num_train_timesteps": 10**9}, {"num_train_timesteps": 1e9},
             {"beta_schedule": "x"}, {"trained_betas": "x"}, {"prediction_type": "x"}, [],
         )
     ),
@@ -379,6 +398,11 @@ HOSTILE = [
             {"self_cells": "x"}, {"blend_from": 3}, {"threshold": float("nan")},
         )
     ),
+    {"edit": {"source": "a blue house", "cross": [0, 0.8], "self": [0, 0.4],
+              "protect": ["house\n" * 9999] * 180}},
+    {"arguments": {"latents": {"object": "\n" * 17, "name": "x\n" * 9}}},
+    {"arguments": {"latents": {"object": "tensor", "shape": ["\n" * 9] * 9999}}},
+    {"arguments": {"timesteps": [1] * 10_001}},
     {"edit": {"source": "a blue house"}, "batch_place": [0, 2]},
 ]  # fmt: skip
 
@@ -392,6 +416,86 @@ def test_hostile_settings_end_in_a_sentence(pipe, run, odd):
         repeat(pipe, replace(run, settings=noted))
     assert len(str(error.value)) < 600 and "\n" not in str(error.value)
     assert pipe.scheduler is own and dict(pipe.config) == config
+
+
+# --- what a file may ask for ------------------------------------------------------------------
+
+
+def assert_refused_at_once(pipe, run, settings: dict, said: str) -> None:
+    """In a second, and in as little memory."""
+    noted = replace(run, settings={**run.settings, **settings})
+    held, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with pytest.raises(HeedmapError, match=said) as error:
+        repeat(pipe, noted)
+    assert time.process_time() - began < 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 100 * 1024  # KiB
+    assert len(str(error.value)) < 600 and "\n" not in str(error.value)
+
+
+def hostile_mask(side: int) -> dict:
+    """A mask of so many pixels on a side that says what it holds, in a few KB."""
+    bits = np.full(-(-side * side // 8), 255, dtype=np.uint8).tobytes()
+    held = base64.b64encode(zlib.compress(bits, 9)).decode()
+    where = {"mask": [side, side], "sha256": hashlib.sha256(bits).hexdigest(), "packed": held}
+    return {"kind": "confine", "word": "house", "where": where}
+
+
+def test_masks_of_another_size_are_not_unpacked(pipe, run):
+    """Twelve of 11585² took 31 s and 2.9 GB."""
+    masks = [hostile_mask(11585)] * 12
+    assert_refused_at_once(
+        pipe, run, {"edits": masks, "defaults": {}},
+        r"mask of 'house' is 11585×11585 pixels, and this run has 128×128.*make the run again",
+    )  # fmt: skip
+    assert_refused_at_once(  # whose size the pipeline chose, maybe from a picture
+        pipe, run, {"edits": masks}, r"the 12 masks of this run have 1,610,546,700 pixels together"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("DPMSolverMultistepScheduler", {"solver_order": 5 * 10**7}),
+        ("UniPCMultistepScheduler", {"solver_order": 10**5}),
+        ("DEISMultistepScheduler", {"solver_order": 101}),
+        ("SASolverScheduler", {"predictor_order": 10**6}),
+        ("DDIMScheduler", {"num_train_timesteps": 10**9}),
+        ("DDIMScheduler", {"num_train_timesteps": 100_001}),
+        ("LCMScheduler", {"original_inference_steps": 10**9}),
+        ("EulerDiscreteScheduler", {"sigma_max": 1e9}),
+        ("DDIMScheduler", {"trained_betas": [0.1] * 100_001}),
+        ("DDIMScheduler", {"beta_end": [[10**9]]}),
+        ("DDIMScheduler", {"steps\n" * 500: 10**9}),
+    ],
+)
+def test_schedulers_are_asked_for_what_they_have_use_for(pipe, run, kind, config):
+    noted = {"scheduler": {"class": kind, "config": config}}
+    said = "the scheduler of this run has .*: expected .*; make the run again"
+    assert_refused_at_once(pipe, run, {"schedulers": noted}, said)
+
+
+def test_a_scheduler_of_the_largest_numbers_is_quick(pipe, run):
+    config = {"num_train_timesteps": 100_000, "solver_order": 3, "lambda_min_clipped": {
+        "object": "float", "value": "-inf"}, "beta_schedule": "squaredcos_cap_v2"}  # fmt: skip
+    noted = {"scheduler": {"class": "DPMSolverMultistepScheduler", "config": config}}
+    began = time.process_time()
+    with set_up(pipe, {"schedulers": noted}):
+        assert pipe.scheduler.config.num_train_timesteps == 100_000
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ([1, 1024], r"in a batch of 1024 pictures of 128×128, which take about .* GiB.*more memo"),
+        ([0, 4096], r"batch_place=\(0, 4096\): expected a number and .* at most 1024"),
+    ],
+)
+def test_a_batch_that_no_memory_holds(pipe, run, monkeypatch, place, said):
+    monkeypatch.setattr(batches, "free_bytes", lambda device: 2**30)
+    edited = {"edit": {"source": "a blue house", "cross": [0, 0.8], "self": [0, 0.4]}}
+    for more in ({}, edited):
+        assert_refused_at_once(pipe, run, {"batch_place": place, **more}, said)
 
 
 def test_the_model_that_the_settings_name(pipe, run, tmp_path):

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -616,3 +617,80 @@ assert "matplotlib.pyplot" not in sys.modules
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+# --- as many as one can look at ---------------------------------------------------------------
+
+
+def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> HeatMaps:
+    """Maps of so much, of one cell a layer."""
+    one = recording(" ".join(["at"] * words))
+    rows = tuple(Layer(f"up_blocks.{n}.attn2", heads, (1, 1)) for n in range(layers))
+    random = np.random.default_rng(0)
+    shape = (steps, heads, 1, len(one.positions))
+    made = replace(
+        one, layers=rows, timesteps=tuple(map(float, range(steps, 0, -1))), latent=(16, 16),
+        arrays=tuple(random.random(shape, dtype=np.float32) for _ in rows),
+    )  # fmt: skip
+    return HeatMaps(made, scene())
+
+
+@pytest.mark.parametrize(
+    ("drawn", "made", "axes", "said"),
+    [
+        (sheets.timeline, {"steps": 10_000}, None, "10000 steps.*timeline.*--steps"),
+        (sheets.animation, {"steps": 1001}, None, "1001 steps: expected at most 1000 on a sheet"),
+        (sheets.layers_by_heads, {"layers": 512, "heads": 64}, None, "32768 layers by heads"),
+        (sheets.layers_by_heads, {"layers": 129}, ["layer"], "129 layers.*inspect --layers"),
+        (sheets.layers_by_heads, {"heads": 129}, ["head"], "129 heads.*inspect --heads"),
+    ],
+)
+def test_what_nobody_can_look_at_is_a_sentence_at_once(drawn, made, axes, said):
+    maps, more = many(**made), {} if axes is None else {"axes": axes}
+    began = time.process_time()
+    with pytest.raises(SelectionError, match=said):
+        drawn(maps, 0, **more)
+    assert time.process_time() - began < 1
+
+
+def test_a_word_of_many_is_drawn_by_its_own_scale_in_no_more_time():
+    """75 words at 999 steps were 75,000 maps, for a scale that is not shown."""
+    began = time.process_time()
+    sheets.timeline(many(steps=999, words=200), 0)
+    assert time.process_time() - began < 2
+    with pytest.raises(SelectionError, match="shared by 75 words in 999 maps takes too long"):
+        sheets.timeline(many(steps=999, words=200), 0, scale="shared")
+
+
+@pytest.mark.parametrize("scale", ["word", "shared", "raw"])
+def test_frames_have_the_scale_of_all_steps(scale, framed):
+    maps = maps_of(steps=7)
+    sheets.timeline(maps, "house", frames=2, scale=scale)
+    each = [maps.select(steps=step)["house"].span(scale) for step in range(7)]
+    bar = framed[-1]["bar"]
+    assert (bar.low, bar.high) == (min(a for a, _ in each), max(b for _, b in each))
+
+
+def test_a_map_alone_is_the_map():
+    maps = maps_of()
+    for word in ("house", 1):
+        one = maps[word] if isinstance(word, str) else maps.at(word)
+        alone = maps.alone(word)
+        np.testing.assert_array_equal(alone.values, one.values)
+        assert (alone.label, alone.size, alone.shared) == (one.label, one.size, (0.0, 1.0))
+    with pytest.raises(UnknownWordError):
+        maps.alone("cathedral")
+
+
+def test_layers_whose_names_are_patterns_are_themselves(panels):
+    one = maps_of()
+    names = ["*", "up", "up_blocks.0"]
+    rows = tuple(replace(row, name=n) for row, n in zip(one.recording.layers, names, strict=True))
+    maps = replace(one, recording=replace(one.recording, layers=rows))
+    sheets.layers_by_heads(maps, "house", axes=["layer"])
+    tops = [float(one.select(row.name)["house"].values.max()) for row in one.layers]
+    assert len({*tops}) == 3
+    sheets.layers_by_heads(one, "house", axes=["layer"])
+    half = len(panels) // 2
+    for mine, other in zip(panels[:half], panels[half:], strict=True):
+        assert np.array_equal(np.asarray(mine.picture), np.asarray(other.picture))

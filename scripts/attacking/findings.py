@@ -21,7 +21,9 @@ _HOUSE = f"{Path(heedmap.__file__).parent}/"
 SECONDS = 1.0
 """Of the processor that one thing may take; the clock would count what other programs take."""
 SAVING = 3.0
-"""The same of saving, which draws and packs a picture for each of up to 75 words."""
+"""The same of saving, which draws and packs a picture for each of up to 75 words, and of a table of
+up to 1500 maps."""
+_DRAWING = ("saving", "layers by heads")
 STOPPED = 10.0
 """Seconds of the processor after which it is not waited for any longer."""
 HANGS = 5.0
@@ -152,7 +154,7 @@ def trouble(
     except Exception as error:
         found = Trouble("error", _line(error), _place(error, doing))
     took = time.process_time() - began
-    if found is None and took > (SAVING if doing == "saving" else SECONDS):
+    if found is None and took > (SAVING if doing in _DRAWING else SECONDS):
         found = Trouble("time", f"slow: {took:.1f} s of the processor", doing)
     return found
 

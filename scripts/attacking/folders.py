@@ -120,8 +120,11 @@ def uses(result: Any, scratch: Path | None) -> Iterator[tuple[str, Callable[[], 
     yield "sheet", result.sheet
     if isinstance(result, Run):
         words = result.maps.words
-        if words and "step" in result.maps.recording.keep:
+        kept = result.maps.recording.keep
+        if words and "step" in kept:
             yield "timeline", lambda: result.timeline(words[-1].number)
+        if words and kept & {"layer", "head"}:
+            yield "layers by heads", lambda: result.layers_by_heads(words[0].number)
     if isinstance(result, Pair):
         yield "difference", result.difference
     yield "saving", lambda: _saved(result, scratch / "saved")

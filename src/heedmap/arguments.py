@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from heedmap.errors import quoted
+
 OBJECT = "object"
 """The key that tells what stands for an object from a dictionary that was an argument itself."""
 _FLOATS = ("nan", "inf", "-inf")
@@ -85,10 +87,16 @@ def told(noted: Any) -> str:
     """What an argument was, in a few words: "a picture of 64×48 pixels"."""
     if not isinstance(noted, dict) or OBJECT not in noted:
         return "a list" if isinstance(noted, list) else "an object"
-    kind, size = str(noted[OBJECT]), noted.get("size", noted.get("shape"))
+    kind, size = _short(noted[OBJECT]), noted.get("size", noted.get("shape"))
     if isinstance(size, list):
-        return f"{kind} of {'×'.join(map(str, size))}"
-    return f"{kind} {noted['name']}" if "name" in noted else kind
+        return f"{kind} of {_short('×'.join(map(str, size[:9])))}"
+    return f"{kind} {_short(noted['name'])}" if "name" in noted else kind
+
+
+def _short(value: Any) -> str:
+    """A name from a file as it is, where it is one; else quoted."""
+    said = str(value)
+    return said if said.isprintable() and len(said) <= 60 else quoted(said)
 
 
 def _alike(given: Any, noted: Any) -> bool:

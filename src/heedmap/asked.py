@@ -2,13 +2,13 @@
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from msgspec import UNSET
 
-from heedmap import schemas, settings, studio
+from heedmap import reading, schemas, settings, studio
 from heedmap.alignment import EditKind
 from heedmap.arguments import OBJECT, fits, restorable, restored, told
 from heedmap.edits import THRESHOLD
@@ -20,7 +20,8 @@ from heedmap.tracing import BranchName, Tokens
 from heedmap.variants import BLEND_FROM
 from heedmap.word_edits import Edit, described, edit_from
 
-_MOST_AT_ONCE = 4096  # pictures in a batch
+_MOST_AT_ONCE = 1024  # pictures in a batch
+_MOST_STEPS = 10_000  # in a list of timesteps or sigmas
 _UNNAMED = re.compile(r"<\w+>")  # how older versions noted an argument that was an object
 _OWN = frozenset(inspect.signature(studio.generate_batch).parameters)
 
@@ -80,12 +81,15 @@ def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked
     edited = told.edit is not UNSET
     place = told.batch_place or ((1, 2) if edited else (0, 1))
     if not place[0] < place[1] <= _MOST_AT_ONCE:
-        raise _wrong("batch_place", place, "a number and how many there were")
-    given = dict(given)
+        expected = f"a number and how many there were, at most {_MOST_AT_ONCE}"
+        raise _wrong("batch_place", place, expected)
+    given, size = dict(given), _size(told, pipe)
+    if "edits" not in given:
+        _check_masks(told.edits, size)
     edits = _edits(about.get("edits", []), given)
     return Asked(
         told.prompt, told.seed, _own(told, "steps", pipe), _own(told, "guidance", pipe),
-        _size(told, pipe), told.negative, told.keep, told.tokens, told.branches,
+        size, told.negative, told.keep, told.tokens, told.branches,
         edits, _arguments(about, pipe, given), place,
     )  # fmt: skip
 
@@ -155,6 +159,27 @@ def _edits(noted: list[Any], given: dict[str, Any]) -> tuple[Edit, ...]:
     return tuple(edit for edit in read if edit is not None)
 
 
+def _check_masks(noted: Sequence[Any], size: tuple[int, int] | None) -> None:
+    """Raise a RunError if masks are of another size than the picture, before one is unpacked."""
+    masks = [
+        (edit.word, edit.where.mask)
+        for edit in noted
+        if isinstance(edit, schemas.Confined) and isinstance(edit.where, schemas.Mask)
+    ]
+    for word, (width, height) in masks:
+        if size is not None and (width, height) != size:
+            raise RunError(
+                f"the mask of {quoted(word)} is {width}×{height} pixels, and this run has "
+                f"{size[0]}×{size[1]}: the settings do not hold together; make the run again"
+            )
+    pixels = sum(width * height for _, (width, height) in masks)
+    if pixels > reading.MAX_PIXELS:
+        raise RunError(
+            f"the {len(masks)} masks of this run have {pixels:,} pixels together: expected at most "
+            f"{reading.MAX_PIXELS:,}; pass all edits, as in hm.repeat(pipe, run, edits=[…])"
+        )
+
+
 def _told_apart(about: Any) -> Any:
     """A description without what may be spelled in several ways."""
     if isinstance(about, dict) and isinstance(about.get("where"), dict):
@@ -179,6 +204,10 @@ def _arguments(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) ->
                 f"the settings have an argument {quoted(name)}, which {type(pipe).__name__} does "
                 "not take: draw with the pipeline that they name"
             )
+    for name in ("timesteps", "sigmas"):
+        listed = noted.get(name)
+        if isinstance(listed, list) and len(listed) > _MOST_STEPS:
+            raise _wrong(name, listed, f"at most {_MOST_STEPS}")
     for name in given:
         if name not in noted:
             raise ArgumentError(f"{name} was passed, but this run had no such argument")

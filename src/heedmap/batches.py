@@ -36,14 +36,21 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
         size: (width, height) in pixels.
     """
     width, height = size
-    cells = math.ceil(width / pipe.vae_scale_factor) * math.ceil(height / pipe.vae_scale_factor)
+    vae = getattr(pipe, "vae", None) or getattr(pipe, "movq", None) or getattr(pipe, "vqvae", None)
+    factor = getattr(pipe, "vae_scale_factor", 8 if vae is not None else 1)
+    cells = math.ceil(width / factor) * math.ceil(height / factor)
     unet = getattr(pipe.unet, "_orig_mod", pipe.unet)
     stage = _STAGE * 2 * cells * unet.config.block_out_channels[0] * _item(unet)
-    if getattr(pipe.vae, "use_slicing", False):
+    if vae is None or getattr(vae, "use_slicing", False):
         return stage
-    widths = getattr(pipe.vae.config, "block_out_channels", None) or (128, 256)
+    widths = getattr(vae.config, "block_out_channels", None) or (128, 256)
     widest = max(widths[:2])  # the second widest stage is enlarged before it is narrowed
-    return max(stage, _PICTURE * width * height * widest * _item(pipe.vae))
+    return max(stage, _PICTURE * width * height * widest * _item(vae))
+
+
+def device_of(pipe: Any) -> torch.device:
+    """Where a pipeline computes; one whose parts wait on the CPU does so elsewhere."""
+    return torch.device(getattr(pipe, "_execution_device", pipe.device))
 
 
 def free_bytes(device: torch.device) -> int:
@@ -74,8 +81,7 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
                 "2 (the source and an edit)"
             )
         return int(batch)
-    # A pipeline whose parts wait on the CPU computes elsewhere.
-    device = torch.device(getattr(pipe, "_execution_device", pipe.device))
+    device = device_of(pipe)
     each = image_bytes(pipe, size or models.own_size(pipe))
     return max(2, int(_SHARE * free_bytes(device) / each))
 

@@ -3,9 +3,19 @@
 Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours.
 """
 
+MAX_SENTENCE = 2000
+"""Characters of a sentence."""
+
 
 class HeedmapError(Exception):
-    """Anything that heedmap could not do and can explain."""
+    """Anything that heedmap could not do and can explain.
+
+    Whatever its sentence quotes of a file or a user, it is one line of what can be printed, short
+    enough to be read; of a longer one the middle is left out, since the end says what to do.
+    """
+
+    def __init__(self, said: str = "") -> None:
+        super().__init__(_readable(said))
 
 
 class ArgumentError(HeedmapError):
@@ -57,6 +67,26 @@ def quoted(value: object) -> str:
     except ValueError:  # Python spells no whole number of more than 4300 digits
         said = f"a {type(value).__name__}"
     return said if len(said) <= 80 else said[:79] + "…"
+
+
+def _readable(said: str) -> str:
+    said = _cut(said)
+    if said.isprintable():
+        return said
+    return _cut("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in said))
+
+
+def _cut(said: str) -> str:
+    third = MAX_SENTENCE // 3
+    if len(said) <= MAX_SENTENCE:
+        return said
+    return f"{said[: 2 * third - 1]} … {said[-third:]}"
+
+
+def told(error: Exception) -> str:
+    """What another library's error says, short: its kind and its first line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 def plural(count: int, thing: str) -> str:

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from heedmap import explorer, pictures, reading, schemas
-from heedmap.errors import RunError
+from heedmap.errors import ArgumentError, RunError
 from heedmap.pairs import Pair, fits, read_mask
 from heedmap.runs import Run
 from heedmap.saving import kinds, whole_folder
@@ -184,10 +185,16 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, or `force` neither True nor False.
+            ArgumentError: if `folder` is no path, `force` neither True nor False, or the cells are
+                not every combination of what varies.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
         """
+        if not (self.cells and self._is_whole()):
+            raise ArgumentError(
+                f"these {len(self.cells)} cells are not every combination of what varies among "
+                "them, in order and numbered from 1: expected them as `grid` makes them"
+            )
         with whole_folder(folder, kinds.GRID, force=force) as partial:
             (partial / "grid.png").write_bytes(pictures.png(self.sheet()))
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
@@ -241,7 +248,25 @@ class Grid:
             if row.seed not in sources:
                 sources[row.seed] = Run.load(folder / "sources" / str(row.seed))
             cells.append(_read_cell(folder, row, entry["about"], sources[row.seed]))
-        return cls(tuple(cells), plain["about"])
+        found = cls(tuple(cells), plain["about"])
+        if not found._is_whole():
+            raise RunError(
+                f"{path} has not every combination of what varies among its cells, in order: make "
+                "the grid again"
+            )
+        return found
+
+    def _is_whole(self) -> bool:
+        """Whether each combination of what varies is there once, in order, counted from 1."""
+        places = [cell._at() for cell in self.cells]
+        if [cell.number for cell in self.cells] != [*range(1, len(places) + 1)]:
+            return False
+        if any([*at] != [*places[0]] for at in places):  # the weights of other words
+            return False
+        axes = [list(dict.fromkeys(at[name] for at in places)) for name in places[0]]
+        if math.prod(map(len, axes)) != len(places):
+            return False
+        return [(*at.values(),) for at in places] == list(itertools.product(*axes))
 
     def _write_table(self, path: Path) -> None:
         rows = self.rows()
@@ -301,7 +326,10 @@ def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source
     within = folder / "cells" / f"{row.number:03d}"
     edited = Run.load(within)
     seeds = {row.seed, source.settings["seed"], edited.settings["seed"]}
-    if len(seeds) > 1 or not fits(row.about, about, source, edited):
+    asked = edited.settings.get("edit", {"cross": None, "self": None})
+    windows = [list(row.cross), list(row.self_attention)]
+    alike = len(seeds) == 1 and [asked["cross"], asked["self"]] == windows
+    if not (alike and fits(row.about, about, source, edited)):
         raise RunError(
             f"{folder} does not hold together: its runs and grid.json are of different grids; make "
             "the grid again"

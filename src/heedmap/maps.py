@@ -78,6 +78,23 @@ class HeatMaps:
         """
         return self._map(self.tokens.at(number).text, self.tokens.tokens_at(number))
 
+    def alone(self, word: str | int) -> HeatMap:
+        """The map of a word or phrase, or of the word of a number, without the others' scale.
+
+        Its `shared` is 0 to 1. Where many maps are drawn of a prompt of many words, to know what
+        all of them have would take nearly all of the time.
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        if isinstance(word, str):
+            label, positions = word.strip(), self.tokens.find(word)
+        else:
+            label, positions = self.tokens.at(word).text, self.tokens.tokens_at(word)
+        values = self._values(positions)
+        return HeatMap(label, values, self.recording.size, self.image)
+
     def token(self, position: int) -> HeatMap:
         """The map of one token, by its position in the encoded text (0 is the start token).
 

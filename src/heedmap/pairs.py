@@ -24,7 +24,7 @@ _ASKED = {
     *("cross", "self", "windows", "renormalize", "only"),
     *("protect", "self_cells", "blend_from", "threshold"),
 }
-_ALIKE = ("seed", "model")  # of both runs of a pair
+_ALIKE = ("seed", "model", "steps", "guidance", "negative")  # of both runs of a pair
 MAX_ABOUT = 4 * 2**20  # bytes of pair.json
 
 
@@ -169,9 +169,20 @@ def fits(told: schemas.Evidence, about: Mapping[str, Any], source: Run, edited: 
         source.image.size == edited.image.size
         and all(about[name] == asked[name] for name in _ASKED & about.keys() & asked.keys())
         and all(source.settings.get(name) == edited.settings.get(name) for name in _ALIKE)
+        and _is_edit_of(edited, source)
         and _are_words(told.words.source, source)
         and _are_words(told.words.edited, edited)
     )
+
+
+def _is_edit_of(edited: Run, source: Run) -> bool:
+    """Whether a run's settings say that it is an edit of another, which is none itself."""
+    asked = edited.settings.get("edit")
+    if asked is None:  # the first version noted no edit, nor a place in a batch
+        said = "batch_place" not in edited.settings
+    else:
+        said = asked["source"] == source.settings["prompt"]
+    return said and "edit" not in source.settings
 
 
 def _are_words(numbers: Sequence[int], run: Run) -> bool:

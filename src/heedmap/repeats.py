@@ -5,7 +5,7 @@ place there, since the sums of another batch round otherwise; the others of the 
 it, or in a grid the cells that were beside it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,20 +17,25 @@ import torch
 from diffusers import DiffusionPipeline
 from PIL import Image
 
-from heedmap import editing, models, settings, studio
-from heedmap.arguments import restorable, restored
+from heedmap import batches, editing, models, settings, studio
 from heedmap.asked import Asked, AskedEdit, read, read_edit
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapError,
+    ModelError,
+    RunError,
+    plural,
+    quoted,
+    told,
+)
 from heedmap.folders import opened
 from heedmap.grids import Cell, Grid
 from heedmap.pairs import Pair
 from heedmap.plans import Plan, Planner
 from heedmap.runs import Run
+from heedmap.schedulers import SCHEDULERS, set_up
 from heedmap.studio import Progress
 from heedmap.variants import Drawing, draw_variants
-
-_SCHEDULERS = ("scheduler", "low_res_scheduler")
-_MOST_TIMESTEPS = 100_000  # of a noise schedule: 1000 as a rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +65,10 @@ class Repetition:
         """Whether it is the same, in a sentence."""
         if self.same:
             return "Drawn again, it is the same to the byte."
-        told = "" if self.changed else "; the settings do not tell why (are the weights others?)"
+        why = "" if self.changed else "; the settings do not tell why (are the weights others?)"
         return (
             f"Drawn again, it differs: {self.differing} of {plural(self.pixels, 'pixel')}, by up "
-            f"to {self.largest} of 255{told}."
+            f"to {self.largest} of 255{why}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,11 +124,11 @@ def repeat(
     changed = settings.differences(noted, {name: now[name] for name in noted})
     if "schedulers" in noted:
         changed.pop("scheduler", None)  # its class is told there
-    for name in _SCHEDULERS:
+    for name in SCHEDULERS:
         start = f"schedulers.{name}."
         if f"{start}class" in changed:  # another class has other settings
             changed = {k: v for k, v in changed.items() if not k.startswith(f"{start}config")}
-    with _explained(), _scheduled(pipe, about):
+    with _explained(), set_up(pipe, about):
         made = _again(pipe, saved, given, progress)
     figures = _compared(list(_pictures(saved)), list(_pictures(made)))
     unknown = tuple(name for name in now if name not in about)
@@ -161,8 +166,8 @@ def load_for(
     try:
         pipe = models.load(name, device=device, dtype=dtype)
     except ModelError as error:
-        told = "" if model is not None else "; pass --model, or a pipeline, to draw with another"
-        raise ModelError(f"{error}{told}") from error
+        other = "" if model is not None else "; pass --model, or a pipeline, to draw with another"
+        raise ModelError(f"{error}{other}") from error
     kind: Any = getattr(diffusers, str(about.get("pipeline")), None)
     other = isinstance(kind, type) and issubclass(kind, DiffusionPipeline)
     if other and kind is not type(pipe):
@@ -195,6 +200,7 @@ def _again(
 def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Run:
     asked = read(run.settings, pipe, given)
     number, size = asked.place
+    _check_room(pipe, run, size)
     # Texts of which each picture of the batch had its own; its copies have the same.
     own: dict[str, Any] = {
         name: [texts[number]] * size
@@ -216,6 +222,7 @@ def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None)
     number, size = asked.place
     if number == 0:
         raise RunError("the settings tell of an edit at the place of its source: make it again")
+    _check_room(pipe, run, size)
     planner, how = _planner(pipe, asked, edit, _limit(run) * size)
     plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
     drawn = draw_variants(planner.ground, [plan] * (size - 1), asked.seed, how, progress)
@@ -223,18 +230,20 @@ def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None)
 
 
 def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | None) -> Grid:
-    batches = list(_batches(pipe, grid, given))
+    together = list(_batches(pipe, grid, given))
     first = grid.cells[0].pair.edited
     asked, edit = read(first.settings, pipe, given), read_edit(first.settings)
-    limit = _limit(first) * max(len(cells) + 1 for cells, _ in batches)
+    largest = max(len(cells) + 1 for cells, _ in together)
+    _check_room(pipe, first, largest)
+    limit = _limit(first) * largest
     planner, how = _planner(pipe, asked, edit, limit)
     cells: list[Cell] = []
     sources: dict[int, Run] = {}
-    for done, (some, edits) in enumerate(batches):
+    for done, (some, edits) in enumerate(together):
 
         def report(step: int, steps: int, done: int = done) -> None:
             assert progress is not None
-            progress(done * steps + step, len(batches) * steps)
+            progress(done * steps + step, len(together) * steps)
 
         plans: list[Plan] = []
         for cell, own in zip(some, edits, strict=True):
@@ -259,9 +268,9 @@ def _batches(
     edits: list[AskedEdit] = []
     for cell in grid.cells:
         about = cell.pair.edited.settings
-        told = "batch_place" in about
+        noted = "batch_place" in about
         place = read(about, pipe, given).place[0]
-        if cells and (cell.seed != cells[0].seed or (told and place == 1)):
+        if cells and (cell.seed != cells[0].seed or (noted and place == 1)):
             yield cells, edits
             cells, edits = [], []
         cells.append(cell)
@@ -287,68 +296,28 @@ def _planner(pipe: Any, asked: Asked, edit: AskedEdit, limit: int) -> tuple[Plan
 
 def _limit(run: Run) -> int:
     """Bytes that the maps may take: what they took, with room, since they were allowed to."""
+    return max(studio.LIMIT, 2 * _held(run))
+
+
+def _held(run: Run) -> int:
     held = run.maps.recording.nbytes
-    held += run.negative_maps.recording.nbytes if run.negative_maps is not None else 0
-    return max(studio.LIMIT, 2 * held)
+    return held + (run.negative_maps.recording.nbytes if run.negative_maps is not None else 0)
 
 
-# --- the scheduler ----------------------------------------------------------------------------
-
-
-@contextmanager
-def _scheduled(pipe: Any, about: Mapping[str, Any]) -> Iterator[None]:
-    """Set the schedulers up as they were noted; the pipeline's own come back afterwards."""
-    noted = about.get("schedulers", {})
-    if not isinstance(noted, dict) or not noted.keys() <= set(_SCHEDULERS):
-        raise RunError(f"the settings have the schedulers {quoted(noted)}: make the run again")
-    before: dict[str, Any] = {}
-    try:
-        for name, wanted in noted.items():
-            if getattr(pipe, name, None) is None:
-                raise RunError(
-                    f"the run was drawn with a {name}, and {type(pipe).__name__} has none: pass a "
-                    "pipeline like the one that the settings name"
-                )
-            if wanted != settings.scheduler_of(pipe, name):
-                before[name] = getattr(pipe, name)
-                made = _scheduler(type(before[name]), wanted)
-                setattr(pipe, name, made)
-        yield
-    finally:
-        for name, scheduler in before.items():
-            setattr(pipe, name, scheduler)
-
-
-def _scheduler(own: type, wanted: Any) -> Any:
-    """A scheduler as it was noted: of the pipeline's own class, or one of diffusers."""
-    told = wanted if isinstance(wanted, dict) else {}
-    name, config = told.get("class"), told.get("config")
-    if not isinstance(name, str) or not isinstance(config, dict):
-        raise RunError(f"the settings have the scheduler {quoted(wanted)}: make the run again")
-    kind = own if own.__name__ == name else getattr(diffusers, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, diffusers.SchedulerMixin)):
+def _check_room(pipe: Any, run: Run, size: int) -> None:
+    """Raise a RunError if a batch of such pictures, which a file asks for, fills the memory."""
+    if size == 1:
+        return  # no more than `generate` takes
+    width, height = run.image.size
+    each = batches.image_bytes(pipe, (width, height)) + _held(run)
+    room = batches.free_bytes(batches.device_of(pipe))
+    if size * each > room:
         raise RunError(
-            f"the scheduler {quoted(name)} of this run is none that diffusers "
-            f"{diffusers.__version__} has: pass a pipeline with it, or another version of diffusers"
+            f"this run was drawn in a batch of {size} pictures of {width}×{height}, which take "
+            f"about {size * each / 2**30:.1f} GiB, and {room / 2**30:.1f} GiB are free: repeat it "
+            "where there is more memory, or draw it alone, with generate or edit, the same but for "
+            "rounding"
         )
-    unknown = next((name for name, value in config.items() if not restorable(value)), None)
-    if unknown is not None:
-        raise RunError(
-            f"the scheduler of this run has a setting {quoted(unknown)} that is not in the file: "
-            "pass a pipeline whose scheduler is set up in the same way"
-        )
-    many = config.get("num_train_timesteps", 1000)
-    if type(many) is not int or not 0 < many <= _MOST_TIMESTEPS:
-        raise RunError(
-            f"the scheduler of this run has num_train_timesteps={quoted(many)}: expected a whole "
-            f"number up to {_MOST_TIMESTEPS}"
-        )
-    try:
-        return kind.from_config(restored(config))  # pyright: ignore[reportAttributeAccessIssue]
-    except Exception as error:  # whatever a constructor finds wrong in a file's values
-        raise RunError(
-            f"the scheduler {name} cannot be set up as this run notes it ({_said(error)})"
-        ) from error
 
 
 # --- comparing --------------------------------------------------------------------------------
@@ -398,11 +367,6 @@ def _explained() -> Iterator[None]:
         if "out of memory" in str(error).lower():
             raise
         raise RunError(
-            f"this run cannot be drawn again with its settings ({_said(error)}): draw with the "
+            f"this run cannot be drawn again with its settings ({told(error)}): draw with the "
             "model and the versions that they name"
         ) from error
-
-
-def _said(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

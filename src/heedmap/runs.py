@@ -150,6 +150,7 @@ class Run:
             recording.table.prompt != read
             or recording.size != image.size
             or (against is not None and against.size != image.size)
+            or not _is_placed(about)
         ):
             raise RunError(
                 f"{folder} does not hold together: its picture, maps and settings are of different "
@@ -157,6 +158,14 @@ class Run:
             )
         negative_maps = None if against is None else HeatMaps(against, image)
         return cls(image, HeatMaps(recording, image), plain["settings"], negative_maps)
+
+
+def _is_placed(about: schemas.Settings) -> bool:
+    """Whether a run was drawn at a place that its batch had; the first is the source's."""
+    if about.batch_place is UNSET:
+        return True
+    number, size = about.batch_place
+    return (about.edit is not UNSET) <= number < size
 
 
 def word_file(word: Word) -> str:

@@ -124,10 +124,37 @@ class Edit(Struct, frozen=True):
     threshold: Part | UnsetType = UNSET
 
 
-class Described(Struct, frozen=True):
-    """An edit of the attention, by its kind."""
+class Mask(Struct, frozen=True):
+    """A mask of a region, as `masks.packed` writes it; older versions noted less."""
 
-    kind: Name
+    mask: tuple[Side, Side]
+    packed: str | UnsetType = UNSET
+
+
+class Reweighted(Struct, frozen=True, tag_field="kind", tag="reweight"):
+    """A `Reweight`."""
+
+    word: Text
+    weight: Number
+    renormalize: bool = False
+
+
+class Confined(Struct, frozen=True, tag_field="kind", tag="confine"):
+    """A `Confine`."""
+
+    word: Text
+    where: tuple[Number, Number, Number, Number] | Mask
+    strength: Number = 3.0
+    start: Part = 0.0
+    end: Part = 0.6
+    along: Annotated[list[Text], Meta(max_length=MAX_TOKENS)] | None = None
+    tail: bool = True
+
+
+class Ruled(Struct, frozen=True, tag_field="kind", tag="rule"):
+    """A rule of a user's own."""
+
+    name: Name = ""
 
 
 class Versions(Struct, frozen=True):
@@ -167,7 +194,7 @@ class Settings(Struct, frozen=True):
     hardware: Name = ""
     dtype: Name = ""
     threads: Small | None = None
-    edits: Annotated[list[Described], Meta(max_length=256)] = []
+    edits: Annotated[list[Reweighted | Confined | Ruled], Meta(max_length=256)] = []
     edit: Edit | UnsetType = UNSET
     arguments: dict[Name, Any] = {}
 

@@ -15,11 +15,11 @@ from PIL import Image, ImageDraw
 
 from heedmap import checks, pictures
 from heedmap.animations import Animation
-from heedmap.errors import ArgumentError, plural, quoted
+from heedmap.errors import ArgumentError, SelectionError, plural, quoted
 from heedmap.maps import HeatMap, HeatMaps, Scale
 from heedmap.pictures import Panel, ScaleBar
 from heedmap.reading import MAX_SIDE
-from heedmap.recordings import Axis
+from heedmap.recordings import Axis, Layer
 
 __all__ = [
     "animation",
@@ -33,6 +33,13 @@ FRAMES = 9
 """Steps on a timeline."""
 MOVING = 60
 """Steps in an animation at most."""
+MOST_STEPS = 1000
+"""Steps of which a timeline or an animation can be made."""
+MOST_PLACES = 1500
+"""Maps in a table of layers and heads; SDXL's has 1400."""
+MOST_PANELS = 128
+"""Maps on a sheet of layers, or of heads."""
+_MOST_WORK = 60_000  # maps, of all words, that are made for one scale of all words
 SIDE = 256  # px, the geometric mean of a panel's sides
 _DONE, _REST = (99, 99, 104), (225, 225, 229)  # the strip that shows how far a run is
 
@@ -56,12 +63,11 @@ def timeline(
         scale: "word", "shared" or "raw".
 
     Raises:
-        SelectionError: if the steps were averaged while recording.
+        SelectionError: if the steps were averaged while recording, or are more than 1000.
         WordError: if the model did not read such a word.
     """
     maps = shown_at(maps, SIDE)
-    heats, low, high = _each_step(maps, word, scale)
-    chosen = _evenly(len(heats), checks.whole("frames", frames, least=1))
+    heats, low, high = _each_step(maps, word, scale, frames)
     timesteps = maps.recording.timesteps
     panels = [
         Panel(
@@ -69,13 +75,13 @@ def timeline(
             heat.drawn(low, high, short_side=1),
             f"timestep {timesteps[step]:.4g}",
         )
-        for step, heat in (heats[at] for at in chosen)
+        for step, heat in heats
     ]
     if maps.image is not None:
         panels.append(Panel("the picture", maps.image))
     heat = heats[0][1]
     over = "" if maps.image is None else ", over the finished picture"
-    said = f"{len(chosen)} of {plural(len(timesteps), 'step')}, each by itself{over}"
+    said = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself{over}"
     return pictures.framed(
         pictures.grid(panels),
         title=f"Over the steps: {heat.label}",
@@ -102,12 +108,11 @@ def animation(
         side: pixels of the picture in it, the geometric mean of its sides.
 
     Raises:
-        SelectionError: if the steps were averaged while recording.
+        SelectionError: if the steps were averaged while recording, or are more than 1000.
         WordError: if the model did not read such a word.
     """
     maps = shown_at(maps, checks.whole("side", side, least=1, most=MAX_SIDE))
-    heats, low, high = _each_step(maps, word, scale)
-    chosen = _evenly(len(heats), checks.whole("frames", frames, least=1))
+    heats, low, high = _each_step(maps, word, scale, frames)
     total = len(maps.recording.timesteps)
     bar = _bar(scale, heats[0][1], "at all steps", low, high)
     label = f"Over the steps: {heats[0][1].label}"
@@ -118,18 +123,26 @@ def animation(
             note=f"step {step + 1} of {total}",
             bar=bar,
         )
-        for step, heat in (heats[at] for at in chosen)
+        for step, heat in heats
     ]
     each = round(min(max(5000 / len(drawn), 80), 400) / 10) * 10  # GIFs count in hundredths
     return Animation(label, tuple(drawn), (*[each] * (len(drawn) - 1), max(1500, each)))
 
 
 def _each_step(
-    maps: HeatMaps, word: str | int, scale: Scale
+    maps: HeatMaps, word: str | int, scale: Scale, frames: int
 ) -> tuple[list[tuple[int, HeatMap]], float, float]:
-    """Each step of a selection with a word's map there, and the scale of all of them."""
-    heats = [(step, _of(maps.select(steps=step), word)) for step in maps.steps]
-    return heats, *span_of([heat for _, heat in heats], scale)
+    """Some steps of a selection with a word's map there, and the scale of all of its steps."""
+    steps = maps.steps
+    chosen = set(_evenly(len(steps), checks.whole("frames", frames, least=1)))
+    _check_many(maps, len(steps), MOST_STEPS, "steps", scale)
+    heats, spans = [], []
+    for at, step in enumerate(steps):
+        heat = _of(maps.select(steps=step), word, scale)
+        spans.append(heat.span(scale))
+        if at in chosen:  # of the others no more than their span is kept
+            heats.append((step, heat))
+    return heats, min(low for low, _ in spans), max(high for _, high in spans)
 
 
 def _with_strip(picture: Image.Image, done: float) -> Image.Image:
@@ -167,7 +180,8 @@ def layers_by_heads(
         scale: "word", "shared" or "raw", over all that is shown.
 
     Raises:
-        SelectionError: if an axis was averaged while recording, or both were.
+        SelectionError: if an axis was averaged while recording, or both were, or there are more
+            maps than a sheet holds.
         WordError: if the model did not read such a word.
     """
     kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
@@ -180,13 +194,14 @@ def layers_by_heads(
     if "layer" in wanted:
         maps = maps.select("*")  # or the sentence that tells what was kept
     if wanted == {"layer"}:
+        _check_many(maps, len(maps.layers), MOST_PANELS, "layers", scale)
         maps = shown_at(maps, SIDE)
         parts = [
-            (one.short, "{1}×{0} cells".format(*one.grid), maps.select(one.name))
-            for one in maps.layers
+            (one.short, "{1}×{0} cells".format(*one.grid), _in(maps, one)) for one in maps.layers
         ]
         return _one_axis(maps, word, "layer", parts, scale)
     if wanted == {"head"}:
+        _check_many(maps, len(maps.heads), MOST_PANELS, "heads", scale)
         maps = shown_at(maps, SIDE)
         parts = [(f"head {head + 1}", "", maps.select(heads=head)) for head in maps.heads]
         return _one_axis(maps, word, "head", parts, scale)
@@ -200,7 +215,7 @@ def _one_axis(
     parts: Sequence[tuple[str, str, HeatMaps]],
     scale: Scale,
 ) -> Image.Image:
-    heats = [_of(part, word) for _, _, part in parts]
+    heats = [_of(part, word, scale) for _, _, part in parts]
     low, high = span_of(heats, scale)
     panels = [
         Panel(caption, heat.drawn(low, high, short_side=1), note)
@@ -219,14 +234,15 @@ def _one_axis(
 
 def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> Image.Image:
     layers, heads = maps.layers, maps.heads
+    _check_many(maps, len(layers) * len(heads), MOST_PLACES, "layers by heads", scale)
     blocks, side = _blocks(len(layers), len(heads), maps.recording.size)
     image = shown_at(maps, max(side, 128)).image
     # Heat alone: at this size a picture below it would be no more than noise.
     maps = replace(shown_at(maps, side), image=None)
     found = [
-        [_of(one.select(heads=head), word) if head < layer.heads else None for head in heads]
+        [_of(one.select(heads=head), word, scale) if head < layer.heads else None for head in heads]
         for layer in layers
-        for one in [maps.select(layer.name)]
+        for one in [_in(maps, layer)]
     ]
     heats = [heat for row in found for heat in row if heat is not None]
     low, high = span_of(heats, scale)
@@ -273,8 +289,33 @@ def _blocks(rows: int, columns: int, size: tuple[int, int]) -> tuple[int, int]:
 # --- what all sheets have ---------------------------------------------------------------------
 
 
-def _of(maps: HeatMaps, word: str | int) -> HeatMap:
+def _of(maps: HeatMaps, word: str | int, scale: Scale) -> HeatMap:
+    if scale != "shared":
+        return maps.alone(word)
     return maps[word] if isinstance(word, str) else maps.at(word)
+
+
+def _in(maps: HeatMaps, layer: Layer) -> HeatMaps:
+    """The maps of one layer: that very one, whatever its name may mean as a pattern."""
+    return maps.select(lambda one: one is layer)
+
+
+def _check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) -> None:
+    """Raise a SelectionError if more maps are asked for than one can look at."""
+    if count > most:
+        verb, example, option = {
+            "steps": ("timeline", "steps=slice(0, 500)", "steps"),
+            "heads": ("layers_by_heads", "heads=[0, 1]", "heads"),
+        }.get(of, ("layers_by_heads", 'layers="mid"', "layers"))
+        raise SelectionError(
+            f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
+            f"sheets.{verb}(run.maps.select({example}), word), or with inspect --{option}"
+        )
+    if scale == "shared" and count * len(maps.words) > _MOST_WORK:
+        raise SelectionError(
+            f"a scale shared by {len(maps.words)} words in {count} maps takes too long: select "
+            f"fewer {of}, or take the word's own scale, scale='word'"
+        )
 
 
 def shown_at(maps: HeatMaps, side: int) -> HeatMaps:

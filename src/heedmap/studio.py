@@ -192,8 +192,8 @@ def _tell_idle(
             )
             if idle(of_edits[number], sites):
                 warnings.warn(
-                    f"the edit {described(edit)} changed nothing in a run of {steps} steps: widen "
-                    "its window, give another weight, or use more steps",
+                    f"the edit {quoted(described(edit))} changed nothing in a run of {steps} "
+                    "steps: widen its window, give another weight, or use more steps",
                     HeedmapWarning,
                     stacklevel=3,
                 )

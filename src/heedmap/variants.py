@@ -74,7 +74,7 @@ class Drawing:
             )
         if self.protect and ground.only is None:
             raise ArgumentError(
-                f"protect is {', '.join(map(repr, self.protect))}, but nothing is blended: pass "
+                f"protect is {quoted(list(self.protect))}, but nothing is blended: pass "
                 "only as well, as in only='cat->dog'"
             )
         for word in self.protect:

@@ -242,12 +242,11 @@ def _planes(
     """(S, H, Q, K) -> float32 (windows, H or 1, C, Q)."""
     if len(array) == 1:  # steps were averaged while recording
         windows = [[0, 1]]
-    means = []
-    for a, b in windows:
-        taken = array[a:b].mean(axis=0 if heads else (0, 1), dtype=np.float32)
-        taken = taken if heads else taken[None]  # (H, Q, K)
-        means.append(np.stack([taken[..., list(group)].sum(axis=-1) for group in columns], axis=1))
-    return np.stack(means)
+    # Of all windows at once: there may be thousands, of few numbers each.
+    taken = array if heads else array.mean(axis=1, keepdims=True, dtype=np.float32)
+    starts, counts = [a for a, _ in windows], [b - a for a, b in windows]
+    means = np.add.reduceat(taken, starts, axis=0) / np.float32(counts).reshape(-1, 1, 1, 1)
+    return np.stack([means[..., list(group)].sum(axis=-1) for group in columns], axis=2)
 
 
 def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[np.ndarray, bytes]:

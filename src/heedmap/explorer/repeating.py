@@ -6,12 +6,11 @@ beside it, and `heedmap repeat` draws with that too.
 """
 
 import json
-import math
-import shlex
 from collections.abc import Iterable, Mapping
 from importlib import resources
-from keyword import iskeyword
 from typing import Any
+
+from heedmap.explorer import spelling
 
 __all__ = ["repeat_edit", "repeat_run"]
 
@@ -24,9 +23,6 @@ _NO_EDIT = {
     "blend_from": 0.2,
     "self_cells": 1024,
 }
-# The same of `heedmap.Confine`.
-_NO_CONFINE = {"strength": 3.0, "start": 0.0, "end": 0.6, "along": None, "tail": True}
-_UNSAYABLE = object()
 
 
 def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[list[str]]:
@@ -41,10 +37,10 @@ def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[l
         return repeat_edit(settings, None)
     prompt = str(settings.get("prompt", ""))
     options, named = _shared(settings)
-    placed = [_boxed(about) for about in settings.get("edits") or ()]
-    options += [f"--confine {_quoted(said)}" for said in placed if said]
+    placed = [spelling.box(about) for about in settings.get("edits") or ()]
+    options += [f"--confine {spelling.quoted(said)}" for said in placed if said]
     if settings.get("edits"):
-        rules = [_rule(about) for about in settings["edits"]]
+        rules = [spelling.rule(about) for about in settings["edits"]]
         if all(rules):
             named.append(f"edits=[{', '.join(map(str, rules))}]")
     if settings.get("tokens") == "all":
@@ -59,7 +55,7 @@ def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[l
         more.append(f"the batch of {place[1]} pictures that it was drawn in")
     return _ways(
         settings, _command("generate", [prompt], [*options, *_kept(settings)]),
-        f"run = hm.generate({', '.join(['pipe', _literal(prompt), *named])})", more,
+        f"run = hm.generate({', '.join(['pipe', spelling.literal(prompt), *named])})", more,
     )  # fmt: skip
 
 
@@ -76,33 +72,36 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
     for key, option, name in (("cross", "--cross", "cross"), ("self", "--self", "self_attention")):
         window = edit.get(key)
         if isinstance(window, list) and len(window) == 2 and window != _NO_EDIT[key]:
-            low, high = (_number(float(bound)) for bound in window)
+            low, high = (spelling.number(float(bound)) for bound in window)
             options.append(f"{option} {low}:{high}")
             named.append(f"{name}=({low}, {high})")
     windows = edit.get("windows")
     if isinstance(windows, Mapping) and windows:
-        spans = {w: (_number(float(a)), _number(float(b))) for w, (a, b) in windows.items()}
-        options += [f"--words {_quoted(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()]
-        pairs = ", ".join(f"{_literal(w)}: ({a}, {b})" for w, (a, b) in spans.items())
+        spans = {
+            w: (spelling.number(float(a)), spelling.number(float(b)))
+            for w, (a, b) in windows.items()
+        }
+        options += [f"--words {spelling.quoted(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()]
+        pairs = ", ".join(f"{spelling.literal(w)}: ({a}, {b})" for w, (a, b) in spans.items())
         named.append(f"words={{{pairs}}}")
     kind = edit.get("kind_asked", None if edit.get("kind") == chosen_kind else edit.get("kind"))
     if kind in ("replace", "refine"):
         options.append(f"--kind {kind}")
-        named.append(f"kind={_literal(kind)}")
+        named.append(f"kind={spelling.literal(kind)}")
     if edit.get("renormalize"):
         options.append("--renormalize")
         named.append("renormalize=True")
     if edit.get("only"):
-        options.append(f"--only {_quoted(str(edit['only']))}")
-        named.append(f"only={_literal(str(edit['only']))}")
+        options.append(f"--only {spelling.quoted(str(edit['only']))}")
+        named.append(f"only={spelling.literal(str(edit['only']))}")
     for word in edit.get("protect") or ():
-        options.append(f"--protect {_quoted(str(word))}")
+        options.append(f"--protect {spelling.quoted(str(word))}")
     if edit.get("protect"):
-        named.append(f"protect={_literal([str(word) for word in edit['protect']])}")
+        named.append(f"protect={spelling.literal([str(word) for word in edit['protect']])}")
     for key in ("threshold", "blend_from"):
         if edit.get(key) not in (None, _NO_EDIT[key]):
-            options.append(f"--{key.replace('_', '-')} {_number(edit[key])}")
-            named.append(f"{key}={_number(edit[key])}")
+            options.append(f"--{key.replace('_', '-')} {spelling.number(edit[key])}")
+            named.append(f"{key}={spelling.number(edit[key])}")
     more = []
     if edit.get("self_cells") not in (None, _NO_EDIT["self_cells"]):
         named.append(f"self_cells={edit['self_cells']}")
@@ -110,9 +109,10 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
     place = settings.get("batch_place")
     if isinstance(place, list) and len(place) == 2 and place[1] > 2:
         more.append(f"the batch of {place[1]} pictures that it was drawn in")
+    texts = [spelling.literal(source), spelling.literal(prompt)]
     return _ways(
         settings, _command("edit", [source, prompt], [*options, *_kept(settings)]),
-        f"pair = hm.edit({', '.join(['pipe', _literal(source), _literal(prompt), *named])})", more,
+        f"pair = hm.edit({', '.join(['pipe', *texts, *named])})", more,
     )  # fmt: skip
 
 
@@ -124,9 +124,9 @@ def _ways(
     loaded = _loaded(settings)
     left = [*(["other arguments of the pipeline"] if given else []), *more, *loaded]
     python = []
-    if any(_value(value) is _UNSAYABLE for value in given.values()):
+    if len(spelling.arguments(given)) < len(given):
         python.append("what was passed as an object (see the settings)")
-    if not all(map(_rule, settings.get("edits") or ())):
+    if not all(map(spelling.rule, settings.get("edits") or ())):
         python.append("the edits of the attention (see the settings)")
     python += [part for part in more if part.startswith("the batch")] + loaded
     return [
@@ -139,7 +139,7 @@ def _ways(
 
 def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
     """A command line; a text that begins as an option does stands behind two dashes."""
-    quoted = [_quoted(text) for text in texts]
+    quoted = [spelling.quoted(text) for text in texts]
     if any(text.startswith(("-", "'-", "$'-")) for text in quoted):
         return " ".join([f"heedmap {verb}", *options, "--", *quoted])
     return " ".join([f"heedmap {verb}", *quoted, *options])
@@ -149,13 +149,13 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
     model = _model(settings)
     own = _own_settings() if model == _EMBEDDED else {}
-    options = [] if model == _EMBEDDED else [f"--model {_quoted(model)}"]
+    options = [] if model == _EMBEDDED else [f"--model {spelling.quoted(model)}"]
     named: list[str] = []
     for name in ("seed", "steps", "guidance"):
         value = settings.get(name)
         if isinstance(value, int | float) and value != own.get(name):
-            options.append(f"--{name} {_number(value)}")
-            named.append(f"{name}={_number(value)}")
+            options.append(f"--{name} {spelling.number(value)}")
+            named.append(f"{name}={spelling.number(value)}")
     size, unsaid = settings.get("size"), settings.get("defaults")
     chosen = not (isinstance(unsaid, Mapping) and "size" in unsaid)
     if chosen and isinstance(size, list) and len(size) == 2 and size != own.get("size"):
@@ -163,21 +163,15 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         named.append(f"size=({size[0]}, {size[1]})")
     negative = settings.get("negative")
     if negative is not None:  # an empty one is not none: SDXL then encodes it
-        options.append(f"--negative {_quoted(str(negative))}")
-        named.append(f"negative={_literal(str(negative))}")
+        options.append(f"--negative {spelling.quoted(str(negative))}")
+        named.append(f"negative={spelling.literal(str(negative))}")
     keep = settings.get("keep")
     if isinstance(keep, list) and keep != ["layer"]:
-        named.append(f"keep={_literal([str(axis) for axis in keep])}")
+        named.append(f"keep={spelling.literal([str(axis) for axis in keep])}")
     device, dtype = _placed(settings)
     options += [f"--device {device}"] if device else []
     options += [f"--dtype {dtype}"] if dtype else []
-    named += [
-        f"{name}={said}"
-        for name, value in _arguments(settings).items()
-        if str(name).isidentifier()
-        and not iskeyword(name)
-        and (said := _value(value)) is not _UNSAYABLE
-    ]
+    named += spelling.arguments(_arguments(settings))
     return options, named
 
 
@@ -199,7 +193,7 @@ def _kept(settings: Mapping[str, Any]) -> list[str]:
     keep = settings.get("keep")
     if not isinstance(keep, list) or keep == ["layer"]:
         return []
-    return [f"--keep {_quoted(','.join(map(str, keep)))}"]
+    return [f"--keep {spelling.quoted(','.join(map(str, keep)))}"]
 
 
 def _loaded(settings: Mapping[str, Any]) -> list[str]:
@@ -223,33 +217,6 @@ def _holds(config: Any, own: Mapping[str, Any]) -> bool:
     )
 
 
-def _boxed(about: Any) -> str:
-    """A word and its box as `--confine` reads them, or nothing where that does not say it all."""
-    said = about if isinstance(about, Mapping) else {}
-    where, word = said.get("where"), said.get("word")
-    usual = all(said.get(key, value) == value for key, value in _NO_CONFINE.items())
-    if said.get("kind") != "confine" or not usual or not isinstance(where, list):
-        return ""
-    word = str(word)
-    return f"{word}={','.join(map(_number, where))}" if word == word.strip() else ""
-
-
-def _rule(about: Any) -> str:
-    """An edit of the attention as Python writes it, or nothing where it cannot."""
-    said = about if isinstance(about, Mapping) else {}
-    word, where = _literal(said.get("word")), said.get("where")
-    if said.get("kind") == "reweight":
-        more = ", renormalize=True" if said.get("renormalize") else ""
-        return f"hm.Reweight({word}, {_number(said['weight'])}{more})"
-    if said.get("kind") != "confine" or not isinstance(where, list):
-        return ""
-    parts = [word, f"({', '.join(map(_number, where))})"]
-    for key, usual in _NO_CONFINE.items():
-        if said.get(key, usual) != usual:
-            parts.append(f"{key}={_value(said[key])}")
-    return f"hm.Confine({', '.join(parts)})"
-
-
 def _own_settings() -> dict[str, Any]:
     """What the embedded model draws with when nothing is said."""
     return {**_read("card.json").get("defaults", {}), "size": [128, 128]}
@@ -268,66 +235,15 @@ def _read(name: str) -> dict[str, Any]:
 def _python(settings: Mapping[str, Any], call: str) -> str:
     model = _model(settings)
     device, dtype = _placed(settings)
-    given = [] if model == _EMBEDDED else [_literal(model)]
-    given += [f"device={_literal(device)}"] if device else []
-    given += [f"dtype={_literal(dtype)}"] if dtype else []
+    given = [] if model == _EMBEDDED else [spelling.literal(model)]
+    given += [f"device={spelling.literal(device)}"] if device else []
+    given += [f"dtype={spelling.literal(dtype)}"] if dtype else []
     return f"import heedmap as hm\n\npipe = hm.load({', '.join(given)})\n{call}"
-
-
-def _literal(value: Any) -> str:
-    """Text, or a list of texts, as Python writes it, in double quotes."""
-    said = json.dumps(value, ensure_ascii=False)
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in said)
-
-
-def _quoted(text: str) -> str:
-    """Text as bash reads it; a sign that a terminal would act upon is spelled by its number."""
-    if text.isprintable():
-        return shlex.quote(text)
-    signs = (f"\\{s}" if s in "\\'" else s if s.isprintable() else _escaped(s) for s in text)
-    return f"$'{''.join(signs)}'"
-
-
-def _escaped(sign: str) -> str:
-    """A sign by its number, as bash and Python both read it."""
-    number = ord(sign)
-    return f"\\u{number:04x}" if number < 2**16 else f"\\U{number:08x}"
-
-
-def _number(value: float) -> str:
-    """A number to its last digit, and no longer than that takes."""
-    if not math.isfinite(value):
-        raise ValueError("a number that cannot be written")
-    short = f"{value:g}" if not isinstance(value, int) else str(value)
-    return short if float(short) == value else repr(value)
 
 
 def _arguments(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     arguments = settings.get("arguments")
     return arguments if isinstance(arguments, Mapping) else {}
-
-
-def _value(value: Any) -> Any:
-    """An argument as Python writes it; `_UNSAYABLE` where its note is not the thing itself."""
-    if isinstance(value, list):
-        return _joined("[{}]", value)
-    if isinstance(value, Mapping):
-        if value.get("object") == "tuple" and isinstance(value.get("items"), list):
-            return _joined("({},)" if len(value["items"]) == 1 else "({})", value["items"])
-        if value.get("object") == "float":
-            return f'float("{float(value["value"])}")'
-        pairs = {key: _value(inner) for key, inner in value.items()}
-        if "object" in value or _UNSAYABLE in pairs.values():
-            return _UNSAYABLE
-        return f"{{{', '.join(f'{key!r}: {said}' for key, said in pairs.items())}}}"
-    if isinstance(value, str) and value.startswith("<") and value.endswith(">"):
-        return _UNSAYABLE  # how older versions noted an object
-    return repr(value)
-
-
-def _joined(form: str, values: list[Any]) -> Any:
-    said = [_value(value) for value in values]
-    return _UNSAYABLE if _UNSAYABLE in said else form.format(", ".join(said))
 
 
 def _listed(parts: list[str]) -> str:
