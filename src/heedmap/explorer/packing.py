@@ -245,7 +245,9 @@ def _planes(
     # Of all windows at once: there may be thousands, of few numbers each.
     taken = array if heads else array.mean(axis=1, keepdims=True, dtype=np.float32)
     starts, counts = [a for a, _ in windows], [b - a for a, b in windows]
-    means = np.add.reduceat(taken, starts, axis=0) / np.float32(counts).reshape(-1, 1, 1, 1)
+    means = np.add.reduceat(taken, starts, axis=0) / np.array(counts, dtype=np.float32).reshape(
+        -1, 1, 1, 1
+    )
     return np.stack([means[..., list(group)].sum(axis=-1) for group in columns], axis=2)
 
 
