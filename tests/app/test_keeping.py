@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from app.serving import FIELDS, PROMPT, Served, dependency, generating, opening, until, zip_of
+from app.serving import (
+    FIELDS,
+    PROMPT,
+    Served,
+    asked_from,
+    dependency,
+    generating,
+    opening,
+    until,
+    zip_of,
+)  # fmt: skip
 from heedmap import studio
 from heedmap.app import jobs, keeping
 from heedmap.app.keeping import _SESSIONS
@@ -87,6 +97,53 @@ def test_sessions_that_are_only_names_are_bounded(server: Served):
     assert len(page._queue.pending_event_ids_session) <= _SESSIONS
     assert len(page.state_holder.session_data) <= _SESSIONS + 1
     until(lambda: not page._queue.event_ids_to_events)
+
+
+@pytest.mark.parametrize("path", ["/gradio_api/queue/join", "/gradio_api/run/predict"])
+def test_who_invents_sessions_pushes_out_none_but_his_own(
+    server: Served, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    monkeypatch.setattr(keeping, "_SESSIONS", 12, raising=True)
+    page = server.app._page
+    queued, field = dependency(server, "upload"), dependency(server, "Cancel")
+    assert "Saved as" in generating(server, "honest", PROMPT)
+    before = page.state_holder["honest"]
+    made = dict(before.state_data)
+    assert made
+    for n in range(40):
+        number = (queued if path.endswith("join") else field)["id"]
+        body = {"data": [], "fn_index": number, "session_hash": f"stranger{n}"}
+        status, answer = asked_from(server, "127.0.0.2", path, json.dumps(body).encode())
+        assert status == 200, answer
+    until(lambda: not any(page._queue.active_jobs))
+    assert page.state_holder["honest"] is before and dict(before.state_data) == made
+    assert "honest" in page._queue.pending_messages_per_session
+    assert len(page.state_holder.session_data) <= 13
+    assert "stranger39" in page.state_holder and "stranger20" not in page.state_holder
+    assert len(page.state_holder.time_last_used) <= 13
+
+
+def test_of_those_who_have_gone_the_oldest_of_who_has_most_goes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(keeping, "_SESSIONS", 6)
+    guests = keeping.Guests()
+    kept = guests.kept(list)
+
+    def come(session: str, client: str) -> None:
+        guests.welcome(session, client)
+        kept[session] = session
+
+    with guests.present.opened("a1"), guests.listening.opened("a2"):
+        for session in ("a1", "a2", "b1", "a3", "a4", "b2", "a5"):
+            come(session, f"10.0.0.{ord(session[0])}")
+        assert list(kept) == ["a1", "a2", "b1", "a4", "b2", "a5"]  # a1 and a2 are there
+        come("b1", "10.0.0.98")
+        come("c1", "10.0.0.99")
+        assert list(kept) == ["a1", "a2", "b1", "b2", "a5", "c1"]
+        for n in range(20):  # whoever comes from many addresses cannot close an open page
+            come(f"n{n}", f"10.1.0.{n}")
+        assert {"a1", "a2", "n19"} <= set(kept) and len(kept) == 6
+    come("d1", "10.0.0.100")
+    assert kept["a1"] == [] and "a1" not in kept  # once it is closed, it goes as others do
 
 
 def test_jobs_of_sessions_that_have_gone_end_quietly(

@@ -99,7 +99,7 @@ class Application:
 
         from heedmap.app import keeping, look, tabs
         from heedmap.app.benches import Sessions
-        from heedmap.app.gate import Call, Gate, Listeners
+        from heedmap.app.gate import Call, Gate
         from heedmap.app.opening import Desk
         from heedmap.app.pages import Pages
         from heedmap.app.uploads import Uploads
@@ -107,11 +107,10 @@ class Application:
         folder = Path(self._uploads.name)
         uploads, pages = Uploads(folder, options.limits.upload), Pages(folder / "pages")
         desk = Desk(uploads, pages, folder, options.limits)
-        listeners = Listeners()
+        guests = keeping.Guests()
 
         async def mounted() -> tuple[App, gr.Blocks]:
-            page = tabs.build(self.workshop, Sessions(self.line, listeners), desk)
-            keeping.bound(page, listeners)
+            page = tabs.build(self.workshop, Sessions(self.line, guests.listening), desk)
             inner = App(docs_url=None, redoc_url=None, openapi_url=None)
             gr.mount_gradio_app(
                 inner, page, path="/", server_name=options.host, footer_links=[],
@@ -119,6 +118,7 @@ class Application:
                 mcp_server=False, pwa=False, theme=look.theme(), css=look.style(),
                 app_kwargs={"docs_url": None, "redoc_url": None},
             )  # fmt: skip
+            keeping.bound(page, guests)
             return inner, page
 
         # Outside of an event loop Gradio makes some that nobody closes; this one ends with its
@@ -129,7 +129,7 @@ class Application:
         hosts = {"localhost", "127.0.0.1", "::1", options.host}
         return Gate(
             inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
-            hosts=sorted(hosts) if is_loopback(options.host) else None, listeners=listeners,
+            hosts=sorted(hosts) if is_loopback(options.host) else None, guests=guests,
             waiting=keeping.waiting(self._page),
         )  # fmt: skip
 
