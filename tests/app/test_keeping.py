@@ -172,3 +172,16 @@ def test_a_job_that_nobody_asks_for_any_more_leaves_nothing(line):
     assert next(states).phase in ("waiting", "working", "done") and sessions._jobs
     states.close()
     assert not sessions._jobs
+
+
+def test_the_line_is_told_whose_a_job_is(server: Served, monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    enter = server.app.line.enter
+
+    def spy(work: Any, client: str = "") -> Any:
+        told.append(client)
+        return enter(work, client)
+
+    monkeypatch.setattr(server.app.line, "enter", spy)
+    assert "Saved as" in generating(server, "known", PROMPT)
+    assert told == ["127.0.0.1"]
