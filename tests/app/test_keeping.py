@@ -2,6 +2,7 @@
 
 import gc
 import json
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from app.serving import (
 from heedmap import studio
 from heedmap.app import jobs, keeping
 from heedmap.app.keeping import _SESSIONS
+from heedmap.errors import HeedmapError
 from heedmap.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
@@ -185,3 +187,30 @@ def test_the_line_is_told_whose_a_job_is(server: Served, monkeypatch: pytest.Mon
     monkeypatch.setattr(server.app.line, "enter", spy)
     assert "Saved as" in generating(server, "known", PROMPT)
     assert told == ["127.0.0.1"]
+
+
+def test_events_of_one_network_leave_room_in_gradios_line(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+):
+    """Gradio takes 256 that wait; whoever fills it would keep out all others."""
+    go_on = threading.Event()
+
+    def full(*_: Any) -> Any:
+        go_on.wait(30)
+        raise HeedmapError("the line is full")
+
+    monkeypatch.setattr(server.app.line, "enter", full)
+    number = dependency(server, "Generate")["id"]
+
+    def join(session: str, address: str) -> int:
+        said = {"data": [None, PROMPT, *FIELDS], "fn_index": number, "session_hash": session}
+        return asked_from(server, address, "/gradio_api/queue/join", json.dumps(said).encode())[0]
+
+    try:
+        found = [join(f"s{n % 50}", "127.0.0.2") for n in range(300)]
+        assert found == [200] * 32 + [429] * 268
+        assert join("honest", "127.0.0.3") == 200
+    finally:
+        go_on.set()
+    until(lambda: not server.app._page._queue.event_ids_to_events)
+    assert join("s0", "127.0.0.2") == 200

@@ -118,7 +118,7 @@ class Application:
                 mcp_server=False, pwa=False, theme=look.theme(), css=look.style(),
                 app_kwargs={"docs_url": None, "redoc_url": None},
             )  # fmt: skip
-            keeping.bound(page, guests)
+            guests.bound(page)
             return inner, page
 
         # Outside of an event loop Gradio makes some that nobody closes; this one ends with its
@@ -130,7 +130,6 @@ class Application:
         return Gate(
             inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
             hosts=sorted(hosts) if is_loopback(options.host) else None, guests=guests,
-            waiting=keeping.waiting(self._page),
         )  # fmt: skip
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ no name of a file is ever taken from a visitor.
 import asyncio
 import re
 import tempfile
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -47,6 +47,7 @@ _TOLD = {
     "/gradio_api/cancel": messages.Cancel,
     "/gradio_api/reset": messages.Reset,
 }
+_EVENTS_OWN = 32  # that are not done yet, of one network; Gradio takes 256 in all
 _LONGEST = 1000  # characters of an address
 _TALK = 2**17  # bytes of what Gradio is told: fields, not files
 _PACKED, _PACKED_OWN = 8, 2  # zips that are made and sent at a time, in all and to one visitor
@@ -71,13 +72,12 @@ class Gate:
         hosts: names under which the server may be asked, or None for any. A server of this machine
             must not answer to a page of the web that calls itself by this machine's address.
         guests: told which sessions there are, whose, and which of their pages are open.
-        waiting: the sessions for which there are messages, or will be.
     """
 
     def __init__(
         self, inner: Any, shelf: Shelf, uploads: Uploads, pages: Pages, *,
         calls: "Mapping[int, Call]", users: Mapping[str, str], hosts: Sequence[str] | None,
-        guests: Guests, waiting: Container[str],
+        guests: Guests,
     ) -> None:  # fmt: skip
         self._shelf, self._uploads, self._pages = shelf, uploads, pages
         self._packing = Places(_PACKED, own=_PACKED_OWN)
@@ -88,7 +88,7 @@ class Gate:
                 Route("/results/{name}.zip", self._give_result, methods=["GET"]),
                 Route("/results/{name}/page", self._show_result, methods=["GET"]),
                 Route("/pages/{token}", self._show_page, methods=["GET"]),
-                Mount("/", _Talk(inner, guests, self._streams, calls, waiting)),
+                Mount("/", _Talk(inner, guests, self._streams, calls)),
             ],
             middleware=[
                 Middleware(Headers),
@@ -189,12 +189,10 @@ class _Talk:
     """Gradio, asked for what the page needs and told nothing but what a schema lets through."""
 
     def __init__(
-        self, inner: ASGIApp, guests: Guests, streams: Streams,
-        calls: Mapping[int, Call], waiting: Container[str],
-    ) -> None:  # fmt: skip
+        self, inner: ASGIApp, guests: Guests, streams: Streams, calls: Mapping[int, Call]
+    ) -> None:
         self._inner, self._guests = inner, guests
-        self._calls, self._waiting = calls, waiting
-        self._streams = streams
+        self._streams, self._calls = streams, calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -214,6 +212,8 @@ class _Talk:
         if told is None or not self._known(told, path.rstrip("/")):
             raise HTTPException(422, "That is nothing that this page asks.")
         if isinstance(told, messages.Event):
+            if self._guests.asks(_client(scope)) >= _EVENTS_OWN:
+                raise HTTPException(429, "You have asked for much already: wait for some of it.")
             self._guests.welcome(told.session_hash, _client(scope))
         # What was read is what goes on, not what was sent: two readers may differ.
         body = messages.written(told)
@@ -226,7 +226,9 @@ class _Talk:
         path = scope["path"].rstrip("/")
         if path == _STREAM:
             session = Request(scope).query_params.get("session_hash", "")
-            if session not in self._waiting:  # Gradio would find out in the middle of its answer
+            if not self._guests.can_listen(
+                session
+            ):  # Gradio would find out in the middle of its answer
                 raise HTTPException(404, "There is nothing to listen to.")
             opened = self._guests.listening.opened(session)
         else:

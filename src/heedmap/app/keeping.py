@@ -42,7 +42,7 @@ class Streaming:
 
 
 class Guests:
-    """The sessions that something is kept of, and whose they are.
+    """The sessions that Gradio keeps something of, and whose they are.
 
     Beyond so many, one goes whose page is not open: the oldest of whoever has most sessions. So a
     visitor who invents names pushes out his own.
@@ -56,6 +56,7 @@ class Guests:
         self.listening, self.present = Streaming(), Streaming()
         self._whose: OrderedDict[str, str] = OrderedDict()
         self._kept: list[_Kept] = []
+        self._queue: Any = None
 
     def __contains__(self, session: str) -> bool:
         return session in self._whose
@@ -69,6 +70,25 @@ class Guests:
             owners = {self._whose[one] for one in gone}
             who = greediest(owner for owner in self._whose.values() if owner in owners)
             self._forget(next(one for one in gone if self._whose[one] == who))
+
+    def bound(self, page: gr.Blocks) -> None:
+        """Let Gradio, where the page is mounted already, keep nothing but of these."""
+        queue: Any = page._queue
+        queue.pending_messages_per_session = self.kept(asyncio.Queue)
+        queue.pending_event_ids_session = self.kept(set)
+        states = page.state_holder
+        states.session_data = self.kept(lambda: SessionState(page))
+        states.time_last_used = self.kept(datetime.now)
+        self._queue = queue
+
+    def can_listen(self, session: str) -> bool:
+        """Whether there are messages for a session, or will be."""
+        return session in self._queue.pending_messages_per_session
+
+    def asks(self, client: str) -> int:
+        """How many events of a visitor are in Gradio's line, or at work."""
+        events = self._queue.event_ids_to_events.values()
+        return [self._whose.get(one.session_hash) for one in events].count(network(client))
 
     def kept(self, kind: Callable[[], Any]) -> Any:
         """A dictionary of what is kept by session; errors as those of `_Kept`."""
@@ -87,21 +107,6 @@ class Guests:
         del self._whose[session]
         for kept in self._kept:
             del kept[session]
-
-
-def bound(page: gr.Blocks, guests: Guests) -> None:
-    """Let Gradio, where the page is mounted already, keep nothing but of these sessions."""
-    queue: Any = page._queue
-    queue.pending_messages_per_session = guests.kept(asyncio.Queue)
-    queue.pending_event_ids_session = guests.kept(set)
-    states = page.state_holder
-    states.session_data = guests.kept(lambda: SessionState(page))
-    states.time_last_used = guests.kept(datetime.now)
-
-
-def waiting(page: gr.Blocks) -> Container[str]:
-    """The sessions for which there are messages, or will be."""
-    return page._queue.pending_messages_per_session
 
 
 class _Kept(OrderedDict[str, Any]):
