@@ -201,6 +201,7 @@ def test_events_of_one_network_leave_room_in_gradios_line(
 
     monkeypatch.setattr(server.app.line, "enter", full)
     number = dependency(server, "Generate")["id"]
+    monkeypatch.setattr(keeping, "_SESSIONS", 16)  # whose events they are is known without, too
 
     def join(session: str, address: str) -> int:
         said = {"data": [None, PROMPT, *FIELDS], "fn_index": number, "session_hash": session}

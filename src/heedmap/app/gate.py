@@ -211,9 +211,9 @@ class _Talk:
         told = messages.read(schema, said)
         if told is None or not self._known(told, path.rstrip("/")):
             raise HTTPException(422, "That is nothing that this page asks.")
+        if path.rstrip("/") == _JOIN and self._guests.asks(_client(scope)) >= _EVENTS_OWN:
+            raise HTTPException(429, "You have asked for much already: wait for some of it.")
         if isinstance(told, messages.Event):
-            if self._guests.asks(_client(scope)) >= _EVENTS_OWN:
-                raise HTTPException(429, "You have asked for much already: wait for some of it.")
             self._guests.welcome(told.session_hash, _client(scope))
         # What was read is what goes on, not what was sent: two readers may differ.
         body = messages.written(told)
@@ -226,9 +226,8 @@ class _Talk:
         path = scope["path"].rstrip("/")
         if path == _STREAM:
             session = Request(scope).query_params.get("session_hash", "")
-            if not self._guests.can_listen(
-                session
-            ):  # Gradio would find out in the middle of its answer
+            # Gradio would find out in the middle of its answer.
+            if not self._guests.can_listen(session):
                 raise HTTPException(404, "There is nothing to listen to.")
             opened = self._guests.listening.opened(session)
         else:

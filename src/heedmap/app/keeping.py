@@ -87,8 +87,8 @@ class Guests:
 
     def asks(self, client: str) -> int:
         """How many events of a visitor are in Gradio's line, or at work."""
-        events = self._queue.event_ids_to_events.values()
-        return [self._whose.get(one.session_hash) for one in events].count(network(client))
+        asked = (one.request.client for one in self._queue.event_ids_to_events.values())
+        return [network(who.host) for who in asked if who].count(network(client))
 
     def kept(self, kind: Callable[[], Any]) -> Any:
         """A dictionary of what is kept by session; errors as those of `_Kept`."""
