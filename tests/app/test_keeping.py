@@ -215,3 +215,10 @@ def test_events_of_one_network_leave_room_in_gradios_line(
         go_on.set()
     until(lambda: not server.app._page._queue.event_ids_to_events)
     assert join("s0", "127.0.0.2") == 200
+
+
+def test_of_a_session_little_is_kept(server: Served):
+    assert "Saved as" in generating(server, "light", PROMPT)
+    state = server.app._page.state_holder.session_data["light"]
+    assert len(state.state_data[server.app._page.fns[0].inputs[0]._id]) == 1  # what it has made
+    assert len(repr(state.config_values)) < 20_000  # the whole page is ten times as long

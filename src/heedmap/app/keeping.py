@@ -77,7 +77,7 @@ class Guests:
         queue.pending_messages_per_session = self.kept(asyncio.Queue)
         queue.pending_event_ids_session = self.kept(set)
         states = page.state_holder
-        states.session_data = self.kept(lambda: SessionState(page))
+        states.session_data = self.kept(lambda: SessionState(page), _lightened)
         states.time_last_used = self.kept(datetime.now)
         self._queue = queue
 
@@ -90,9 +90,11 @@ class Guests:
         asked = (one.request.client for one in self._queue.event_ids_to_events.values())
         return [network(who.host) for who in asked if who].count(network(client))
 
-    def kept(self, kind: Callable[[], Any]) -> Any:
-        """A dictionary of what is kept by session; errors as those of `_Kept`."""
-        made = _Kept(kind, self)
+    def kept(
+        self, kind: Callable[[], Any], changed: Callable[[Any], Any] = lambda value: value
+    ) -> Any:
+        """A dictionary of what is kept by session; arguments as those of `_Kept`."""
+        made = _Kept(kind, self, changed)
         self._kept.append(made)
         return made
 
@@ -109,24 +111,36 @@ class Guests:
             del kept[session]
 
 
+def _lightened(state: SessionState) -> SessionState:
+    """Without a copy of the page, 113 of its 117 KB.
+
+    Gradio has it for links to a state, which are closed here; what an event changes is added again.
+    """
+    state.config_values.clear()
+    return state
+
+
 class _Kept(OrderedDict[str, Any]):
     """What is kept by session, of those that are guests.
 
     Args:
         kind: what is kept; one of it is given for a session that has gone, and not kept.
         guests: those of which something is kept.
+        changed: what is kept in the place of a value.
     """
 
-    def __init__(self, kind: Callable[[], Any], guests: Container[str]) -> None:
+    def __init__(
+        self, kind: Callable[[], Any], guests: Container[str], changed: Callable[[Any], Any]
+    ) -> None:
         super().__init__()
-        self._kind, self._guests = kind, guests
+        self._kind, self._guests, self._changed = kind, guests, changed
 
     def __missing__(self, session: str) -> Any:
         return self._kind()
 
     def __setitem__(self, session: str, value: Any) -> None:
         if session in self._guests:
-            super().__setitem__(session, value)
+            super().__setitem__(session, self._changed(value))
 
     def __delitem__(self, session: str) -> None:
         if session in self:
