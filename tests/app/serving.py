@@ -1,7 +1,9 @@
 """A running app and what is asked of it, and waiting for what comes about in other threads."""
 
 import base64
+import contextlib
 import html
+import http.client
 import io
 import json
 import threading
@@ -100,6 +102,21 @@ class Served:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read(), error.headers
+
+
+def asked_from(
+    server: Served, address: str, path: str, body: bytes | None = None
+) -> tuple[int, bytes]:
+    """Status and body of an answer to a visitor from another address of this machine."""
+    wire = http.client.HTTPConnection(
+        "127.0.0.1", server.port, timeout=20, source_address=(address, 0)
+    )
+    auth = f"Basic {base64.b64encode(server.auth.encode()).decode()}"
+    kind = {"Authorization": auth, "Content-Type": "application/json"}
+    with contextlib.closing(wire):
+        wire.request("GET" if body is None else "POST", path, body, kind)
+        answer = wire.getresponse()
+        return answer.status, answer.read()
 
 
 def event(

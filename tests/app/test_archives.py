@@ -2,6 +2,8 @@
 
 import io
 import stat
+import struct
+import time
 import zipfile
 from pathlib import Path
 
@@ -103,3 +105,69 @@ def test_encrypted_and_doubled(tmp_path: Path):
     with pytest.raises(RunError, match="has a file twice"):
         archives.unpack(twice, tmp_path, most=2**20)
     assert files(tmp_path) == set()
+
+
+def crowded(count: int, *, extra: int = 0) -> bytes:
+    """A zip of so many empty files, each with so many bytes of fields that nobody knows."""
+    field = struct.pack("<HH", 0xCAFE, 0) * (extra // 4)
+    local = b"PK\3\4" + bytes(22) + struct.pack("<HH", 1, 0) + b"x"
+    each = [
+        struct.pack("<4s6H3I5H2I", b"PK\1\2", *[0] * 9, 7, len(field), 0, 0, 0, 0, 0)
+        + b"%07d" % n + field for n in range(count)
+    ]  # fmt: skip
+    listed = b"".join(each)
+    end = struct.pack(
+        "<4s4H2IH", b"PK\5\6", 0, 0, count & 0xFFFF, count & 0xFFFF, len(listed), len(local), 0
+    )
+    return local + listed + end
+
+
+def in_zip64(data: bytes, count: int) -> bytes:
+    """The same with the records of large zips, which say that it has so many files."""
+    size, at = struct.unpack_from("<2I", data, len(data) - 10)
+    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, at)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, len(data) - 22, 1)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, *[0xFFFF] * 2, *[0xFFFFFFFF] * 2, 0)
+    return data[:-22] + record + locator + end
+
+
+def counted(data: bytes, count: int) -> bytes:
+    """The same, which says that it has so many files."""
+    return data[:-14] + struct.pack("<2H", count, count) + data[-10:]
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda data: data,
+        lambda data: counted(data, 3),
+        lambda data: in_zip64(data, 400_000),
+        lambda data: in_zip64(data, 3),
+        lambda data: counted(data, 3)[:-2] + struct.pack("<H", 9) + b"a comment",
+    ],
+    ids=["true", "says 3", "zip64", "zip64 says 3", "with a comment"],
+)
+def test_a_zip_of_400_000_files_costs_next_to_nothing(tmp_path: Path, forge):
+    file = io.BytesIO(forge(crowded(400_000)))
+    began = time.process_time()
+    with pytest.raises(RunError, match=r"lists more files than a run or an edit has"):
+        archives.unpack(file, tmp_path, most=2**20)
+    assert time.process_time() - began < 0.5
+
+
+def test_files_with_many_fields_cost_little(tmp_path: Path):
+    """Each field of a file in the list is looked at: 2,000 files may have 33 million."""
+    few = io.BytesIO(crowded(7, extra=65_532))
+    many = io.BytesIO(crowded(900, extra=65_532))
+    for file, sentence in ((few, "neither a run nor"), (many, "lists more files than a run")):
+        began = time.process_time()
+        with pytest.raises(RunError, match=sentence):
+            archives.unpack(file, tmp_path, most=2**20)
+        assert time.process_time() - began < 1.5
+
+
+def test_a_zip_whose_list_is_said_to_be_huge(tmp_path: Path):
+    raw = bytearray(zipped(GOOD).getvalue())
+    raw[-10:-6] = struct.pack("<I", 0xFFFFFFF0)
+    with pytest.raises(RunError, match=r"no zip that can be read|lists more files"):
+        archives.unpack(io.BytesIO(raw), tmp_path, most=2**20)

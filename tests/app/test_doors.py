@@ -210,6 +210,29 @@ def test_passwords_are_looked_at_one_after_the_other(monkeypatch: pytest.MonkeyP
     assert sorted(found) == [401] * 5 + [429] * 15 and took >= 0.1
 
 
+def test_a_network_that_guesses_leaves_room_in_the_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(doors, "TURN", 0.01)
+    door = Passwords(HOUSE, {"ann": "secret"})
+
+    async def ask(address: str, said: str) -> int:
+        headers = [(b"authorization", basic(said)["authorization"].encode())]
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b""}
+        await door({**scope, "client": (address, 1), "headers": headers}, sends(b""), send)
+        return sent[0]["status"]
+
+    async def crowd() -> list[int]:
+        strangers = [ask("10.0.0.1", f"ann:{n}") for n in range(120)]
+        return await asyncio.gather(*strangers, ask("10.0.0.2", "ann:secret"))
+
+    *strangers, honest = asyncio.run(crowd())
+    assert honest == 200 and strangers.count(401) <= doors.FREE and 200 not in strangers
+
+
 def test_a_browser_without_a_password_is_asked_for_one(monkeypatch: pytest.MonkeyPatch):
     door = client(Passwords(HOUSE, {"ann": "pass:word"}), "10.0.0.1")
     for _ in range(2 * doors.FREE):

@@ -49,6 +49,24 @@ def test_the_line_is_full_at_some_time(line: Line):
     assert [ended(job).phase for job in waiting] == ["cancelled", "done", "done", "done"]
 
 
+def test_who_has_most_in_a_full_line_gives_way(line: Line):
+    gate = threading.Event()
+    first = line.enter(lambda job: gate.wait(20), "10.0.0.1")
+    until(lambda: first.state.phase == "working")
+    theirs = [line.enter(lambda job: None, "10.0.0.1") for _ in range(3)]
+    honest = line.enter(lambda job: 7, "10.0.0.2")
+    assert theirs[2].state.phase == "failed" and "Others" in theirs[2].state.sentence
+    assert honest.state == State("waiting", 3)
+    for client in ("10.0.0.1", "10.0.0.2"):  # who has as many as anybody waits with the others
+        with pytest.raises(HeedmapError, match="3 jobs are waiting already"):
+            line.enter(lambda job: None, client)
+    third = line.enter(lambda job: 8, "10.0.0.3")
+    assert [job.state.phase for job in theirs] == ["waiting", "failed", "failed"]
+    gate.set()
+    assert [ended(job).result for job in (honest, third)] == [7, 8]
+    assert "Others" in ended(theirs[1]).sentence and ended(theirs[0]).phase == "done"
+
+
 def test_a_job_that_nobody_listens_to_is_ended(line: Line, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jobs, "PATIENCE", 0.05)
     steps: list[int] = []

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -10,10 +11,21 @@ from typing import Any
 
 import pytest
 
-from app.serving import FIELDS, PROMPT, Served, dependency, generating, opening, until, zip_of
+from app.serving import (
+    FIELDS,
+    PROMPT,
+    Served,
+    asked_from,
+    dependency,
+    generating,
+    opening,
+    until,
+    zip_of,
+)  # fmt: skip
 from heedmap import studio
 from heedmap.app import jobs, keeping
 from heedmap.app.keeping import _SESSIONS
+from heedmap.errors import HeedmapError
 from heedmap.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
@@ -89,6 +101,53 @@ def test_sessions_that_are_only_names_are_bounded(server: Served):
     until(lambda: not page._queue.event_ids_to_events)
 
 
+@pytest.mark.parametrize("path", ["/gradio_api/queue/join", "/gradio_api/run/predict"])
+def test_who_invents_sessions_pushes_out_none_but_his_own(
+    server: Served, monkeypatch: pytest.MonkeyPatch, path: str
+):
+    monkeypatch.setattr(keeping, "_SESSIONS", 12, raising=True)
+    page = server.app._page
+    queued, field = dependency(server, "upload"), dependency(server, "Cancel")
+    assert "Saved as" in generating(server, "honest", PROMPT)
+    before = page.state_holder["honest"]
+    made = dict(before.state_data)
+    assert made
+    for n in range(40):
+        number = (queued if path.endswith("join") else field)["id"]
+        body = {"data": [], "fn_index": number, "session_hash": f"stranger{n}"}
+        status, answer = asked_from(server, "127.0.0.2", path, json.dumps(body).encode())
+        assert status == 200, answer
+    until(lambda: not any(page._queue.active_jobs))
+    assert page.state_holder["honest"] is before and dict(before.state_data) == made
+    assert "honest" in page._queue.pending_messages_per_session
+    assert len(page.state_holder.session_data) <= 13
+    assert "stranger39" in page.state_holder and "stranger20" not in page.state_holder
+    assert len(page.state_holder.time_last_used) <= 13
+
+
+def test_of_those_who_have_gone_the_oldest_of_who_has_most_goes(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(keeping, "_SESSIONS", 6)
+    guests = keeping.Guests()
+    kept = guests.kept(list)
+
+    def come(session: str, client: str) -> None:
+        guests.welcome(session, client)
+        kept[session] = session
+
+    with guests.present.opened("a1"), guests.listening.opened("a2"):
+        for session in ("a1", "a2", "b1", "a3", "a4", "b2", "a5"):
+            come(session, f"10.0.0.{ord(session[0])}")
+        assert list(kept) == ["a1", "a2", "b1", "a4", "b2", "a5"]  # a1 and a2 are there
+        come("b1", "10.0.0.98")
+        come("c1", "10.0.0.99")
+        assert list(kept) == ["a1", "a2", "b1", "b2", "a5", "c1"]
+        for n in range(20):  # whoever comes from many addresses cannot close an open page
+            come(f"n{n}", f"10.1.0.{n}")
+        assert {"a1", "a2", "n19"} <= set(kept) and len(kept) == 6
+    come("d1", "10.0.0.100")
+    assert kept["a1"] == [] and "a1" not in kept  # once it is closed, it goes as others do
+
+
 def test_jobs_of_sessions_that_have_gone_end_quietly(
     server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, capfd
 ):
@@ -115,3 +174,51 @@ def test_a_job_that_nobody_asks_for_any_more_leaves_nothing(line):
     assert next(states).phase in ("waiting", "working", "done") and sessions._jobs
     states.close()
     assert not sessions._jobs
+
+
+def test_the_line_is_told_whose_a_job_is(server: Served, monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    enter = server.app.line.enter
+
+    def spy(work: Any, client: str = "") -> Any:
+        told.append(client)
+        return enter(work, client)
+
+    monkeypatch.setattr(server.app.line, "enter", spy)
+    assert "Saved as" in generating(server, "known", PROMPT)
+    assert told == ["127.0.0.1"]
+
+
+def test_events_of_one_network_leave_room_in_gradios_line(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+):
+    """Gradio takes 256 that wait; whoever fills it would keep out all others."""
+    go_on = threading.Event()
+
+    def full(*_: Any) -> Any:
+        go_on.wait(30)
+        raise HeedmapError("the line is full")
+
+    monkeypatch.setattr(server.app.line, "enter", full)
+    number = dependency(server, "Generate")["id"]
+    monkeypatch.setattr(keeping, "_SESSIONS", 16)  # whose events they are is known without, too
+
+    def join(session: str, address: str) -> int:
+        said = {"data": [None, PROMPT, *FIELDS], "fn_index": number, "session_hash": session}
+        return asked_from(server, address, "/gradio_api/queue/join", json.dumps(said).encode())[0]
+
+    try:
+        found = [join(f"s{n % 50}", "127.0.0.2") for n in range(300)]
+        assert found == [200] * 32 + [429] * 268
+        assert join("honest", "127.0.0.3") == 200
+    finally:
+        go_on.set()
+    until(lambda: not server.app._page._queue.event_ids_to_events)
+    assert join("s0", "127.0.0.2") == 200
+
+
+def test_of_a_session_little_is_kept(server: Served):
+    assert "Saved as" in generating(server, "light", PROMPT)
+    state = server.app._page.state_holder.session_data["light"]
+    assert len(state.state_data[server.app._page.fns[0].inputs[0]._id]) == 1  # what it has made
+    assert len(repr(state.config_values)) < 20_000  # the whole page is ten times as long

@@ -44,6 +44,22 @@ def test_of_each_visitor_some_pages_are_kept_for_a_while(
     assert held(tmp_path / "pages") == []
 
 
+@pytest.mark.parametrize("bound, value", [("_BYTES", 900), ("_COUNT", 9)])
+def test_large_or_many_pages_push_out_those_of_their_own_visitor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+):
+    monkeypatch.setattr(pages, bound, value)
+    kept = Pages(tmp_path / "pages")
+    mine = [kept.keep("me", "x" * 100) for _ in range(3)]
+    for _ in range(20):
+        last = kept.keep("other", "x" * 150)
+    assert [kept.path(one).is_file() for one in (*mine, last)] == [True] * 4
+    if bound == "_COUNT":
+        assert len(held(tmp_path / "pages")) <= 9
+    else:
+        assert sum(map(len, held(tmp_path / "pages"))) <= 900
+
+
 def test_the_page_of_a_result_is_its_own_shut_off_from_the_app(server: Served, run: Run):
     name = server.app.workshop.shelf.put(run)
     status, body, headers = server.ask(f"/results/{name}/page")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.serving import Served, until
+from app.serving import Served, asked_from, until
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
@@ -182,3 +182,73 @@ def test_each_address_has_a_share(server: Served, monkeypatch: pytest.MonkeyPatc
             assert comes.recv(2**16).startswith(b"HTTP/1.1 ")
             until(lambda: is_closed(waits), 5)
         assert not any(map(is_closed, (*mine, *theirs)))
+
+
+PULSE = "GET /gradio_api/heartbeat/s{} HTTP/1.1"
+
+
+def begun(stream: socket.socket) -> bool:
+    return stream.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+def test_streams_of_strangers_are_in_nobodys_way(server: Served, capfd):
+    """440 from four addresses, which hold all that may be held, and go on asking."""
+    with connected(server, 2, "127.0.0.9") as (honest, other), contextlib.ExitStack() as crowd:
+        for n, one in enumerate((honest, other)):
+            one.sendall(head(server, PULSE.format(n)))
+            assert begun(one)
+        for n in range(440):
+            (one,) = crowd.enter_context(connected(server, 1, f"127.0.1.{n % 4}"))
+            one.sendall(head(server, PULSE.format(n)))
+            assert begun(one), n
+        until(lambda: connections(server) <= wire.MOST, 5)
+        since = time.monotonic()
+        for address in ("127.0.0.9", "127.0.0.10", "127.0.1.1"):
+            assert asked_from(server, address, "/config")[0] == 200
+        assert time.monotonic() - since < 10
+        assert not is_closed(honest) and not is_closed(other)
+    until(lambda: connections(server) == 0, 10)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_streams_of_many_networks_leave_room_for_others(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doors, "TURN", 0.0)
+    with contextlib.ExitStack() as crowd:
+        for n in range(450):
+            (one,) = crowd.enter_context(connected(server, 1, f"127.0.{2 + n // 250}.{n % 250}"))
+            one.sendall(head(server, PULSE.format(n)))
+            assert begun(one), n
+        assert asked_from(server, "127.0.0.9", "/config")[0] == 200
+        assert len(server.app.gate._streams._open) == 200
+    until(lambda: connections(server) == 0, 10)
+
+
+def test_a_stream_that_gives_way_is_ended_as_any(server: Served, caplog: pytest.LogCaptureFixture):
+    with connected(server, 61) as (first, *others):
+        for n, one in enumerate((first, *others)):
+            one.sendall(head(server, PULSE.format(n)))
+            assert begun(one)
+        said = b""
+        while not said.endswith(b"0\r\n\r\n"):
+            said += first.recv(2**16)
+        first.sendall(head(server, "GET /config HTTP/1.1"))  # the connection is as good as before
+        assert first.recv(2**10).startswith(b"HTTP/1.1 200")
+        assert not any(map(is_closed, others))
+    assert not caplog.records
+
+
+def test_slow_bodies_of_strangers_are_in_nobodys_way(server: Served):
+    """Each is waited for, for a while; whoever has most of them gives way."""
+    slow = head(server, "POST /gradio_api/queue/join HTTP/1.1", "Content-Length: 1000")
+    with connected(server, 1, "127.0.0.9") as (honest,), contextlib.ExitStack() as crowd:
+        honest.sendall(head(server, PULSE.format("honest")))
+        assert begun(honest)
+        for n in range(420):
+            (one,) = crowd.enter_context(connected(server, 1, f"127.0.1.{n % 4}"))
+            one.sendall(slow + b"{")
+        until(lambda: connections(server) >= wire.MOST, 5)
+        assert asked_from(server, "127.0.0.10", "/config")[0] == 200
+        assert not is_closed(honest)
+    until(lambda: connections(server) == 0, 10)

@@ -321,3 +321,21 @@ def test_axe_finds_nothing_serious(axe: str, visit: Any, scheme: str, width: int
             and not all(THEIRS.get(one["id"], "\0") in str(node["target"]) for node in one["nodes"])
         ]  # fmt: skip
     assert not bad, json.dumps(bad, indent=1)
+
+
+def test_the_copy_button_in_the_frame_fills_the_clipboard(visit: Any):
+    page = visit()
+    panel = tab(page, "Generate")
+    panel.get_by_label("Prompt", exact=True).fill("a yellow boat")
+    more(panel, Seed=11, Steps=1)
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    finished(panel)
+    inner = in_the_frame(panel)
+    copy = inner.get_by_role("button", name=re.compile("^Copy: ")).first
+    copy.scroll_into_view_if_needed()
+    copy.click()
+    expect(copy).to_have_text("Copied")
+    field = panel.get_by_label("Prompt", exact=True)
+    field.fill("")
+    field.press("Control+V")
+    expect(field).to_have_value(re.compile(r"heedmap generate 'a yellow boat' --seed 11"))

@@ -41,6 +41,43 @@ def test_the_command_can_be_copied(show: Any, run_page: str):
     assert "hm.generate(" in text and "seed=7" in text and "\n" in text
 
 
+@pytest.mark.parametrize("address", ["http://localhost:9/", "http://lan.example/"])
+@pytest.mark.parametrize("kind", ["page", "frame", "closed"])
+def test_the_button_copies_without_tls_and_in_frames(
+    browser: Any, run_page: str, address: str, kind: str
+):
+    """Browsers have their clipboard for pages of this machine and those that TLS protects."""
+    framed = explorer.frame(run_page)
+    texts = {"page": run_page, "frame": framed, "closed": framed.replace('allow="', 'data-x="')}
+    field = "<!doctype html><textarea></textarea>"
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(15_000)
+    context.route(
+        "**/*",
+        lambda route: route.fulfill(
+            body=texts[kind] if route.request.url == address else field,
+            content_type="text/html; charset=utf-8",
+        ),
+    )
+    page = context.new_page()
+    page.goto(address)
+    assert page.evaluate("isSecureContext") == ("localhost" in address)
+    inner = page if kind == "page" else page.frame_locator("iframe")
+    inner.locator("html[data-ready=yes]").wait_for()
+    copy = inner.get_by_role("button", name="Copy: In Python")
+    page.evaluate("navigator.clipboard?.writeText('before')")
+    copy.click()
+    wanted = inner.get_by_role("region", name="In Python").evaluate("e => e.textContent")
+    said = copy.inner_text()
+    page.goto(f"{address}paste")
+    page.locator("textarea").click()
+    page.keyboard.press("Control+V")
+    page.wait_for_function("document.querySelector('textarea').value !== ''")
+    pasted = page.locator("textarea").input_value()
+    context.close()
+    assert said == "Copied" and pasted == wanted
+
+
 @pytest.mark.parametrize(
     "layers, steps, head, scale, python, command",
     [

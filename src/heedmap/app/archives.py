@@ -21,7 +21,7 @@ _PAIR = (
     *(f"{side}/{name}" for side in ("source", "edited") for name in _RUN),
 )
 _MEMBERS = 2000  # more than a run of a long prompt has
-_BLOCK = 2**20
+_BLOCK = 2**19  # bytes that are read at a time, a zip's list of its files among them
 
 
 def pack(folder: Path, file: IO[bytes]) -> None:
@@ -56,7 +56,7 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         RunError: if it is no zip, holds neither a run nor an edit, or is hostile.
     """
     try:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(_Sparing(file)) as archive:
             entries = _checked(archive.infolist())
             top, wanted = _found(entries)
             left = most
@@ -74,6 +74,24 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
             "this file is no zip that can be read: expected that of a run or an edit, as the app "
             "gives it, or of a folder that heedmap saved"
         ) from error
+
+
+class _Sparing:
+    """A zip as its reader sees it, who reads the list of its files in one piece.
+
+    What the list costs is in its bytes, whatever the zip says of its number of files: each has some
+    fields that are looked at one by one, and those of a few megabytes take seconds.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; those that the reader asks for without a number are the last few."""
+        if size > _BLOCK:
+            raise RunError("this zip lists more files than a run or an edit has: it was not read")
+        return self._file.read(size)
 
 
 def _checked(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:

@@ -35,8 +35,10 @@ class Sessions:
         if job is not None:
             job.cancel()
 
-    def follow(self, session: str, tab: str, work: Callable[[Job], Made]) -> Iterator[State]:
-        """Put a job in line, and tell its states as long as the tab has no other.
+    def follow(
+        self, session: str, tab: str, work: Callable[[Job], Made], client: str = ""
+    ) -> Iterator[State]:
+        """Put a visitor's job in line, and tell its states as long as the tab has no other.
 
         Nothing of it stays behind, whether it ends, its visitor leaves, or nobody asks for its next
         state.
@@ -45,7 +47,7 @@ class Sessions:
             HeedmapError: if the line is full.
         """
         self.cancel(session, tab)
-        job = self._line.enter(work)
+        job = self._line.enter(work, client)
         self._jobs[session, tab] = job
         try:
             for state in job.states(heard=lambda: session in self._listeners):
@@ -103,9 +105,7 @@ class Bench:
         """
 
         def run(request: gr.Request, history: list[Any], *values: Any) -> Iterator[Any]:
-            yield from self._followed(
-                sessions, str(request.session_hash), history, ask, work, values
-            )
+            yield from self._followed(sessions, request, history, ask, work, values)
 
         def cancel(request: gr.Request) -> None:
             sessions.cancel(str(request.session_hash), self.name)
@@ -129,13 +129,15 @@ class Bench:
             ).then(run, **job, **common)
 
     def _followed(
-        self, sessions: Sessions, session: str, history: list[Any], ask: Callable[..., Drawing],
-        work: Callable[[Any, Job], Made], values: Sequence[Any],
+        self, sessions: Sessions, request: gr.Request, history: list[Any],
+        ask: Callable[..., Drawing], work: Callable[[Any, Job], Made], values: Sequence[Any],
     ) -> Iterator[Any]:  # fmt: skip
         try:
             asked = ask(*values)
             told = False
-            for state in sessions.follow(session, self.name, partial(work, asked)):
+            session, client = str(request.session_hash), request.client
+            address = client.host if client else ""
+            for state in sessions.follow(session, self.name, partial(work, asked), address):
                 shown: dict[Any, Any] = {self.status: fragments.of_state(state)}
                 if state.phase == "done":
                     shown[self.page] = fragments.of_result(state.result.name)

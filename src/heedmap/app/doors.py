@@ -37,7 +37,7 @@ FREE = 10
 """Wrong passwords of an address in a row that cost no more than that."""
 LONGEST = 60.0
 """Seconds that an address waits at most for its next guess."""
-_LINE = 50  # passwords that wait to be looked at
+_LINE, _LINE_OWN = 50, 8  # passwords that wait to be looked at, in all and of one network
 _KNOWN = 4096  # addresses that are remembered
 _DRAINED = 2**26  # bytes that are read of who is refused, so that the answer is heard
 
@@ -221,7 +221,7 @@ class Passwords:
         self._known: OrderedDict[str, list[bytes]] = OrderedDict()
         self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._waiting: list[str] = []  # networks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand a request on, or refuse it."""
@@ -243,14 +243,14 @@ class Passwords:
         until = self._wrong.get(address, (0, 0.0))[1]
         if time.monotonic() < until:
             return await _later(receive, until - time.monotonic())
-        if self._waiting >= _LINE:
+        if len(self._waiting) >= _LINE or self._waiting.count(address) >= _LINE_OWN:
             return await _later(receive, _LINE * TURN)
-        self._waiting += 1
+        self._waiting.append(address)
         try:
             async with self._turn:
                 await asyncio.sleep(TURN)
         finally:
-            self._waiting -= 1
+            self._waiting.remove(address)
         if any([hmac.compare_digest(digest, right) for right in self._users]):
             _remember(self._known, address, [*known, digest])
             self._wrong.pop(address, None)

@@ -9,8 +9,8 @@ no name of a file is ever taken from a visitor.
 import asyncio
 import re
 import tempfile
-from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -25,8 +25,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heedmap import explorer
 from heedmap.app import archives, doors, messages
 from heedmap.app.doors import Headers, Hosts, Incoming, Passwords, body_of, refusal
+from heedmap.app.keeping import Guests
 from heedmap.app.pages import Pages
-from heedmap.app.places import Places
+from heedmap.app.places import Places, Streams
 from heedmap.app.shelf import Shelf
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
@@ -37,7 +38,8 @@ _SHOWN = re.compile(
     r"|/gradio_api/(info|startup-events|theme\.css|queue/data|heartbeat/\w{1,64})/?"
 )
 _FORWARDED = re.compile(rb"(x-)?forwarded", re.IGNORECASE)
-_STREAM = "/gradio_api/queue/data"
+_STREAM, _PULSE = "/gradio_api/queue/data", "/gradio_api/heartbeat/"
+_STREAMS, _STREAMS_OWN = 200, 60  # half of the connections of `wire`: an open page has up to two
 _PREDICT, _JOIN = "/gradio_api/run/predict", "/gradio_api/queue/join"
 _TOLD = {
     _JOIN: messages.Event,
@@ -45,6 +47,7 @@ _TOLD = {
     "/gradio_api/cancel": messages.Cancel,
     "/gradio_api/reset": messages.Reset,
 }
+_EVENTS_OWN = 32  # that are not done yet, of one network; Gradio takes 256 in all
 _LONGEST = 1000  # characters of an address
 _TALK = 2**17  # bytes of what Gradio is told: fields, not files
 _PACKED, _PACKED_OWN = 8, 2  # zips that are made and sent at a time, in all and to one visitor
@@ -68,24 +71,24 @@ class Gate:
         users: passwords by name; everybody is let in if there are none.
         hosts: names under which the server may be asked, or None for any. A server of this machine
             must not answer to a page of the web that calls itself by this machine's address.
-        listeners: told which pages are listening.
-        waiting: the sessions for which there are messages, or will be.
+        guests: told which sessions there are, whose, and which of their pages are open.
     """
 
     def __init__(
         self, inner: Any, shelf: Shelf, uploads: Uploads, pages: Pages, *,
         calls: "Mapping[int, Call]", users: Mapping[str, str], hosts: Sequence[str] | None,
-        listeners: "Listeners", waiting: Container[str],
+        guests: Guests,
     ) -> None:  # fmt: skip
         self._shelf, self._uploads, self._pages = shelf, uploads, pages
         self._packing = Places(_PACKED, own=_PACKED_OWN)
+        self._streams = Streams(_STREAMS, own=_STREAMS_OWN)
         self._app = Starlette(
             routes=[
                 Route("/uploads", self._take_upload, methods=["POST"]),
                 Route("/results/{name}.zip", self._give_result, methods=["GET"]),
                 Route("/results/{name}/page", self._show_result, methods=["GET"]),
                 Route("/pages/{token}", self._show_page, methods=["GET"]),
-                Mount("/", _Talk(inner, listeners, calls, waiting)),
+                Mount("/", _Talk(inner, guests, self._streams, calls)),
             ],
             middleware=[
                 Middleware(Headers),
@@ -114,15 +117,13 @@ class Gate:
 
     async def _take_upload(self, request: Request) -> Response:
         """Save the body under a name drawn by chance, and answer with that name."""
-        token = await self._uploads.take(
-            request.client.host if request.client else "", request.headers, request.receive
-        )
+        token = await self._uploads.take(_client(request.scope), request.headers, request.receive)
         return JSONResponse({"token": token})
 
     async def _give_result(self, request: Request) -> Response:
         folder = self._folder(request)
         with ExitStack() as held:
-            held.enter_context(self._packing.take(request.client.host if request.client else ""))
+            held.enter_context(self._packing.take(_client(request.scope)))
             file = held.enter_context(tempfile.TemporaryFile())
             await asyncio.to_thread(archives.pack, folder, file)
             told = {"content-disposition": f'attachment; filename="heedmap-{folder.name}.zip"'}
@@ -177,27 +178,6 @@ def _page(path: Path) -> Response:
         return _File(file, "text/html", told, held.pop_all())
 
 
-class Listeners:
-    """Which pages are listening: those with an open stream of messages."""
-
-    def __init__(self) -> None:
-        self._streams: dict[str, int] = {}
-
-    def __contains__(self, session: str) -> bool:
-        return session in self._streams
-
-    @contextmanager
-    def listening(self, session: str) -> Iterator[None]:
-        """While a stream of this session is open."""
-        self._streams[session] = self._streams.get(session, 0) + 1
-        try:
-            yield
-        finally:
-            self._streams[session] -= 1
-            if not self._streams[session]:
-                del self._streams[session]
-
-
 class Call(NamedTuple):
     """What the page may ask of Gradio: whether it waits in Gradio's line, of how many fields."""
 
@@ -209,25 +189,20 @@ class _Talk:
     """Gradio, asked for what the page needs and told nothing but what a schema lets through."""
 
     def __init__(
-        self, inner: ASGIApp, listeners: Listeners, calls: Mapping[int, Call],
-        waiting: Container[str],
-    ) -> None:  # fmt: skip
-        self._inner, self._listeners = inner, listeners
-        self._calls, self._waiting = calls, waiting
+        self, inner: ASGIApp, guests: Guests, streams: Streams, calls: Mapping[int, Call]
+    ) -> None:
+        self._inner, self._guests = inner, guests
+        self._streams, self._calls = streams, calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
         if ".." in path or len(path) > _LONGEST:
             raise HTTPException(404, "There is nothing here.")
         if method in ("GET", "HEAD") and _SHOWN.fullmatch(path):
-            if path.rstrip("/") != _STREAM:
+            if not path.startswith((_STREAM, _PULSE)):
                 await self._inner(scope, receive, send)
                 return
-            session = Request(scope).query_params.get("session_hash", "")
-            if session not in self._waiting:  # Gradio would find out in the middle of its answer
-                raise HTTPException(404, "There is nothing to listen to.")
-            with self._listeners.listening(session[:64]):
-                await self._inner(scope, receive, send)
+            await self._stream(scope, receive, send)
             return
         schema = _TOLD.get(path.rstrip("/")) if method == "POST" else None
         if schema is None:
@@ -236,11 +211,32 @@ class _Talk:
         told = messages.read(schema, said)
         if told is None or not self._known(told, path.rstrip("/")):
             raise HTTPException(422, "That is nothing that this page asks.")
+        if path.rstrip("/") == _JOIN and self._guests.asks(_client(scope)) >= _EVENTS_OWN:
+            raise HTTPException(429, "You have asked for much already: wait for some of it.")
+        if isinstance(told, messages.Event):
+            self._guests.welcome(told.session_hash, _client(scope))
         # What was read is what goes on, not what was sent: two readers may differ.
         body = messages.written(told)
         length = (b"content-length", str(len(body)).encode())
         kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length",)]
         await self._inner({**scope, "headers": [*kept, length]}, _replayed(body, receive), send)
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with what lasts until the page is closed, or the place is another's."""
+        path = scope["path"].rstrip("/")
+        if path == _STREAM:
+            session = Request(scope).query_params.get("session_hash", "")
+            # Gradio would find out in the middle of its answer.
+            if not self._guests.can_listen(session):
+                raise HTTPException(404, "There is nothing to listen to.")
+            opened = self._guests.listening.opened(session)
+        else:
+            opened = self._guests.present.opened(path.rpartition("/")[2])
+        answer = _Answer(send)
+        with suppress(TimeoutError), opened:
+            async with self._streams.take(_client(scope)):
+                await self._inner(scope, receive, answer)
+        await answer.end()
 
     def _known(self, told: Any, path: str) -> bool:
         """Whether a call is one of the page's, with its fields, in the line where it belongs."""
@@ -248,6 +244,30 @@ class _Talk:
             return True
         call = self._calls.get(told.fn_index)
         return call is not None and call == (path == _JOIN, len(told.data))
+
+
+class _Answer:
+    """What sends an answer, and can end it in the middle."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._begun = self._ended = False
+
+    async def __call__(self, message: Message) -> None:
+        self._begun = True
+        self._ended |= message["type"] == "http.response.body" and not message.get("more_body")
+        await self._send(message)
+
+    async def end(self) -> None:
+        """Say that nothing more comes, unless that was said."""
+        if not self._begun:
+            raise HTTPException(503, "Too many pages are open: close some.")
+        if not self._ended:
+            await self({"type": "http.response.body"})
+
+
+def _client(scope: Scope) -> str:
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

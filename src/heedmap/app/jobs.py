@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from heedmap.app.places import greediest, network
 from heedmap.errors import HeedmapError
 
 _LOG = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ PATIENCE = 30.0
 GENERAL = (
     "Something went wrong in heedmap itself: nothing was saved. What it was stands in the log of "
     "the server."
+)
+_GAVE_WAY = (
+    "Others are waiting, too, and you have other jobs in line: ask for this one again later."
 )
 
 
@@ -68,6 +72,7 @@ class Job:
 
     work: "Callable[[Job], Any]"
     line: "Line"
+    whose: str = ""
     _state: State = State("waiting")
     _stop: bool = False
     _heard: float = field(default_factory=time.monotonic)
@@ -98,6 +103,11 @@ class Job:
         self._stop = True
         with self._changed:
             self._changed.notify_all()
+
+    def give_way(self) -> None:
+        """End it before its turn, for another visitor's."""
+        self._stop = True
+        self._set(State("failed", sentence=_GAVE_WAY))
 
     @property
     def state(self) -> State:
@@ -160,6 +170,8 @@ class Job:
 class Line:
     """The jobs of one device, in the order in which they came.
 
+    Where too many wait, the last one gives way of whoever has most of them.
+
     Args:
         most: jobs that may wait.
     """
@@ -173,24 +185,37 @@ class Line:
         self._thread = threading.Thread(target=self._run, name="heedmap-jobs", daemon=True)
         self._thread.start()
 
-    def enter(self, work: Callable[[Job], Any]) -> Job:
+    def enter(self, work: Callable[[Job], Any], client: str = "") -> Job:
         """Put work at the end of the line.
 
+        Args:
+            work: what is to be done.
+            client: the address of whoever asks.
+
         Raises:
-            HeedmapError: if the line is full, or closed.
+            HeedmapError: if the line is full and others have no more in it, or it is closed.
         """
-        job = Job(work, self)
+        job = Job(work, self, network(client))
         with self._changed:
             if self._closed:
                 raise HeedmapError("The server is about to stop: nothing is drawn any more.")
             self._waiting = deque(other for other in self._waiting if other.wanted)
-            if len(self._waiting) >= self.most:
-                raise HeedmapError(
-                    f"{len(self._waiting)} jobs are waiting already: try again in a while."
-                )
+            gone = self._make_room(job.whose) if len(self._waiting) >= self.most else None
             self._waiting.append(job)
             self._changed.notify_all()
+        if gone is not None:
+            gone.give_way()
         return job
+
+    def _make_room(self, whose: str) -> Job:
+        """Take a job out of the line for another of this visitor's."""
+        owners = [other.whose for other in self._waiting]
+        most = greediest(owners) if owners else whose
+        if owners.count(most) <= owners.count(whose) + 1:
+            raise HeedmapError(f"{len(owners)} jobs are waiting already: try again in a while.")
+        gone = next(other for other in reversed(self._waiting) if other.whose == most)
+        self._waiting.remove(gone)
+        return gone
 
     def before(self, job: Job) -> int:
         """How many jobs come before one that waits."""

@@ -8,6 +8,7 @@ import re
 import secrets
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 from heedmap.app.places import network
@@ -71,9 +72,15 @@ class Pages:
         for token in own[: max(0, len(own) - _OWN + 1)]:
             self._forget(token)
         while self._held and (
-            len(self._held) >= _COUNT or size + sum(n for _, n, _ in self._held.values()) > _BYTES
+            (crowded := len(self._held) >= _COUNT)
+            or size + sum(n for _, n, _ in self._held.values()) > _BYTES
         ):
-            self._forget(next(iter(self._held)))
+            # Of whoever has most of what there is too much of, the oldest.
+            has = Counter({client: 1 if crowded else size})
+            for whose, length, _ in self._held.values():
+                has[whose] += 1 if crowded else length
+            most = max((whose for whose, _, _ in self._held.values()), key=has.__getitem__)
+            self._forget(next(token for token, one in self._held.items() if one[0] == most))
 
     def _forget_old(self) -> None:
         now = time.monotonic()

@@ -1,8 +1,10 @@
 """Places at what costs something: so many in all, and a share for each visitor."""
 
+import asyncio
 import ipaddress
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from starlette.exceptions import HTTPException
 
@@ -36,6 +38,52 @@ class Places:
             yield
         finally:
             self._taken.remove(who)
+
+
+class Streams:
+    """Places at answers that last as long as a visitor likes: whoever has most of them gives way.
+
+    Args:
+        most: in all.
+        own: of one visitor.
+    """
+
+    def __init__(self, most: int, *, own: int) -> None:
+        self._most, self._own = most, own
+        self._open: list[tuple[str, asyncio.Timeout]] = []
+
+    @asynccontextmanager
+    async def take(self, client: str) -> AsyncIterator[None]:
+        """Take a place until the block ends; the visitor's oldest, or another's, may lose it.
+
+        Raises:
+            TimeoutError: if this one lost it.
+        """
+        who = network(client)
+        self._make_room(who)
+        async with asyncio.timeout(None) as end:
+            self._open.append((who, end))
+            try:
+                yield
+            finally:
+                with suppress(ValueError):  # it has given way
+                    self._open.remove((who, end))
+
+    def _make_room(self, who: str) -> None:
+        owners = [owner for owner, _ in self._open]
+        if owners.count(who) >= self._own:
+            gone = who
+        elif len(owners) >= self._most:
+            gone = greediest(owners)
+        else:
+            return
+        _, end = self._open.pop(owners.index(gone))
+        end.reschedule(asyncio.get_running_loop().time())
+
+
+def greediest(owners: Iterable[str]) -> str:
+    """Who has most of what has these owners; among equals, whoever is named first."""
+    return Counter(owners).most_common(1)[0][0]
 
 
 def network(host: str) -> str:

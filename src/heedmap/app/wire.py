@@ -6,12 +6,13 @@ visitor who does not read. Here each connection is looked at every second.
 
 import asyncio
 import socket
+from collections import Counter
 from typing import Any
 
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heedmap.app.places import network
+from heedmap.app.places import greediest, network
 
 HEAD = 10.0
 """Seconds from a connection's beginning, or its last answer, to the end of its next head."""
@@ -34,14 +35,16 @@ _REFUSAL = (
 class Wire(H11Protocol):
     """A connection with an end.
 
-    Where there are too many, the one that has waited longest for its head gives way; only where all
-    are at work the new one does.
+    Where there are too many, one gives way: of whoever has most that wait for their head the one
+    that has waited longest; where all are at work, the oldest of whoever has most, unless that is
+    no more than the new one's address has.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Find a place for it."""
         super().connection_made(transport)
-        self.since: float | None = self.loop.time()  # without a request; None while it has one
+        self.began = self.loop.time()
+        self.since: float | None = self.began  # without a request; None while it has one
         wire = transport.get_extra_info("socket")
         if wire is not None:
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
@@ -99,14 +102,28 @@ class Wire(H11Protocol):
         crowd = own if len(own) >= OWN else others if len(others) >= MOST else None
         if crowd is None:
             return True
-        waiting = [(one.since, number) for number, one in enumerate(crowd) if one.since is not None]
-        if not waiting:
+        waiting = [one for one in crowd if one.since is not None]
+        if not waiting and (crowd is own or _most(others) <= len(own) + 1):
             return False
-        former = crowd[min(waiting)[1]]
+        former = _eldest(waiting or others)
         former.since = None  # it is going: the next one takes another's place
         former.transport.abort()
         self.connections.discard(former)
         return True
+
+
+def _most(crowd: list[Wire]) -> int:
+    """How many of these the one has who has most."""
+    return max(Counter(one.address for one in crowd).values())
+
+
+def _eldest(crowd: list[Wire]) -> Wire:
+    """Of whoever has most of these, the one that waits, or is at work, for the longest time."""
+    who = greediest(one.address for one in crowd)
+    return min(
+        (one for one in crowd if one.address == who),
+        key=lambda one: one.began if one.since is None else one.since,
+    )
 
 
 def configured(gate: Any) -> Config:

@@ -68,6 +68,25 @@ function setCode(block, text) {
   block.replaceChildren(...text.split(/(?= --)/).map((part) => make("span", { textContent: part })));
 }
 
+/** Whether a block's text is on the clipboard now; where it is not, it is selected. */
+async function copied(block) {
+  try {
+    await navigator.clipboard.writeText(block.textContent);
+    return true;
+  } catch {
+    // Closed: by plain HTTP, or in a frame that nobody allowed it. Copying what is selected is not.
+    getSelection().selectAllChildren(block);
+    const plain = (event) => {
+      event.clipboardData.setData("text/plain", block.textContent);
+      event.preventDefault();
+    };
+    addEventListener("copy", plain, { once: true });
+    const done = document.execCommand("copy");
+    removeEventListener("copy", plain);
+    return done;
+  }
+}
+
 function code(name, text) {
   const block = make("pre", { tabIndex: 0, role: "region" });
   setCode(block, text);
@@ -75,14 +94,9 @@ function code(name, text) {
   const copy = make("button", { type: "button", textContent: "Copy" });
   copy.setAttribute("aria-label", `Copy: ${name}`);
   copy.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(block.textContent);
-      copy.textContent = "Copied";
-      announce("Copied.");
-    } catch {
-      getSelection().selectAllChildren(block); // where the clipboard is closed, as in notebooks
-      announce("Selected: copy it with the keyboard.");
-    }
+    const done = await copied(block);
+    if (done) copy.textContent = "Copied";
+    announce(done ? "Copied." : "Selected: copy it with the keyboard.");
     setTimeout(() => (copy.textContent = "Copy"), 2000);
   });
   return make("div", { className: "code" }, block, copy);
