@@ -54,7 +54,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "batches.py": ("test_batches",),
     "reading.py": ("test_reading", "test_schemas"),
     "schemas.py": ("test_schemas", "test_runs", "test_pairs", "test_grids"),
-    "recordings.py": ("test_schemas", "test_runs", "test_maps"),
+    "recordings.py": ("test_recordings", "test_schemas", "test_maps"),
     "masks.py": ("test_masks", "test_settings", "test_repeats"),
     "saving/__init__.py": ("test_saving",),
     "saving/kinds.py": ("test_saving",),
