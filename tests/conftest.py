@@ -10,6 +10,7 @@ from typing import Any
 # variable reaches the processes that tests start, so that they compute the same bits.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import hypothesis
 import pytest
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
@@ -22,6 +23,9 @@ from heedmap.tokens import tokenize
 from heedmap.words import TokenTable
 
 torch.set_num_threads(1)
+# A clock on the wall says how busy the machine is; what must be quick is timed by the processor.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 
 def _packed_less(save: Any) -> Any:

@@ -221,7 +221,7 @@ LIMITS = st.sampled_from([2, 3, 6, 12, 77])
 NAMES = st.sampled_from(["letters", "embedded"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PROMPTS, PROMPTS, LIMITS, NAMES)
 def test_no_attention_is_lost(a, b, limit, name):
     source, target = table(a, limit, name), table(b, limit, name)
@@ -262,7 +262,7 @@ def test_no_attention_is_lost(a, b, limit, name):
     assert edges == sorted(edges)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(PROMPTS, LIMITS, NAMES)
 def test_a_prompt_to_itself_is_the_identity(prompt, limit, name):
     source = table(prompt, limit, name)
@@ -326,7 +326,7 @@ def best_score(a, b) -> int:
 LETTERS = st.text("abc ", max_size=7)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(LETTERS, LETTERS)
 def test_the_score_is_the_best_there_is(a, b):
     source, target = table(a), table(b)
@@ -338,7 +338,7 @@ def test_the_score_is_the_best_there_is(a, b):
     assert len(pairs) == best_score(*map(tuple, ids))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(PROMPTS, PROMPTS, LIMITS, NAMES)
 def test_columns_ascend(a, b, limit, name):
     source, target = table(a, limit, name), table(b, limit, name)

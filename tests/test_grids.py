@@ -197,7 +197,7 @@ def test_weights_are_written_where_they_are_read(pipe, written, weights, spelled
     assert parse_weights(said).text == table.prompt
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(alphabet=r"ab \():,2.", max_size=8), st.text(alphabet=r"b \():", max_size=6))
 def test_whatever_stands_around_a_word_stays(before, after):
     prompt = f"{before} house {after}"

@@ -333,7 +333,7 @@ def test_the_share_where_weights_are_negative(values, query, share):
     np.testing.assert_allclose(maps.share(query).values, share, rtol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), st.integers(0, 9))
 def test_shares_lie_between_0_and_1_whatever_the_weights(weights, seed):
     """Maps by chance, each word weighted: shares are 0 to 1, and those of all content add up."""

@@ -86,7 +86,7 @@ ODD = {
 
 @given(texts, drawn, st.lists(st.tuples(words, boxes), max_size=3))
 @example("-x", {**EMBEDDED, **ODD}, [("a=b", [0, 0, 1, 2])])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_command_of_a_run_reads_back_as_its_settings(prompt, about, confined):
     edits = [
         {"kind": "confine", "word": word, "where": box, "strength": 3.0, "start": 0.0, "end": 0.6,
@@ -123,7 +123,7 @@ asked_of_an_edit = st.fixed_dictionaries(
 
 
 @given(texts, drawn, asked_of_an_edit)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_command_of_an_edit_reads_back_as_its_settings(prompt, about, edit):
     ways = repeat_edit({"prompt": prompt, **about, "edit": edit, "batch_place": [1, 2]}, None)
     params = parsed(ways[0][1])

@@ -107,7 +107,7 @@ def test_a_constant_stays_constant_to_the_bit(value, size):
     assert np.all(got == np.float32(value))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     arrays.arrays(
         np.float32,
@@ -363,7 +363,7 @@ def test_another_font_helps_out():
     assert len(lettering._runs(f"a{sign}b")) == 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.text("abWi-é漢שב\u0301", min_size=1, max_size=40), max_size=30).map(" ".join),
     st.integers(96, 500),

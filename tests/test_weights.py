@@ -332,7 +332,7 @@ def test_weights_that_do_not_fit():
         weights("(a:1e7)")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(TREES, max_size=4))
 def test_each_word_has_the_product_of_its_brackets(trees):
     trees = [t.replace("\\", "") if isinstance(t, str) else strip(t) for t in trees]

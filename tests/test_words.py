@@ -226,7 +226,7 @@ def test_emoji_that_share_a_token_are_one_word(clip):
     assert table.find("😂") == table.positions()[1:]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(PROMPTS, st.sampled_from([2, 3, 8, 77]))
 def test_tables_hold_together(prompt, limit):
     table = tokenize(prompt, shared(limit))
