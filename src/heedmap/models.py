@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from heedmap import checks
+from heedmap import checks, reading
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.reading import LONGEST, MAX_PIXELS, MAX_SIDE
 
@@ -150,7 +150,7 @@ def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
         return embedded_folder()
     path = Path(model)
-    if path.is_dir():
+    if reading.is_folder(path):
         if not (path / "model_index.json").is_file():
             raise ModelError(
                 f"the folder {path} has no model_index.json: expected a pipeline that "
@@ -158,7 +158,7 @@ def _where(model: str | Path | None) -> Path | str:
             )
         return path
     text = str(model)
-    if path.exists() or text.count("/") != 1 or text.startswith((".", "/", "~")):
+    if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
         raise ModelError(
             f"there is no model folder {text}: expected a folder, a hub id such as "
             "'org/model', or nothing for the embedded model"

@@ -46,6 +46,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder, or a link to one; a name that no folder can have is none."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: Path, *, most: int, otherwise: str) -> bytes:
     """What a plain file holds.
 

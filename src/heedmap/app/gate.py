@@ -10,7 +10,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -34,7 +34,7 @@ from heedmap.errors import HeedmapError, RunError
 
 _SHOWN = re.compile(
     r"/(config|theme\.css|favicon\.ico|robots\.txt|manifest\.json|pwa_icon)?"
-    r"|/(assets|static)/[\w./@-]+"
+    r"|/(assets|static)/[\w./@-]{1,200}"  # no disk has longer names
     r"|/gradio_api/(info|startup-events|theme\.css|queue/data|heartbeat/\w{1,64})/?"
 )
 _FORWARDED = re.compile(rb"(x-)?forwarded", re.IGNORECASE)
@@ -50,7 +50,8 @@ _TOLD = {
 _EVENTS_OWN = 32  # that are not done yet, of one network; Gradio takes 256 in all
 _LONGEST = 1000  # characters of an address
 _TALK = 2**17  # bytes of what Gradio is told: fields, not files
-_PACKED, _PACKED_OWN = 8, 2  # zips that are made and sent at a time, in all and to one visitor
+_PACKED, _PACKED_OWN = 8, 2  # zips that are made at a time, in all and for one visitor
+_SENT, _SENT_OWN = 16, 4  # that are sent
 # A page does what it needs by itself and nothing else, also where it is opened without its frame.
 _PAGE_POLICY = (
     f"sandbox {explorer.SANDBOX}; default-src 'none'; script-src 'unsafe-inline'; "
@@ -81,6 +82,7 @@ class Gate:
     ) -> None:  # fmt: skip
         self._shelf, self._uploads, self._pages = shelf, uploads, pages
         self._packing = Places(_PACKED, own=_PACKED_OWN)
+        self._sending = Streams(_SENT, own=_SENT_OWN)
         self._streams = Streams(_STREAMS, own=_STREAMS_OWN)
         self._app = Starlette(
             routes=[
@@ -123,11 +125,11 @@ class Gate:
     async def _give_result(self, request: Request) -> Response:
         folder = self._folder(request)
         with ExitStack() as held:
-            held.enter_context(self._packing.take(_client(request.scope)))
             file = held.enter_context(tempfile.TemporaryFile())
-            await asyncio.to_thread(archives.pack, folder, file)
+            with self._packing.take(_client(request.scope)):
+                await asyncio.to_thread(archives.pack, folder, file)
             told = {"content-disposition": f'attachment; filename="heedmap-{folder.name}.zip"'}
-            return _File(file, "application/zip", told, held.pop_all())
+            return _File(file, "application/zip", told, held.pop_all(), self._sending)
 
     async def _show_result(self, request: Request) -> Response:
         """The page of a result, as it was saved."""
@@ -150,21 +152,24 @@ class Gate:
 class _File(StreamingResponse):
     """A file as an answer; whatever is held for it is given back, however the answer ends.
 
-    Whoever fetches it more slowly than an upload may come gets a part of it.
+    Whoever fetches it more slowly than an upload may come gets a part of it, and so does whoever
+    fetches most of them while many do.
     """
 
     def __init__(
-        self, file: IO[bytes], kind: str, headers: Mapping[str, str], held: ExitStack
-    ) -> None:
+        self, file: IO[bytes], kind: str, headers: Mapping[str, str], held: ExitStack,
+        sending: Streams | None = None,
+    ) -> None:  # fmt: skip
         size = file.seek(0, 2)
         file.seek(0)
         told = {"content-length": str(size), "cache-control": "private, no-store", **headers}
         super().__init__(_blocks(file), headers=told, media_type=kind)
-        self._held, self._size = held, size
+        self._held, self._size, self._sending = held, size, sending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        place = self._sending.take(_client(scope)) if self._sending else nullcontext()
         with self._held, suppress(TimeoutError):
-            async with asyncio.timeout(doors.GRACE + self._size / doors.SPEED):
+            async with place, asyncio.timeout(doors.GRACE + self._size / doors.SPEED):
                 await super().__call__(scope, receive, send)
 
 
@@ -211,9 +216,12 @@ class _Talk:
         told = messages.read(schema, said)
         if told is None or not self._known(told, path.rstrip("/")):
             raise HTTPException(422, "That is nothing that this page asks.")
-        if path.rstrip("/") == _JOIN and self._guests.asks(_client(scope)) >= _EVENTS_OWN:
+        joins = path.rstrip("/") == _JOIN
+        if joins and self._guests.asks(_client(scope)) >= _EVENTS_OWN:
             raise HTTPException(429, "You have asked for much already: wait for some of it.")
         if isinstance(told, messages.Event):
+            if joins and self._guests.is_deaf(told.session_hash):
+                raise HTTPException(429, "Nobody reads what you were answered: load the page anew.")
             self._guests.welcome(told.session_hash, _client(scope))
         # What was read is what goes on, not what was sent: two readers may differ.
         body = messages.written(told)

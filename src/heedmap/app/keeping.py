@@ -18,6 +18,7 @@ from gradio.state_holder import SessionState
 from heedmap.app.places import greediest, network
 
 _SESSIONS = 256
+_UNREAD = 64  # messages of a session; an event has some five, and a page reads them as they come
 
 
 class Streaming:
@@ -84,6 +85,10 @@ class Guests:
     def can_listen(self, session: str) -> bool:
         """Whether there are messages for a session, or will be."""
         return session in self._queue.pending_messages_per_session
+
+    def is_deaf(self, session: str) -> bool:
+        """Whether so many messages wait for a session that nobody seems to read them."""
+        return self._queue.pending_messages_per_session[session].qsize() >= _UNREAD
 
     def asks(self, client: str) -> int:
         """How many events of a visitor are in Gradio's line, or at work."""

@@ -6,6 +6,8 @@ page costs in the shapes of the maps.
 
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from PIL.PngImagePlugin import PngImageFile
 from heedmap.app import archives
 from heedmap.app.limits import Limits
 from heedmap.app.pages import Pages
+from heedmap.app.places import network
 from heedmap.app.shelf import figures, read_result
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
@@ -23,7 +26,7 @@ from heedmap.recordings import Layer
 from heedmap.runs import Run
 from heedmap.selections import name_fits
 
-_READERS = 2  # zips that are read at a time, whoever asks in whatever way
+_READERS = 2  # zips that are read at a time, one of a visitor, whoever asks in whatever way
 _SETTINGS = 256 * 2**10  # bytes of run.json and pair.json; a long prompt's settings have a tenth
 _HEADER = 2**20  # bytes in which a file of maps says what it holds
 _TOLD = 2**22  # numbers on a page, at the least; 75 words of SDXL at 1024 pixels have a fifth
@@ -51,7 +54,8 @@ class Desk:
 
     def __init__(self, uploads: Uploads, pages: Pages, folder: Path, limits: Limits) -> None:
         self._uploads, self._pages, self._folder, self._limits = uploads, pages, folder, limits
-        self._places = threading.BoundedSemaphore(_READERS)
+        self._lock = threading.Lock()
+        self._reading: list[str] = []  # networks
 
     def open(self, token: str, client: str) -> Opened:
         """The page of an uploaded zip.
@@ -64,17 +68,29 @@ class Desk:
             HeedmapError: if it is not there, is no run or edit that heedmap saved, or would cost
                 more than the limits allow; or while others are read.
         """
-        if not self._places.acquire(blocking=False):
-            raise HeedmapError("Others are opening files: try again in a moment.")
         path = None
+        with self._place(network(client)):
+            try:
+                path = self._uploads.open(token)
+                result = self._read(path)
+                return Opened(self._pages.keep(client, result.explorer()), figures(result))
+            finally:
+                if path is not None:
+                    path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _place(self, who: str) -> Iterator[None]:
+        with self._lock:
+            if who in self._reading:
+                raise HeedmapError("Your last file is still being opened: wait for its page.")
+            if len(self._reading) >= _READERS:
+                raise HeedmapError("Others are opening files: try again in a moment.")
+            self._reading.append(who)
         try:
-            path = self._uploads.open(token)
-            result = self._read(path)
-            return Opened(self._pages.keep(client, result.explorer()), figures(result))
+            yield
         finally:
-            self._places.release()
-            if path is not None:
-                path.unlink(missing_ok=True)
+            with self._lock:
+                self._reading.remove(who)
 
     def _read(self, path: Path) -> Run | Pair:
         with tempfile.TemporaryDirectory(

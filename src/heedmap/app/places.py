@@ -92,4 +92,8 @@ def network(host: str) -> str:
         found = ipaddress.ip_address(host)
     except ValueError:
         return host
-    return host if found.version == 4 else str(ipaddress.ip_network((host, 64), strict=False))
+    if found.version == 6 and found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)  # a socket of both versions names those of the fourth so
+    if found.version == 4 or found.is_loopback:
+        return str(found)
+    return str(ipaddress.ip_network((found, 64), strict=False))

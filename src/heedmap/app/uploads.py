@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive
 
 from heedmap.app.doors import blocks_of
-from heedmap.app.places import Places, network
+from heedmap.app.places import Places, greediest, network
 from heedmap.errors import HeedmapError
 
 KEPT = 120.0
 """Seconds that a file waits to be opened: the page opens it as soon as it has arrived."""
-_WAITING = 32  # files that wait, in all
+_WAITING = 32  # files that wait, in all; beyond, whoever has most loses his oldest
 _ARRIVING = 8  # that arrive at a time, in all
 _OWN = 4  # that wait, of one visitor; one arrives at a time
 
@@ -39,8 +39,8 @@ class Uploads:
 
         Raises:
             ClientDisconnect: if the visitor left.
-            HTTPException: as of `doors.blocks_of`; 429 while another of this visitor's arrives, 503
-                while too many of others do, or wait.
+            HTTPException: as of `doors.blocks_of`; 400 of an empty one, 429 while another of this
+                visitor's arrives, 503 while too many of others do.
         """
         client = network(client)
         with self._arriving.take(client):
@@ -51,6 +51,8 @@ class Uploads:
                 with path.open("xb") as file:
                     async for block in blocks_of(headers, receive, most=self._most):
                         await asyncio.to_thread(file.write, block)
+                if not path.stat().st_size:
+                    raise HTTPException(400, "This file is empty: choose the zip of a run.")
             except BaseException:
                 path.unlink(missing_ok=True)
                 raise
@@ -79,8 +81,9 @@ class Uploads:
         for name, (_, since) in list(self._waiting.items()):
             if time.monotonic() - since > KEPT or not (self._folder / name).exists():
                 self._forget(name)
-        if len(self._waiting) >= _WAITING:
-            raise HTTPException(503, "Others are uploading: try again in a while.")
+        while len(self._waiting) >= _WAITING:
+            who = greediest(whose for whose, _ in self._waiting.values())
+            self._forget(next(name for name, (whose, _) in self._waiting.items() if whose == who))
 
     def _forget(self, name: str) -> None:
         self._waiting.pop(name, None)
