@@ -2,17 +2,24 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from test_runs import made_run
 
+from heedmap import schemas
 from heedmap.arguments import fits, note, restorable, restored, told
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**64), 2**64)
+    | st.floats(allow_nan=False)
+    | st.text(),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
@@ -20,6 +27,31 @@ plain = st.recursive(
     ),
     max_leaves=12,
 )
+
+
+def nested(depth, value=1):
+    """Tuples within tuples."""
+    for _ in range(depth):
+        value = (value,)
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["\ud800", 10**30, -(2**64) - 1, nested(50), nested(15), {"\ud800": 1}, {"x" * 5000: 1}],
+)
+def test_what_no_file_can_hold_is_known_by_its_type(value):
+    noted = note({"given": [value]})
+    assert not restorable(noted)
+    about = {**made_run().settings, "arguments": noted}
+    read = msgspec.json.decode(json.dumps({"format": 1, "settings": about}).encode())
+    schemas.checked(read, schemas.RunFile, "this")
+
+
+def test_how_deep_what_is_noted_may_be():
+    assert restored(note(nested(14))) == nested(14)
+    about = {**made_run().settings, "arguments": note({"a": nested(13)})}
+    schemas.checked({"format": 1, "settings": about}, schemas.RunFile, "this")
 
 
 @given(plain)

@@ -3,6 +3,7 @@
 import os
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,45 +57,106 @@ def test_what_is_no_file_is_never_waited_for(tmp_path, name):
         (folder / name).unlink()
 
 
+def otherwise(monkeypatch, opens) -> None:
+    """Let the system open a file as `opens(path, open)` does."""
+    usual = os.open
+    monkeypatch.setattr(
+        os, "open", lambda path, *more: opens(Path(path), lambda: usual(path, *more))
+    )
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_files_that_may_not_be_read(tmp_path, monkeypatch, name):
     folder = made_run().save(tmp_path / "x")
-    allowed = os.access
-    monkeypatch.setattr(os, "access", lambda p, mode: Path(p).name != name and allowed(p, mode))
+
+    def refuse(path: Path, opened) -> int:
+        if path.name == name:
+            raise PermissionError(13, "Permission denied")
+        return opened()
+
+    otherwise(monkeypatch, refuse)
     with pytest.raises(RunError, match=f"{name} cannot be read: its rights do not allow it"):
+        Run.load(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_go_while_they_are_looked_at(tmp_path, monkeypatch, name):
+    folder = made_run().save(tmp_path / "x")
+
+    def vanish(path: Path, opened) -> int:
+        if path.name == name:
+            path.unlink()
+        return opened()
+
+    otherwise(monkeypatch, vanish)
+    with pytest.raises(RunError, match=r"is missing or broken|is not a run|no maps at"):
+        Run.load(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_that_become_pipes_while_they_are_looked_at(tmp_path, monkeypatch, name):
+    folder = made_run().save(tmp_path / "x")
+
+    def swap(path: Path, opened) -> int:
+        if path.name == name:
+            path.unlink()
+            os.mkfifo(path)
+        return opened()
+
+    otherwise(monkeypatch, swap)
+    with pytest.raises(RunError, match=r"is missing or broken|is not a run|no maps at"):
         Run.load(folder)
 
 
 def test_a_disk_that_fails(tmp_path, monkeypatch):
     folder = made_run().save(tmp_path / "x")
 
-    def fail(self: Path, *_: object, **__: object) -> None:
+    def fail(path: Path, opened) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Path, "open", fail)
+    otherwise(monkeypatch, fail)
     with pytest.raises(RunError, match=r"run\.json cannot be read: Input/output error"):
         Run.load(folder)
 
 
 def test_a_file_that_grows_while_it_is_read(tmp_path, monkeypatch):
-    (tmp_path / "file").write_bytes(b"12345")
-    monkeypatch.setattr(reading, "check_file", lambda *_, **__: None)
-    assert reading.read_bytes(tmp_path / "file", most=5, otherwise="") == b"12345"
+    path = tmp_path / "file"
+    path.write_bytes(b"1234")
+    usual = os.fstat
+
+    def grow(handle: int) -> os.stat_result:
+        told = usual(handle)
+        path.write_bytes(b"12345")
+        return told
+
+    monkeypatch.setattr(os, "fstat", grow)
     with pytest.raises(RunError, match="is larger than"):
-        reading.read_bytes(tmp_path / "file", most=4, otherwise="")
+        reading.read_bytes(path, most=4, otherwise="")
 
 
 def test_as_many_bytes_as_there_may_be(tmp_path):
     (tmp_path / "file").write_bytes(bytes(2**20))
-    reading.check_file(tmp_path / "file", most=2**20, otherwise="")
+    assert reading.read_bytes(tmp_path / "file", most=2**20, otherwise="") == bytes(2**20)
     (tmp_path / "file").write_bytes(bytes(2**20 + 1))
     with pytest.raises(RunError, match=r"file is larger than 1 MiB: nothing that heedmap wrote"):
-        reading.check_file(tmp_path / "file", most=2**20, otherwise="")
+        reading.read_bytes(tmp_path / "file", most=2**20, otherwise="")
 
 
-def test_names_of_no_file():
+def test_names_of_nothing():
     for name in ("x" * 300, "a\0b", "nowhere"):
         assert reading.is_file(Path(name)) is False
+        assert reading.is_folder(Path(name)) is False
+        assert reading.is_there(Path(name)) is False
+
+
+@pytest.mark.parametrize("target", ["x" * 256, "x/" * 2000, "nowhere"])
+def test_listed_files_that_are_links_to_nothing(tmp_path, target):
+    run = made_run()
+    folder = replace(run, negative_maps=run.maps).save(tmp_path / "x")
+    (folder / "negative.safetensors").unlink()
+    (folder / "negative.safetensors").symlink_to(target)
+    with pytest.raises(RunError, match="no maps at"):
+        Run.load(folder)
 
 
 # --- pictures ---------------------------------------------------------------------------------
@@ -177,7 +239,7 @@ def test_how_large_pictures_may_be(tmp_path, monkeypatch, size, fine):
     assert (reading.MAX_SIDE, reading.MAX_PIXELS) == (16_384, 67_108_864)
     monkeypatch.setattr(reading, "MAX_SIDE", 8)
     monkeypatch.setattr(reading, "MAX_PIXELS", 12)
-    monkeypatch.setattr(reading, "check_file", lambda *_, **__: None)
+    monkeypatch.setattr(reading, "read_bytes", lambda path, **_: path.read_bytes())
     Image.new("L", size).save(tmp_path / "x.png")
     if fine:
         assert reading.read_picture(tmp_path / "x.png", "L").size == size

@@ -145,6 +145,61 @@ def test_files_of_more_than_four_gibibytes(tmp_path: Path):
         assert ("is larger than 4096 MiB" in str(raised.value)) is said
 
 
+def test_files_that_are_holes(tmp_path: Path):
+    """Three gibibytes of nothing in some kilobytes of a disk are not read."""
+    grid = 16384
+    row = {"name": "a", "heads": 64, "grid": [128, 128]}
+    path, count = tmp_path / "maps", 700 * 64 * grid
+    header = {"layer.0": {"dtype": "F32", "shape": [700, 64, grid, 1]}}
+    header["layer.0"]["data_offsets"] = [0, 4 * count]
+    header["__metadata__"] = {"heedmap": json.dumps({"format": 1, "layers": [row]})}
+    said = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(said)) + said)
+        file.truncate(8 + len(said) + 4 * count)
+    assert "most of it is a hole" in refused(path)
+
+
+@pytest.mark.parametrize("more", [-4, -1, 1, 4])
+def test_files_that_are_longer_or_shorter_than_they_say(tmp_path: Path, more: int):
+    path = tmp_path / "maps"
+    recording().save(path)
+    os.truncate(path, path.stat().st_size + more)
+    assert "longer or shorter than it says" in refused(path)
+
+
+def test_a_file_that_is_shortened_while_it_is_read(tmp_path: Path, monkeypatch):
+    """A mapped one would take the process with it."""
+    path, usual, told = tmp_path / "maps", os.fstat, []
+    recording().save(path)
+
+    def shorten(handle: int) -> os.stat_result:
+        told.append(usual(handle))
+        if len(told) == 2:  # what stands at its beginning was read
+            os.truncate(path, path.stat().st_size - 100)
+        return told[-1]
+
+    monkeypatch.setattr(os, "fstat", shorten)
+    assert "ends too early" in refused(path)
+
+
+def test_arrays_that_share_their_bytes(tmp_path: Path):
+    """A small file would become large maps."""
+    made, path = recording(), tmp_path / "maps"
+    layers = made.layers[:1] * 3
+    same = replace(made, layers=layers, arrays=made.arrays[:1] * 3)
+    same.save(path)
+    held = path.read_bytes()
+    size = struct.unpack("<Q", held[:8])[0]
+    header = json.loads(held[8 : 8 + size])
+    for number in (1, 2):
+        header[f"layer.{number}"]["data_offsets"] = header["layer.0"]["data_offsets"]
+    said = json.dumps(header).encode()
+    end = made.arrays[0].nbytes
+    path.write_bytes(struct.pack("<Q", len(said)) + said + held[8 + size : 8 + size + end])
+    assert "do not lie side by side" in refused(path)
+
+
 @pytest.mark.parametrize(
     ("grids", "latent", "size"),
     [

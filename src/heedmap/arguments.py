@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from PIL import Image
 
+from heedmap.checks import is_unicode
 from heedmap.errors import quoted
 
 OBJECT = "object"
 """The key that tells what stands for an object from a dictionary that was an argument itself."""
 _FLOATS = ("nan", "inf", "-inf")
+_DEPTH = 14  # a tuple takes two levels of a file, which may have 32
 
 
 def plain(value: Any) -> Any:
@@ -32,24 +34,38 @@ def plain(value: Any) -> Any:
     return value
 
 
-def note(value: Any) -> Any:
-    """An argument as plain JSON types that `json.dumps` writes and `restored` reads back."""
+def note(value: Any, depth: int = _DEPTH) -> Any:
+    """An argument as plain JSON types that `json.dumps` writes and `restored` reads back.
+
+    What a file of settings cannot hold (numbers of hundreds of digits, texts that are none, lists
+    within lists within lists) is known by its type alone.
+
+    Args:
+        value: the argument.
+        depth: how many lists and dictionaries there may be within one another.
+    """
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return str(value)
+        return str(value) if is_unicode(value) else _digest(value)
     if isinstance(value, int):
-        return int(value)
+        return int(value) if abs(value) <= 2**64 else _digest(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {OBJECT: "float", "value": repr(value)}
+    if not depth:
+        return _digest(value)
     if isinstance(value, list):
-        return [note(one) for one in value]
+        return [note(one, depth - 1) for one in value]
     if isinstance(value, tuple):
-        return {OBJECT: "tuple", "items": [note(one) for one in value]}
-    if isinstance(value, Mapping) and OBJECT not in value and all(type(k) is str for k in value):
-        return {key: note(one) for key, one in value.items()}
+        return {OBJECT: "tuple", "items": [note(one, depth - 1) for one in value]}
+    if isinstance(value, Mapping) and OBJECT not in value and all(map(_is_name, value)):
+        return {key: note(one, depth - 1) for key, one in value.items()}
     return _digest(value)
+
+
+def _is_name(key: Any) -> bool:
+    return type(key) is str and is_unicode(key) and len(key) <= 1000
 
 
 def restorable(noted: Any) -> bool:

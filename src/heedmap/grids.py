@@ -18,6 +18,7 @@ from heedmap.runs import Run
 from heedmap.saving import kinds, whole_folder
 
 FORMAT = 1
+_MOST_PIXELS = 2**28  # of all cells: a thousand of 512×512, three bytes each
 MAX_ABOUT = 16 * 2**20  # bytes of grid.json
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -246,7 +247,10 @@ class Grid:
         cells = []
         for row, entry in zip(told.cells, plain["cells"], strict=True):
             if row.seed not in sources:
-                sources[row.seed] = Run.load(folder / "sources" / str(row.seed))
+                size = next(iter(sources.values())).image.size if sources else None
+                sources[row.seed] = Run._load(folder / "sources" / str(row.seed), size)
+                if not size:
+                    _check_amount(path, len(told.cells), sources[row.seed].image.size)
             cells.append(_read_cell(folder, row, entry["about"], sources[row.seed]))
         found = cls(tuple(cells), plain["about"])
         if not found._is_whole():
@@ -322,9 +326,18 @@ def _csv(value: Any) -> Any:
 # --- from files, which are never trusted ------------------------------------------------------
 
 
+def _check_amount(path: Path, cells: int, size: tuple[int, int]) -> None:
+    """Raise a RunError if the pictures of a grid are more than the memory should have to hold."""
+    if cells * size[0] * size[1] > _MOST_PIXELS:
+        raise RunError(
+            f"{path} has {cells} cells of {size[0]}×{size[1]} pixels: more than is opened at once; "
+            "open single ones, as in Run.load('cells/001')"
+        )
+
+
 def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source: Run) -> Cell:
     within = folder / "cells" / f"{row.number:03d}"
-    edited = Run.load(within)
+    edited = Run._load(within, source.image.size)
     seeds = {row.seed, source.settings["seed"], edited.settings["seed"]}
     asked = edited.settings.get("edit", {"cross": None, "self": None})
     windows = [list(row.cross), list(row.self_attention)]
@@ -336,7 +349,9 @@ def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source
         )
     mask = within / "blend.png"
     has = row.blended is not False  # else what is there is a user's; older versions do not tell
-    blend = read_mask(mask, source.image.size) if has and mask.exists() else None
+    if row.blended is True and not reading.is_there(mask):
+        raise RunError(f"{within} lacks {mask.name}, which grid.json tells of: make the grid again")
+    blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
     return Cell(
         row.number, row.seed, row.target, row.weights, row.cross, row.self_attention,
         Pair(source, edited, about, blend),

@@ -216,15 +216,19 @@ class HeatMaps:
             heats = _checked_maps(chosen)
         if not heats:
             return self._bare_sheet(title)
-        panels = [
-            pictures.Panel(
-                heat.label, heat.drawn(*heat.span(scale)), f"up to {heat.values.max():.2g}"
-            )
-            for heat in heats
-        ]
+        # No panel is wider: what is shrunk afterwards need not be drawn first.
+        most = pictures.MAX_WIDTH // 2
+        image = None if self.image is None else pictures.shrunk(self.image, most)
+        panels = []
+        for heat in heats:
+            own = heat.image
+            if own is not None:
+                own = image if own is self.image else pictures.shrunk(own, most)
+            drawn = replace(heat, image=own).drawn(*heat.span(scale))
+            panels.append(pictures.Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
         low, high = heats[0].span(scale)
         return pictures.sheet(
-            None if self.image is None else pictures.enlarge(self.image), panels,
+            None if image is None else pictures.enlarge(image), panels,
             title=title, scale=SCALES[scale],
             low="least" if scale == "word" else low, high="most" if scale == "word" else high,
         )  # fmt: skip

@@ -59,6 +59,14 @@ def enlarge(image: Image.Image, *, factor: int | None = None, short_side: int = 
     return picture.resize(size, Image.Resampling.LANCZOS)
 
 
+def shrunk(image: Image.Image, side: int) -> Image.Image:
+    """A picture of at most so many pixels on a side; one that has no more as it is."""
+    if max(image.size) <= side:
+        return image
+    width, height = (max(1, round(n * side / max(image.size))) for n in image.size)
+    return image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3)
+
+
 def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
     """Resize a finite map bilinearly: (h, w) -> (H, W) float32, for `size` = (W, H).
 

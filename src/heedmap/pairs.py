@@ -128,7 +128,8 @@ class Pair:
         told, plain = schemas.read_file(
             folder / "pair.json", schemas.PairFile, "an edit", version=FORMAT, most=MAX_ABOUT
         )
-        source, edited = Run.load(folder / "source"), Run.load(folder / "edited")
+        source = Run.load(folder / "source")
+        edited = Run._load(folder / "edited", source.image.size)
         if not fits(told.about, plain["about"], source, edited):
             raise RunError(
                 f"{folder} does not hold together: its two runs and pair.json are of different "
@@ -136,7 +137,9 @@ class Pair:
             )
         mask = folder / "blend.png"
         has = told.files is UNSET or mask.name in told.files  # else it is a user's
-        blend = read_mask(mask, source.image.size) if has and mask.exists() else None
+        if has and told.files is not UNSET and not reading.is_there(mask):
+            raise RunError(f"{folder} lacks {mask.name}, which it lists: make the edit again")
+        blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
         return cls(source, edited, plain["about"], blend)
 
     def _heats(self, run: Run, side: str) -> list[HeatMap]:

@@ -28,6 +28,7 @@ from heedmap.overlays import (
     overlay,
     overlay_several,
     resize_map,
+    shrunk,
     to_rgb,
 )
 
@@ -47,6 +48,7 @@ __all__ = [
     "png",
     "resize_map",
     "sheet",
+    "shrunk",
     "table",
     "to_rgb",
 ]

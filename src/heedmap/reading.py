@@ -4,10 +4,14 @@ What a folder holds may be a pipe that never ends, a device, a picture that fill
 is unpacked. Each reader here looks before it takes, and says in one sentence what is wrong.
 """
 
+import io
 import os
 import stat
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from PIL import Image
 
@@ -19,6 +23,7 @@ MAX_PIXELS = 2**26
 """Pixels of a picture."""
 LONGEST = 64
 """How many times as long as wide one may be."""
+_NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def path_of(given: object) -> Path:
@@ -46,6 +51,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name, a link to nothing too."""
+    try:
+        return os.path.lexists(path)
+    except ValueError:
+        return False
+
+
 def is_folder(path: Path) -> bool:
     """Whether there is a folder, or a link to one; a name that no folder can have is none."""
     try:
@@ -65,25 +78,45 @@ def read_bytes(path: Path, *, most: int, otherwise: str) -> bytes:
     Raises:
         RunError: if it is missing, no plain file, larger, or cannot be read.
     """
-    check_file(path, most=most, otherwise=otherwise)
-    try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or 'the disk failed'}") from error
+    with opened(path, most=most, otherwise=otherwise) as file:
+        data = file.read(most + 1)
     if len(data) > most:
         raise _too_large(path, most)
     return data
 
 
-def check_file(path: Path, *, most: int, otherwise: str) -> None:
-    """Raise a RunError unless there is a plain file of at most so many bytes, to be read."""
-    if not is_file(path):
+@contextmanager
+def opened(path: Path, *, most: int, otherwise: str) -> Iterator[BinaryIO]:
+    """A plain file, open to be read; what it is, is asked of what was opened.
+
+    Whoever sent a folder may change it meanwhile: between a look at a path and its opening there
+    would be time for a pipe, or for nothing.
+
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+        otherwise: the sentence of the error where there is no such file, a path within.
+
+    Raises:
+        RunError: if it is missing, no plain file, larger, or cannot be read, also within the block.
+    """
+    if not is_file(path):  # a device may do something when it is opened
         raise RunError(otherwise)
-    if not os.access(path, os.R_OK):
-        raise RunError(f"{path} cannot be read: its rights do not allow it")
-    if path.stat().st_size > most:
-        raise _too_large(path, most)
+    try:
+        # What is no plain file does not wait for another end then, nor for bytes.
+        with open(os.open(path, os.O_RDONLY | _NOT_WAITING), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise RunError(otherwise)
+            if about.st_size > most:
+                raise _too_large(path, most)
+            yield file
+    except FileNotFoundError as error:
+        raise RunError(otherwise) from error
+    except PermissionError as error:
+        raise RunError(f"{path} cannot be read: its rights do not allow it") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or 'the disk failed'}") from error
 
 
 def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) -> Image.Image:
@@ -98,13 +131,12 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
         RunError: if it is missing, broken, too large or of another size.
     """
     broken = f"{path} is missing or broken: make it again"
-    check_file(path, most=4 * MAX_PIXELS, otherwise=broken)
+    data = read_bytes(path, most=4 * MAX_PIXELS, otherwise=broken)
     try:
         with (
             # What Pillow says of a file, from its first bytes on, is no concern of its user.
             warnings.catch_warnings(action="ignore"),
-            path.open("rb") as file,
-            Image.open(file, formats=("PNG",)) as image,
+            Image.open(io.BytesIO(data), formats=("PNG",)) as image,
         ):
             if size is not None and image.size != size:
                 raise RunError(

@@ -6,6 +6,7 @@ no torch.
 """
 
 import json
+import math
 import os
 import re
 import stat
@@ -14,10 +15,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
+import msgspec
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from heedmap import reading, schemas
@@ -30,6 +32,7 @@ AXES: tuple[Axis, ...] = ("layer", "step", "head")
 FORMAT = 1
 MAX_FILE = 4 * 2**30
 _HEADER = 2**24  # bytes in which it says what it holds
+_SPARSE = 2**26  # bytes from which on a file that holds next to nothing is not read
 LARGEST = 1e20
 """Of a number in a file; a probability, or what weights and rules made of one."""
 
@@ -128,16 +131,12 @@ class Recording:
         """
         path = Path(path)
         missing = f"no maps at {path}: expected the maps.safetensors of a saved run"
-        reading.check_file(path, most=MAX_FILE, otherwise=missing)
         try:
-            with path.open("rb") as file:
-                if int.from_bytes(file.read(8), "little") > _HEADER:
-                    raise ValueError("it says too much of itself")
-            with safe_open(path, framework="numpy") as file:
-                metadata = (file.metadata() or {}).get("heedmap", "")
-                told, _ = schemas.read(metadata.encode(), schemas.Maps, str(path), version=FORMAT)
-                return _read_recording(told, file)
-        except (SafetensorError, ValueError, TypeError, OSError) as error:
+            with reading.opened(path, most=MAX_FILE, otherwise=missing) as file:
+                held = _Arrays(file)
+                told, _ = schemas.read(held.about, schemas.Maps, str(path), version=FORMAT)
+                return _read_recording(told, held)
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
             why = f" ({error})" if type(error) is ValueError else ""
             raise RunError(
                 f"{path} is not a recording that heedmap wrote{why}; make the run again"
@@ -173,7 +172,61 @@ def check_fit(
         raise ValueError(f"a layer has a grid of {strange[0]} under a latent of {latent}")
 
 
-def _read_recording(about: schemas.Maps, file: Any) -> Recording:
+class _Entry(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+class _Arrays:
+    """The arrays of a file of safetensors (huggingface.co/docs/safetensors), read one by one.
+
+    The library's own reader maps the file: where somebody shortens it meanwhile, the process dies.
+
+    Attributes:
+        about: what heedmap says of them, JSON.
+        names: of the arrays.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        size = int.from_bytes(file.read(8), "little")
+        if size > _HEADER:
+            raise ValueError("it says too much of itself")
+        header = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
+        told = msgspec.json.decode(header.pop("__metadata__", b"{}"), type=dict[str, str])
+        self.about = told.get("heedmap", "").encode()
+        self._entries = {n: msgspec.json.decode(raw, type=_Entry) for n, raw in header.items()}
+        self.names = self._entries.keys()
+        self._begin, at = 8 + size, 0
+        for begin, end in sorted(entry.data_offsets for entry in self._entries.values()):
+            if begin != at or end < begin:
+                raise ValueError("its arrays do not lie side by side")
+            at = end
+        status = os.fstat(file.fileno())
+        if status.st_size != self._begin + at:
+            raise ValueError("it is longer or shorter than it says")
+        held = 512 * getattr(status, "st_blocks", status.st_size)
+        if status.st_size > _SPARSE and held < status.st_size // 64:
+            raise ValueError("most of it is a hole")
+
+    def fits(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether an array is float32 of this shape."""
+        entry = self._entries[name]
+        begin, end = entry.data_offsets
+        whole = (*entry.shape,) == shape and end - begin == 4 * math.prod(shape)
+        return whole and entry.dtype == "F32"
+
+    def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """An array that fits."""
+        array = np.empty(shape, dtype="<f4")
+        self._file.seek(self._begin + self._entries[name].data_offsets[0])
+        if self._file.readinto(memoryview(array).cast("B")) != array.nbytes:  # pyright: ignore
+            raise ValueError("it ends too early")
+        return array
+
+
+def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
     def need(holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(what)
@@ -185,7 +238,7 @@ def _read_recording(about: schemas.Maps, file: Any) -> Recording:
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
     need(
-        set(file.keys()) == {f"layer.{i}" for i in range(len(layers))},
+        file.names == {f"layer.{i}" for i in range(len(layers))},
         "it has not one array a layer",
     )
     arrays = []
@@ -197,12 +250,11 @@ def _read_recording(about: schemas.Maps, file: Any) -> Recording:
             layer.grid[0] * layer.grid[1],
             len(positions),
         )
-        part = file.get_slice(f"layer.{i}")
         need(
-            tuple(part.get_shape()) == shape and part.get_dtype() == "F32",
+            file.fits(f"layer.{i}", shape),
             f"layer.{i} is of another shape or type than it says",
         )
-        array = file.get_tensor(f"layer.{i}")
+        array = file.read(f"layer.{i}", shape)
         # NaN is neither; what is larger could not be added up.
         need(
             bool(array.min() >= -LARGEST and array.max() <= LARGEST),

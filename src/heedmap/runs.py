@@ -135,16 +135,27 @@ class Run:
         Raises:
             RunError: if the folder is no run, or something in it is broken or hostile.
         """
-        folder = reading.path_of(folder)
+        return cls._load(reading.path_of(folder))
+
+    @classmethod
+    def _load(cls, folder: Path, size: tuple[int, int] | None = None) -> "Run":
+        """As `load`; of another size (W, H) than is expected it is refused before it is decoded."""
         told, plain = schemas.read_file(
             folder / "run.json", schemas.RunFile, "a run", version=FORMAT, most=MAX_SETTINGS
         )
         about = told.settings
+        if size is not None and about.size != size:
+            raise RunError(
+                f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels beside one of "
+                f"{size[0]}×{size[1]}: they do not belong together; make them again"
+            )
         image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
         recording = Recording.load(folder / "maps.safetensors")
         negative = folder / "negative.safetensors"
         has = told.files is UNSET or negative.name in told.files  # else it is a user's
-        against = Recording.load(negative) if has and negative.exists() else None
+        if has and told.files is not UNSET and not reading.is_there(negative):
+            raise RunError(f"{folder} lacks {negative.name}, which it lists: make the run again")
+        against = Recording.load(negative) if has and reading.is_there(negative) else None
         read = about.prompt if about.text is UNSET else about.text
         if (
             recording.table.prompt != read

@@ -6,6 +6,7 @@ sensible size and text that can be written; what is asked elsewhere is only whet
 folder fit one another. Names that a schema does not know stay: they are plain JSON, not too deep.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,6 +18,8 @@ from heedmap.errors import RunError
 
 DEPTH = 32
 """How deep lists and objects of a file may be nested."""
+MAX_VALUES = 500_000
+"""How many values a file may hold in all; a grid of a thousand cells has some 30,000."""
 MAX_LAYERS = 1024
 MAX_LAYER_NAME = 512
 """Characters of a layer's name, and so of a pattern for one."""
@@ -343,19 +346,27 @@ def checked(plain: object, schema: type[_File], what: str) -> _File:
 
 def _converted(plain: object, schema: type[_File]) -> _File:
     found = msgspec.convert(plain, schema)  # first, since it is quick to refuse what is long
-    _check_plain(plain, DEPTH)
+    _check_plain(plain)
     return found
 
 
-def _check_plain(value: Any, left: int) -> None:
-    """Raise a ValueError if something is nested too deep, or a number too large for any use."""
-    if isinstance(value, dict | list):
-        if not left:
+def _check_plain(plain: Any) -> None:
+    """Raise a ValueError at what is nested too deep, too much, or too large for any use."""
+    level, count, depth = [plain], 0, 0
+    while level:
+        if any(isinstance(one, int) and abs(one) > 2**64 for one in level):
+            raise ValueError("expected numbers of at most 64 bits")
+        held = [one for one in level if isinstance(one, dict | list)]
+        if held and depth == DEPTH:
             raise ValueError(f"expected less nesting than {DEPTH} levels")
-        for one in value.values() if isinstance(value, dict) else value:
-            _check_plain(one, left - 1)
-    elif isinstance(value, int) and abs(value) > 2**64:
-        raise ValueError("expected numbers of at most 64 bits")
+        count, depth = count + sum(map(len, held)), depth + 1
+        if count > MAX_VALUES:
+            raise ValueError(f"expected at most {MAX_VALUES} values")
+        level = [one for part in held for one in _values(part)]
+
+
+def _values(part: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return part.values() if isinstance(part, dict) else part
 
 
 def _where(error: Exception) -> str:

@@ -32,7 +32,7 @@ from heedmap.cli.options import (
     parse_range,
     show_range,
 )
-from heedmap.errors import ArgumentError, plural, quoted
+from heedmap.errors import ArgumentError, RunError, plural, quoted
 
 if TYPE_CHECKING:
     from heedmap.dimensions import LayerShapes
@@ -106,7 +106,10 @@ def inspect(
     from heedmap import pictures, runs, saving
 
     whole = runs.Run.load(run)
-    place = saving.Destination(out, saving.kinds.SELECTION, force=force, root=run / "inspect")
+    root = run / "inspect"
+    if out is None and root.is_symlink():  # whoever sent the run would say where to write
+        raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
+    place = saving.Destination(out, saving.kinds.SELECTION, force=force, root=root)
     maps = whole.maps
     if not (layers is steps is heads is None):
         maps = maps.select(layers=layers, steps=steps, heads=heads)

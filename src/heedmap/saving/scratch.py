@@ -91,8 +91,10 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
             if possible:
                 sweep(parent)
             made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            os.chmod(made, 0o700)  # a umask may keep even its owner out
             if fcntl is not None:
                 handle = os.open(made / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+                os.fchmod(handle, 0o600)
                 _locked(handle, 0)
         note(made, name, ())
         yield made
@@ -117,6 +119,7 @@ def note(made: Path, name: str, known: Collection[str], mark: str = "") -> None:
     """
     about = {"heedmap": "scratch", "name": name, "known": sorted(known), "mark": mark}
     (made / "journal.new").write_text(json.dumps(about), encoding="utf-8")
+    os.chmod(made / "journal.new", 0o600)
     os.replace(made / "journal.new", made / "journal")
 
 

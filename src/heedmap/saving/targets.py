@@ -4,7 +4,6 @@ What cannot be written to is told before anything is drawn, and again when it is
 """
 
 import errno
-import json
 import os
 import re
 import stat
@@ -16,6 +15,8 @@ from pathlib import Path
 from re import Pattern
 from typing import Any
 
+import msgspec
+
 from heedmap.errors import RunError
 from heedmap.reading import path_of
 
@@ -23,7 +24,7 @@ PREFIX = ".heedmap."
 """How the names of scratch folders begin."""
 _DEEP = 100  # folders in one another: at least as long a path as any within a scratch folder
 _NAME = 255  # bytes of a name, on all disks in use
-_MOST = 64 * 2**20  # bytes of the largest mark, a grid's
+_MOST = 16 * 2**20  # bytes of the largest mark, a grid's: `grids.MAX_ABOUT`
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -90,8 +91,8 @@ def read_object(path: Path, most: int = _MOST) -> dict[str, Any] | None:
         about = os.lstat(path)
         if not stat.S_ISREG(about.st_mode) or about.st_size > most:
             return None
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        read = msgspec.json.decode(path.read_bytes())
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
     return read if isinstance(read, dict) else None
 
