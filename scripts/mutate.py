@@ -68,7 +68,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "app/messages.py": ("app/test_gate",),
     "app/opening.py": ("app/test_opening", "app/test_archives"),
     "app/pages.py": ("app/test_pages",),
-    "app/places.py": ("app/test_limits", "app/test_doors"),
+    "app/places.py": ("app/test_places", "app/test_doors"),
     "app/uploads.py": ("app/test_workshop", "app/test_gate"),
     "app/wire.py": ("app/test_wire",),
 }

@@ -87,9 +87,16 @@ def greediest(owners: Iterable[str]) -> str:
 
 
 def network(host: str) -> str:
-    """Who asks: an address, or of the sixth version the network that one visitor has."""
+    """Who asks: an address, or of the sixth version the network that one visitor has.
+
+    A server at `::` hears those of the fourth version, too, as addresses of the sixth in one
+    network: each is who it is.
+    """
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
         return host
-    return host if found.version == 4 else str(ipaddress.ip_network((host, 64), strict=False))
+    if found.version == 4:
+        return host
+    within = found.ipv4_mapped
+    return str(within or ipaddress.ip_network((host, 64), strict=False))
