@@ -770,6 +770,20 @@ def save_one(folder: Path, *, force: bool) -> Path:
     return save(folder, force=force)
 
 
+def test_a_disk_that_refuses_is_not_asked_for_other_names(tmp_path: Path):
+    asked: list[str] = []
+
+    def refuse(path: Path) -> None:
+        asked.append(path.name)
+        if len(asked) > 1:
+            raise AssertionError("asked again")
+        raise WriteError("x could not be written", OSError(errno.ENOSPC, "full"))
+
+    with pytest.raises(WriteError):
+        put_counting(tmp_path / "x", refuse, force=False)
+    assert asked == ["x"]
+
+
 def test_a_name_that_is_taken_meanwhile_counts_on(tmp_path: Path):
     tries = []
 
@@ -846,6 +860,43 @@ def test_processes_that_replace_one_folder_lose_no_note(tmp_path: Path):
     text = json.loads(str(found["thing.json"]))["thing"]
     assert found == {**one(text, 4), **mine}
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether somebody keeps others from writing to a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        scratch.fcntl.flock(handle, scratch.fcntl.LOCK_EX | scratch.fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+@posix
+def test_others_wait_while_something_takes_its_place_or_goes(tmp_path: Path, monkeypatch):
+    found: list[tuple[str, bool]] = []
+
+    def watch(name: str) -> None:
+        real = getattr(os, name)
+
+        def watched(source, to):
+            if tmp_path in (Path(source).parent, Path(to).parent):
+                found.append((name, is_locked(tmp_path)))
+            return real(source, to)
+
+        monkeypatch.setattr(os, name, watched)
+
+    for name in ("rename", "replace", "link"):
+        watch(name)
+    for force in (False, True):
+        save(tmp_path / "x", force=force)
+        put_file(tmp_path / "file", b"x", force=force)
+    assert remove_folder(tmp_path / "x", KIND)
+    names = ["rename", "link", "rename", "rename", "replace", "rename"]
+    assert found == [(name, True) for name in names]
+    assert not is_locked(tmp_path)
 
 
 # --- killed -----------------------------------------------------------------------------------
@@ -1027,6 +1078,33 @@ def test_a_file_that_comes_meanwhile_stays(tmp_path: Path, monkeypatch):
     with pytest.raises(TakenError):
         put_file(tmp_path / "one.png", b"1")
     assert tree(tmp_path) == {"one.png": "mine"}
+
+
+def test_what_comes_where_a_file_is_to_be_stays(tmp_path: Path, monkeypatch):
+    """While the file is written, and after the last look at the place."""
+    write = Path.write_bytes
+
+    def late(self: Path, data: bytes) -> int:
+        (tmp_path / "link").symlink_to("nowhere")
+        return write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", late)
+        with pytest.raises(TakenError, match="link is a link"):
+            put_file(tmp_path / "link", b"1", force=True)
+    assert tree(tmp_path) == {"link": "nowhere"}
+    check, looks = targets.check_file, []
+
+    def later(given, *, force):
+        check(given, force=force)
+        looks.append(given)
+        if len(looks) == 2:
+            (tmp_path / "one.png").write_text("mine")
+
+    monkeypatch.setattr("heedmap.saving.check_file", later)
+    with pytest.raises(TakenError, match=r"one\.png was written by somebody else meanwhile"):
+        put_file(tmp_path / "one.png", b"1")
+    assert tree(tmp_path) == {"link": "nowhere", "one.png": "mine"}
 
 
 def test_a_folder_is_only_removed_if_all_of_it_is_heedmaps(tmp_path: Path, monkeypatch):
