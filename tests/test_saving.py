@@ -1005,6 +1005,14 @@ def test_what_looks_like_a_scratch_folder_and_is_none(tmp_path: Path):
             "lock": "", "old/a.txt": "mine", "outside.txt": "mine",
             "journal": json.dumps({"heedmap": "scratch", "name": "x", "known": ["../outside.txt"]}),
         },
+        ".heedmap.eeeeeeee": {
+            "lock": "", "old/a.txt": "mine", "notes.txt": "mine",
+            "journal": json.dumps({"heedmap": "scratch", "name": "x", "known": ["a.txt"]}),
+        },
+        ".heedmap.ffffffff": {
+            "lock": "", "old/a.txt": "mine",
+            "journal": json.dumps({"name": "x", "known": ["a.txt"]}),
+        },
         ".heedmap.notes": {"lock": "", "mine.txt": "mine"},
         "heedmap": {"lock": "", "mine.txt": "mine"},
     }.items():  # fmt: skip
@@ -1159,6 +1167,36 @@ def test_what_only_pretends_to_be_left_over(tmp_path: Path, journal, new):
     assert not (tmp_path / ".git").exists() and not (tmp_path.parent / "x").exists()
     kept = [path for path in tmp_path.rglob("config") if path.read_text() == "[core]"]
     assert len(kept) == 1
+
+
+@pytest.mark.parametrize("name", ["theirs/x", "theirs/../../x", "a\\b", ".git", "", "x\0"])
+def test_nothing_goes_back_but_beside_where_it_was(tmp_path: Path, name):
+    desk = tmp_path / "desk"
+    forged = desk / ".heedmap.aaaaaaaa"
+    for part in (forged / "old", forged / "new", desk / "theirs"):
+        part.mkdir(parents=True)
+    (forged / "old" / "config").write_text("mine")
+    (forged / "lock").touch()
+    journal = {"heedmap": "scratch", "name": name, "known": ["config"]}
+    (forged / "journal").write_text(json.dumps(journal))
+    before = tree(tmp_path)
+    put_file(desk / "file", b"x")
+    assert tree(tmp_path) == {**before, "desk/file": "x"}
+
+
+def test_a_journal_is_whole_whatever_fails(tmp_path: Path, monkeypatch):
+    scratch.note(tmp_path, "x", ["a"])
+    before = tree(tmp_path)
+
+    def half(self: Path, text: str, **_: object) -> None:
+        with self.open("w") as file:
+            file.write(text[:9])
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError):
+        scratch.note(tmp_path, "x", ["a", "b"])
+    assert tree(tmp_path)["journal"] == before["journal"]
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root makes others' folders")
