@@ -115,6 +115,8 @@ def test_how_many_pixels_one_may_have(monkeypatch: pytest.MonkeyPatch):
         ([3, 3], b"\x86"),  # a byte too few
         ([3, 3], b"\x86\x80\x00"),  # and one too many
         ([3, 3], b""),
+        ([0, 3], b""),  # as many as that asks for, and still none
+        ([3, 0], b""),
         ([4, 2], b"\x86\x80"),
         ([8, 9], b"\xff" * 8),
         ([8, 7], b"\xff" * 8),
@@ -128,7 +130,7 @@ def test_bits_of_another_size(size, bits):
     "wrong",
     [
         {"packed": ""}, {"packed": "%"}, {"packed": "AAAA"}, {"packed": 3}, {"packed": []},
-        {"packed": held(BITS)[:8]}, {"packed": held(BITS) + "\n"}, {"packed": "é"},
+        {"packed": held(BITS)[:4]}, {"packed": held(BITS) + "\n"}, {"packed": "é"},
         {"packed": held(b"\x86\x81")},  # a bit that no pixel has
         {"packed": held(b"\x06\x80")},
         {"sha256": "0"}, {"sha256": None}, {"sha256": hashlib.sha256(b"").hexdigest()},
