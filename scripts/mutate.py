@@ -72,7 +72,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "app/pages.py": ("app/test_pages",),
     "app/places.py": ("app/test_places", "app/test_doors"),
     "app/uploads.py": ("app/test_workshop", "app/test_gate"),
-    "app/wire.py": ("app/test_wire",),
+    "app/wire.py": ("app/test_crowds", "app/test_wire"),
 }
 
 

@@ -309,6 +309,15 @@ def test_each_visitor_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         held.open(last)  # once
 
 
+def test_files_of_one_network_of_the_sixth_version_are_of_one_visitor(tmp_path: Path):
+    held = Uploads(tmp_path, 8)
+    mine = asyncio.run(take(held, "2001:db8:0:1::1", b"mine"))
+    for n in range(9):
+        asyncio.run(take(held, f"2001:db8::{n}", b"x"))
+    assert len(list(tmp_path.iterdir())) == 5
+    assert held.open(mine).read_bytes() == b"mine"
+
+
 def test_who_sends_slowly_is_in_nobodys_way(tmp_path: Path):
     held = Uploads(tmp_path, 8)
 
