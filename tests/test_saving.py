@@ -28,6 +28,7 @@ from heedmap.saving import (
     remove_folder,
     scratch,
     slug,
+    swaps,
     targets,
     whole_folder,
 )
@@ -427,6 +428,56 @@ def test_a_kill_in_the_folder_one_is_in_and_a_users_file_there(tmp_path: Path, m
         save(Path("."), force=True)
     assert (tmp_path / "thing.json").read_text() == "mine"
     assert len([*tmp_path.glob(".heedmap.*/new/thing.json")]) == 1
+
+
+def new_in(folder: Path, *names: str) -> Path:
+    """A scratch folder in another, with new files that say "new"."""
+    made = folder / ".heedmap.aaaaaaaa"
+    (made / "new").mkdir(parents=True)
+    for name in names:
+        (made / "new" / name).write_text("new")
+    return made
+
+
+@posix
+@pytest.mark.parametrize("mark", ["a.json", "m.json", "z.json"])
+def test_in_the_folder_one_is_in_the_mark_comes_last(tmp_path: Path, monkeypatch, mark):
+    """Whatever it is called; also where a process was killed, and another goes on."""
+    rename, moved = os.rename, []
+
+    def watched(source, to):
+        if Path(to).parent == tmp_path:
+            moved.append(Path(to).name)
+        return rename(source, to)
+
+    monkeypatch.setattr(os, "rename", watched)
+    rest = [name for name in ("a.json", "k.png", "m.json", "z.json") if name != mark]
+    swaps.fill(new_in(tmp_path, *rest, mark), mark)
+    assert moved == [*rest, mark]
+    for name in moved:
+        (tmp_path / name).unlink()
+    moved.clear()
+    scratch.note(tmp_path / ".heedmap.aaaaaaaa", "", (), mark)
+    for name in (*rest, mark):
+        (tmp_path / ".heedmap.aaaaaaaa" / "new").mkdir(exist_ok=True)
+        (tmp_path / ".heedmap.aaaaaaaa" / "new" / name).write_text("new")
+    (tmp_path / ".heedmap.aaaaaaaa" / "lock").touch()
+    scratch.tidy(tmp_path)
+    assert moved == [*rest, mark]
+    assert not (tmp_path / ".heedmap.aaaaaaaa").exists()
+
+
+@posix
+@pytest.mark.parametrize("at", ["a.png", "b.png", "z.json"])
+def test_a_users_file_that_comes_while_a_folder_is_filled_stays(tmp_path: Path, at):
+    made = new_in(tmp_path, "a.png", "b.png", "z.json")
+    (tmp_path / at).write_text("mine")
+    with pytest.raises(FileExistsError):
+        swaps.fill(made, "z.json")
+    assert [path.name for path in tmp_path.glob("*.*") if path.is_file()] == [at]
+    assert (tmp_path / at).read_text() == "mine"
+    assert sorted(os.listdir(made / "new")) == ["a.png", "b.png", "z.json"]
+    assert {path.read_text() for path in (made / "new").iterdir()} == {"new"}
 
 
 @posix
@@ -1182,6 +1233,70 @@ def test_nothing_goes_back_but_beside_where_it_was(tmp_path: Path, name):
     before = tree(tmp_path)
     put_file(desk / "file", b"x")
     assert tree(tmp_path) == {**before, "desk/file": "x"}
+
+
+@posix
+@pytest.mark.parametrize("part", ["old", "new"])
+@pytest.mark.parametrize("name", ["x", ""])
+def test_no_link_is_followed_to_what_may_be_deleted(tmp_path: Path, part, name):
+    """Neither deleted nor moved, nor are its rights changed."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o750)
+    (theirs / "a.txt").write_text("mine")
+    desk = tmp_path / "desk"
+    forged = desk / ".heedmap.aaaaaaaa"
+    forged.mkdir(parents=True)
+    (forged / part).symlink_to(theirs, target_is_directory=True)
+    (forged / "lock").touch()
+    journal = {"heedmap": "scratch", "name": name, "known": ["a.txt"], "mark": "a.txt"}
+    (forged / "journal").write_text(json.dumps(journal))
+    put_file(desk / "file", b"x")
+    assert tree(theirs) == {"a.txt": "mine"} and sorted(os.listdir(tmp_path)) == ["desk", "theirs"]
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o750
+    assert not (desk / "a.txt").exists() and not (desk / "x").exists()
+
+
+def test_of_the_names_of_a_kind_only_those_that_were_written_are_replaced(tmp_path: Path):
+    kind = Kind(
+        KIND.what, KIND.mark, KIND.keys, KIND.names, lambda _: {"thing.json", "parts/0.png"}
+    )
+    folder = save(tmp_path / "x", parts=1)
+    with whole_folder(folder, kind, force=True) as partial:
+        (partial / "thing.json").write_text('{"thing": "two"}')
+    (folder / "parts").mkdir()
+    (folder / "parts" / "7.png").write_text("mine")
+    before = tree(folder)
+    with (
+        pytest.raises(TakenError, match=r"holds parts/7\.png, which heedmap did not write"),
+        whole_folder(folder, kind, force=True),
+    ):
+        raise AssertionError("it was let in")
+    assert tree(folder) == before
+    assert not remove_folder(folder, kind) and tree(folder) == before
+
+
+@posix
+def test_files_whose_names_only_begin_as_heedmaps_stay(tmp_path: Path):
+    folder = save(tmp_path / "x")
+    mine = {"thing.json.bak": "mine", "thing.json~": "mine", "parts/0.png.orig": "mine"}
+    for name, text in mine.items():
+        (folder / name).write_text(text)
+    save(folder, "two", force=True)
+    assert tree(folder) == {**one("two"), **mine}
+    assert not remove_folder(folder, KIND)
+
+
+def test_what_a_mark_does_not_list_was_not_written(tmp_path: Path):
+    """A run without a sheet, and a cell without a mask: such files are a user's."""
+    (tmp_path / "run.json").write_text('{"format": 1, "settings": {}, "files": ["image.png"]}')
+    assert kinds.RUN.written is not None and kinds.GRID.written is not None
+    assert kinds.RUN.written(tmp_path) == {"image.png"}
+    cells = [{"blended": False}, {"blended": True}, {}, 5]
+    grid = {"format": 1, "about": {}, "cells": cells, "files": ["grid.png"]}
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    found = kinds.GRID.written(tmp_path)
+    assert [f"cells/00{n}/blend.png" in found for n in (1, 2, 3, 4)] == [False, True, True, True]
+    assert "grid.png" in found and "grid.csv" not in found
 
 
 def test_a_journal_is_whole_whatever_fails(tmp_path: Path, monkeypatch):

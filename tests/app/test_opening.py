@@ -182,7 +182,9 @@ def test_the_largest_files_that_are_taken(tmp_path: Path, within: str):
             check(name, data)
 
 
-def test_whatever_comes_of_an_upload_nothing_of_it_stays(tmp_path: Path, run: Run):
+def test_whatever_comes_of_an_upload_nothing_of_it_stays(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+):
     file = zip_of(run.save(tmp_path / "saved", overlays=False))
     (tmp_path / "desk").mkdir()
     pages = Pages(tmp_path / "desk" / "pages")
@@ -203,6 +205,10 @@ def test_whatever_comes_of_an_upload_nothing_of_it_stays(tmp_path: Path, run: Ru
                 assert pages.path(desk.open(f"{n:032x}", "me").token).is_file()
             assert [path.name for path in (tmp_path / "desk").iterdir()] == ["pages"]
     with pytest.raises(HeedmapError, match="not there any more"):
+        desk.open("0" * 32, "me")
+    monkeypatch.setattr(desks, "_SUMS", 0)
+    (tmp_path / "desk" / ("0" * 32)).write_bytes(file)
+    with pytest.raises(RunError, match="more than this server shows"):
         desk.open("0" * 32, "me")
 
 
