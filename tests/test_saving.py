@@ -1299,6 +1299,17 @@ def test_what_a_mark_does_not_list_was_not_written(tmp_path: Path):
     assert "grid.png" in found and "grid.csv" not in found
 
 
+@posix
+@pytest.mark.parametrize("hidden", [".git", ".bashrc"])
+def test_nothing_hidden_is_moved_up_either(tmp_path: Path, hidden):
+    """A repository's settings, say, name programs that are run."""
+    forged = new_in(tmp_path, hidden, "z.json")
+    (forged / "lock").touch()
+    scratch.note(forged, "", (), "z.json")
+    put_file(tmp_path / "file", b"x")
+    assert not (tmp_path / hidden).exists() and not (tmp_path / "z.json").exists()
+
+
 def test_a_journal_is_whole_whatever_fails(tmp_path: Path, monkeypatch):
     scratch.note(tmp_path, "x", ["a"])
     before = tree(tmp_path)
