@@ -195,6 +195,14 @@ def test_pictures_are_measured_before_they_are_decoded(tmp_path, size):
         reading.read_picture(tmp_path / "x.png", "RGB", size=(8, 8))
 
 
+@pytest.mark.parametrize("size", [(8, 9), (9, 8), (7, 8), (6, 8)])
+def test_pictures_have_the_size_that_they_should_have(tmp_path, size):
+    Image.new("RGB", (8, 6)).save(tmp_path / "x.png")
+    assert reading.read_picture(tmp_path / "x.png", "RGB", size=(8, 6)).size == (8, 6)
+    with pytest.raises(RunError, match=f"has 8×6 pixels, and not {size[0]}×{size[1]}: the folder"):
+        reading.read_picture(tmp_path / "x.png", "RGB", size=size)
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16"])
 def test_pictures_of_all_kinds_become_what_is_asked_for(tmp_path, mode):
     made = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))

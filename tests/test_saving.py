@@ -28,6 +28,7 @@ from heedmap.saving import (
     remove_folder,
     scratch,
     slug,
+    swaps,
     targets,
     whole_folder,
 )
@@ -429,6 +430,56 @@ def test_a_kill_in_the_folder_one_is_in_and_a_users_file_there(tmp_path: Path, m
     assert len([*tmp_path.glob(".heedmap.*/new/thing.json")]) == 1
 
 
+def new_in(folder: Path, *names: str) -> Path:
+    """A scratch folder in another, with new files that say "new"."""
+    made = folder / ".heedmap.aaaaaaaa"
+    (made / "new").mkdir(parents=True)
+    for name in names:
+        (made / "new" / name).write_text("new")
+    return made
+
+
+@posix
+@pytest.mark.parametrize("mark", ["a.json", "m.json", "z.json"])
+def test_in_the_folder_one_is_in_the_mark_comes_last(tmp_path: Path, monkeypatch, mark):
+    """Whatever it is called; also where a process was killed, and another goes on."""
+    rename, moved = os.rename, []
+
+    def watched(source, to):
+        if Path(to).parent == tmp_path:
+            moved.append(Path(to).name)
+        return rename(source, to)
+
+    monkeypatch.setattr(os, "rename", watched)
+    rest = [name for name in ("a.json", "k.png", "m.json", "z.json") if name != mark]
+    swaps.fill(new_in(tmp_path, *rest, mark), mark)
+    assert moved == [*rest, mark]
+    for name in moved:
+        (tmp_path / name).unlink()
+    moved.clear()
+    scratch.note(tmp_path / ".heedmap.aaaaaaaa", "", (), mark)
+    for name in (*rest, mark):
+        (tmp_path / ".heedmap.aaaaaaaa" / "new").mkdir(exist_ok=True)
+        (tmp_path / ".heedmap.aaaaaaaa" / "new" / name).write_text("new")
+    (tmp_path / ".heedmap.aaaaaaaa" / "lock").touch()
+    scratch.tidy(tmp_path)
+    assert moved == [*rest, mark]
+    assert not (tmp_path / ".heedmap.aaaaaaaa").exists()
+
+
+@posix
+@pytest.mark.parametrize("at", ["a.png", "b.png", "z.json"])
+def test_a_users_file_that_comes_while_a_folder_is_filled_stays(tmp_path: Path, at):
+    made = new_in(tmp_path, "a.png", "b.png", "z.json")
+    (tmp_path / at).write_text("mine")
+    with pytest.raises(FileExistsError):
+        swaps.fill(made, "z.json")
+    assert [path.name for path in tmp_path.glob("*.*") if path.is_file()] == [at]
+    assert (tmp_path / at).read_text() == "mine"
+    assert sorted(os.listdir(made / "new")) == ["a.png", "b.png", "z.json"]
+    assert {path.read_text() for path in (made / "new").iterdir()} == {"new"}
+
+
 @posix
 def test_nobody_is_in_a_folder_that_is_gone(tmp_path: Path, monkeypatch):
     (tmp_path / "gone").mkdir()
@@ -770,6 +821,20 @@ def save_one(folder: Path, *, force: bool) -> Path:
     return save(folder, force=force)
 
 
+def test_a_disk_that_refuses_is_not_asked_for_other_names(tmp_path: Path):
+    asked: list[str] = []
+
+    def refuse(path: Path) -> None:
+        asked.append(path.name)
+        if len(asked) > 1:
+            raise AssertionError("asked again")
+        raise WriteError("x could not be written", OSError(errno.ENOSPC, "full"))
+
+    with pytest.raises(WriteError):
+        put_counting(tmp_path / "x", refuse, force=False)
+    assert asked == ["x"]
+
+
 def test_a_name_that_is_taken_meanwhile_counts_on(tmp_path: Path):
     tries = []
 
@@ -846,6 +911,43 @@ def test_processes_that_replace_one_folder_lose_no_note(tmp_path: Path):
     text = json.loads(str(found["thing.json"]))["thing"]
     assert found == {**one(text, 4), **mine}
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether somebody keeps others from writing to a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        scratch.fcntl.flock(handle, scratch.fcntl.LOCK_EX | scratch.fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+@posix
+def test_others_wait_while_something_takes_its_place_or_goes(tmp_path: Path, monkeypatch):
+    found: list[tuple[str, bool]] = []
+
+    def watch(name: str) -> None:
+        real = getattr(os, name)
+
+        def watched(source, to):
+            if tmp_path in (Path(source).parent, Path(to).parent):
+                found.append((name, is_locked(tmp_path)))
+            return real(source, to)
+
+        monkeypatch.setattr(os, name, watched)
+
+    for name in ("rename", "replace", "link"):
+        watch(name)
+    for force in (False, True):
+        save(tmp_path / "x", force=force)
+        put_file(tmp_path / "file", b"x", force=force)
+    assert remove_folder(tmp_path / "x", KIND)
+    names = ["rename", "link", "rename", "rename", "replace", "rename"]
+    assert found == [(name, True) for name in names]
+    assert not is_locked(tmp_path)
 
 
 # --- killed -----------------------------------------------------------------------------------
@@ -954,6 +1056,14 @@ def test_what_looks_like_a_scratch_folder_and_is_none(tmp_path: Path):
             "lock": "", "old/a.txt": "mine", "outside.txt": "mine",
             "journal": json.dumps({"heedmap": "scratch", "name": "x", "known": ["../outside.txt"]}),
         },
+        ".heedmap.eeeeeeee": {
+            "lock": "", "old/a.txt": "mine", "notes.txt": "mine",
+            "journal": json.dumps({"heedmap": "scratch", "name": "x", "known": ["a.txt"]}),
+        },
+        ".heedmap.ffffffff": {
+            "lock": "", "old/a.txt": "mine",
+            "journal": json.dumps({"name": "x", "known": ["a.txt"]}),
+        },
         ".heedmap.notes": {"lock": "", "mine.txt": "mine"},
         "heedmap": {"lock": "", "mine.txt": "mine"},
     }.items():  # fmt: skip
@@ -1029,6 +1139,33 @@ def test_a_file_that_comes_meanwhile_stays(tmp_path: Path, monkeypatch):
     assert tree(tmp_path) == {"one.png": "mine"}
 
 
+def test_what_comes_where_a_file_is_to_be_stays(tmp_path: Path, monkeypatch):
+    """While the file is written, and after the last look at the place."""
+    write = Path.write_bytes
+
+    def late(self: Path, data: bytes) -> int:
+        (tmp_path / "link").symlink_to("nowhere")
+        return write(self, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", late)
+        with pytest.raises(TakenError, match="link is a link"):
+            put_file(tmp_path / "link", b"1", force=True)
+    assert tree(tmp_path) == {"link": "nowhere"}
+    check, looks = targets.check_file, []
+
+    def later(given, *, force):
+        check(given, force=force)
+        looks.append(given)
+        if len(looks) == 2:
+            (tmp_path / "one.png").write_text("mine")
+
+    monkeypatch.setattr("heedmap.saving.check_file", later)
+    with pytest.raises(TakenError, match=r"one\.png was written by somebody else meanwhile"):
+        put_file(tmp_path / "one.png", b"1")
+    assert tree(tmp_path) == {"link": "nowhere", "one.png": "mine"}
+
+
 def test_a_folder_is_only_removed_if_all_of_it_is_heedmaps(tmp_path: Path, monkeypatch):
     assert remove_folder(save(tmp_path / "x"), KIND)
     assert list(tmp_path.iterdir()) == []
@@ -1081,6 +1218,111 @@ def test_what_only_pretends_to_be_left_over(tmp_path: Path, journal, new):
     assert not (tmp_path / ".git").exists() and not (tmp_path.parent / "x").exists()
     kept = [path for path in tmp_path.rglob("config") if path.read_text() == "[core]"]
     assert len(kept) == 1
+
+
+@pytest.mark.parametrize("name", ["theirs/x", "theirs/../../x", "a\\b", ".git", "", "x\0"])
+def test_nothing_goes_back_but_beside_where_it_was(tmp_path: Path, name):
+    desk = tmp_path / "desk"
+    forged = desk / ".heedmap.aaaaaaaa"
+    for part in (forged / "old", forged / "new", desk / "theirs"):
+        part.mkdir(parents=True)
+    (forged / "old" / "config").write_text("mine")
+    (forged / "lock").touch()
+    journal = {"heedmap": "scratch", "name": name, "known": ["config"]}
+    (forged / "journal").write_text(json.dumps(journal))
+    before = tree(tmp_path)
+    put_file(desk / "file", b"x")
+    assert tree(tmp_path) == {**before, "desk/file": "x"}
+
+
+@posix
+@pytest.mark.parametrize("part", ["old", "new"])
+@pytest.mark.parametrize("name", ["x", ""])
+def test_no_link_is_followed_to_what_may_be_deleted(tmp_path: Path, part, name):
+    """Neither deleted nor moved, nor are its rights changed."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o750)
+    (theirs / "a.txt").write_text("mine")
+    desk = tmp_path / "desk"
+    forged = desk / ".heedmap.aaaaaaaa"
+    forged.mkdir(parents=True)
+    (forged / part).symlink_to(theirs, target_is_directory=True)
+    (forged / "lock").touch()
+    journal = {"heedmap": "scratch", "name": name, "known": ["a.txt"], "mark": "a.txt"}
+    (forged / "journal").write_text(json.dumps(journal))
+    put_file(desk / "file", b"x")
+    assert tree(theirs) == {"a.txt": "mine"} and sorted(os.listdir(tmp_path)) == ["desk", "theirs"]
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o750
+    assert not (desk / "a.txt").exists() and not (desk / "x").exists()
+
+
+def test_of_the_names_of_a_kind_only_those_that_were_written_are_replaced(tmp_path: Path):
+    kind = Kind(
+        KIND.what, KIND.mark, KIND.keys, KIND.names, lambda _: {"thing.json", "parts/0.png"}
+    )
+    folder = save(tmp_path / "x", parts=1)
+    with whole_folder(folder, kind, force=True) as partial:
+        (partial / "thing.json").write_text('{"thing": "two"}')
+    (folder / "parts").mkdir()
+    (folder / "parts" / "7.png").write_text("mine")
+    before = tree(folder)
+    with (
+        pytest.raises(TakenError, match=r"holds parts/7\.png, which heedmap did not write"),
+        whole_folder(folder, kind, force=True),
+    ):
+        raise AssertionError("it was let in")
+    assert tree(folder) == before
+    assert not remove_folder(folder, kind) and tree(folder) == before
+
+
+@posix
+def test_files_whose_names_only_begin_as_heedmaps_stay(tmp_path: Path):
+    folder = save(tmp_path / "x")
+    mine = {"thing.json.bak": "mine", "thing.json~": "mine", "parts/0.png.orig": "mine"}
+    for name, text in mine.items():
+        (folder / name).write_text(text)
+    save(folder, "two", force=True)
+    assert tree(folder) == {**one("two"), **mine}
+    assert not remove_folder(folder, KIND)
+
+
+def test_what_a_mark_does_not_list_was_not_written(tmp_path: Path):
+    """A run without a sheet, and a cell without a mask: such files are a user's."""
+    (tmp_path / "run.json").write_text('{"format": 1, "settings": {}, "files": ["image.png"]}')
+    assert kinds.RUN.written is not None and kinds.GRID.written is not None
+    assert kinds.RUN.written(tmp_path) == {"image.png"}
+    cells = [{"blended": False}, {"blended": True}, {}, 5]
+    grid = {"format": 1, "about": {}, "cells": cells, "files": ["grid.png"]}
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    found = kinds.GRID.written(tmp_path)
+    assert [f"cells/00{n}/blend.png" in found for n in (1, 2, 3, 4)] == [False, True, True, True]
+    assert "grid.png" in found and "grid.csv" not in found
+
+
+@posix
+@pytest.mark.parametrize("hidden", [".git", ".bashrc"])
+def test_nothing_hidden_is_moved_up_either(tmp_path: Path, hidden):
+    """A repository's settings, say, name programs that are run."""
+    forged = new_in(tmp_path, hidden, "z.json")
+    (forged / "lock").touch()
+    scratch.note(forged, "", (), "z.json")
+    put_file(tmp_path / "file", b"x")
+    assert not (tmp_path / hidden).exists() and not (tmp_path / "z.json").exists()
+
+
+def test_a_journal_is_whole_whatever_fails(tmp_path: Path, monkeypatch):
+    scratch.note(tmp_path, "x", ["a"])
+    before = tree(tmp_path)
+
+    def half(self: Path, text: str, **_: object) -> None:
+        with self.open("w") as file:
+            file.write(text[:9])
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError):
+        scratch.note(tmp_path, "x", ["a", "b"])
+    assert tree(tmp_path)["journal"] == before["journal"]
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root makes others' folders")

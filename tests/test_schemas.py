@@ -1,11 +1,13 @@
 """What is refused when a folder is read, so that nothing stumbles over it later."""
 
+import copy
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -218,6 +220,7 @@ def test_evidence_that_no_page_could_show(tmp_path, path, value):
         (b"7", "x is not what heedmap wrote: expected object, got int; make it again"),
         (b'{"format": true}', "expected int, got bool at format"),
         (b'{"format": 2}', "x has format 2: this version of heedmap reads format 1; make it again"),
+        (b'{"format": 0}', "x has format 0: this version of heedmap reads format 1; make it again"),
         (b'{"format": 1}', "missing required field settings; make it again"),
         (b'{"format": 1, "a": {"b": "\x01"}}', "it is no JSON"),
     ],
@@ -243,6 +246,111 @@ def test_how_deep_a_file_may_be(depth, fits):
     else:
         with pytest.raises(RunError, match="expected less nesting than 32 levels"):
             schemas.checked(made, schemas.Settings, "this")
+
+
+# --- how much of each there may be ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine", "odd"),
+    [
+        (schemas.Text, ["", "x" * 100_000], ["x" * 100_001]),
+        (schemas.Name, ["", "x" * 4096], ["x" * 4097]),
+        (schemas.Whole, [0, 2**63 - 1], [-1, 2**63]),
+        (schemas.Small, [0, 2**31 - 1], [-1, 2**31]),
+        (schemas.Side, [1, 2**20], [0, 2**20 + 1]),
+        (schemas.Number, [-1e30, 0, 1e30], [-1.01e30, 1.01e30]),
+        (schemas.Part, [0, 0.5, 1], [-1e-9, 1 + 1e-9]),
+        (schemas.Window, [[0, 1], [1, 0]], [[0, 1.1], [-0.1, 1], [0], [0, 1, 1]]),
+    ],
+    ids=lambda _: "",
+)
+def test_the_bounds_of_each_value(kind, fine, odd):
+    for value in fine:
+        msgspec.convert(value, kind)
+    for value in odd:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(value, kind)
+
+
+TOKEN = {"position": 0, "id": 0, "text": "", "start": 0, "end": 0, "kind": "text"}
+WORD = {"number": 0, "text": "", "start": 0, "end": 0, "tokens": [], "missing": 0}
+LAYER = {"name": "x", "heads": 1, "grid": [1, 1]}
+TABLE = {"prompt": "", "limit": 0, "missing": 0, "tokens": [TOKEN], "words": [WORD]}
+PLAIN: dict[Any, dict[str, Any]] = {
+    schemas.Maps: {
+        "format": 1, "layers": [LAYER], "keep": [], "timesteps": [1], "positions": [0],
+        "table": TABLE, "latent": [1, 1], "size": [1, 1],
+    },
+    schemas.RunFile: {
+        "format": 1, "files": ["x"],
+        "settings": {
+            "prompt": "", "seed": 0, "steps": 1, "guidance": 1, "size": [1, 1], "model": "",
+            "scheduler": "", "versions": {"heedmap": ""},
+            "edit": {"source": "", "cross": [0, 1], "self": [0, 1], "protect": [""]},
+            "edits": [{"kind": "confine", "word": "", "where": [0, 0, 1, 1], "along": [""]}],
+        },
+    },
+    schemas.Changed: {"source": [0], "edited": [0]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "least", "most"),
+    [
+        (schemas.Maps, ("layers",), 1, 1024),
+        (schemas.Maps, ("timesteps",), 1, 10_000),
+        (schemas.Maps, ("positions",), 1, 2048),
+        (schemas.Maps, ("table", "tokens"), 0, 2048),
+        (schemas.Maps, ("table", "words"), 0, 100_000),
+        (schemas.Maps, ("table", "words", 0, "tokens"), 0, 2048),
+        (schemas.RunFile, ("files",), 0, 10_000),
+        (schemas.RunFile, ("settings", "edits"), 0, 256),
+        (schemas.RunFile, ("settings", "edits", 0, "along"), 0, 2048),
+        (schemas.RunFile, ("settings", "edit", "protect"), 0, 2048),
+        (schemas.Changed, ("source",), 0, 2048),
+        (schemas.Changed, ("edited",), 0, 2048),
+    ],
+    ids=lambda _: "",
+)
+def test_how_many_of_each_there_may_be(schema, path, least, most):
+    plain = copy.deepcopy(PLAIN[schema])
+    one: Any = plain
+    for key in (*path, 0):
+        one = one[key] if isinstance(one, dict) or key < len(one) else 0
+    for count, fits in ((least, True), (least - 1, False), (most, True), (most + 1, False)):
+        if count >= 0:
+            at(*path)([one] * count)(plain)
+            if fits:
+                schemas.checked(plain, schema, "this")
+            else:
+                with pytest.raises(RunError, match=r"is not what heedmap writes: .*length"):
+                    schemas.checked(plain, schema, "this")
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "fine", "odd"),
+    [
+        (schemas.Maps, ("layers", 0, "name"), "x" * 512, "x" * 513),
+        (schemas.Maps, ("layers", 0, "heads"), 1024, 1025),
+        (schemas.RunFile, ("settings", "steps"), 10_000, 10_001),
+        (schemas.RunFile, ("settings", "mine"), [2**64, -(2**64)], {"a": [2**64 + 1]}),
+        (schemas.RunFile, ("settings", "mine"), 0, -(2**64) - 1),
+    ],
+    ids=lambda _: "",
+)
+def test_how_much_of_each_there_may_be(schema, path, fine, odd):
+    plain = copy.deepcopy(PLAIN[schema])
+    at(*path)(fine)(plain)
+    schemas.checked(plain, schema, "this")
+    at(*path)(odd)(plain)
+    with pytest.raises(RunError, match="this is not what heedmap writes"):
+        schemas.checked(plain, schema, "this")
+
+
+def test_a_grid_has_so_many_cells():
+    cells = msgspec.inspect.type_info(schemas.GridFile).fields[2].type
+    assert (cells.min_length, cells.max_length) == (1, 10_000)
 
 
 def test_a_recording_reads_what_it_wrote(tmp_path):

@@ -16,7 +16,7 @@ import heedmap
 from heedmap import Confine, Reweight, Run, studio
 from heedmap.encodings import prompt_table
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
-from heedmap.masks import packed, unpacked
+from heedmap.masks import packed
 from heedmap.tokens import tokenize
 from heedmap.word_edits import Watched, edit_from, rules_of
 
@@ -468,35 +468,6 @@ def test_self_attention_that_cannot_be_seen_is_nothing_to_a_weight(pipe):
 
 
 # --- read back --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [(1, 1), (3, 5), (64, 48), (257, 129)])
-def test_a_mask_comes_back_from_its_bits(size):
-    mask = np.random.default_rng(0).random(size[::-1]) < 0.3
-    about = json.loads(json.dumps(packed(mask)))
-    assert about["mask"] == list(size)
-    np.testing.assert_array_equal(unpacked(about, "'cat'"), mask)
-
-
-def test_a_mask_too_large_for_the_file_is_told_apart_alone():
-    mask = np.random.default_rng(0).random((3000, 3000)) < 0.5
-    about = packed(mask)
-    assert about.keys() == {"mask", "share", "sha256"}
-    assert unpacked(about, "'cat'") is None
-    assert edit_from(Confine("cat", mask).about()) is None
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"mask": [8]}, {"mask": [10**6, 10**6]}, {"mask": [8, 9]}, {"mask": [-8, -8]},
-        {"packed": "%"}, {"packed": "AAAA"}, {"packed": 3}, {"sha256": "0"}, {"mask": None},
-    ],
-)  # fmt: skip
-def test_a_mask_that_heedmap_did_not_write(broken):
-    about = {**packed(np.ones((8, 8), dtype=bool)), **broken}
-    with pytest.raises(ArgumentError, match="the mask of 'cat' is not one that heedmap wrote"):
-        unpacked(about, "'cat'")
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,13 @@ def test_a_body_is_counted_as_it_arrives():
         read({"content-length": "5"}, b"12", None)
 
 
+def test_a_body_that_is_said_to_be_too_large_is_not_waited_for():
+    with pytest.raises(HTTPException) as refused:
+        read({"content-length": "9"})  # nothing of it comes
+    assert refused.value.status_code == 413
+    assert read({"content-length": "8"}, b"") == b""
+
+
 def test_a_body_comes_in_time_or_not_at_all(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(doors, "GRACE", 0.05)
     assert read({"content-length": "4"}, b"1234") == b"1234"
@@ -109,6 +116,10 @@ def test_who_is_refused_may_say_all_there_is_to_say(monkeypatch: pytest.MonkeyPa
         ("evil.example", None, 421),
         ("[", None, 421),
         ("", None, 421),
+        ("xlocalhost", None, 421),
+        ("x.localhost:7860", None, 421),
+        ("localhost.evil.example", None, 421),
+        ("localhost@evil.example", None, 421),
         ("localhost:7860", "http://localhost:7860", 200),
         ("localhost:7860", "http://LOCALHOST:7860", 200),
         ("localhost:7860", "http://localhost:3000", 403),  # another server of this machine
@@ -134,6 +145,8 @@ def test_pages_of_other_servers_are_told_nothing():
     answer = TestClient(doors.Headers(generous)).get("/")
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
 
 
 # --- passwords --------------------------------------------------------------------------------
@@ -170,7 +183,10 @@ def test_guessing_becomes_slower_and_stands_in_the_log(
     assert ann.get("/", headers=basic("ann:secret")).status_code == 200  # at any time
     now[0] += doors.LONGEST
     assert guesser.get("/", headers=basic("ann:secret")).status_code == 200
-    assert guesser.get("/", headers=basic("ann:wrong")).status_code == 401  # and from anew
+    for n in range(doors.FREE):  # and from anew
+        assert guesser.get("/", headers=basic(f"ann:{n}")).status_code == 401
+    assert guesser.get("/", headers=basic("ann:no")).status_code == 429
+    assert guesser.get("/", headers=basic("ann:secret")).status_code == 200  # it is known
 
 
 def test_one_visitor_has_one_network_of_the_sixth_version(monkeypatch: pytest.MonkeyPatch):
@@ -181,6 +197,21 @@ def test_one_visitor_has_one_network_of_the_sixth_version(monkeypatch: pytest.Mo
     other, same = client(door, "2001:db8:0:1::1"), client(door, "2001:db8::ffff")
     assert same.get("/", headers=basic("ann:secret")).status_code == 429
     assert other.get("/", headers=basic("ann:secret")).status_code == 200
+
+
+def test_so_many_addresses_are_remembered_the_last_ones(monkeypatch: pytest.MonkeyPatch):
+    """A network may have any number; who guesses on is not forgotten for them."""
+    monkeypatch.setattr(doors, "TURN", 0.0)
+    monkeypatch.setattr(doors, "_KNOWN", 3)
+    door = Passwords(HOUSE, {"ann": "secret"})
+    for n in (1, 2, 3, 1, 4):
+        client(door, f"10.0.0.{n}").get("/", headers=basic("ann:wrong"))
+    assert {whose: count for whose, (count, _) in door._wrong.items()} == {
+        "10.0.0.3": 1, "10.0.0.1": 2, "10.0.0.4": 1,
+    }  # fmt: skip
+    for n in range(5, 9):
+        client(door, f"10.0.0.{n}").get("/", headers=basic("ann:secret"))
+    assert list(door._known) == ["10.0.0.6", "10.0.0.7", "10.0.0.8"]
 
 
 def test_passwords_are_looked_at_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
@@ -230,7 +261,8 @@ def test_a_network_that_guesses_leaves_room_in_the_line(monkeypatch: pytest.Monk
         return await asyncio.gather(*strangers, ask("10.0.0.2", "ann:secret"))
 
     *strangers, honest = asyncio.run(crowd())
-    assert honest == 200 and strangers.count(401) <= doors.FREE and 200 not in strangers
+    assert honest == 200 and strangers.count(401) == doors._LINE_OWN == 8
+    assert strangers.count(429) == 112
 
 
 def test_a_browser_without_a_password_is_asked_for_one(monkeypatch: pytest.MonkeyPatch):
@@ -275,6 +307,15 @@ def test_each_visitor_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert held.open(last).read_bytes() == b"last"
     with pytest.raises(HeedmapError, match="not there any more"):
         held.open(last)  # once
+
+
+def test_files_of_one_network_of_the_sixth_version_are_of_one_visitor(tmp_path: Path):
+    held = Uploads(tmp_path, 8)
+    mine = asyncio.run(take(held, "2001:db8:0:1::1", b"mine"))
+    for n in range(9):
+        asyncio.run(take(held, f"2001:db8::{n}", b"x"))
+    assert len(list(tmp_path.iterdir())) == 5
+    assert held.open(mine).read_bytes() == b"mine"
 
 
 def test_who_sends_slowly_is_in_nobodys_way(tmp_path: Path):

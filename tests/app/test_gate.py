@@ -1,11 +1,13 @@
 """What the app lets in and out: passwords, hosts, paths, sizes."""
 
+import asyncio
 import base64
 import io
 import json
 import socket
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.calling import files
@@ -26,6 +28,21 @@ def test_only_who_knows_the_password_is_let_in(server: Served):
     assert server.ask("/", auth="x" * 3)[0] == 401
     status, body, _ = server.ask("/")
     assert status == 200 and b"heedmap" in body
+
+
+def test_no_other_kind_of_connection_passes_by_the_password(server: Served):
+    """Whatever serves the app: this is shut here, too."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        raise AssertionError("it was listened to")
+
+    scope = {"type": "websocket", "path": "/gradio_api/queue/join", "headers": []}
+    asyncio.run(server.app.gate(scope, receive, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,39 @@ def test_of_those_who_have_gone_the_oldest_of_who_has_most_goes(monkeypatch: pyt
     assert kept["a1"] == [] and "a1" not in kept  # once it is closed, it goes as others do
 
 
+def test_who_comes_again_is_the_last_to_go(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(keeping, "_SESSIONS", 3)
+    guests = keeping.Guests()
+    for session in ("a", "b", "c", "a", "d"):
+        guests.welcome(session, "10.0.0.1")
+    assert [session for session in "abcd" if session in guests] == ["a", "c", "d"]
+
+
+def test_sessions_of_one_network_of_the_sixth_version_are_of_one_visitor(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(keeping, "_SESSIONS", 5)
+    guests = keeping.Guests()
+    for n in range(2):
+        guests.welcome(f"honest{n}", "10.0.0.1")
+    for n in range(40):
+        guests.welcome(f"stranger{n}", f"2001:db8::{n:x}")
+    assert "honest0" in guests and "honest1" in guests
+    assert "stranger36" not in guests and "stranger37" in guests
+
+
+def test_nothing_is_kept_of_who_is_no_guest():
+    guests = keeping.Guests()
+    kept = guests.kept(list)
+    kept["stranger"] = [1]
+    kept["stranger"].append(2)
+    assert not kept and kept["stranger"] == []
+    guests.welcome("guest", "10.0.0.1")
+    kept["guest"] = [1]
+    del kept["stranger"]
+    assert dict(kept) == {"guest": [1]}
+
+
 def test_jobs_of_sessions_that_have_gone_end_quietly(
     server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, capfd
 ):

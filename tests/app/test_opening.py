@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from test_pairs import made_pair
 
 from app.serving import PROMPT, Served, opening, until, zip_of, zipped
 from heedmap import editing
@@ -130,6 +131,85 @@ def test_a_page_is_made_of_so_many_numbers(run: Run):
     for layers, side, steps in ((1, 2000, 1), (10_000, 64, 1), (101, 1, 1000)):
         with pytest.raises(RunError, match=f"words and {layers} layers .* {steps} steps: more"):
             check_cost(of(layers, side, steps))
+
+
+def test_each_part_of_a_result_has_its_cost(run: Run):
+    """The maps of a negative prompt, and each side of an edit."""
+    recording = run.maps.recording
+    many = tuple(Layer(f"up_blocks.{n}.attn2", 8, (2000, 2000)) for n in range(2))
+    costly = replace(run.maps, recording=replace(recording, layers=many))
+    pair = made_pair()
+    check_cost(replace(run, negative_maps=run.maps))
+    check_cost(pair)
+    for result in (
+        replace(run, negative_maps=costly),
+        replace(pair, source=replace(run, maps=costly)),
+        replace(pair, edited=replace(run, maps=costly)),
+        replace(pair, edited=replace(run, negative_maps=costly)),
+    ):
+        with pytest.raises(RunError, match="and 2 layers of 8000000 places in all"):
+            check_cost(result)
+
+
+@pytest.mark.parametrize("within", ["", "source"])
+def test_the_largest_files_that_are_taken(tmp_path: Path, within: str):
+    (tmp_path / within).mkdir(exist_ok=True)
+
+    def check(name: str, data: bytes) -> None:
+        file = tmp_path / within / name
+        file.write_bytes(data)
+        try:
+            check_files(tmp_path, Limits(size=64))
+        finally:
+            file.unlink()
+
+    def picture(*size: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("L", size).save(file, "PNG")
+        return file.getvalue()
+
+    check("image.png", picture(64, 64))
+    check("run.json", bytes(256 * 2**10))
+    check("maps.safetensors", (2**20).to_bytes(8, "little"))
+    for name, data in (
+        ("image.png", picture(65, 8)),
+        ("image.png", picture(8, 65)),
+        ("run.json", bytes(256 * 2**10 + 1)),
+        ("maps.safetensors", (2**20 + 1).to_bytes(8, "little")),
+        ("maps.safetensors", (2**63).to_bytes(8, "little")),
+    ):
+        with pytest.raises(RunError, match="in this zip"):
+            check(name, data)
+
+
+def test_whatever_comes_of_an_upload_nothing_of_it_stays(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    file = zip_of(run.save(tmp_path / "saved", overlays=False))
+    (tmp_path / "desk").mkdir()
+    pages = Pages(tmp_path / "desk" / "pages")
+    uploads = Uploads(tmp_path / "desk", 2**26)
+    for data, limits, said in (
+        (b"no zip", Limits(), "is no zip that can be read"),
+        (file, Limits(upload=100), "unpacks to more than this server takes"),
+        (file, Limits(size=8), "pixels: expected at most 8 on a side"),
+        (file, Limits(), ""),
+    ):
+        desk = Desk(uploads, pages, tmp_path / "desk", limits)
+        for n in range(3):  # and its place is another's again
+            (tmp_path / "desk" / f"{n:032x}").write_bytes(data)
+            if said:
+                with pytest.raises(RunError, match=said):
+                    desk.open(f"{n:032x}", "me")
+            else:
+                assert pages.path(desk.open(f"{n:032x}", "me").token).is_file()
+            assert [path.name for path in (tmp_path / "desk").iterdir()] == ["pages"]
+    with pytest.raises(HeedmapError, match="not there any more"):
+        desk.open("0" * 32, "me")
+    monkeypatch.setattr(desks, "_SUMS", 0)
+    (tmp_path / "desk" / ("0" * 32)).write_bytes(file)
+    with pytest.raises(RunError, match="more than this server shows"):
+        desk.open("0" * 32, "me")
 
 
 def test_two_files_are_read_at_a_time(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):

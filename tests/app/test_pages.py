@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.calling import files
@@ -58,6 +59,37 @@ def test_large_or_many_pages_push_out_those_of_their_own_visitor(
         assert len(held(tmp_path / "pages")) <= 9
     else:
         assert sum(map(len, held(tmp_path / "pages"))) <= 900
+
+
+def test_one_network_of_the_sixth_version_has_the_pages_of_one_visitor(tmp_path: Path):
+    kept = Pages(tmp_path / "pages")
+    mine = kept.keep("2001:db8:0:1::1", "mine")
+    for n in range(20):
+        kept.keep(f"2001:db8::{n:x}", f"theirs {n}")
+    assert sorted(held(tmp_path / "pages")) == sorted(
+        ["mine", *(f"theirs {n}" for n in range(12, 20))]
+    )
+    assert kept.path(mine).read_text() == "mine"
+
+
+def test_readers_wait_while_a_page_is_written_or_goes(tmp_path: Path, monkeypatch):
+    """Each page comes from a thread of its own."""
+    kept = Pages(tmp_path / "pages")
+    seen: list[bool] = []
+    write, unlink = Path.write_bytes, Path.unlink
+
+    def watched(self: Path, *given: Any, **more: Any) -> Any:
+        seen.append(kept._lock.locked())
+        return (write if given else unlink)(self, *given, **more)
+
+    monkeypatch.setattr(Path, "write_bytes", watched)
+    monkeypatch.setattr(Path, "unlink", watched)
+    for _ in range(9):
+        name = kept.keep("me", "x")
+    monkeypatch.setattr(pages, "KEPT", -1.0)
+    with pytest.raises(HeedmapError, match="not there any more"):
+        kept.path(name)
+    assert seen == [True] * (9 + 1 + 8)
 
 
 def test_the_page_of_a_result_is_its_own_shut_off_from_the_app(server: Served, run: Run):

@@ -87,7 +87,11 @@ def greediest(owners: Iterable[str]) -> str:
 
 
 def network(host: str) -> str:
-    """Who asks: an address, or of the sixth version the network that one visitor has."""
+    """Who asks: an address, or of the sixth version the network that one visitor has.
+
+    A server at `::` hears those of the fourth version, too, as addresses of the sixth in one
+    network: each is who it is.
+    """
     try:
         found = ipaddress.ip_address(host)
     except ValueError:

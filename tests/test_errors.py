@@ -1,0 +1,67 @@
+"""Sentences: one line, short, and nothing in them that a terminal would act upon."""
+
+import pytest
+
+from heedmap.errors import MAX_SENTENCE, HeedmapError, plural, quoted, told
+
+
+def test_a_sentence_of_the_longest_kind_is_left_as_it_is():
+    for length in (0, 1, MAX_SENTENCE):
+        assert str(HeedmapError("x" * length)) == "x" * length
+    assert str(HeedmapError()) == ""
+
+
+@pytest.mark.parametrize("length", [MAX_SENTENCE + 1, 3 * MAX_SENTENCE, 10**6])
+def test_of_a_longer_one_the_middle_is_left_out(length: int):
+    said = str(HeedmapError(f"run.json has {'x' * length}: make it again"))
+    assert len(said) <= MAX_SENTENCE
+    assert said.startswith("run.json has x") and said.endswith("x: make it again") and " … " in said
+
+
+@pytest.mark.parametrize("sign", ["\n", "\r", "\x1b", "\x00", "\x9b", "\u202e", "\u2028", "\ud800"])
+def test_signs_that_do_something_are_spelled(sign: str):
+    said = str(HeedmapError(f"it says {sign}[31m: make it again"))
+    assert said == f"it says {repr(sign)[1:-1]}[31m: make it again"
+    assert said.isprintable()
+    said.encode()
+    many = str(HeedmapError(f"it says {sign * MAX_SENTENCE}: make it again"))
+    assert len(many) <= MAX_SENTENCE and many.isprintable() and many.endswith("make it again")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("a red house", "'a red house'"),
+        ("x" * 60, f"'{'x' * 60}'"),
+        ("x" * 61, f"'{'x' * 59}…'"),
+        ("\x1b]0;a\x07\n", r"'\x1b]0;a\x07\n'"),
+        (None, "None"),
+        ([1, 2.5], "[1, 2.5]"),
+        ("x" * 10**6, f"'{'x' * 59}…'"),
+        ([0] * 27, f"{str([0] * 27)[:79]}…"),
+        (int("1" * 80), "1" * 80),
+        (int("1" * 81), "1" * 79 + "…"),
+        (10**5000, "a int"),
+        ([10**5000], "a list"),
+    ],
+    ids=lambda _: "",
+)
+def test_values_are_quoted_shortly(value: object, said: str):
+    assert quoted(value) == said
+
+
+def test_values_are_quoted_in_one_line():
+    class Odd:
+        def __repr__(self) -> str:
+            return "a\n  b\r\n\tc"
+
+    assert quoted(Odd()) == "a b c"
+
+
+def test_what_other_libraries_say_is_told_by_its_first_line():
+    assert told(ValueError(f"{'x' * 500}\nsecond")) == f"ValueError: {'x' * 200}"
+    assert told(KeyError()) == "KeyError"
+
+
+def test_counts():
+    assert [plural(n, "word") for n in (0, 1, 2)] == ["0 words", "1 word", "2 words"]
