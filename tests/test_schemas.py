@@ -362,3 +362,13 @@ def test_a_recording_reads_what_it_wrote(tmp_path):
     )  # fmt: skip
     assert back.columns == {p: recording.positions.index(p) for p in recording.positions}
     np.testing.assert_array_equal(back.arrays[0], recording.arrays[0])
+
+
+def test_what_no_schema_knows_has_a_bound_too():
+    """Sixteen megabytes of empty lists would be looked through one by one."""
+    made = made_run().settings
+    schemas.checked(made | {"more": [[]] * 900_000}, schemas.Settings, "this")
+    began = time.process_time()
+    with pytest.raises(RunError, match="expected at most 1000000 values"):
+        schemas.checked(made | {"more": [[]] * 5_000_000}, schemas.Settings, "this")
+    assert time.process_time() - began < 1

@@ -18,7 +18,7 @@ from heedmap.errors import RunError
 
 DEPTH = 32
 """How deep lists and objects of a file may be nested."""
-MAX_VALUES = 500_000
+MAX_VALUES = 1_000_000
 """How many values a file may hold in all; a grid of a thousand cells has some 30,000."""
 MAX_LAYERS = 1024
 MAX_LAYER_NAME = 512
