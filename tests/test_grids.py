@@ -662,3 +662,35 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error, sentence):
         grid(pipe, usual.pop("source"), usual.pop("target"), **usual)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+# --- how much is opened at once ---------------------------------------------------------------
+
+
+def test_a_grid_of_more_pixels_than_are_opened_at_once(saved, monkeypatch):
+    cells, (width, height) = 12, Grid.load(saved).cells[0].pair.source.image.size
+    monkeypatch.setattr("heedmap.grids._MOST_PIXELS", cells * width * height)
+    assert len(Grid.load(saved).cells) == cells
+    monkeypatch.setattr("heedmap.grids._MOST_PIXELS", cells * width * height - 1)
+    with pytest.raises(RunError, match=rf"has 12 cells of {width}×{height} pixels: more than is"):
+        Grid.load(saved)
+
+
+@pytest.mark.parametrize("name", ["cells/005", "sources/8"])
+def test_a_cell_of_another_size_is_refused_before_it_is_decoded(saved, name):
+    path = saved / name / "run.json"
+    about = json.loads(path.read_text())
+    about["settings"]["size"] = [8192, 8192]
+    path.write_text(json.dumps(about))
+    (saved / name / "image.png").write_bytes(b"never looked at")
+    with pytest.raises(RunError, match=rf"{name} is a run of 8192×8192 pixels beside one of"):
+        Grid.load(saved)
+
+
+def test_a_cells_mask_that_is_told_of_and_is_not_there(saved):
+    path = saved / "grid.json"
+    about = json.loads(path.read_text())
+    about["cells"][0]["blended"] = True
+    path.write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"cells/001 lacks blend\.png, which grid\.json tells of"):
+        Grid.load(saved)

@@ -563,3 +563,17 @@ def test_patterns_have_an_end():
     with pytest.raises(ArgumentError, match=r"layers is .*: expected 'down', 'mid' or 'up'"):
         HeatMaps(recording()).select(layers="*a" * 100_000)
     assert time.process_time() - began < 0.5
+
+
+def test_sheets_of_large_pictures_cost_what_those_of_small_ones_do():
+    """No panel is wider than half of the widest sheet."""
+    made = recording("at house")
+    large = Image.radial_gradient("L").resize((6000, 3000)).convert("RGB")
+    began = time.process_time()
+    sheet = HeatMaps(made, large).sheet()
+    assert time.process_time() - began < 3
+    assert sheet.width <= pictures.MAX_WIDTH
+    same = HeatMaps(made, pictures.shrunk(large, 1200)).sheet()
+    assert np.array_equal(np.asarray(sheet), np.asarray(same))
+    assert pictures.shrunk(large, 6000) is large
+    assert pictures.shrunk(large, 300).size == (300, 150)

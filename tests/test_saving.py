@@ -577,6 +577,33 @@ root_only = pytest.mark.skipif(
 )
 
 
+CLOSED = """
+import os, sys
+from pathlib import Path
+from heedmap.errors import RunError
+from heedmap.saving import kinds, whole_folder
+os.setgroups([]); os.setgid(65533); os.setuid(65533)
+os.umask(int(sys.argv[2]))
+try:
+    with whole_folder(Path(sys.argv[1]), kinds.RUN) as partial:
+        (partial / "run.json").write_text('{"new": 1}')
+except RunError as error:
+    print(error)
+"""
+
+
+@root_only
+@pytest.mark.parametrize("umask", [0o777, 0o577, 0o477, 0o277, 0o177])
+def test_a_umask_that_keeps_its_user_out_leaves_nothing(umask):
+    with tempfile.TemporaryDirectory() as place:
+        os.chown(place, 65533, 65533)
+        command = [sys.executable, "-c", CLOSED, Path(place) / "x", str(umask)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "(permission denied)" in done.stdout
+        assert os.listdir(place) == []
+
+
 @root_only
 @pytest.mark.parametrize(
     ("mode", "refused"), [(0o755, True), (0o700, True), (0o1777, True), (0o777, False)]
@@ -1335,3 +1362,12 @@ def test_scratch_folders_of_others_are_left_alone(tmp_path: Path):
     os.chown(forged, 65534, 65534)
     put_file(tmp_path / "f.txt", b"x")
     assert (forged / "new" / "file").exists()
+
+
+def test_a_mark_that_is_larger_than_any_is_none(tmp_path: Path):
+    """It would be read as a whole, to see whether it is one."""
+    path = tmp_path / "run.json"
+    for size, fine in ((16 * 2**20, True), (16 * 2**20 + 1, False)):
+        path.write_bytes(b'{"a": "' + b"x" * (size - 9) + b'"}')
+        assert path.stat().st_size == size
+        assert (targets.read_object(path) is not None) is fine

@@ -24,6 +24,16 @@ from heedmap.tokens import tokenize
 # --- inspect ----------------------------------------------------------------------------------
 
 
+def test_inspect_writes_where_its_user_says_and_not_where_a_stranger_does(saved: Path, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (saved / "inspect").symlink_to(home)
+    assert "inspect is a link: name a folder with --out" in bad("inspect", saved)
+    assert os.listdir(home) == []
+    good("inspect", saved, "--out", home / "mine")
+    assert (home / "mine" / "sheet.png").exists()
+
+
 def test_inspect_shows_every_word(saved: Path, run: Run):
     said = good("inspect", saved)
     folder = saved / "inspect" / "all"

@@ -188,6 +188,7 @@ def check_place(given: str | Path, name: str = "") -> None:
         # A full disk still takes folders, and refuses the first byte.
         probe = Path(tempfile.mkdtemp(prefix=PREFIX, dir=there))
         with suppress(FileNotFoundError):  # another process took it for one that was left behind
+            os.chmod(probe, 0o700)  # a umask may keep even its owner out
             try:
                 with (probe / "lock").open("wb") as file:
                     file.write(b"\0")
