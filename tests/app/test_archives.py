@@ -91,6 +91,23 @@ def test_a_zip_that_lies_about_its_sizes(tmp_path: Path):
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2**20
 
 
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_takes_long_to_unpack_is_refused(tmp_path: Path, way: int):
+    """Both take minutes for what an upload may have, of which the result is small."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", way) as archive:
+        for name, data in GOOD.items():
+            archive.writestr(name, data)
+    with pytest.raises(RunError, match="packed in an unusual way: pack it anew, by “deflate”"):
+        archives.unpack(file, tmp_path, most=2**20)
+    assert files(tmp_path) == set()
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("run.json", "{}")
+    archives.unpack(stored, tmp_path, most=2**20)
+    assert files(tmp_path) == {"run.json"}
+
+
 def test_encrypted_and_doubled(tmp_path: Path):
     file = zipped(GOOD)
     raw = bytearray(file.getvalue())

@@ -6,6 +6,7 @@ import json
 import socket
 import zipfile
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from cli.calling import files
@@ -85,6 +86,14 @@ def test_no_file_of_the_machine_is_read(server: Served, run: Run, path: str):
     status, body, _ = server.ask(path.format(here=here, name=name))
     assert status in (403, 404), path
     assert b"root:" not in body and b"[project]" not in body and b"settings" not in body
+
+
+@pytest.mark.parametrize("name", ["a" * 900, "a" * 256, quote("あ" * 190), "b/" * 90 + "a" * 300])
+@pytest.mark.parametrize("folder", ["assets", "static"])
+def test_a_name_that_no_disk_has_is_no_error_of_ours(server: Served, caplog, folder, name):
+    status, body, _ = server.ask(f"/{folder}/{name}")
+    assert status == 404 and len(body) < 100
+    assert not caplog.records
 
 
 def test_gradios_own_way_of_uploading_is_shut(server: Served):
