@@ -53,6 +53,34 @@ def test_a_zip_comes_back_as_the_run_or_the_edit(random_model, run: Run, tmp_pat
             assert back.explorer() == result.explorer()
 
 
+def test_what_is_somebodys_own_in_a_result_is_not_packed(random_model, run: Run, tmp_path: Path):
+    pair = editing.edit(random_model, PROMPT, "a red sea", seed=3, steps=2)
+    for number, (result, inner) in enumerate(((run, ""), (pair, "source/"))):
+        folder = result.save(tmp_path / f"saved-{number}")
+        before = packed(folder).getvalue()
+        for name in (
+            "secret.txt", ".env", "negative.safetensors", "pair.json.old", "words/secret.png",
+            "words/99-secret.png", "own/run.json", f"{inner}notes.txt", f"{inner}blend.png",
+        ):  # fmt: skip
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            assert not path.exists(), name
+            path.write_text("secret")
+        (folder / "edited2").symlink_to("/etc")
+        assert packed(folder).getvalue() == before
+        picture = folder / inner / "image.png"
+        picture.unlink()
+        picture.symlink_to("/etc/passwd")
+        with zipfile.ZipFile(packed(folder)) as archive:
+            assert f"heedmap-{folder.name}/{inner}image.png" not in archive.namelist()
+            assert not any(b"secret" in archive.read(name) for name in archive.namelist())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "image.png").write_text("secret")
+    with pytest.raises(RunError, match="not there any more as it was saved"):
+        packed(other)
+
+
 GOOD = {"run.json": b"{}", "image.png": b"", "maps.safetensors": b""}
 
 

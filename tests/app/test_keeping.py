@@ -218,7 +218,7 @@ def test_events_of_one_network_leave_room_in_gradios_line(
 
 
 def test_who_never_reads_is_answered_no_more(server: Served, monkeypatch: pytest.MonkeyPatch):
-    """Gradio keeps each message for a session until its page reads it: some 15 KB an event."""
+    """Gradio keeps each message for a session until its page reads it."""
     monkeypatch.setattr(keeping, "_UNREAD", 6)
     number = dependency(server, "upload")["id"]
     queue = server.app._page._queue

@@ -17,11 +17,14 @@ import pytest
 from cli.calling import bad, call, files, in_a_process
 
 from app.serving import FIELDS, PROMPT
-from heedmap.app import Limits, Options, address, is_loopback
+from heedmap.app import Limits, Options, address, bind, is_loopback
 from heedmap.cli.serving import parse_users
 from heedmap.errors import ArgumentError
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 def test_it_is_bound_to_this_machine_and_knows_which_addresses_are():
@@ -40,6 +43,36 @@ def test_users():
         assert "secret" not in str(error.value)
     with pytest.raises(ArgumentError, match="has the user 'ann' twice"):
         parse_users(["ann:1", "ann:2"])
+
+
+@posix
+def test_a_password_that_is_no_text(desk: Path):
+    """A shell's $'…' and the environment may hold any bytes."""
+    for arguments, told in (([b"--auth", b"bob:secret\xff"], b""), ([], b"bob:x\nann:secret\xff")):
+        command = [sys.executable, "-m", "heedmap.cli", "app", "--port", "0"]
+        done = subprocess.run(
+            [*map(os.fsencode, command), *arguments], capture_output=True, timeout=60,
+            env=os.environb | {b"HEEDMAP_AUTH": told},
+        )  # fmt: skip
+        said = done.stderr.decode()
+        assert done.returncode == 2 and done.stdout == b"", said
+        assert said == "Error: --auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "part"),
+    [
+        ("a" * 64, "The host 'aaa"),  # a part of a name has 63 letters
+        ("a." * 900, "The host 'a.a.a"),
+        ("no\x1b[31m", r"The host 'no\x1b[31m' is not known"),
+        ("a\0b", r"The host 'a\x00b' is not known"),
+        ("\udcff", "The host '\\udcff' is not known"),
+    ],
+)
+def test_a_host_that_no_name_can_be(host: str, part: str):
+    with pytest.raises(ArgumentError, match="is not known: expected an address") as error:
+        bind(host, 0)
+    assert part in str(error.value) and len(str(error.value)) < 120
 
 
 def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Options]:
@@ -145,9 +178,6 @@ def ends(process: Any, number: int) -> tuple[int, str, float]:
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     return process.returncode, errors, time.monotonic() - since
-
-
-posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 @posix

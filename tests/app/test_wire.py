@@ -99,7 +99,8 @@ def big(server: Served) -> Iterator[str]:
     name = "20261121-000000-" + "0" * 32
     folder = server.app.workshop.shelf.root / name
     folder.mkdir(parents=True)
-    for file in ("index.html", "big.png"):
+    (folder / "run.json").write_text('{"format": 1, "settings": {}}')
+    for file in ("index.html", "image.png"):
         (folder / file).write_bytes(bytes(32 * 2**20))
     yield name
     shutil.rmtree(folder)

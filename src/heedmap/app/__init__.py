@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from heedmap.app.limits import Limits
-from heedmap.errors import ArgumentError, HeedmapError
+from heedmap.errors import ArgumentError, HeedmapError, quoted
 
 if TYPE_CHECKING:
     from heedmap.app.gate import Gate
@@ -160,15 +160,17 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket for the server; 0 is any port that is free.
 
     Raises:
-        ArgumentError: if the port is in use, or the address is none of this machine.
+        ArgumentError: if the port is in use, or the address is none, or none of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:
-        raise ArgumentError(f"The host {host!r} is not known: expected an address.") from error
+    except (OSError, ValueError) as error:  # such as a name with a NUL, or of too many letters
+        raise ArgumentError(
+            f"The host {quoted(host)} is not known: expected an address."
+        ) from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

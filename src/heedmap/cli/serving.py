@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from heedmap.checks import is_unicode
 from heedmap.cli.console import printable
 from heedmap.cli.options import Device, Dtype, parse_path
 from heedmap.errors import ArgumentError
@@ -149,6 +150,8 @@ def parse_users(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if not text.strip():
             continue
+        if not is_unicode(text):
+            raise ArgumentError("--auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew")
         name, colon, password = text.strip().partition(":")
         if not (name and colon and password):
             raise ArgumentError("--auth, or HEEDMAP_AUTH, is not USER:PASSWORD: write both")
