@@ -18,7 +18,7 @@ from cli.calling import bad, call, files, in_a_process
 
 from app.serving import FIELDS, PROMPT
 from heedmap.app import Limits, Options, address, bind, is_loopback
-from heedmap.cli.serving import parse_users
+from heedmap.cli.serving import parse_names, parse_users
 from heedmap.errors import ArgumentError
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
@@ -102,6 +102,32 @@ def test_the_options_of_the_verb(desk: Path, monkeypatch: pytest.MonkeyPatch):
     assert options.limits == Limits(size=512, steps=30, upload=8 * 2**20, results=9)
     assert result.stderr == "" and "http://x" in result.stdout
     assert "x" not in result.stdout.replace("http://x", "").split()  # no password is told
+
+
+def test_names_for_others(desk: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
+    result, options = served(monkeypatch, "--name", "App.example", "--name", "2001:db8::1")
+    assert options.names == ("app.example", "2001:db8::1") and options.host == "127.0.0.1"
+    who = "everybody who reaches app.example or 2001:db8::1 can use this app"
+    assert result.stderr.startswith(f"Warning: {who}: --auth asks")
+    with_password = served(monkeypatch, "--name", "app.example", "--auth", "ann:x")[0]
+    assert with_password.stderr == ""
+    for odd in ("", "https://app.example", "app.example:443", "a/b", "a b", "a..b", "*", "a" * 64,
+                "bücher.example", "a\n", "[::1]", "a." * 127 + "aa"):  # fmt: skip
+        with pytest.raises(ArgumentError, match="expected a host's name, such as app.example"):
+            parse_names([odd])
+
+
+def test_the_names_to_which_a_server_answers():
+    own = ["127.0.0.1", "::1", "localhost"]
+    assert Options().hosts == own
+    assert Options(host="127.0.0.2").hosts == sorted([*own, "127.0.0.2"])
+    assert Options(host="0.0.0.0").hosts is None
+    named = Options(host="0.0.0.0", names=("App.example",))
+    assert named.hosts == sorted([*own, "0.0.0.0", "app.example"])
+    private = {"127.0.0.1": True, "0.0.0.0": False}
+    assert {host: Options(host=host).is_private for host in private} == private
+    assert not any(Options(host=host, names=("a",)).is_private for host in private)
 
 
 def test_a_warning_where_everybody_is_let_in(desk: Path, monkeypatch: pytest.MonkeyPatch):
