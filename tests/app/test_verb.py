@@ -114,7 +114,7 @@ def test_names_for_others(desk: Path, monkeypatch: pytest.MonkeyPatch):
     assert with_password.stderr == ""
     for odd in ("", "https://app.example", "app.example:443", "a/b", "a b", "a..b", "*", "a" * 64,
                 "bücher.example", "a\n", "[::1]", "a." * 127 + "aa"):  # fmt: skip
-        with pytest.raises(ArgumentError, match="expected a host's name, such as app.example"):
+        with pytest.raises(ArgumentError, match="expected a host's name, such as"):
             parse_names([odd])
 
 

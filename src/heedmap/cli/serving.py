@@ -167,8 +167,8 @@ def parse_names(texts: list[str]) -> tuple[str, ...]:
         except ValueError:
             if not _NAME.fullmatch(text):
                 raise ArgumentError(
-                    f"--name is {quoted(text)}: expected a host's name, such as app.example, without "
-                    "https:// and without a port"
+                    f"--name is {quoted(text)}: expected a host's name, such as app.example, "
+                    "without https:// and without a port"
                 ) from None
     return tuple(dict.fromkeys(text.lower() for text in texts))
 
