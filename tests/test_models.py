@@ -73,6 +73,10 @@ def test_a_folder_loads_and_names_itself(folder):
         ({"model": "no/such/folder"}, ModelError, "there is no model folder no/such/folder"),
         ({"model": "./nothing"}, ModelError, "there is no model folder ./nothing"),
         ({"model": "word"}, ModelError, "expected a folder, a hub id such as 'org/model'"),
+        ({"model": "a" * 1900}, ModelError, "there is no model folder a.* such as 'org/model'"),
+        ({"model": "org/" + "a" * 1900}, ModelError, "the hub's model|is not on this machine"),
+        ({"model": "../" * 900 + "a"}, ModelError, r"there is no model folder \.\./"),
+        ({"model": "a\0b"}, ModelError, r"there is no model folder a\\x00b"),
     ],
 )
 def test_bad_arguments(arguments, error, sentence):

@@ -6,6 +6,7 @@ opened, with it the folder is packed, sent to the app's reader and opened there.
 
 import json
 import random
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ ODD_PATHS: dict[str, Any] = {
     "process": "/proc/self", "object": object(), "true": True, "home": "~", "here": ".",
     "nan": float("nan"),
 }  # fmt: skip
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _MANY = (1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 5)  # changes of one case
 
 
@@ -136,7 +138,8 @@ def _zip_change(chance: random.Random) -> dict[str, Any]:
     if kind < 0.95:
         return {"how": "name", "entry": entry, "name": chance.choice(zips.NAMES)}
     if kind < 0.952:
-        return {"how": "bomb", "entry": entry}
+        return {"how": "bomb", "entry": entry, "method": chance.choice(_METHODS)}
     if kind < 0.955:
         return {"how": "many", "count": chance.choice((1999, 2001, 70_000))}
-    return {"how": chance.choice(("twice", "store")), "entry": entry}
+    how = chance.choice(("twice", "store"))
+    return {"how": how, "entry": entry, "method": chance.choice(_METHODS)}

@@ -40,7 +40,7 @@ def pack(folder: Path, changes: Sequence[Mapping[str, Any]]) -> bytes:
     Args:
         folder: of a result.
         changes: each with its `how`: "name", "twice", "bomb", "many", "store", "field", or one of
-            `changes.altered`.
+            `changes.altered`; bombs and what is stored are packed by a `method` of `zipfile`.
     """
     by_how = {change["how"]: change for change in changes}
     file = io.BytesIO()
@@ -72,12 +72,14 @@ def _put(
     entry = zipfile.ZipInfo(f"result/{number}" if renamed else name)
     if renamed:  # after it was made, since that cleans names
         entry.filename = entry.orig_filename = renamed["name"]
-    stored = here("store") is not None
-    entry.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
-    if here("bomb"):
+    stored, bomb = here("store"), here("bomb")
+    usual = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+    entry.compress_type = (stored or bomb or {}).get("method", usual)
+    if bomb:
         with archive.open(entry, "w", force_zip64=True) as target:
             block = b" " * 2**20
-            for _ in range(BOMB // len(block)):
+            slow = entry.compress_type != zipfile.ZIP_DEFLATED  # to pack, if not to unpack
+            for _ in range(BOMB // len(block) // (8 if slow else 1)):
                 target.write(block)
         return
     archive.writestr(entry, data)

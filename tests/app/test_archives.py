@@ -54,6 +54,34 @@ def test_a_zip_comes_back_as_the_run_or_the_edit(random_model, run: Run, tmp_pat
             assert back.explorer() == result.explorer()
 
 
+def test_what_is_somebodys_own_in_a_result_is_not_packed(random_model, run: Run, tmp_path: Path):
+    pair = editing.edit(random_model, PROMPT, "a red sea", seed=3, steps=2)
+    for number, (result, inner) in enumerate(((run, ""), (pair, "source/"))):
+        folder = result.save(tmp_path / f"saved-{number}")
+        before = packed(folder).getvalue()
+        for name in (
+            "secret.txt", ".env", "negative.safetensors", "pair.json.old", "words/secret.png",
+            "words/99-secret.png", "own/run.json", f"{inner}notes.txt", f"{inner}blend.png",
+        ):  # fmt: skip
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            assert not path.exists(), name
+            path.write_text("secret")
+        (folder / "edited2").symlink_to("/etc")
+        assert packed(folder).getvalue() == before
+        picture = folder / inner / "image.png"
+        picture.unlink()
+        picture.symlink_to("/etc/passwd")
+        with zipfile.ZipFile(packed(folder)) as archive:
+            assert f"heedmap-{folder.name}/{inner}image.png" not in archive.namelist()
+            assert not any(b"secret" in archive.read(name) for name in archive.namelist())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "image.png").write_text("secret")
+    with pytest.raises(RunError, match="not there any more as it was saved"):
+        packed(other)
+
+
 GOOD = {"run.json": b"{}", "image.png": b"", "maps.safetensors": b""}
 
 
@@ -130,6 +158,23 @@ def test_kinds_of_packing_that_are_not_read(tmp_path: Path, kind: int):
     with pytest.raises(RunError, match="packed in an unusual way"):
         archives.unpack(io.BytesIO(raw), tmp_path, most=2**20)
     assert files(tmp_path) == set()
+
+
+@pytest.mark.parametrize("way", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_takes_long_to_unpack_is_refused(tmp_path: Path, way: int):
+    """Both take minutes for what an upload may have, of which the result is small."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", way) as archive:
+        for name, data in GOOD.items():
+            archive.writestr(name, data)
+    with pytest.raises(RunError, match="packed in an unusual way: pack it by “deflate”"):
+        archives.unpack(file, tmp_path, most=2**20)
+    assert files(tmp_path) == set()
+    stored = io.BytesIO()
+    with zipfile.ZipFile(stored, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("run.json", "{}")
+    archives.unpack(stored, tmp_path, most=2**20)
+    assert files(tmp_path) == {"run.json"}
 
 
 def test_encrypted_and_doubled(tmp_path: Path):

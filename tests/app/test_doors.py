@@ -21,6 +21,7 @@ from starlette.testclient import TestClient
 
 from heedmap.app import doors, messages, uploads
 from heedmap.app.doors import Hosts, Incoming, Passwords, blocks_of, body_of, refusal
+from heedmap.app.places import network
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError
 
@@ -214,6 +215,26 @@ def test_so_many_addresses_are_remembered_the_last_ones(monkeypatch: pytest.Monk
     assert list(door._known) == ["10.0.0.6", "10.0.0.7", "10.0.0.8"]
 
 
+@pytest.mark.parametrize(
+    ("address", "whose"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),  # else all of the fourth version were one visitor
+        ("::ffff:c000:201", "192.0.2.1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:0DB8::ffff", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("", ""),
+        ("testclient", "testclient"),
+    ],
+)
+def test_whose_an_address_is(address: str, whose: str):
+    assert network(address) == whose
+
+
 def test_passwords_are_looked_at_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     """However many addresses guess: ten a second, and no more than wait in line."""
     monkeypatch.setattr(doors, "TURN", 0.02)
@@ -292,9 +313,9 @@ def test_each_visitor_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / mine).read_bytes() == b"mine"  # whatever others send
     assert len(list(tmp_path.iterdir())) == 5
     monkeypatch.setattr(uploads, "_WAITING", 5)
-    with pytest.raises(HTTPException) as refused:
-        asyncio.run(take(held, "third"))
-    assert refused.value.status_code == 503
+    theirs = asyncio.run(take(held, "third", b"theirs"))  # whoever has most loses his oldest
+    assert [(tmp_path / one).exists() for one in (mine, theirs)] == [True, True]
+    assert len(list(tmp_path.iterdir())) == 5
     monkeypatch.setattr(uploads, "KEPT", 0.0)
     asyncio.run(take(held, "third"))
     assert len(list(tmp_path.iterdir())) == 1
@@ -316,6 +337,26 @@ def test_files_of_one_network_of_the_sixth_version_are_of_one_visitor(tmp_path: 
         asyncio.run(take(held, f"2001:db8::{n}", b"x"))
     assert len(list(tmp_path.iterdir())) == 5
     assert held.open(mine).read_bytes() == b"mine"
+
+
+def test_the_oldest_of_who_has_most_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(uploads, "_WAITING", 4)
+    held = Uploads(tmp_path, 8)
+    first, second, third = [asyncio.run(take(held, "10.0.0.1")) for _ in range(3)]
+    other = asyncio.run(take(held, "10.0.0.2"))
+    last = asyncio.run(take(held, "10.0.0.3"))
+    assert {path.name for path in tmp_path.iterdir()} == {second, third, other, last}
+    with pytest.raises(HeedmapError, match="not there any more"):
+        held.open(first)
+
+
+def test_an_empty_file_is_told_as_such(tmp_path: Path):
+    held = Uploads(tmp_path, 8)
+    for _ in range(2):  # and holds no place
+        with pytest.raises(HTTPException, match="This file is empty") as refused:
+            asyncio.run(take(held, "me", b""))
+        assert refused.value.status_code == 400
+    assert not list(tmp_path.iterdir())
 
 
 def test_who_sends_slowly_is_in_nobodys_way(tmp_path: Path):

@@ -8,11 +8,14 @@ import socket
 import zipfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from cli.calling import files
 
 from app.serving import Served
+from heedmap.app.workshop import Generating
+from heedmap.errors import ArgumentError
 from heedmap.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
@@ -104,6 +107,14 @@ def test_no_file_of_the_machine_is_read(server: Served, run: Run, path: str):
     assert b"root:" not in body and b"[project]" not in body and b"settings" not in body
 
 
+@pytest.mark.parametrize("name", ["a" * 900, "a" * 256, quote("あ" * 190), "b/" * 90 + "a" * 300])
+@pytest.mark.parametrize("folder", ["assets", "static"])
+def test_a_name_that_no_disk_has_is_no_error_of_ours(server: Served, caplog, folder, name):
+    status, body, _ = server.ask(f"/{folder}/{name}")
+    assert status == 404 and len(body) < 100
+    assert not caplog.records
+
+
 def test_gradios_own_way_of_uploading_is_shut(server: Served):
     form = (
         b'--x\r\nContent-Disposition: form-data; name="files"; filename="evil.sh"\r\n\r\nhi\r\n'
@@ -143,6 +154,23 @@ def test_pages_of_other_servers_are_refused(server: Served):
     assert server.ask("/", Host=f"localhost:{server.port}")[0] == 200
     own = f"http://127.0.0.1:{server.port}"
     assert server.ask("/uploads", data=b"x", Origin=own)[0] == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_server_before_it_asks_by_a_name_that_the_operator_gave(model, tmp_path: Path, host: str):
+    with Served(tmp_path, {}, host=host, names=("App.example",)) as server:
+        for name in ("app.example", "APP.example:443", "127.0.0.1", f"localhost:{server.port}"):
+            assert server.ask("/", Host=name)[0] == 200, name
+        for name in ("evil.example", "app.example.evil.example", "example"):
+            assert server.ask("/", Host=name)[0] == 421, name
+        front = {"Host": "app.example"}
+        assert server.ask("/uploads", b"x", **front, Origin="https://app.example")[0] == 200
+        for other in ("https://evil.example", "https://app.example:8443", "http://127.0.0.1"):
+            assert server.ask("/uploads", b"x", **front, Origin=other)[0] == 403, other
+        shop = server.app.workshop
+        assert not shop.free  # a visitor may be of another machine: no folder is looked at
+        with pytest.raises(ArgumentError, match="the model '/etc' is not offered here"):
+            shop.check(Generating(prompt="a", model="/etc"))
 
 
 def test_bodies_that_are_no_uploads_are_small(server: Served):

@@ -250,6 +250,31 @@ def test_events_of_one_network_leave_room_in_gradios_line(
     assert join("s0", "127.0.0.2") == 200
 
 
+def test_who_never_reads_is_answered_no_more(server: Served, monkeypatch: pytest.MonkeyPatch):
+    """Gradio keeps each message for a session until its page reads it."""
+    monkeypatch.setattr(keeping, "_UNREAD", 6)
+    number = dependency(server, "upload")["id"]
+    queue = server.app._page._queue
+
+    def join(session: str) -> tuple[int, bytes]:
+        said = {"data": [], "fn_index": number, "session_hash": session}
+        found = asked_from(server, "127.0.0.2", "/gradio_api/queue/join", json.dumps(said).encode())
+        until(lambda: not queue.event_ids_to_events)
+        return found
+
+    found = [join("unread") for _ in range(12)]
+    codes = [status for status, _ in found]
+    assert codes == sorted(codes) and set(codes) == {200, 429}
+    assert found[-1][1] == b"Nobody reads what you were answered: load the page anew."
+    assert 6 <= queue.pending_messages_per_session["unread"].qsize() < 12
+    assert join("another")[0] == 200
+    assert not guests_of(server).is_deaf("never heard of")
+
+
+def guests_of(server: Served) -> keeping.Guests:
+    return server.app._page._queue.pending_messages_per_session._guests
+
+
 def test_of_a_session_little_is_kept(server: Served):
     assert "Saved as" in generating(server, "light", PROMPT)
     state = server.app._page.state_holder.session_data["light"]

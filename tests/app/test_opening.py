@@ -212,7 +212,9 @@ def test_whatever_comes_of_an_upload_nothing_of_it_stays(
         desk.open("0" * 32, "me")
 
 
-def test_two_files_are_read_at_a_time(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
+def test_two_files_are_read_at_a_time_one_of_each_network(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+):
     uploads = Uploads(tmp_path, 2**26)
     desk = Desk(uploads, Pages(tmp_path / "pages"), tmp_path, Limits())
     file = zip_of(run.save(tmp_path / "saved", overlays=False))
@@ -230,18 +232,21 @@ def test_two_files_are_read_at_a_time(tmp_path: Path, run: Run, monkeypatch: pyt
         (tmp_path / token).write_bytes(file)
     found: list[str] = []
     threads = [
-        threading.Thread(target=lambda token=token: found.append(desk.open(token, "me").token))
-        for token in tokens[:2]
+        threading.Thread(target=lambda n=n: found.append(desk.open(tokens[n], f"10.0.0.{n}").token))
+        for n in range(2)
     ]
     for thread in threads:
         thread.start()
     until(lambda: len(reading) == 2)
     with pytest.raises(HeedmapError, match="Others are opening files"):
-        desk.open(tokens[2], "me")
+        desk.open(tokens[2], "10.0.0.2")
+    for same in ("10.0.0.1", "::ffff:10.0.0.1"):
+        with pytest.raises(HeedmapError, match="Your last file is still being opened"):
+            desk.open(tokens[2], same)
     go.set()
     for thread in threads:
         thread.join(20)
-    assert len(found) == 2 and desk.open(tokens[2], "me")
+    assert len(found) == 2 and desk.open(tokens[2], "10.0.0.1")  # who was refused lost nothing
     assert not list(tmp_path.glob("unpacked-*"))
 
 

@@ -17,11 +17,14 @@ import pytest
 from cli.calling import bad, call, files, in_a_process
 
 from app.serving import FIELDS, PROMPT
-from heedmap.app import Limits, Options, address, is_loopback
-from heedmap.cli.serving import parse_users
+from heedmap.app import Limits, Options, address, bind, is_loopback
+from heedmap.cli.serving import parse_names, parse_users
 from heedmap.errors import ArgumentError
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 def test_it_is_bound_to_this_machine_and_knows_which_addresses_are():
@@ -40,6 +43,36 @@ def test_users():
         assert "secret" not in str(error.value)
     with pytest.raises(ArgumentError, match="has the user 'ann' twice"):
         parse_users(["ann:1", "ann:2"])
+
+
+@posix
+def test_a_password_that_is_no_text(desk: Path):
+    """A shell's $'…' and the environment may hold any bytes."""
+    for arguments, told in (([b"--auth", b"bob:secret\xff"], b""), ([], b"bob:x\nann:secret\xff")):
+        command = [sys.executable, "-m", "heedmap.cli", "app", "--port", "0"]
+        done = subprocess.run(
+            [*map(os.fsencode, command), *arguments], capture_output=True, timeout=60,
+            env=os.environb | {b"HEEDMAP_AUTH": told},
+        )  # fmt: skip
+        said = done.stderr.decode()
+        assert done.returncode == 2 and done.stdout == b"", said
+        assert said == "Error: --auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "part"),
+    [
+        ("a" * 64, "The host 'aaa"),  # a part of a name has 63 letters
+        ("a." * 900, "The host 'a.a.a"),
+        ("no\x1b[31m", r"The host 'no\x1b[31m' is not known"),
+        ("a\0b", r"The host 'a\x00b' is not known"),
+        ("\udcff", "The host '\\udcff' is not known"),
+    ],
+)
+def test_a_host_that_no_name_can_be(host: str, part: str):
+    with pytest.raises(ArgumentError, match="is not known: expected an address") as error:
+        bind(host, 0)
+    assert part in str(error.value) and len(str(error.value)) < 120
 
 
 def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Options]:
@@ -69,6 +102,32 @@ def test_the_options_of_the_verb(desk: Path, monkeypatch: pytest.MonkeyPatch):
     assert options.limits == Limits(size=512, steps=30, upload=8 * 2**20, results=9)
     assert result.stderr == "" and "http://x" in result.stdout
     assert "x" not in result.stdout.replace("http://x", "").split()  # no password is told
+
+
+def test_names_for_others(desk: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
+    result, options = served(monkeypatch, "--name", "App.example", "--name", "2001:db8::1")
+    assert options.names == ("app.example", "2001:db8::1") and options.host == "127.0.0.1"
+    who = "everybody who reaches app.example or 2001:db8::1 can use this app"
+    assert result.stderr.startswith(f"Warning: {who}: --auth asks")
+    with_password = served(monkeypatch, "--name", "app.example", "--auth", "ann:x")[0]
+    assert with_password.stderr == ""
+    for odd in ("", "https://app.example", "app.example:443", "a/b", "a b", "a..b", "*", "a" * 64,
+                "bücher.example", "a\n", "[::1]", "a." * 127 + "aa"):  # fmt: skip
+        with pytest.raises(ArgumentError, match="expected a host's name, such as"):
+            parse_names([odd])
+
+
+def test_the_names_to_which_a_server_answers():
+    own = ["127.0.0.1", "::1", "localhost"]
+    assert Options().hosts == own
+    assert Options(host="127.0.0.2").hosts == sorted([*own, "127.0.0.2"])
+    assert Options(host="0.0.0.0").hosts is None
+    named = Options(host="0.0.0.0", names=("App.example",))
+    assert named.hosts == sorted([*own, "0.0.0.0", "app.example"])
+    private = {"127.0.0.1": True, "0.0.0.0": False}
+    assert {host: Options(host=host).is_private for host in private} == private
+    assert not any(Options(host=host, names=("a",)).is_private for host in private)
 
 
 def test_a_warning_where_everybody_is_let_in(desk: Path, monkeypatch: pytest.MonkeyPatch):
@@ -145,9 +204,6 @@ def ends(process: Any, number: int) -> tuple[int, str, float]:
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     return process.returncode, errors, time.monotonic() - since
-
-
-posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 @posix

@@ -4,8 +4,11 @@ import base64
 import contextlib
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,8 @@ from app.serving import Served, asked_from, until
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
-from heedmap.app import doors, wire
+from heedmap.app import archives, doors, wire
+from heedmap.app.places import Places, Streams
 
 
 @pytest.fixture
@@ -95,7 +99,8 @@ def big(server: Served) -> Iterator[str]:
     name = "20261121-000000-" + "0" * 32
     folder = server.app.workshop.shelf.root / name
     folder.mkdir(parents=True)
-    for file in ("index.html", "big.png"):
+    (folder / "run.json").write_text('{"format": 1, "settings": {}}')
+    for file in ("index.html", "image.png"):
         (folder / file).write_bytes(bytes(32 * 2**20))
     yield name
     shutil.rmtree(folder)
@@ -122,11 +127,16 @@ def test_who_does_not_read_holds_nothing(server: Served, quick: None, big: str):
         assert got > 32 * 2**20
 
 
-def test_of_zips_each_visitor_has_a_share_for_a_while(
+def test_of_zips_that_are_packed_each_visitor_has_a_share(
     server: Served, big: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(doors, "GRACE", 1.5)
-    monkeypatch.setattr(doors, "SPEED", 2**30)
+    go_on, real = threading.Event(), archives.pack
+
+    def slow(folder: Path, file: Any) -> None:
+        assert go_on.wait(20)
+        real(folder, file)
+
+    monkeypatch.setattr(archives, "pack", slow)
     fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
     taken = server.app.gate._packing._taken
     with connected(server, 3) as (first, second, third):
@@ -135,16 +145,55 @@ def test_of_zips_each_visitor_has_a_share_for_a_while(
         until(lambda: len(taken) == 2, 5)
         third.sendall(fetch)
         assert third.recv(2**16).startswith(b"HTTP/1.1 429 ")
+        go_on.set()
+        for one in (first, second):
+            assert one.recv(2**16).startswith(b"HTTP/1.1 200 ")
+        until(lambda: not taken, 5)  # a place is for packing: who reads slowly holds none
+
+
+def test_who_drips_is_told_no_more_after_a_while(
+    server: Served, big: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(doors, "GRACE", 1.0)
+    monkeypatch.setattr(doors, "SPEED", 2**30)
+    with connected(server) as (one,):
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.sendall(head(server, f"GET /results/{big}.zip HTTP/1.1"))
+        until(lambda: server.app.gate._sending._open, 5)
         begun = time.monotonic()
-        while taken:  # who drips is told no more after a while
-            for one in (first, second):
-                with contextlib.suppress(OSError):
-                    one.recv(1)
+        while server.app.gate._sending._open:
+            with contextlib.suppress(OSError):
+                one.recv(1)
             assert time.monotonic() - begun < 10
             time.sleep(0.05)
-    monkeypatch.undo()
-    status, body, _ = server.ask(f"/results/{big}.zip")
-    assert status == 200 and len(body) > 32 * 2**20
+
+
+def test_downloads_give_way_to_those_of_others(
+    server: Served, big: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever fetches from many connections and does not read keeps out none but himself."""
+    gate = server.app.gate
+    monkeypatch.setattr(gate, "_packing", Places(2, own=2))
+    monkeypatch.setattr(gate, "_sending", Streams(3, own=2), raising=False)
+    fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
+
+    def begin(one: socket.socket) -> None:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.sendall(fetch)
+        assert one.recv(9) == b"HTTP/1.1 "
+        assert one.recv(3) == b"200"
+
+    with connected(server, 3, "127.0.0.2") as theirs, connected(server, 1, "127.0.0.3") as (other,):
+        for one in (*theirs, other):  # the third of the same network ends its first
+            begin(one)
+        assert len(gate._sending._open) == 3
+        with connected(server) as (mine,):
+            mine.sendall(head(server, f"GET /results/{big}.zip HTTP/1.1", "Connection: close"))
+            got = 0
+            while block := mine.recv(2**20):
+                got += len(block)
+        assert got > 32 * 2**20
+        until(lambda: [who for who, _ in gate._sending._open] == ["127.0.0.2", "127.0.0.3"], 5)
 
 
 def test_eleven_hundred_half_requests_are_in_nobodys_way(

@@ -143,14 +143,57 @@ def test_what_is_beyond_the_limits(shop: Workshop, asked, sentence):
         shop.check(asked)
 
 
-def test_what_a_model_draws_by_itself_has_limits_too(shop: Workshop, line: Line, tmp_path: Path):
-    for limit, part in (({"size": 64}, "128×128 pixels are more"), ({"steps": 20}, "50 steps are")):
-        small = Workshop(Shelf(tmp_path / "small", 10), Limits(**limit))
-        state = ended(
-            line.enter(lambda job, small=small: small.generate(Generating(prompt="a"), job))
-        )
-        assert state.phase == "failed" and part in state.sentence
-    assert not (tmp_path / "small").exists()
+STEPS = "drawn in {}, the most that this server draws; the model's own are 50"
+SIZE = (
+    "drawn at {} pixels, the most of the model's own shape that this server draws; its own are {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "own", "size", "notes"),
+    [
+        ({"steps": 3}, (128, 128), (128, 128), [STEPS.format("3 steps")]),
+        ({"steps": 1}, (128, 128), (128, 128), [STEPS.format("1 step")]),
+        ({"steps": 2, "size": 128}, (128, 128), (128, 128), [STEPS.format("2 steps")]),
+        ({"steps": 2, "size": 70}, (128, 128), (64, 64),
+         [STEPS.format("2 steps"), SIZE.format("64×64", "128×128")]),
+        ({"steps": 2, "size": 100}, (288, 512), (56, 96),
+         [STEPS.format("2 steps"), SIZE.format("56×96", "288×512")]),
+        ({"steps": 2, "size": 9}, (640, 64), (8, 8),
+         [STEPS.format("2 steps"), SIZE.format("8×8", "640×64")]),
+    ],
+)  # fmt: skip
+def test_what_is_left_to_the_model_is_drawn_within_the_limits(
+    line: Line, model, tmp_path: Path, monkeypatch, limits, own, size, notes
+):
+    monkeypatch.setattr(models, "own_size", lambda _: own)
+    shop = Workshop(Shelf(tmp_path, 10), Limits(**limits))
+    asked = Generating(prompt=PROMPT, seed=1, size=None if "size" in limits else size)
+    made = ended(line.enter(lambda job: shop.generate(asked, job))).result
+    run = Run.load(shop.shelf.folder(made.name))
+    assert run.settings["steps"] == limits["steps"] and run.image.size == size
+    assert made.notes == tuple(notes)
+    assert all(f"<p>D{note[1:]}" in of_made(made).replace("&#x27;", "'") for note in notes)
+
+
+def test_an_edit_within_the_limits(line: Line, model, tmp_path: Path):
+    shop = Workshop(Shelf(tmp_path, 10), Limits(steps=2, size=64))
+    asked = Editing(source=PROMPT, target="a red sea", seed=1)
+    made = ended(line.enter(lambda job: shop.edit(asked, job))).result
+    assert made.notes == (STEPS.format("2 steps"), SIZE.format("64×64", "128×128"))
+    said = Editing(source=PROMPT, target="a red sea", seed=1, steps=2, size=(64, 64))
+    same = ended(line.enter(lambda job: shop.edit(said, job))).result
+    assert same.notes == ()
+    one, other = (shop.shelf.folder(name) for name in (made.name, same.name))
+    assert files(one) == files(other)
+    assert all((one / name).read_bytes() == (other / name).read_bytes() for name in files(one))
+
+
+def test_a_model_without_a_size_that_is_small_enough(line: Line, model, tmp_path: Path):
+    shop = Workshop(Shelf(tmp_path / "none", 10), Limits(size=7))
+    state = ended(line.enter(lambda job: shop.generate(Generating(prompt=PROMPT), job)))
+    assert state.sentence.startswith("8×8 pixels are more than this server draws")
+    assert not (tmp_path / "none").exists()
 
 
 def test_models_of_the_operator_and_free_text(tmp_path: Path):

@@ -184,6 +184,7 @@ def test_generate_says_what_is_wrong_and_writes_nothing(model, desk, arguments, 
     ("model", "part"),
     [
         ("nowhere/at/all", "there is no model folder nowhere/at/all"),
+        ("a" * 1900, "there is no model folder aaa"),
         ("empty", "no model_index.json"),
     ],
 )

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from heedmap.app.limits import Limits
-from heedmap.errors import ArgumentError, HeedmapError
+from heedmap.errors import ArgumentError, HeedmapError, quoted
 
 if TYPE_CHECKING:
     from heedmap.app.gate import Gate
@@ -41,8 +41,12 @@ class Options:
     Attributes:
         out: the folder of the results.
         host: the address that the server is bound to.
+        names: under which others ask this server, such as that of a server with TLS before it. If
+            there are any, or it is bound to an address of this machine alone, it answers to these
+            names, that address and those of this machine, and to no other.
         models: offered besides the embedded one. Others may be typed only where the server is bound
-            to an address of this machine alone: a folder's name tells what is on it.
+            to an address of this machine alone, and has no name for others: a folder's name tells
+            what is on it.
         users: passwords by name; everybody is let in if there are none.
         limits: what visitors may ask for.
         device: as in `heedmap.load`.
@@ -51,11 +55,25 @@ class Options:
 
     out: Path = Path("outputs/app")
     host: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     device: str = "auto"
     dtype: str = "auto"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine is served."""
+        return is_loopback(self.host) and not self.names
+
+    @property
+    def hosts(self) -> list[str] | None:
+        """The names to which the server answers; None for any."""
+        if not (self.names or is_loopback(self.host)):
+            return None
+        own = ("localhost", "127.0.0.1", "::1", self.host)
+        return sorted({name.lower() for name in (*own, *self.names)})
 
 
 class Application:
@@ -84,7 +102,7 @@ class Application:
 
         self.workshop = Workshop(
             Shelf(options.out, options.limits.results), options.limits, named=options.models,
-            free=is_loopback(options.host), device=options.device, dtype=options.dtype,
+            free=options.is_private, device=options.device, dtype=options.dtype,
         )  # fmt: skip
         self.line = Line(options.limits.waiting)
         # All that visitors send and have unpacked is in here, and goes with it.
@@ -130,10 +148,9 @@ class Application:
         with ThreadPoolExecutor(1) as thread:
             inner, self._page = thread.submit(asyncio.run, mounted()).result()
         calls = {n: Call(one.queue, len(one.inputs)) for n, one in self._page.fns.items()}
-        hosts = {"localhost", "127.0.0.1", "::1", options.host}
         return Gate(
             inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
-            hosts=sorted(hosts) if is_loopback(options.host) else None, guests=guests,
+            hosts=options.hosts, guests=guests,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
@@ -160,15 +177,17 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket for the server; 0 is any port that is free.
 
     Raises:
-        ArgumentError: if the port is in use, or the address is none of this machine.
+        ArgumentError: if the port is in use, or the address is none, or none of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:
-        raise ArgumentError(f"The host {host!r} is not known: expected an address.") from error
+    except (OSError, ValueError) as error:  # such as a name with a NUL, or of too many letters
+        raise ArgumentError(
+            f"The host {quoted(host)} is not known: expected an address."
+        ) from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

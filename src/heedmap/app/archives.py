@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from heedmap.errors import RunError
+from heedmap.saving import kinds
 
 _RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors")
 _PAIR = (
@@ -25,17 +26,25 @@ _BLOCK = 2**19  # bytes that are read at a time, a zip's list of its files among
 
 
 def pack(folder: Path, file: IO[bytes]) -> None:
-    """Write a folder into a zip, in a folder of its name; the same folder gives the same bytes.
+    """Write what heedmap wrote into a folder into a zip, in a folder of its name.
+
+    What else lies there is somebody's own. The same folder gives the same bytes.
 
     Args:
-        folder: a result's.
+        folder: a run's or an edit's.
         file: where to; it must be seekable.
+
+    Raises:
+        RunError: if it is neither.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    names = kinds.written_in(folder, kinds.PAIR, kinds.RUN)
+    if not names:
+        raise RunError("this result is not there any more as it was saved: make it again")
     with zipfile.ZipFile(file, "w") as archive:
-        for path in paths:
-            name = f"heedmap-{folder.name}/{path.relative_to(folder).as_posix()}"
-            entry = zipfile.ZipInfo(name)  # its time is 1980, whenever it is packed
+        for name in names:
+            path = folder / name
+            # Its time is 1980, whenever it is packed.
+            entry = zipfile.ZipInfo(f"heedmap-{folder.name}/{name}")
             entry.external_attr = 0o644 << 16
             # Pictures are packed already; trying again would only take time.
             packed = path.suffix == ".png"

@@ -35,7 +35,8 @@ from heedmap.errors import HeedmapError, RunError
 _SHOWN = re.compile(
     r"/(config|theme\.css|favicon\.ico|robots\.txt|manifest\.json|pwa_icon)?"
     r"|/(assets|static)/[\w./@-]{1,200}"  # no disk has longer names
-    r"|/gradio_api/(info|startup-events|theme\.css|queue/data|heartbeat/\w{1,64})/?"
+    r"|/gradio_api/(info|startup-events|theme\.css|queue/data|heartbeat/\w{1,64})/?",
+    re.ASCII,  # a letter is a byte
 )
 _FORWARDED = re.compile(rb"(x-)?forwarded", re.IGNORECASE)
 _STREAM, _PULSE = "/gradio_api/queue/data", "/gradio_api/heartbeat/"

@@ -6,14 +6,14 @@ The same functions as the command line's, with the same arguments: the same byte
 import gc
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from heedmap import models
 from heedmap.app.jobs import Job
 from heedmap.app.limits import Limits
 from heedmap.app.shelf import Shelf, figures, title
-from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.errors import ArgumentError, HeedmapWarning, plural, quoted
 from heedmap.pairs import Pair
 from heedmap.runs import Run
 
@@ -50,6 +50,9 @@ class Editing(Drawing):
     threshold: float | None = None
 
 
+D = TypeVar("D", bound=Drawing)
+
+
 @dataclass(frozen=True)
 class Made:
     """A result, as texts alone: what is kept of it for each visitor is small.
@@ -58,7 +61,7 @@ class Made:
         name: on the shelf.
         title: what a person calls it.
         figures: what it was made with.
-        notes: what was warned of.
+        notes: what was warned of, and what this server's limits changed.
     """
 
     name: str
@@ -109,17 +112,17 @@ class Workshop:
 
     def generate(self, asked: Generating, job: Job) -> Made:
         """Draw a prompt, and save the run."""
-        pipe = self._ready(asked, job)
+        pipe, asked, notes = self._ready(asked, job)
         from heedmap import studio
 
         def draw(**watched: Any) -> Run:
             return studio.generate(pipe, asked.prompt, **_options(asked), **watched)
 
-        return self._made(draw, pipe, job)
+        return self._made(draw, pipe, job, notes)
 
     def edit(self, asked: Editing, job: Job) -> Made:
         """Draw a prompt and its edit, and save the pair."""
-        pipe = self._ready(asked, job)
+        pipe, asked, notes = self._ready(asked, job)
         from heedmap import editing
 
         options = _options(asked)
@@ -132,7 +135,7 @@ class Workshop:
                 self_attention=asked.self_attention, only=asked.only, **options, **watched,
             )  # fmt: skip
 
-        return self._made(draw, pipe, job)
+        return self._made(draw, pipe, job, notes)
 
     def pipeline(self, name: str) -> Any:
         """The pipeline of a model; the one that was held before is let go."""
@@ -143,20 +146,37 @@ class Workshop:
             self._held = (name, models.load(model, device=self._device, dtype=self._dtype))
         return self._held[1]
 
-    def _ready(self, asked: Drawing, job: Job) -> Any:
-        """The pipeline, if what it draws by itself is within the limits."""
+    def _ready(self, asked: D, job: Job) -> tuple[Any, D, list[str]]:
+        """The pipeline, what it is to draw, and what is told of that."""
         self.check(asked)
         if self._held is None or self._held[0] != asked.model:
             job.tell(f"Loading the model {asked.model}")
         pipe = self.pipeline(asked.model)
-        if asked.size is None:
-            self.limits.check_size(models.own_size(pipe))
-        if asked.steps is None:
-            self.limits.check_steps(_own_steps(pipe))
         job.check()
-        return pipe
+        return pipe, *self._fitted(asked, pipe)
 
-    def _made(self, draw: Callable[..., Run | Pair], pipe: Any, job: Job) -> Made:
+    def _fitted(self, asked: D, pipe: Any) -> tuple[D, list[str]]:
+        """What was asked for, and within the limits also where it was left to the model."""
+        notes: list[str] = []
+        most, own = self.limits.steps, _own_steps(pipe)
+        if asked.steps is None and own > most:
+            asked = replace(asked, steps=most)
+            notes.append(
+                f"drawn in {plural(most, 'step')}, the most that this server draws; the model's "
+                f"own are {own}"
+            )
+        width, height = models.own_size(pipe)
+        if asked.size is None and max(width, height) > self.limits.size:
+            size = _shrunk(pipe, (width, height), self.limits.size)
+            self.limits.check_size(size)  # a model may have no size as small as that
+            asked = replace(asked, size=size)
+            notes.append(
+                f"drawn at {size[0]}×{size[1]} pixels, the most of the model's own shape that this "
+                f"server draws; its own are {width}×{height}"
+            )
+        return asked, notes
+
+    def _made(self, draw: Callable[..., Run | Pair], pipe: Any, job: Job, notes: list[str]) -> Made:
         from heedmap.app.previews import Previewer, data_url
 
         shown: list[str] = []
@@ -178,8 +198,8 @@ class Workshop:
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
         name = self.shelf.put(result)
-        notes = tuple(str(warning.message) for warning in told)
-        return Made(name, title(result), figures(result), notes)
+        warned = [str(warning.message) for warning in told]
+        return Made(name, title(result), figures(result), (*notes, *warned))
 
 
 def _options(asked: Drawing) -> dict[str, Any]:
@@ -191,6 +211,13 @@ def _options(asked: Drawing) -> dict[str, Any]:
         "negative": asked.negative,
         "keep": asked.keep,
     }
+
+
+def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
+    """The largest size of about that shape that a pipeline draws with no side above `most`."""
+    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    width, height = (max(factor, side * most // max(size) // factor * factor) for side in size)
+    return width, height
 
 
 def _own_steps(pipe: Any) -> int:

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -111,7 +110,7 @@ def print_table(
 @contextmanager
 def loading(model: str | None, *, hidden: bool) -> Generator[None]:
     """Show that a model is being loaded: by a bar, or by the hub's own while it downloads."""
-    local = model is None or Path(model).exists()
+    local = model is None or os.path.exists(model)  # whatever length its name may have
     if hidden or local:
         os.environ.setdefault("TQDM_DISABLE", "1")
     with progress_bar("Loading the model", hidden=hidden or not local):

@@ -1,6 +1,8 @@
 """`heedmap app`: the same in the browser."""
 
+import ipaddress
 import os
+import re
 import signal
 import sys
 import threading
@@ -12,9 +14,12 @@ from typing import Annotated, Any
 
 import typer
 
+from heedmap.checks import is_unicode
 from heedmap.cli.console import printable
 from heedmap.cli.options import Device, Dtype, parse_path
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, quoted
+
+_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
 def serve(
@@ -36,6 +41,15 @@ def serve(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="To listen at; 0.0.0.0 lets other machines in.")
     ] = "127.0.0.1",
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Under which others ask for it, such as that of a server with TLS before it; may "
+            "be repeated. To other names it does not answer then.",
+        ),
+    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="0 for any that is free.")
     ] = 7860,
@@ -71,7 +85,7 @@ def serve(
 ) -> None:
     """Generate, edit and inspect in the browser.
 
-    Serves this machine alone unless --host says otherwise. Ctrl-C ends it.
+    Serves this machine alone unless --host or --name says otherwise. Ctrl-C ends it.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of the libraries below are for one user
     from heedmap import app, saving
@@ -80,6 +94,7 @@ def serve(
     options = app.Options(
         out=out,
         host=host,
+        names=parse_names(name or []),
         models=tuple(model or ()),
         users=parse_users([*(auth or ()), *os.environ.get("HEEDMAP_AUTH", "").splitlines()]),
         limits=app.Limits(
@@ -90,8 +105,9 @@ def serve(
     )
 
     def ready(url: str) -> None:
-        if not (options.users or app.is_loopback(host)):
-            who = f"everybody who reaches {printable(host)} can use this app"
+        if not (options.users or options.is_private):
+            where = " or ".join(options.names) or printable(host)
+            who = f"everybody who reaches {where} can use this app"
             typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
         typer.echo(f"heedmap is at {url}\nResults go to {printable(str(out))}. Ctrl-C ends it.")
         if browser:
@@ -143,12 +159,28 @@ def _leaving() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def parse_names(texts: list[str]) -> tuple[str, ...]:
+    """Names of a server, as a browser tells them; ArgumentError if one is none."""
+    for text in texts:
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            if not _NAME.fullmatch(text):
+                raise ArgumentError(
+                    f"--name is {quoted(text)}: expected a host's name, such as app.example, "
+                    "without https:// and without a port"
+                ) from None
+    return tuple(dict.fromkeys(text.lower() for text in texts))
+
+
 def parse_users(texts: list[str]) -> dict[str, str]:
     """Passwords by name, from `USER:PASSWORD`; a sentence about one that is none tells no part."""
     users: dict[str, str] = {}
     for text in texts:
         if not text.strip():
             continue
+        if not is_unicode(text):
+            raise ArgumentError("--auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew")
         name, colon, password = text.strip().partition(":")
         if not (name and colon and password):
             raise ArgumentError("--auth, or HEEDMAP_AUTH, is not USER:PASSWORD: write both")

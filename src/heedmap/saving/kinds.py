@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from heedmap.saving.targets import Kind, read_object
+from heedmap.saving.targets import Kind, read_object, walk
 
 _RUN = {
     *("run.json", "image.png", "index.html", "sheet.png"),
@@ -39,6 +39,24 @@ def files_in(folder: Path, mark: str) -> list[str]:
     """The names of the files in a folder that was just filled, for its mark, which comes last."""
     names = (path.name for path in folder.iterdir() if path.is_file())
     return sorted([*names, mark])
+
+
+def written_in(folder: Path, *of: Kind) -> list[str]:
+    """The names of the files in a folder that heedmap wrote there, in their order.
+
+    Args:
+        folder: looked at now; of links in it nothing is told, nor of what they lead to.
+        of: the kinds that it may have; it has the first that fits. Nothing is told of another.
+    """
+    kind = next((one for one in of if one.holds(folder)), None)
+    if kind is None:
+        return []
+    written = None if kind.written is None else kind.written(folder)
+    return sorted(
+        name for name, entry in walk(folder)
+        if kind.names.fullmatch(name) and (written is None or name in written)
+        and entry.is_file(follow_symlinks=False)
+    )  # fmt: skip
 
 
 def _told(folder: Path, mark: str, fixed: set[str]) -> tuple[set[str], dict[str, Any] | None]:
