@@ -30,9 +30,9 @@ import heedmap
 import judge
 from evaluation import blends, obedience, places, strangers, swaps, weights
 from evaluation.measures import Figures
-from heedmap import models
 from heedmap.errors import HeedmapError
-from heedmap.pictures import Panel, grid
+from heedmap.figures.layout import Panel, grid
+from heedmap.models import pipelines
 
 # --- sub-commands -----------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.n < 1:
         parser.error("--n must be at least 1")
-    folder = options.model or models.embedded_folder()
+    folder = options.model or pipelines.embedded_folder()
     try:
         pipe = heedmap.load(options.model)
         if options.guidance is None:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from heedmap.recordings import Layer
+from heedmap.maps.recordings import Layer
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -167,10 +167,10 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="the tables alone, no pictures")
     options = parser.parse_args()
     import heedmap as hm
-    from heedmap import models
+    from heedmap.models import pipelines
 
     text = README.read_text(encoding="utf-8")
-    for name, table in tables(models.card()).items():
+    for name, table in tables(pipelines.card()).items():
         before, rest = text.split(f"<!-- {name} -->")
         text = before + marked(name, table) + rest.split(f"<!-- /{name} -->")[1]
     README.write_text(text, encoding="utf-8")

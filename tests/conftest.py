@@ -18,9 +18,9 @@ from PIL import Image
 from tokenizers import pre_tokenizers
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
-from heedmap import models
-from heedmap.tokens import tokenize
-from heedmap.words import TokenTable
+from heedmap.models import pipelines
+from heedmap.text.tokens import tokenize
+from heedmap.text.words import TokenTable
 
 torch.set_num_threads(1)
 # A clock on the wall says how busy the machine is; what must be quick is timed by the processor.
@@ -54,7 +54,7 @@ def letter_tokenizer() -> CLIPTokenizer:
 
 @cache
 def _tokenizer(name: str, limit: int) -> Any:
-    found = letter_tokenizer() if name == "letters" else models.tokenizer()
+    found = letter_tokenizer() if name == "letters" else pipelines.tokenizer()
     found.model_max_length = limit
     return found
 

@@ -8,8 +8,8 @@ from conftest import table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.alignment import pair_words, swap_of
 from heedmap.errors import ArgumentError
+from heedmap.text.alignment import pair_words, swap_of
 
 
 def shown(source: str, target: str, **kwargs) -> str:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from test_runs import made_run
 
-from heedmap import schemas
-from heedmap.arguments import fits, note, restorable, restored, told
+from heedmap.drawing.pipeline_arguments import fits, note, restorable, restored, told
+from heedmap.files import schemas
 
 plain = st.recursive(
     st.none()

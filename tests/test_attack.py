@@ -31,8 +31,8 @@ from attacking.findings import EVIL, Finding, Trouble, Wrong, remembered, troubl
 from attacking.spelling import Sheet
 from heedmap import explorer
 from heedmap.errors import HeedmapError, HeedmapWarning
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the attack is of Linux alone")
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.attention import Scores, attend, fused, probabilities, split_heads
+from heedmap.attention.probabilities import Scores, attend, fused, probabilities, split_heads
 from heedmap.errors import ArgumentError
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from heedmap import batches
-from heedmap.batches import fitting, free_bytes, image_bytes, in_batches
-from heedmap.editing import edit
+from heedmap.drawing.editing import edit
 from heedmap.errors import ArgumentError
-from heedmap.pairs import Pair
+from heedmap.models import batches
+from heedmap.models.batches import fitting, free_bytes, image_bytes, in_batches
+from heedmap.results.pairs import Pair
 
 
 def model(channels=(16, 32), widths=(8, 24, 64), dtype=torch.float32, factor=8, **vae):

@@ -113,9 +113,9 @@ def test_the_report_of_edits_can_be_read(edit_figures: dict, capsys: pytest.Capt
 
 
 def test_the_prompt_has_twelve_tokens_with_its_ends():
-    from heedmap import models
-    from heedmap.tokens import tokenize
+    from heedmap.models import pipelines
+    from heedmap.text.tokens import tokenize
 
-    table = tokenize(replay.PROMPT, models.tokenizer())
+    table = tokenize(replay.PROMPT, pipelines.tokenizer())
     assert len(table.positions("start", "text", "end")) == 12
     assert [len(word.tokens) for word in table.words] == [1] * 10

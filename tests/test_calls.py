@@ -4,11 +4,11 @@ import pytest
 import torch
 from conftest import table
 
-from heedmap.calls import Call, Side
-from heedmap.encodings import Branch, Encoding
 from heedmap.errors import TraceError
-from heedmap.schedules import Schedule
-from heedmap.tallies import Tally
+from heedmap.recording.calls import Call, Side
+from heedmap.recording.tallies import Tally
+from heedmap.wiring.encodings import Branch, Encoding
+from heedmap.wiring.schedules import Schedule
 
 
 def states(*seeds):

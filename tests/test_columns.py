@@ -6,11 +6,11 @@ from conftest import table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedmap.alignment import pair_words
-from heedmap.columns import refinement, replacement
 from heedmap.errors import ArgumentError, TruncatedWordError
-from heedmap.tokens import by_position, read
-from heedmap.words import TokenTable
+from heedmap.text.alignment import pair_words
+from heedmap.text.token_mapping import refinement, replacement
+from heedmap.text.tokens import by_position, read
+from heedmap.text.words import TokenTable
 
 # --- Replace ----------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from oracle import (
 )
 
 import heedmap as hm
+from heedmap.drawing.generation import generate_batch
 
 
 @pytest.fixture(scope="module", params=[AttnProcessor2_0, AttnProcessor])
@@ -170,7 +171,7 @@ def test_rules_of_each_image_of_a_batch(pipe):
         return [weighed(here.p[0], [(RED, 3)]), here.p[1], weighed(here.p[2], [([1], -1)])]
 
     with beside(pipe, 2, rule, images=3):
-        hm.studio.generate_batch(pipe, prompts, seeds=[1, 2, 3], steps=2)
+        generate_batch(pipe, prompts, seeds=[1, 2, 3], steps=2)
 
 
 # --- what an edit takes from its source ---------------------------------------------------------

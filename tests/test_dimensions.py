@@ -11,11 +11,11 @@ from families import models
 from families.checking import assert_restored, grid, paint, reference, state_of
 
 import heedmap
-from heedmap import attention
-from heedmap.dimensions import LayerShapes, layer_shapes, pick, short_names
+from heedmap.attention import probabilities
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError, TraceError
-from heedmap.layers import cross_attention_layers
-from heedmap.tracing import trace
+from heedmap.models.dimensions import LayerShapes, layer_shapes, pick, short_names
+from heedmap.recording.tracing import trace
+from heedmap.wiring.unet import cross_attention_layers
 
 
 def check(pipe, found: tuple[LayerShapes, ...], latent: tuple[int, int], tokens: int = 77) -> None:
@@ -167,8 +167,8 @@ def test_the_chain_is_what_the_model_computes(pipe):
     q, k, v = x @ layer.to_q.weight.T, e @ layer.to_k.weight.T, e @ layer.to_v.weight.T
     heads = []
     for q_h, k_h, v_h in zip(*(m.chunk(found.heads, dim=1) for m in (q, k, v)), strict=True):
-        p_h = attention.probabilities(q_h, k_h, scale=found.scale)
-        o_h = attention.attend(p_h, v_h)
+        p_h = probabilities.probabilities(q_h, k_h, scale=found.scale)
+        o_h = probabilities.attend(p_h, v_h)
         assert (q_h.shape, k_h.shape) == (found.head_query, found.head_key)
         assert (p_h.shape, o_h.shape) == (found.scores, found.head_output)
         heads.append(o_h)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from conftest import random_pipeline
 
-from heedmap.editing import edit, grid
+from heedmap.drawing.editing import edit, grid
+from heedmap.drawing.generation import generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
-from heedmap.pairs import Pair
-from heedmap.studio import generate, generate_batch
+from heedmap.results.pairs import Pair
 
 STEPS = 3
 
@@ -156,7 +156,7 @@ def test_windows(pipe, swap):
 def test_what_is_blended_stays_outside_of_the_mask(pipe, monkeypatch):
     import torch
 
-    from heedmap import variants
+    from heedmap.drawing import edit_batches
 
     def corner(maps, size, threshold):
         mask = torch.zeros(size, dtype=torch.bool)
@@ -169,7 +169,7 @@ def test_what_is_blended_stays_outside_of_the_mask(pipe, monkeypatch):
         seen.append(tensors["latents"].clone())
         return tensors
 
-    monkeypatch.setattr(variants, "blend_mask", corner)
+    monkeypatch.setattr(edit_batches, "blend_mask", corner)
     pair = edit(
         pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0,
         size=(160, 128), callback_on_step_end=watch,
@@ -196,17 +196,17 @@ def test_the_blend_of_latents_is_exact(pipe, monkeypatch):
     """Callback's latents are those before the blend; the next step starts from the blended ones."""
     import torch
 
-    from heedmap import variants
+    from heedmap.drawing import edit_batches
 
     given = []
-    blend = variants.blend
+    blend = edit_batches.blend
 
     def noted(source, target, mask):
         blended = blend(source, target, mask)
         given.append((source.clone(), target.clone(), mask, blended))
         return blended
 
-    monkeypatch.setattr(variants, "blend", noted)
+    monkeypatch.setattr(edit_batches, "blend", noted)
     pair = edit(
         pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0.5
     )
@@ -229,16 +229,16 @@ def test_protected_words_take_from_the_mask(pipe):
 def test_second_order_schedulers_blend_at_the_same_fraction(pipe, monkeypatch):
     from diffusers import HeunDiscreteScheduler
 
-    from heedmap import variants
+    from heedmap.drawing import edit_batches
 
     steps = []
-    call = variants._Blending.__call__
+    call = edit_batches._Blending.__call__
 
     def noted(self, recorder, moment, latents):
         steps.append((moment.step, moment.steps))
         return call(self, recorder, moment, latents)
 
-    monkeypatch.setattr(variants._Blending, "__call__", noted)
+    monkeypatch.setattr(edit_batches._Blending, "__call__", noted)
     heun = random_pipeline()
     heun.scheduler = HeunDiscreteScheduler.from_config(heun.scheduler.config)
     edit(heun, "a house", "a sea", seed=1, steps=STEPS, only="house->sea")

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.attention import Scores
-from heedmap.edits import (
+from heedmap.attention.probabilities import Scores
+from heedmap.attention.rules import (
     Inject,
     Region,
     Renormalize,
@@ -18,7 +18,7 @@ from heedmap.edits import (
     mixture,
 )
 from heedmap.errors import ArgumentError
-from heedmap.steering import Steering
+from heedmap.recording.steering import Steering
 
 P = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])  # (H=1, Q=2, K=3)
 SOURCE = torch.tensor([[[0.2, 0.2, 0.6], [0.7, 0.2, 0.1]]])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from conftest import random_pipeline
 
-from heedmap.encodings import prompt_table, watch
 from heedmap.errors import TraceError
+from heedmap.wiring.encodings import prompt_table, watch
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from heedmap import explorer
 from heedmap.errors import ArgumentError, NothingRecordedError
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
-from heedmap.maps import HeatMaps, cells
-from heedmap.prompts import split_words
-from heedmap.recordings import Layer, Recording
-from heedmap.words import LABELS, Token, TokenTable, Word
+from heedmap.maps.heatmaps import HeatMaps, cells
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.text.prompts import split_words
+from heedmap.text.words import LABELS, Token, TokenTable, Word
 
 PROMPT = "a photograph of an astronaut riding a brown horse on the moon"
 HOSTILE = 'a <img src=x onerror="alert(1)"> </script><script>alert(2)</script> & cat\u2028'

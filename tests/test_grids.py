@@ -16,18 +16,20 @@ from hypothesis import strategies as st
 from PIL import Image
 from test_editing import apart
 
-from heedmap import batches, pictures, studio
-from heedmap.batches import fitting, image_bytes, in_batches
-from heedmap.editing import edit, grid
-from heedmap.encodings import prompt_table
+from heedmap.drawing import generation
+from heedmap.drawing.edit_plans import weigh
+from heedmap.drawing.editing import edit, grid
 from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
-from heedmap.grids import Grid
-from heedmap.pairs import Pair
-from heedmap.plans import weigh
-from heedmap.runs import Run
-from heedmap.saving import kinds
-from heedmap.saving.targets import check_folder
-from heedmap.weights import parse_weights
+from heedmap.figures import layout
+from heedmap.files import kinds
+from heedmap.files.targets import check_folder
+from heedmap.models import batches
+from heedmap.models.batches import fitting, image_bytes, in_batches
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+from heedmap.text.weights import parse_weights
+from heedmap.wiring.encodings import prompt_table
 
 STEPS = 2
 SOURCE = "a red house"
@@ -248,7 +250,7 @@ def test_edit_cuts_its_batches_too(pipe):
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     drawn = []
-    draw = studio.draw
+    draw = generation.draw
 
     def small(pipe, prompts, **options):
         drawn.append(len(prompts))
@@ -256,7 +258,7 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return draw(pipe, prompts, **options)
 
-    monkeypatch.setattr(studio, "draw", small)
+    monkeypatch.setattr(generation, "draw", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
@@ -336,8 +338,8 @@ def labels(grid: Grid, monkeypatch) -> tuple[list[str], list[str], str, str]:
         seen.append(([label for label, _ in rows], columns, said["title"], said["note"]))
         return sheet(rows, columns, **said)
 
-    sheet = pictures.contact_sheet
-    monkeypatch.setattr(pictures, "contact_sheet", noted)
+    sheet = layout.contact_sheet
+    monkeypatch.setattr(layout, "contact_sheet", noted)
     assert grid.sheet().mode == "RGB"
     return seen[0]
 
@@ -365,18 +367,18 @@ def test_seeds_alone_have_their_sources_in_the_first_row(strip, monkeypatch):
 def test_contact_sheets_are_legible(shape, size, least):
     picture = Image.new("RGB", size, "red")
     rows = [(f"row {n}", [picture] * shape[1]) for n in range(shape[0])]
-    sheet = pictures.contact_sheet(rows, ["column"] * shape[1], title="a prompt", note="note")
+    sheet = layout.contact_sheet(rows, ["column"] * shape[1], title="a prompt", note="note")
     red = (np.asarray(sheet) == (255, 0, 0)).all(axis=-1)
     wide = red.any(axis=0).sum() / shape[1]
     high = red.any(axis=1).sum() / shape[0]
     assert min(wide, high) >= least - 3  # but for the frame
     assert wide / high == pytest.approx(size[0] / size[1], abs=0.02)
-    assert sheet.width <= pictures.MAX_WIDTH or least == 96
+    assert sheet.width <= layout.MAX_WIDTH or least == 96
 
 
 def test_contact_sheets_need_a_picture_in_every_place():
     with pytest.raises(ArgumentError, match="got 1 pictures for 2 columns"):
-        pictures.contact_sheet([("", [Image.new("RGB", (8, 8))])], ["a", "b"], title="")
+        layout.contact_sheet([("", [Image.new("RGB", (8, 8))])], ["a", "b"], title="")
 
 
 def test_the_tables_agree_with_the_pairs(strip, saved):
@@ -669,9 +671,9 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error, sentence):
 
 def test_a_grid_of_more_pixels_than_are_opened_at_once(saved, monkeypatch):
     cells, (width, height) = 12, Grid.load(saved).cells[0].pair.source.image.size
-    monkeypatch.setattr("heedmap.grids._MOST_PIXELS", cells * width * height)
+    monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height)
     assert len(Grid.load(saved).cells) == cells
-    monkeypatch.setattr("heedmap.grids._MOST_PIXELS", cells * width * height - 1)
+    monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height - 1)
     with pytest.raises(RunError, match=rf"has 12 cells of {width}×{height} pixels: more than is"):
         Grid.load(saved)
 

@@ -7,13 +7,8 @@ from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.errors import ModelError
-from heedmap.layers import (
-    cross_attention_layers,
-    grids,
-    run_uncompiled,
-    self_attention_layers,
-)
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
+from heedmap.wiring.unet import cross_attention_layers, grids, run_uncompiled, self_attention_layers
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,6 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from heedmap import pictures, sheets
 from heedmap.errors import (
     ArgumentError,
     HeedmapError,
@@ -27,9 +26,11 @@ from heedmap.errors import (
     UnknownWordError,
     quoted,
 )
-from heedmap.maps import HeatMap, HeatMaps, cells
-from heedmap.recordings import Layer, Recording
-from heedmap.tokens import tokenize
+from heedmap.figures import layout
+from heedmap.maps import timelines
+from heedmap.maps.heatmaps import HeatMap, HeatMaps, cells
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.text.tokens import tokenize
 
 PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
 
@@ -258,7 +259,7 @@ def test_a_map_shows_itself_in_a_notebook(latent):
     low, high = maps["house"].span("word")
     alone = shown(maps["house"]._repr_png_())
     size = tuple(side * -(-384 // (min(latent) * 8)) for side in maps.recording.size)
-    assert holds(alone, pictures.heat(maps["house"].values, size, low=low, high=high))
+    assert holds(alone, layout.heat(maps["house"].values, size, low=low, high=high))
     picture = Image.new("RGB", maps.recording.size, (40, 120, 200))
     known = HeatMaps(maps.recording, picture)["house"]
     over = shown(known._repr_png_())
@@ -298,9 +299,9 @@ def test_a_second_occurrence_past_the_limit_is_not_drawn():
         with pytest.raises(TruncatedWordError, match=r"'house' \(word 3\) was not read .* 77"):
             maps.at(number)
         with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
-            sheets.timeline(maps, number)
+            timelines.timeline(maps, number)
         with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
-            sheets.layers_by_heads(maps, number)
+            timelines.layers_by_heads(maps, number)
     np.testing.assert_array_equal(maps["house"].values, maps.at(0).values)
     assert maps.tokens.tokens_at(0) == maps.tokens.find("house")
 
@@ -363,10 +364,10 @@ def test_a_prompt_without_words(prompt):
     assert start.values.shape == (64, 64) and start.shared == (0.0, 1.0)
     start.overlay(scale="shared")
     sheet = maps.sheet()
-    assert holds(np.asarray(sheet), pictures.enlarge(picture))
+    assert holds(np.asarray(sheet), layout.enlarge(picture))
     assert sheet == maps.sheet([])
-    quiet = pictures.framed(
-        pictures.grid([pictures.Panel("", pictures.enlarge(picture), "the picture")]), title=prompt
+    quiet = layout.framed(
+        layout.grid([layout.Panel("", layout.enlarge(picture), "the picture")]), title=prompt
     )
     assert sheet.height > quiet.height  # it says that there are no words
     assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))
@@ -407,7 +408,7 @@ def test_numbers_of_numpy_are_numbers():
     np.testing.assert_array_equal(maps.token(np.int64(2)).values, heat.values)
     np.testing.assert_array_equal(heat.mask(np.float32(0.5)), heat.mask(0.5))
     assert heat.overlay(short_side=np.int64(300)) == heat.overlay(short_side=300)
-    assert sheets.timeline(maps, np.int64(1)) == sheets.timeline(maps, 1)
+    assert timelines.timeline(maps, np.int64(1)) == timelines.timeline(maps, 1)
 
 
 WRONG = [
@@ -435,10 +436,10 @@ CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
     "sheet": lambda maps, value: maps.sheet(value),
     "sheet scale": lambda maps, value: maps.sheet(scale=value),
     "sheet title": lambda maps, value: maps.sheet(title=value),
-    "timeline word": lambda maps, value: sheets.timeline(maps, value),
-    "timeline frames": lambda maps, value: sheets.timeline(maps, "house", frames=value),
-    "animation side": lambda maps, value: sheets.animation(maps, "house", side=value),
-    "axes": lambda maps, value: sheets.layers_by_heads(maps, "house", axes=value),
+    "timeline word": lambda maps, value: timelines.timeline(maps, value),
+    "timeline frames": lambda maps, value: timelines.timeline(maps, "house", frames=value),
+    "animation side": lambda maps, value: timelines.animation(maps, "house", side=value),
+    "axes": lambda maps, value: timelines.layers_by_heads(maps, "house", axes=value),
     "find": lambda maps, value: maps.tokens.find("house", value),
 }
 
@@ -572,8 +573,8 @@ def test_sheets_of_large_pictures_cost_what_those_of_small_ones_do():
     began = time.process_time()
     sheet = HeatMaps(made, large).sheet()
     assert time.process_time() - began < 3
-    assert sheet.width <= pictures.MAX_WIDTH
-    same = HeatMaps(made, pictures.shrunk(large, 1200)).sheet()
+    assert sheet.width <= layout.MAX_WIDTH
+    same = HeatMaps(made, layout.shrunk(large, 1200)).sheet()
     assert np.array_equal(np.asarray(sheet), np.asarray(same))
-    assert pictures.shrunk(large, 6000) is large
-    assert pictures.shrunk(large, 300).size == (300, 150)
+    assert layout.shrunk(large, 6000) is large
+    assert layout.shrunk(large, 300).size == (300, 150)

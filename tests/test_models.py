@@ -9,10 +9,10 @@ import pytest
 import torch
 from conftest import random_pipeline
 
-from heedmap import models
+from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, ModelError
-from heedmap.studio import generate
-from heedmap.tracing import cross_attention_layers
+from heedmap.models import pipelines
+from heedmap.recording.tracing import cross_attention_layers
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,8 @@ def folder(tmp_path_factory):
 
 
 def test_the_embedded_model_is_a_whole_pipeline(embedded):
-    assert models.is_embedded(embedded)
-    assert models.name_of(embedded) == "heedmap-tiny"
+    assert pipelines.is_embedded(embedded)
+    assert pipelines.name_of(embedded) == "heedmap-tiny"
     assert type(embedded).__name__ == "StableDiffusionPipeline"
     assert embedded.unet.dtype == torch.float32
     assert embedded.safety_checker is None
@@ -36,7 +36,7 @@ def test_the_embedded_model_is_a_whole_pipeline(embedded):
 
 
 def test_the_embedded_model_is_small_and_half_precision():
-    files = [f for f in models.embedded_folder().rglob("*") if f.is_file()]
+    files = [f for f in pipelines.embedded_folder().rglob("*") if f.is_file()]
     assert sum(f.stat().st_size for f in files) <= 24 * 2**20
     assert {f.suffix for f in files} <= {".json", ".safetensors", ".txt"}
     from safetensors import safe_open
@@ -49,7 +49,7 @@ def test_the_embedded_model_is_small_and_half_precision():
 
 
 def test_unknown_words_fall_to_pieces_and_never_fail():
-    tokenizer = models.tokenizer()
+    tokenizer = pipelines.tokenizer()
     for text in ("giraffe", "한국어", "🦒", "\x00\x7f", "a" * 5000, ""):
         ids = tokenizer(text, truncation=True, max_length=77)["input_ids"]
         assert ids[0] == tokenizer.bos_token_id
@@ -59,10 +59,10 @@ def test_unknown_words_fall_to_pieces_and_never_fail():
 
 
 def test_a_folder_loads_and_names_itself(folder):
-    pipe = models.load(folder, dtype="bfloat16")
-    assert models.name_of(pipe) == str(folder)
+    pipe = pipelines.load(folder, dtype="bfloat16")
+    assert pipelines.name_of(pipe) == str(folder)
     assert pipe.unet.dtype == torch.bfloat16
-    assert models.tokenizer(folder)("house")["input_ids"] == pipe.tokenizer("house")["input_ids"]
+    assert pipelines.tokenizer(folder)("house")["input_ids"] == pipe.tokenizer("house")["input_ids"]
 
 
 @pytest.mark.parametrize(
@@ -81,38 +81,38 @@ def test_a_folder_loads_and_names_itself(folder):
 )
 def test_bad_arguments(arguments, error, sentence):
     with pytest.raises(error, match=sentence):
-        models.load(**arguments)
+        pipelines.load(**arguments)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU is told")
 def test_a_device_that_is_not_there():
     with pytest.raises(ArgumentError, match="this machine has no cuda device"):
-        models.load(device="cuda")
+        pipelines.load(device="cuda")
 
 
 def test_the_hub_when_offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    for load in (models.load, models.tokenizer):
+    for load in (pipelines.load, pipelines.tokenizer):
         with pytest.raises(ModelError, match=r"the hub cannot be reached: download it"):
             load("heedmap/no-such-model")
 
 
 def test_folders_that_are_no_pipeline(tmp_path, folder):
     with pytest.raises(ModelError, match="has no model_index"):
-        models.load(tmp_path)
+        pipelines.load(tmp_path)
     (tmp_path / "model_index.json").write_text("{")
     with pytest.raises(ModelError, match="cannot be loaded"):
-        models.load(tmp_path)
+        pipelines.load(tmp_path)
     (tmp_path / "model_index.json").write_text(
         json.dumps({"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "Nothing"]})
     )
     with pytest.raises(ModelError, match="expected a diffusers pipeline folder"):
-        models.load(tmp_path)
+        pipelines.load(tmp_path)
 
 
 def test_the_embedded_files_name_no_folder_of_where_they_were_made():
-    for path in models.embedded_folder().rglob("*.json"):
+    for path in pipelines.embedded_folder().rglob("*.json"):
         named = re.findall(r'"(?:_name_or_path|name_or_path)": "([^"]*)"', path.read_text())
         assert not any(named), path
 

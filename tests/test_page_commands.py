@@ -17,12 +17,13 @@ from test_explorer import EMBEDDED, small
 from test_runs import made_run
 
 import heedmap
-from heedmap import cli, explorer, studio
-from heedmap import settings as settings_of
+from heedmap import cli, explorer
+from heedmap.drawing import generation
+from heedmap.drawing import settings as settings_of
 from heedmap.errors import RunError
 from heedmap.explorer import spelling
 from heedmap.explorer.repeating import repeat_edit, repeat_run
-from heedmap.runs import Run
+from heedmap.results.runs import Run
 
 texts = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and "\0" not in text)
 words = texts.map(str.strip)
@@ -270,7 +271,7 @@ def test_arguments_of_odd_names_are_left_out_and_told(name, edit):
 
 def test_names_that_are_taken_are_those_of_the_verbs():
     taken = set(inspect.signature(heedmap.generate).parameters)
-    taken |= set(inspect.signature(heedmap.edit).parameters) | set(studio._OURS)
+    taken |= set(inspect.signature(heedmap.edit).parameters) | set(generation._OURS)
     assert taken | {"__debug__"} == spelling.TAKEN
 
 

@@ -12,11 +12,11 @@ from PIL import Image
 from test_maps import recording
 
 from heedmap.errors import ArgumentError, RunError
-from heedmap.maps import HeatMaps
-from heedmap.pairs import Pair, compare
-from heedmap.runs import Run
-from heedmap.saving import kinds
-from heedmap.saving.targets import check_folder
+from heedmap.files import kinds
+from heedmap.files.targets import check_folder
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.results.pairs import Pair, compare
+from heedmap.results.runs import Run
 
 SETTINGS = {
     "prompt": "at house", "text": "at house", "negative": None, "seed": 7, "steps": 3,
@@ -189,7 +189,7 @@ def test_what_a_run_within_cannot_write_is_told_of_the_pair(tmp_path, monkeypatc
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("heedmap.maps.Recording.save", full)
+    monkeypatch.setattr("heedmap.maps.heatmaps.Recording.save", full)
     with pytest.raises(RunError) as told:
         made_pair().save(tmp_path / "x")
     assert str(told.value) == (

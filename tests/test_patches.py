@@ -9,8 +9,8 @@ import pytest
 from conftest import random_pipeline
 from diffusers import EulerDiscreteScheduler
 
-from heedmap.patches import put
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
+from heedmap.wiring.patches import put
 
 
 class Owner:

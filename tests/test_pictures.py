@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageDraw
 
-from heedmap import lettering, pictures
 from heedmap.errors import ArgumentError
-from heedmap.pictures import (
+from heedmap.figures import layout, lettering
+from heedmap.figures.layout import (
     COLORMAPS,
     Panel,
     colour,
@@ -312,12 +312,12 @@ def test_errors_say_what_is_wrong(call, says):
 
 
 def test_heat_alone_is_the_colour_map():
-    got = np.asarray(pictures.heat([[0.1, 0.5]], (40, 20), low=0.1, high=0.5))
+    got = np.asarray(layout.heat([[0.1, 0.5]], (40, 20), low=0.1, high=0.5))
     assert got.shape == (20, 40, 3)
     np.testing.assert_allclose(got[0, [0, -1]], [INFERNO_FOOT, INFERNO_TOP], atol=1)
     spread = resize_map([[0, 1]], (40, 20))
     assert np.array_equal(got, colour(spread))
-    assert len(np.unique(np.asarray(pictures.heat([[3, 3]], (4, 4), low=3, high=3)))) <= 3
+    assert len(np.unique(np.asarray(layout.heat([[3, 3]], (4, 4), low=3, high=3)))) <= 3
 
 
 # --- text -------------------------------------------------------------------------------------
@@ -433,18 +433,18 @@ def test_captions_are_never_cut(caption, size):
     bare = grid([Panel("", white), Panel("", white)], columns=2)
     full = grid([Panel(caption, white, "note"), Panel("", white)], columns=2)
     assert full.width == bare.width
-    room = (full.width - pictures._GAP) // 2
+    room = (full.width - layout._GAP) // 2
     ink, found = darkness(full) - darkness(bare), False
     for points in range(16, 27):  # the size that the grid chose
         paper = Image.new("RGB", (room + 200, 3000), "white")
         lettering.fit_text(caption, room, size=points).draw(
-            paper, 100, 100, room, pictures._INK, True
+            paper, 100, 100, room, layout._INK, True
         )
         note = lettering.fit_text("note", room, size=max(11, round(points * 0.8)))
-        note.draw(paper, 100, 2800, room, pictures._SOFT, True)
+        note.draw(paper, 100, 2800, room, layout._SOFT, True)
         found |= darkness(paper) == ink
     assert found
-    between = np.asarray(full.convert("L"))[:, room + 2 : room + pictures._GAP - 2]
+    between = np.asarray(full.convert("L"))[:, room + 2 : room + layout._GAP - 2]
     assert np.all(between == 255)
 
 
@@ -460,7 +460,7 @@ def test_a_title_of_any_length_is_whole():
 def test_the_plan_of_every_sheet(shape):
     sides = []
     for count in range(2, 79):
-        columns, wide, high = pictures._plan(count, shape, None)
+        columns, wide, high = layout._plan(count, shape, None)
         width = columns * (max(wide, 112) + 20) + 44
         rows = math.ceil(count / columns)
         assert width <= 2400 and (rows - 1) * columns < count
@@ -513,7 +513,7 @@ def test_the_footer_names_the_scale():
 
 def test_the_ends_of_a_bar():
     ends = [
-        pictures.ScaleBar("x", *given).ends()
+        layout.ScaleBar("x", *given).ends()
         for given in ((0.0012345, 0.2), (1e-9, 0.2), ("least", "most"), (0, 1), (-0.5, 1e-9))
     ]
     assert ends == [
@@ -524,20 +524,20 @@ def test_the_ends_of_a_bar():
         ("-0.5", "1e-09"),
     ]
     with pytest.raises(ArgumentError, match="finite number"):
-        pictures.ScaleBar("x", math.nan, 1).ends()
+        layout.ScaleBar("x", math.nan, 1).ends()
 
 
 def test_a_bar_has_the_colours_of_its_pictures():
-    alone = np.asarray(pictures.ScaleBar("x", 0, 1, alone=True).draw((256, 4)))
+    alone = np.asarray(layout.ScaleBar("x", 0, 1, alone=True).draw((256, 4)))
     np.testing.assert_allclose(alone[0], colour(np.linspace(0, 1, 256)[None])[0], atol=1)
-    over = np.asarray(pictures.ScaleBar("x", 0, 1).draw((256, 4)))
+    over = np.asarray(layout.ScaleBar("x", 0, 1).draw((256, 4)))
     grey = overlay(Image.new("RGB", (256, 4), (176,) * 3), ramp(1, 256), low=0, high=1)
     np.testing.assert_allclose(over, grey, atol=1)
 
 
 def test_rows_of_a_table_are_as_high_as_their_pictures():
     square, flat = Image.new("RGB", (90, 90), "red"), Image.new("RGB", (90, 30), "red")
-    got = np.asarray(pictures.table([("a", [square]), ("b", [flat])], ["x"], side=180))
+    got = np.asarray(layout.table([("a", [square]), ("b", [flat])], ["x"], side=180))
     red = (got == (255, 0, 0)).all(axis=-1)
     high = red.any(axis=1).sum()
     assert abs(high - (180 + 60 - 4)) <= 1
@@ -546,7 +546,7 @@ def test_rows_of_a_table_are_as_high_as_their_pictures():
 
 def test_bodies_stand_side_by_side_or_below():
     one, other = Image.new("RGB", (30, 20), "red"), Image.new("RGB", (10, 40), "blue")
-    beside, below = (pictures.joined([one, other], across=a) for a in (True, False))
+    beside, below = (layout.joined([one, other], across=a) for a in (True, False))
     assert beside.size == (30 + 32 + 10, 40)
     assert below.size == (30, 20 + 32 + 40)
     assert beside.getpixel((62, 39)) == below.getpixel((9, 91)) == (0, 0, 255)
@@ -556,7 +556,7 @@ def test_bodies_stand_side_by_side_or_below():
 SCRIPT = """
 import hashlib, sys
 from PIL import Image
-from heedmap.pictures import Panel, overlay, sheet
+from heedmap.figures.layout import Panel, overlay, sheet
 light = not {"matplotlib", "torch"} & set(sys.modules)
 import matplotlib
 before = matplotlib.rcParams.copy()

@@ -6,10 +6,10 @@ import pytest
 import torch
 from conftest import letter_tokenizer, table
 
-from heedmap.edits import Inject, Renormalize, Weights
+from heedmap.attention.rules import Inject, Renormalize, Weights
+from heedmap.drawing.edit_plans import Ground, Planner, read_window, read_windows, weigh
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
-from heedmap.plans import Ground, Planner, read_window, read_windows, weigh
-from heedmap.weights import parse_weights, token_weights
+from heedmap.text.weights import parse_weights, token_weights
 
 
 def planner(source, limit=77, **options):

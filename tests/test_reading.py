@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from test_runs import made_run
 
-from heedmap import reading
 from heedmap.errors import ArgumentError, RunError
-from heedmap.runs import Run
+from heedmap.files import reading
+from heedmap.results.runs import Run
 
 FILES = ("image.png", "maps.safetensors", "run.json")
 

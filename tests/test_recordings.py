@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from test_maps import recording
 
 from heedmap.errors import RunError
-from heedmap.recordings import Layer, Recording, check_fit
+from heedmap.maps.recordings import Layer, Recording, check_fit
 
 FIELDS = ("layers", "keep", "timesteps", "positions", "table", "latent", "size")
 

@@ -23,23 +23,13 @@ from diffusers import (
 from PIL import Image
 
 import heedmap
-from heedmap import (
-    Confine,
-    Grid,
-    Pair,
-    Reweight,
-    Run,
-    batches,
-    edit,
-    generate,
-    grid,
-    repeat,
-    schemas,
-    studio,
-)
-from heedmap.asked import _check_masks
+from heedmap import Confine, Grid, Pair, Reweight, Run, edit, generate, grid, repeat
+from heedmap.drawing import generation
+from heedmap.drawing.saved_options import _check_masks
+from heedmap.drawing.schedulers import set_up
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
-from heedmap.schedulers import set_up
+from heedmap.files import schemas
+from heedmap.models import batches
 
 PROMPT = "a red house"
 
@@ -165,7 +155,7 @@ def test_an_interrupted_run_goes_where_it_was_to_go(pipe, tmp_path):
 
 
 def test_one_of_a_batch(pipe, tmp_path):
-    runs = studio.generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
+    runs = generation.generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
     for number, run in enumerate(runs):
         assert run.settings["batch_place"] == [number, 3]
         assert_same(again(pipe, run, tmp_path / str(number)))
@@ -305,7 +295,7 @@ def test_rules_of_a_users_own_must_be_given(pipe, tmp_path):
 
 
 def test_a_mask_too_large_for_the_file_must_be_given(pipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("heedmap.masks._MOST_PACKED", 10)
+    monkeypatch.setattr("heedmap.maps.masks._MOST_PACKED", 10)
     edits = [Confine("house", np.eye(128, dtype=bool))]
     folder = generate(pipe, PROMPT, seed=1, steps=1, edits=edits).save(tmp_path / "run")
     with pytest.raises(ArgumentError, match="'the mask of house' of this run is not in its set"):

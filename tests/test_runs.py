@@ -14,13 +14,15 @@ from PIL import Image
 from safetensors import SafetensorError
 from test_maps import recording
 
-from heedmap import maps, runs
 from heedmap.errors import ArgumentError, RunError
-from heedmap.maps import HeatMaps
-from heedmap.runs import Run, parameters_text, word_file
-from heedmap.saving import kinds, slug
-from heedmap.saving.targets import check_folder
-from heedmap.tokens import tokenize
+from heedmap.files import kinds
+from heedmap.files.targets import check_folder
+from heedmap.files.writing import slug
+from heedmap.maps import heatmaps
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.results import runs
+from heedmap.results.runs import Run, parameters_text, word_file
+from heedmap.text.tokens import tokenize
 
 SETTINGS = {
     "prompt": "at house, at sea", "negative": "dogs", "seed": 7, "steps": 3, "guidance": 4.0,
@@ -100,7 +102,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("heedmap.maps.Recording.save", full)
+    monkeypatch.setattr("heedmap.maps.heatmaps.Recording.save", full)
     for name, force in (("x", True), ("y", False)):
         with pytest.raises(RunError, match=rf"{name} could not be written \(no space left on devi"):
             run.save(tmp_path / name, force=force)
@@ -111,7 +113,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 TOO_LARGE = """
 import resource, sys
 from heedmap.errors import HeedmapError
-from heedmap.folders import opened
+from heedmap.results.folders import opened
 made = opened(sys.argv[1])
 for most in sys.argv[3:]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), -1))
@@ -152,7 +154,7 @@ def test_maps_that_cannot_be_written(tmp_path, monkeypatch):
     def full(*_, **__):
         raise SafetensorError("Error while serializing: I/O error: whatever it is (os error 28)")
 
-    monkeypatch.setattr("heedmap.recordings.save_file", full)
+    monkeypatch.setattr("heedmap.maps.recordings.save_file", full)
     for name in ("older", "new"):
         with pytest.raises(RunError, match=rf"{name} could not be written \(no space left on dev"):
             maps.save(tmp_path / name)
@@ -254,7 +256,7 @@ def test_sheet_of_many_words():
 
 
 def test_of_very_many_words_the_first_are_shown(tmp_path, monkeypatch):
-    for module in (maps, runs):
+    for module in (heatmaps, runs):
         monkeypatch.setattr(module, "MOST_SHOWN", 5)
     run = made_run(" ".join(["at"] * 12))
     folder = run.save(tmp_path / "x")

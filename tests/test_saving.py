@@ -17,19 +17,16 @@ from random import Random
 import pytest
 
 from heedmap.errors import ArgumentError, RunError
-from heedmap.saving import (
+from heedmap.files import kinds, scratch, swaps, targets
+from heedmap.files.writing import (
     Destination,
     Kind,
     TakenError,
     WriteError,
-    kinds,
     put_counting,
     put_file,
     remove_folder,
-    scratch,
     slug,
-    swaps,
-    targets,
     whole_folder,
 )
 
@@ -562,7 +559,7 @@ AS_A_THIRD = """
 import os, sys
 from pathlib import Path
 from heedmap.errors import RunError
-from heedmap.saving import Destination, kinds, whole_folder
+from heedmap.files.writing import Destination, kinds, whole_folder
 os.setgroups([]); os.setgid(65533); os.setuid(65533)
 folder = Path(sys.argv[1])
 try:
@@ -581,7 +578,7 @@ CLOSED = """
 import os, sys
 from pathlib import Path
 from heedmap.errors import RunError
-from heedmap.saving import kinds, whole_folder
+from heedmap.files.writing import kinds, whole_folder
 os.setgroups([]); os.setgid(65533); os.setuid(65533)
 os.umask(int(sys.argv[2]))
 try:
@@ -753,7 +750,7 @@ AS_ANOTHER = """
 import os, sys
 from pathlib import Path
 from heedmap.errors import RunError
-from heedmap.saving import Destination, kinds, put_file
+from heedmap.files.writing import Destination, kinds, put_file
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 for write in (
@@ -882,7 +879,7 @@ def test_a_name_that_is_taken_meanwhile_counts_on(tmp_path: Path):
 SAVING = """
 import json, os, re, sys, time
 from pathlib import Path
-from heedmap.saving import Destination, Kind, whole_folder
+from heedmap.files.writing import Destination, Kind, whole_folder
 NAMES = re.compile(r"thing\\.json|parts/\\d+\\.png")
 KIND = Kind("a thing", "thing.json", frozenset({"thing"}), NAMES)
 root, name, text, count, pause, force = sys.argv[1:]
@@ -1161,7 +1158,7 @@ def test_a_file_that_comes_meanwhile_stays(tmp_path: Path, monkeypatch):
         check(given, force=force)
         (tmp_path / "one.png").write_text("mine")
 
-    monkeypatch.setattr("heedmap.saving.check_file", late)
+    monkeypatch.setattr("heedmap.files.writing.check_file", late)
     with pytest.raises(TakenError):
         put_file(tmp_path / "one.png", b"1")
     assert tree(tmp_path) == {"one.png": "mine"}
@@ -1188,7 +1185,7 @@ def test_what_comes_where_a_file_is_to_be_stays(tmp_path: Path, monkeypatch):
         if len(looks) == 2:
             (tmp_path / "one.png").write_text("mine")
 
-    monkeypatch.setattr("heedmap.saving.check_file", later)
+    monkeypatch.setattr("heedmap.files.writing.check_file", later)
     with pytest.raises(TakenError, match=r"one\.png was written by somebody else meanwhile"):
         put_file(tmp_path / "one.png", b"1")
     assert tree(tmp_path) == {"link": "nowhere", "one.png": "mine"}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from diffusers import DDIMScheduler, EulerDiscreteScheduler
 
+from heedmap.drawing.schedulers import set_up
 from heedmap.errors import RunError
-from heedmap.schedulers import set_up
 
 
 @pytest.fixture

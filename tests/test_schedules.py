@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedmap.errors import TraceError
-from heedmap.schedules import Moment, Schedule, announced, listen, matches
+from heedmap.wiring.schedules import Moment, Schedule, announced, listen, matches
 
 
 def pipe(timesteps, own=None, **scheduler):

@@ -15,11 +15,11 @@ from safetensors.numpy import save_file
 from test_pairs import made_pair
 from test_runs import made_run
 
-from heedmap import schemas
 from heedmap.errors import RunError
-from heedmap.pairs import Pair
-from heedmap.recordings import Recording, check_fit
-from heedmap.runs import Run
+from heedmap.files import schemas
+from heedmap.maps.recordings import Recording, check_fit
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 Change = Callable[[dict[str, Any]], Any]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedmap import sequences
 from heedmap.errors import ArgumentError
-from heedmap.sequences import matches
+from heedmap.text import sequences
+from heedmap.text.sequences import matches
 
 TOKENS = {"match": 1, "swap": -1, "gap": 0}
 WORDS = {"match": 0, "swap": -1, "gap": -1}

@@ -15,8 +15,10 @@ from diffusers import (
 from diffusers.models.attention_processor import AttnProcessor
 from PIL import Image
 
-from heedmap import edit, generate, models, settings
-from heedmap.arguments import restored
+from heedmap import edit, generate
+from heedmap.drawing import settings
+from heedmap.drawing.pipeline_arguments import restored
+from heedmap.models import pipelines
 
 
 def test_an_interrupted_run_notes_what_was_asked_for(pipe):
@@ -67,7 +69,7 @@ def test_what_nobody_said_is_told_with_whose_it_is(pipe, embedded):
     noted = generate(pipe, "a house", seed=1, steps=1, guidance=2).settings
     assert noted["defaults"] == {"size": "pipeline"}
     own = settings.asked(embedded, "steps", None), settings.asked(embedded, "guidance", None)
-    card = models.card()["defaults"]
+    card = pipelines.card()["defaults"]
     assert own == ((card["steps"], "card"), (card["guidance"], "card"))
     assert settings.asked(pipe, "steps", None) == (50, "pipeline")
     assert settings.asked(pipe, "guidance", None) == (7.5, "pipeline")

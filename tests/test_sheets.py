@@ -17,18 +17,20 @@ from test_explorer import Made, small, stable_diffusion
 from test_maps import recording
 from test_pictures import darkness
 
-from heedmap import comparisons, pictures, sheets
-from heedmap.animations import Animation
 from heedmap.errors import (
     ArgumentError,
     SelectionError,
     TruncatedWordError,
     UnknownWordError,
 )
-from heedmap.maps import HeatMaps
-from heedmap.recordings import Layer
-from heedmap.runs import Run
-from heedmap.tokens import tokenize
+from heedmap.figures import layout
+from heedmap.figures.animations import Animation
+from heedmap.maps import timelines
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Layer
+from heedmap.results import comparisons
+from heedmap.results.runs import Run
+from heedmap.text.tokens import tokenize
 
 LONG = "a house of " + "many " * 30 + "rooms"
 
@@ -52,22 +54,22 @@ def run_of(prompt: str = "a red house", **settings: Any) -> Made:
 def framed(monkeypatch) -> list[dict[str, Any]]:
     """What was framed: title, note, bar and body of each sheet."""
     seen: list[dict[str, Any]] = []
-    real = pictures.framed
+    real = layout.framed
 
     def noted(body, **said):
         seen.append({"body": body, **said})
         return real(body, **said)
 
-    monkeypatch.setattr(pictures, "framed", noted)
+    monkeypatch.setattr(layout, "framed", noted)
     return seen
 
 
 @pytest.fixture
-def panels(monkeypatch) -> list[pictures.Panel]:
+def panels(monkeypatch) -> list[layout.Panel]:
     """The panels of the grids that are drawn."""
-    seen: list[pictures.Panel] = []
-    real = pictures.grid
-    monkeypatch.setattr(pictures, "grid", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
+    seen: list[layout.Panel] = []
+    real = layout.grid
+    monkeypatch.setattr(layout, "grid", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
     return seen
 
 
@@ -75,13 +77,13 @@ def panels(monkeypatch) -> list[pictures.Panel]:
 def tables(monkeypatch) -> list[tuple[list, list]]:
     """The rows and columns of the tables that are drawn."""
     seen: list[tuple[list, list]] = []
-    real = pictures.table
+    real = layout.table
 
     def noted(rows, columns, **said):
         seen.append((list(rows), list(columns)))
         return real(rows, columns, **said)
 
-    monkeypatch.setattr(pictures, "table", noted)
+    monkeypatch.setattr(layout, "table", noted)
     return seen
 
 
@@ -93,7 +95,7 @@ def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Im
     """Overlays of these values on one scale, from the least of them to the greatest."""
     low, high = min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)
     image = maps.image.resize(size, Image.Resampling.LANCZOS)
-    return [pictures.overlay(image, part, low=low, high=high) for part in parts]
+    return [layout.overlay(image, part, low=low, high=high) for part in parts]
 
 
 # --- over the steps ---------------------------------------------------------------------------
@@ -101,7 +103,7 @@ def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Im
 
 def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     maps = maps_of(steps=9)
-    drawn = sheets.timeline(maps, "house", frames=3)
+    drawn = timelines.timeline(maps, "house", frames=3)
     every = [maps.select(steps=step)["house"].values for step in range(9)]
     expected = by_hand(maps, every)
     assert [panel.caption for panel in panels] == ["step 1", "step 5", "step 9", "the picture"]
@@ -118,19 +120,19 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     assert (said["bar"].low, said["bar"].high) == (low, high)
     assert said["bar"].name == "one for the word at all steps"
     assert drawn.mode == "RGB"
-    assert drawn.width <= pictures.MAX_WIDTH
+    assert drawn.width <= layout.MAX_WIDTH
 
 
 def test_frames_reach_the_sheet_as_they_are():
     """All the panels' pixels, but for their outlines, are in the sheet."""
     maps = maps_of(steps=3)
-    sheet = np.asarray(sheets.timeline(maps, "house"))
-    _, wide, high = pictures._plan(4, 1, None)
+    sheet = np.asarray(timelines.timeline(maps, "house"))
+    _, wide, high = layout._plan(4, 1, None)
     parts = [maps.select(steps=step)["house"].values for step in range(3)]
     low, high_value = min(p.min() for p in parts), max(p.max() for p in parts)
     image = maps.image.resize((256, 256), Image.Resampling.LANCZOS)
     for part in parts:
-        made = pictures.overlay(image, part, low=low, high=high_value)
+        made = layout.overlay(image, part, low=low, high=high_value)
         inner = np.asarray(made.resize((wide, high), Image.Resampling.LANCZOS))[1:-1, 1:-1]
         rows, columns = np.nonzero((sheet == inner[0, 0]).all(axis=-1))
         assert any(
@@ -142,7 +144,7 @@ def test_frames_reach_the_sheet_as_they_are():
 def test_a_timeline_of_a_selection(panels, framed):
     maps = maps_of(steps=9)
     part = maps.select("up", heads=[0, 1]).select(steps=slice(-4, None))
-    sheets.timeline(part, "house", frames=2)
+    timelines.timeline(part, "house", frames=2)
     assert [panel.caption for panel in panels[:2]] == ["step 6", "step 9"]
     every = [part.select(steps=step)["house"].values for step in range(5, 9)]
     assert same(panels[0].picture, by_hand(maps, every)[0])
@@ -154,14 +156,14 @@ def test_a_timeline_of_a_selection(panels, framed):
     ("frames", "steps"), [(1, [3]), (2, [1, 3]), (3, [1, 2, 3]), (99, [1, 2, 3])]
 )
 def test_how_many_frames(panels, frames, steps):
-    sheets.timeline(maps_of(), "house", frames=frames)
+    timelines.timeline(maps_of(), "house", frames=frames)
     assert [p.caption for p in panels[:-1]] == [f"step {step}" for step in steps]
 
 
 def test_scales_of_a_timeline(framed):
     maps = maps_of()
     for scale, name in (("shared", "one for all words at all steps"), ("raw", "raw probability")):
-        sheets.timeline(maps, "house", scale=scale)
+        timelines.timeline(maps, "house", scale=scale)
         bar = framed[-1]["bar"]
         assert bar.name == name
         spans = [maps.select(steps=step)["house"].span(scale) for step in range(3)]
@@ -171,7 +173,7 @@ def test_scales_of_a_timeline(framed):
 
 def test_a_step_or_a_word_of_no_recording():
     averaged = maps_of(keep=("layer",))
-    for draw in (sheets.timeline, sheets.animation):
+    for draw in (timelines.timeline, timelines.animation):
         with pytest.raises(SelectionError, match="record again with keep including 'step'"):
             draw(averaged, "house")
         with pytest.raises(UnknownWordError, match="'hous' is not in the prompt"):
@@ -186,15 +188,15 @@ def test_a_step_or_a_word_of_no_recording():
 
 def test_without_a_picture_the_heat_alone(panels, framed):
     maps = replace(maps_of((8, 16)), image=None)
-    sheets.timeline(maps, "house", frames=2)
+    timelines.timeline(maps, "house", frames=2)
     assert [panel.caption for panel in panels] == ["step 1", "step 3"]
     assert framed[0]["bar"].alone
     assert "finished picture" not in framed[0]["note"]
     every = [maps.select(steps=step)["house"].values for step in range(3)]
     low, high = min(e.min() for e in every), max(e.max() for e in every)
     assert panels[0].picture.size == (362, 181)
-    heat = (pictures.resize_map(every[0], (362, 181)) - low) / (high - low)
-    expected = pictures.colour(np.clip(heat, 0, 1))
+    heat = (layout.resize_map(every[0], (362, 181)) - low) / (high - low)
+    expected = layout.colour(np.clip(heat, 0, 1))
     assert np.abs(np.asarray(panels[0].picture, int) - expected).max() <= 6  # one colour apart
 
 
@@ -215,7 +217,7 @@ def read_back(data: bytes) -> tuple[list[Image.Image], list[int], dict[str, Any]
 @pytest.mark.parametrize("latent", [(16, 16), (12, 20)])
 def test_every_step_is_a_frame_of_the_gif(latent):
     maps = maps_of(latent, steps=7)
-    moving = sheets.animation(maps, "house")
+    moving = timelines.animation(maps, "house")
     frames, durations, about = read_back(moving.gif())
     assert len(frames) == len(moving.frames) == 7
     assert durations == list(moving.durations) == [400] * 6 + [1500]
@@ -248,7 +250,7 @@ def test_the_colormap_stays_even_in_a_gif():
     """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
     ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
     frames = tuple(
-        pictures.framed(pictures.overlay(scene(256, 200), ramp * part, low=0, high=1), title="a")
+        layout.framed(layout.overlay(scene(256, 200), ramp * part, low=0, high=1), title="a")
         for part in (0.3, 0.7, 1)
     )
     drawn, *_ = read_back(Animation("x", frames, (100,) * 3).gif())
@@ -262,7 +264,7 @@ def test_the_colormap_stays_even_in_a_gif():
 
 
 def test_each_frame_says_its_step(framed):
-    sheets.animation(maps_of(steps=5), "house", frames=3)
+    timelines.animation(maps_of(steps=5), "house", frames=3)
     assert [said["note"] for said in framed] == ["step 1 of 5", "step 3 of 5", "step 5 of 5"]
     assert {said["title"] for said in framed} == {"Over the steps: house"}
     assert len({(said["bar"].low, said["bar"].high) for said in framed}) == 1
@@ -270,14 +272,14 @@ def test_each_frame_says_its_step(framed):
 
 def test_long_runs_are_bounded():
     maps = stable_diffusion("a cat", keep=frozenset({"step"}), steps=150, side=16, heads=1).maps
-    moving = sheets.animation(maps, "cat", side=128)
-    assert len(moving.frames) == sheets.MOVING
+    moving = timelines.animation(maps, "cat", side=128)
+    assert len(moving.frames) == timelines.MOVING
     assert sum(moving.durations) < 7000
-    assert len(moving.gif()) < sheets.MOVING * 40_000
+    assert len(moving.gif()) < timelines.MOVING * 40_000
 
 
 def test_an_animation_is_saved_and_shows_itself(tmp_path, monkeypatch):
-    moving = sheets.animation(maps_of(prompt="at <house> sea"), "<house>")
+    moving = timelines.animation(maps_of(prompt="at <house> sea"), "<house>")
     path = moving.save(tmp_path / "house.gif")
     assert path.read_bytes() == moving.gif()
     shown = moving._repr_html_()
@@ -302,7 +304,7 @@ def test_white_stays_white_and_one_frame_is_enough():
 
 def test_a_row_a_layer_and_a_column_a_head(tables, framed):
     maps = maps_of()
-    sheets.layers_by_heads(maps, "house")
+    timelines.layers_by_heads(maps, "house")
     rows, columns = tables[0]
     assert columns == ["head 1", "head 2", "head 3", "head 4"]
     assert [label for label, _ in rows] == ["down 0.0", "up 0.0", "up 1.1"]
@@ -318,7 +320,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
             if (n, h) not in heats:
                 assert cell == ""  # a layer of two heads beside one of four
                 continue
-            expected = pictures.heat(heats[n, h], cell.size, low=low, high=high)
+            expected = layout.heat(heats[n, h], cell.size, low=low, high=high)
             assert same(cell, expected)
     assert [len([c for c in row if c == ""]) for _, row in rows] == [2, 0, 2]
     said = framed[0]
@@ -346,7 +348,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
 )
 def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, title):
     maps = maps_of(keep=keep)
-    sheets.layers_by_heads(maps, "house", axes=axes)
+    timelines.layers_by_heads(maps, "house", axes=axes)
     assert [panel.caption for panel in panels] == ["the picture", *captions]
     if "layer" in title:
         parts = [maps.select(layer.name)["house"].values for layer in maps.layers]
@@ -366,14 +368,14 @@ def test_axes_that_were_not_kept():
         (("layer",), ["head"], "head"),
     ):
         with pytest.raises(SelectionError, match=f"keep including '{missing}'"):
-            sheets.layers_by_heads(maps_of(keep=keep), "house", axes=axes)
+            timelines.layers_by_heads(maps_of(keep=keep), "house", axes=axes)
     for axes in ([], ["step"], "layer"):
         with pytest.raises(ArgumentError, match="expected 'layer', 'head' or both"):
-            sheets.layers_by_heads(maps_of(), "house", axes=axes)
+            timelines.layers_by_heads(maps_of(), "house", axes=axes)
 
 
 def test_selections_narrow_the_sheet(tables):
-    sheets.layers_by_heads(maps_of().select("up", heads=[1, -1]), "house")
+    timelines.layers_by_heads(maps_of().select("up", heads=[1, -1]), "house")
     rows, columns = tables[0]
     assert [label for label, _ in rows] == ["up 0.0"]  # the other has two heads only
     assert columns == ["head 2", "head 4"]
@@ -391,17 +393,17 @@ def test_selections_narrow_the_sheet(tables):
     ],
 )
 def test_tables_of_every_model_are_legible_and_bounded(layers, heads, size, blocks):
-    found, side = sheets._blocks(layers, heads, size)
+    found, side = timelines._blocks(layers, heads, size)
     assert found == blocks
     assert 36 <= side <= 160
     root = math.sqrt(size[0] / size[1])
     wide, high = round(side * root), round(side / root)
     picture = Image.new("RGB", (wide, high), "red")
     each = math.ceil(layers / blocks)
-    table = pictures.table(
+    table = layout.table(
         [("down 2.0.9", [picture] * heads)] * each, ["1"] * heads, side=side, least=side
     )
-    assert blocks * table.width + (blocks - 1) * 32 + 64 <= pictures.MAX_WIDTH
+    assert blocks * table.width + (blocks - 1) * 32 + 64 <= layout.MAX_WIDTH
     assert table.height <= 2500
 
 
@@ -432,7 +434,7 @@ def test_a_row_a_run_on_one_scale(tables, framed):
         image = run.image.resize((256, 256), Image.Resampling.LANCZOS)
         assert same(row[0], image)
         for cell, value in zip(row[1:], values, strict=True):
-            assert same(cell, pictures.overlay(image, value, low=low, high=high))
+            assert same(cell, layout.overlay(image, value, low=low, high=high))
     said = framed[0]
     assert (said["bar"].low, said["bar"].high) == (low, high)
     assert said["bar"].name == "shared by all words and runs shown"
@@ -450,7 +452,7 @@ def test_scales_of_a_comparison(tables, framed):
         values = [run.maps[word].values for run in runs]
         low, high = min(v.min() for v in values), max(v.max() for v in values)
         image = rows[0][1][0]
-        assert same(rows[0][1][place], pictures.overlay(image, values[0], low=low, high=high))
+        assert same(rows[0][1][place], layout.overlay(image, values[0], low=low, high=high))
     comparisons.compare(runs, ["red"], scale="raw")
     assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == (0, 1)
     with pytest.raises(ArgumentError, match="scale 'loud' is not known"):
@@ -548,10 +550,10 @@ def test_labels_say_what_differs(settings, labels):
 def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
     run = Made(maps.image or scene(), maps, {"prompt": maps.tokens.prompt})
     return [
-        sheets.timeline(maps, word, frames=2),
-        sheets.animation(maps, word, frames=1, side=128).frames[0],
-        sheets.layers_by_heads(maps, word),
-        sheets.layers_by_heads(maps, word, axes=["layer"]),
+        timelines.timeline(maps, word, frames=2),
+        timelines.animation(maps, word, frames=1, side=128).frames[0],
+        timelines.layers_by_heads(maps, word),
+        timelines.layers_by_heads(maps, word, axes=["layer"]),
         comparisons.compare([run, replace(run, settings={"prompt": "other", "seed": 3})], [word]),
     ]
 
@@ -562,7 +564,7 @@ def test_words_of_any_length_and_script_are_whole(word):
     maps = maps_of(prompt=f"at sea, {word}" if len(word) < 60 else "at sea")
     heat = maps["sea"]
     labelled = replace(heat, label=word)
-    named = pictures.png(pictures.framed(labelled.drawn(0, 1), title=f"Over the steps: {word}"))
+    named = layout.png(layout.framed(labelled.drawn(0, 1), title=f"Over the steps: {word}"))
     with Image.open(io.BytesIO(named)) as sheet:
         paper = np.asarray(sheet.convert("L"))
     assert (paper[:, :28] == 255).all()
@@ -578,27 +580,27 @@ def test_words_of_any_length_and_script_are_whole(word):
 
 def test_a_phrase_and_a_number_are_words_too():
     maps = maps_of()
-    assert same(sheets.timeline(maps, 1), sheets.timeline(maps, "house"))
-    assert not same(sheets.timeline(maps, "at sea"), sheets.timeline(maps, "sea"))
+    assert same(timelines.timeline(maps, 1), timelines.timeline(maps, "house"))
+    assert not same(timelines.timeline(maps, "at sea"), timelines.timeline(maps, "sea"))
 
 
 def test_runs_have_them_as_methods():
     maps = maps_of()
     run = Run(maps.image, maps, {"prompt": "at house, at sea"})
-    assert same(run.timeline("house", frames=2), sheets.timeline(maps, "house", frames=2))
-    assert run.animation("house").gif() == sheets.animation(maps, "house").gif()
-    assert same(run.layers_by_heads("house"), sheets.layers_by_heads(maps, "house"))
+    assert same(run.timeline("house", frames=2), timelines.timeline(maps, "house", frames=2))
+    assert run.animation("house").gif() == timelines.animation(maps, "house").gif()
+    assert same(run.layers_by_heads("house"), timelines.layers_by_heads(maps, "house"))
 
 
 def test_a_table_says_why_a_picture_is_not_there():
     red = Image.new("RGB", (64, 64), "red")
-    bare = pictures.table([("", [red, ""])], ["a", "b"], side=128, least=128)
-    told = pictures.table([("", [red, "not in this prompt"])], ["a", "b"], side=128, least=128)
+    bare = layout.table([("", [red, ""])], ["a", "b"], side=128, least=128)
+    told = layout.table([("", [red, "not in this prompt"])], ["a", "b"], side=128, least=128)
     assert bare.size == told.size
     assert darkness(told) > darkness(bare)
     assert (np.asarray(bare)[40:, 150:] == 255).all()
     with pytest.raises(ArgumentError, match="got 1 pictures for 2 columns"):
-        pictures.table([("", [red])], ["a", "b"])
+        layout.table([("", [red])], ["a", "b"])
 
 
 def test_pyplot_is_never_imported():
@@ -638,11 +640,16 @@ def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> Hea
 @pytest.mark.parametrize(
     ("drawn", "made", "axes", "said"),
     [
-        (sheets.timeline, {"steps": 10_000}, None, "10000 steps.*timeline.*--steps"),
-        (sheets.animation, {"steps": 1001}, None, "1001 steps: expected at most 1000 on a sheet"),
-        (sheets.layers_by_heads, {"layers": 512, "heads": 64}, None, "32768 layers by heads"),
-        (sheets.layers_by_heads, {"layers": 129}, ["layer"], "129 layers.*inspect --layers"),
-        (sheets.layers_by_heads, {"heads": 129}, ["head"], "129 heads.*inspect --heads"),
+        (timelines.timeline, {"steps": 10_000}, None, "10000 steps.*timeline.*--steps"),
+        (
+            timelines.animation,
+            {"steps": 1001},
+            None,
+            "1001 steps: expected at most 1000 on a sheet",
+        ),
+        (timelines.layers_by_heads, {"layers": 512, "heads": 64}, None, "32768 layers by heads"),
+        (timelines.layers_by_heads, {"layers": 129}, ["layer"], "129 layers.*inspect --layers"),
+        (timelines.layers_by_heads, {"heads": 129}, ["head"], "129 heads.*inspect --heads"),
     ],
 )
 def test_what_nobody_can_look_at_is_a_sentence_at_once(drawn, made, axes, said):
@@ -656,16 +663,16 @@ def test_what_nobody_can_look_at_is_a_sentence_at_once(drawn, made, axes, said):
 def test_a_word_of_many_is_drawn_by_its_own_scale_in_no_more_time():
     """75 words at 999 steps were 75,000 maps, for a scale that is not shown."""
     began = time.process_time()
-    sheets.timeline(many(steps=999, words=200), 0)
+    timelines.timeline(many(steps=999, words=200), 0)
     assert time.process_time() - began < 2
     with pytest.raises(SelectionError, match="shared by 75 words in 999 maps takes too long"):
-        sheets.timeline(many(steps=999, words=200), 0, scale="shared")
+        timelines.timeline(many(steps=999, words=200), 0, scale="shared")
 
 
 @pytest.mark.parametrize("scale", ["word", "shared", "raw"])
 def test_frames_have_the_scale_of_all_steps(scale, framed):
     maps = maps_of(steps=7)
-    sheets.timeline(maps, "house", frames=2, scale=scale)
+    timelines.timeline(maps, "house", frames=2, scale=scale)
     each = [maps.select(steps=step)["house"].span(scale) for step in range(7)]
     bar = framed[-1]["bar"]
     assert (bar.low, bar.high) == (min(a for a, _ in each), max(b for _, b in each))
@@ -687,10 +694,10 @@ def test_layers_whose_names_are_patterns_are_themselves(panels):
     names = ["*", "up", "up_blocks.0"]
     rows = tuple(replace(row, name=n) for row, n in zip(one.recording.layers, names, strict=True))
     maps = replace(one, recording=replace(one.recording, layers=rows))
-    sheets.layers_by_heads(maps, "house", axes=["layer"])
+    timelines.layers_by_heads(maps, "house", axes=["layer"])
     tops = [float(one.select(row.name)["house"].values.max()) for row in one.layers]
     assert len({*tops}) == 3
-    sheets.layers_by_heads(one, "house", axes=["layer"])
+    timelines.layers_by_heads(one, "house", axes=["layer"])
     half = len(panels) // 2
     for mine, other in zip(panels[:half], panels[half:], strict=True):
         assert np.array_equal(np.asarray(mine.picture), np.asarray(other.picture))

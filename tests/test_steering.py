@@ -10,13 +10,13 @@ from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from test_tracing import run, state_without_timing
 
 import heedmap
-from heedmap.attention import Scores
-from heedmap.edits import Inject, Weights
+from heedmap.attention.probabilities import Scores
+from heedmap.attention.rules import Inject, Weights
 from heedmap.errors import TraceError
-from heedmap.layers import self_attention_layers
-from heedmap.steering import Now, Steerer, Steering
-from heedmap.tallies import plain
-from heedmap.tracing import trace
+from heedmap.recording.steering import Now, Steerer, Steering
+from heedmap.recording.tallies import plain
+from heedmap.recording.tracing import trace
+from heedmap.wiring.unet import self_attention_layers
 
 K = 77
 

@@ -9,9 +9,9 @@ import pytest
 from conftest import random_pipeline
 from PIL import Image
 
+from heedmap.drawing.generation import check_prompts, generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError
-from heedmap.runs import Run
-from heedmap.studio import check_prompts, generate, generate_batch
+from heedmap.results.runs import Run
 
 
 def same(a: Run, b: Run) -> bool:

@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 import torch
 
-from heedmap.attention import Scores
+from heedmap.attention.probabilities import Scores
 from heedmap.errors import ArgumentError
-from heedmap.tallies import Tally, plain, regrid
+from heedmap.recording.tallies import Tally, plain, regrid
 
 LATENT = (4, 6)
 GRIDS = {"fine": (4, 6), "coarse": (2, 3)}

@@ -14,9 +14,9 @@ from heedmap.errors import (
     SelectionError,
     TraceError,
 )
-from heedmap.layers import cross_attention_layers
-from heedmap.processors import RecordingProcessor
-from heedmap.tracing import LIMIT, WARN, trace
+from heedmap.recording.tracing import LIMIT, WARN, trace
+from heedmap.wiring.processors import RecordingProcessor
+from heedmap.wiring.unet import cross_attention_layers
 
 
 def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
@@ -438,7 +438,7 @@ def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
 
 
 def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.tracing.WARN", 1000)
+    monkeypatch.setattr("heedmap.recording.tracing.WARN", 1000)
     with pytest.warns(UserWarning, match="MiB of memory"), trace(pipe):
         run(pipe, "a house", steps=1)
 

@@ -445,7 +445,7 @@ def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path
 
 def test_all_that_an_export_writes_is_known_to_be_its_own():
     from heedmap import tiny
-    from heedmap.saving.targets import check_folder
+    from heedmap.files.targets import check_folder
     from training.kinds import PIPELINE
 
     model = Path(str(tiny.__file__)).parent / "model"

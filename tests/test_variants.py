@@ -7,8 +7,8 @@ from conftest import random_pipeline
 from PIL import Image
 
 import heedmap as hm
-from heedmap import variants
-from heedmap.variants import Drawing
+from heedmap.drawing import edit_batches
+from heedmap.drawing.edit_batches import Drawing
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_the_size_that_memory_is_estimated_for(pipe, monkeypatch, size, image, e
 
 def test_batches_of_the_size_asked_for(pipe, monkeypatch):
     asked = []
-    monkeypatch.setattr(variants, "fitting", lambda *given: asked.append(given[1:]) or 2)
+    monkeypatch.setattr(edit_batches, "fitting", lambda *given: asked.append(given[1:]) or 2)
     pairs = hm.edit(
         pipe, "a red house", ["a red sea", "a big house"], seed=1, steps=1, size=(64, 96)
     )

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError, TruncatedWordError
-from heedmap.models import tokenizer
-from heedmap.tokens import tokenize
-from heedmap.weights import escape, parse_weights, token_weights
+from heedmap.models.pipelines import tokenizer
+from heedmap.text.tokens import tokenize
+from heedmap.text.weights import escape, parse_weights, token_weights
 
 LETTERS = letter_tokenizer()
 

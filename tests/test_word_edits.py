@@ -13,12 +13,13 @@ from diffusers.models.attention_processor import AttnProcessor
 from PIL import Image
 
 import heedmap
-from heedmap import Confine, Reweight, Run, studio
-from heedmap.encodings import prompt_table
+from heedmap import Confine, Reweight, Run
+from heedmap.drawing import generation
+from heedmap.drawing.word_rules import Watched, edit_from, rules_of
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
-from heedmap.masks import packed
-from heedmap.tokens import tokenize
-from heedmap.word_edits import Watched, edit_from, rules_of
+from heedmap.maps.masks import packed
+from heedmap.text.tokens import tokenize
+from heedmap.wiring.encodings import prompt_table
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
@@ -63,7 +64,7 @@ def of_left(grid=(16, 16)) -> np.ndarray:
 )
 def test_reweight_is_the_weight_in_the_prompt(pipe, written, edits):
     bare = written.replace("(red:6) and red", "(red:6) and (red:6)")
-    plain = studio.parse_weights(written).text
+    plain = generation.parse_weights(written).text
     assert same(generate(pipe, bare), generate(pipe, plain, edits))
 
 
@@ -242,8 +243,8 @@ def test_the_settings_say_which(pipe, tmp_path):
 def test_a_batch_is_edited_alike(pipe):
     prompts = ["a red house", "house (at:2) red sea"]
     edits = [Reweight("red", 2), Confine("house", LEFT)]
-    runs = studio.generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
-    plain = studio.generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
+    runs = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
+    plain = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
     for number, run in enumerate(runs):
         assert not same(run, plain[number])
         assert len(run.settings["edits"]) == 2
@@ -251,7 +252,7 @@ def test_a_batch_is_edited_alike(pipe):
     difference = np.asarray(runs[0].image).astype(int) - np.asarray(alone.image)
     assert np.abs(difference).max() <= 1
     with pytest.raises(UnknownWordError, match="'red' is not in the prompt"):
-        studio.generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
+        generation.generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
 
 
 def unchanged(p, site):
@@ -511,4 +512,4 @@ def test_a_bias_of_another_shape():
 
     for shape in ((256, 200), (3, 2), (256,), (1, 256, 2)):
         with pytest.raises(ArgumentError, match=r"a bias of shape \(.*\): expected \(Q, K\)"):
-            studio.generate(pipe, "a house", seed=1, steps=1, edits=[Odd(*shape)])
+            generation.generate(pipe, "a house", seed=1, steps=1, edits=[Odd(*shape)])

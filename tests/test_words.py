@@ -19,9 +19,9 @@ from heedmap.errors import (
     TruncatedWordError,
     UnknownWordError,
 )
-from heedmap.prompts import split_words
-from heedmap.tokens import read, tokenize
-from heedmap.words import TokenTable, Word
+from heedmap.text.prompts import split_words
+from heedmap.text.tokens import read, tokenize
+from heedmap.text.words import TokenTable, Word
 
 SENTENCES = [
     "a red house next to a blue tree",

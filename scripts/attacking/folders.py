@@ -23,13 +23,14 @@ import numpy as np
 from attacking import changes, seeds, zips
 from attacking.findings import EVIL, Trouble, Wrong, trouble
 from attacking.recipes import ODD_PATHS, Case, Deck
-from heedmap import explorer, folders
+from heedmap import explorer
 from heedmap.app import archives, limits
-from heedmap.app.shelf import read_result
+from heedmap.app.results import read_result
 from heedmap.explorer import repeating
-from heedmap.grids import Grid
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.results import folders
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 SAMPLED = 16
 MEMORY = 2**30

@@ -18,13 +18,16 @@ from typer.testing import CliRunner
 
 from attacking.findings import Trouble, Wrong, trouble
 from attacking.wording import any_text, written
-from heedmap import alignment, cli, models, plans, prompts, tokens, weights
+from heedmap import cli
 from heedmap.app import limits, messages
 from heedmap.cli import options, serving
-from heedmap.maps import HeatMaps
-from heedmap.recordings import Layer, Recording
-from heedmap.saving import slug
-from heedmap.words import TokenTable
+from heedmap.drawing import edit_plans
+from heedmap.files.writing import slug
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.models import pipelines
+from heedmap.text import alignment, prompts, tokens, weights
+from heedmap.text.words import TokenTable
 
 # What the command line tells as one sentence, and the app as a refusal.
 FINE = (typer.BadParameter,)
@@ -37,7 +40,7 @@ Case = dict[str, Any]
 
 @cache
 def _table(prompt: str) -> TokenTable:
-    return tokens.tokenize(prompt, models.tokenizer())
+    return tokens.tokenize(prompt, pipelines.tokenizer())
 
 
 PROMPTS = ("a red house, a cat on grass", "the 猫 don't 🏠 <my-cat> 1.5 Ünïcödé", "cat " * 90)
@@ -136,22 +139,22 @@ def _aligned(text: str) -> None:
 
 def _weighed(text: str) -> None:
     before, _, after = text.partition(" ")
-    plans.weigh(PROMPTS[0], _table(PROMPTS[0]), {before: _number(after)})
+    edit_plans.weigh(PROMPTS[0], _table(PROMPTS[0]), {before: _number(after)})
 
 
 def _sized(text: str) -> None:
     size = options.parse_size(text)
-    models.check_size(SimpleNamespace(vae_scale_factor=8), size)
+    pipelines.check_size(SimpleNamespace(vae_scale_factor=8), size)
     limits.Limits().check_size(size)
 
 
 def _windowed(text: str) -> None:
     for window in options.parse_windows(text):
-        plans.read_window(window, "cross")
+        edit_plans.read_window(window, "cross")
 
 
 def _edited(text: str) -> None:
-    from heedmap.word_edits import Confine, Reweight, described, edit_from, rules_of
+    from heedmap.drawing.word_rules import Confine, Reweight, described, edit_from, rules_of
 
     word, _, said = text.partition("=")
     value = _number(said or word)
@@ -173,8 +176,8 @@ def _edited(text: str) -> None:
 def _windows_given(text: str) -> None:
     word, _, said = text.partition("=")
     value = _number(said)
-    plans.read_window(value, "cross")
-    plans.read_windows({word: (value, 1)})
+    edit_plans.read_window(value, "cross")
+    edit_plans.read_windows({word: (value, 1)})
 
 
 def _selected(text: str) -> None:

@@ -11,7 +11,7 @@ import heedmap
 import judge
 from evaluation.cases import Progress, Swap, as_array, swaps
 from evaluation.measures import Figures, cells, mean, overlap, pixels, share
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 
 
 @dataclass(frozen=True, slots=True)

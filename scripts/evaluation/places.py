@@ -12,7 +12,7 @@ import heedmap
 import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, share
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 from heedmap.tiny import scenes
 
 MIDDLE, SIDE = scenes.SIZE // 2, scenes.SIZE

@@ -13,7 +13,7 @@ import judge
 from evaluation.cases import Progress, draw
 from evaluation.measures import Figures, share
 from heedmap import Run
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 from heedmap.tiny import scenes
 
 NOUNS = (

@@ -35,15 +35,15 @@ from evaluation.measures import (
     squared_error,
     widened,
 )
-from heedmap import studio
-from heedmap.alignment import pair_words
-from heedmap.columns import replacement
-from heedmap.edits import Inject
-from heedmap.encodings import prompt_table
+from heedmap.attention.rules import Inject
+from heedmap.drawing import generation
 from heedmap.errors import ArgumentError
-from heedmap.pictures import Panel
-from heedmap.steering import Steering
-from heedmap.words import TokenTable
+from heedmap.figures.layout import Panel
+from heedmap.recording.steering import Steering
+from heedmap.text.alignment import pair_words
+from heedmap.text.token_mapping import replacement
+from heedmap.text.words import TokenTable
+from heedmap.wiring.encodings import prompt_table
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 BATCH = 4  # swaps that are drawn at once; each makes five pictures
@@ -216,7 +216,7 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
         windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
-    runs, _ = studio.draw(
+    runs, _ = generation.draw(
         pipe, prompts, written=prompts, seeds=seeds, size=None, negative=None, keep={"layer"},
         tokens="prompt", branches=("conditional",), limit=2**30, progress=None, arguments={},
         steering=Steering(rules, sources, windows), **how,

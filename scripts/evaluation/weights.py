@@ -22,7 +22,7 @@ import heedmap
 import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, cells, colour_share, mean, pixels, rises, share
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 
 WEIGHTS = (-1.0, 0.0, 1.0, 2.0, 4.0)
 LEAST = 0.02

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from diffusers import StableDiffusionPipeline
 
-from heedmap.saving import whole_folder
+from heedmap.files.writing import whole_folder
 from heedmap.tiny import scenes
 from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from heedmap import models
 from heedmap.app import Limits, Options
 from heedmap.app.jobs import Job, State
+from heedmap.models import pipelines
 
 PROMPT = "a red house"
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
-FIELDS: list[Any] = [models.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
+FIELDS: list[Any] = [pipelines.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
 
-EDIT_FIELDS: list[Any] = [models.EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
+EDIT_FIELDS: list[Any] = [pipelines.EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
 
 
 def ended(job: Job) -> State:

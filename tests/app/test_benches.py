@@ -10,9 +10,9 @@ import pytest
 from cli.calling import files
 
 from app.serving import EVIL, FIELDS, PROMPT, Served, event, generating, until
-from heedmap import studio
 from heedmap.app import jobs
-from heedmap.runs import Run
+from heedmap.drawing import generation
+from heedmap.results.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
@@ -52,7 +52,7 @@ def test_a_bug_of_ours_is_a_general_sentence_and_stands_in_the_log(server, monke
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("secret of /etc/passwd")
 
-    monkeypatch.setattr(studio, "generate", broken)
+    monkeypatch.setattr(generation, "generate", broken)
     said = generating(server, "broken", PROMPT)
     assert "Something went wrong in heedmap itself" in said
     assert "secret" not in said and "Traceback" not in said
@@ -60,13 +60,13 @@ def test_a_bug_of_ours_is_a_general_sentence_and_stands_in_the_log(server, monke
 
 
 def test_a_second_visitor_waits_and_is_told_the_place(server: Served, monkeypatch):
-    go, real = threading.Event(), studio.generate
+    go, real = threading.Event(), generation.generate
 
     def slow(*arguments: Any, **options: Any) -> Run:
         assert go.wait(30)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(studio, "generate", slow)
+    monkeypatch.setattr(generation, "generate", slow)
     said: dict[str, str] = {}
 
     def visit(session: str) -> None:

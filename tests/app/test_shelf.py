@@ -7,9 +7,9 @@ import pytest
 from cli.calling import files
 
 from app.serving import PROMPT
-from heedmap.app.shelf import Shelf, read_result
+from heedmap.app.results import Shelf, read_result
 from heedmap.errors import RunError
-from heedmap.runs import Run
+from heedmap.results.runs import Run
 
 
 def test_results_are_named_by_time_and_chance_and_the_oldest_go(tmp_path: Path, run: Run):
@@ -70,7 +70,7 @@ def test_what_the_system_refuses_names_no_folder_of_the_server(
     def refused(*_, **__):
         raise error
 
-    monkeypatch.setattr("heedmap.maps.Recording.save", refused)
+    monkeypatch.setattr("heedmap.maps.heatmaps.Recording.save", refused)
     for place in (tmp_path, tmp_path / "file"):  # which no folder can be made in
         (tmp_path / "file").touch()
         with pytest.raises(RunError, match=r"^The server could not save the result \([^/]*\)\.$"):

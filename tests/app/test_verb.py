@@ -162,7 +162,7 @@ app(["app", "--port", "0"])
 
 LOADING = """
 import sys, threading, time
-from heedmap import models
+from heedmap.models import pipelines as models
 def load(*_, **__):
     print("loading", flush=True)
     end = time.monotonic() + 25

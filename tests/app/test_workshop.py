@@ -8,14 +8,15 @@ import pytest
 from cli.calling import call, files
 
 from app.serving import PROMPT, ended
-from heedmap import editing, models
 from heedmap.app import Limits
 from heedmap.app.fragments import of_made
 from heedmap.app.jobs import Line, State
-from heedmap.app.shelf import Shelf
+from heedmap.app.results import Shelf
 from heedmap.app.workshop import Editing, Generating, Workshop
+from heedmap.drawing import editing
 from heedmap.errors import ArgumentError
-from heedmap.runs import Run
+from heedmap.models import pipelines
+from heedmap.results.runs import Run
 
 
 def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
@@ -119,11 +120,11 @@ def test_one_pipeline_is_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch):
         loaded.append(weakref.ref(pipe))
         return pipe
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(pipelines, "load", load)
     shop.pipeline("org/a")
     shop.pipeline("org/a")
     shop.pipeline("org/b")
-    shop.pipeline(models.EMBEDDED)
+    shop.pipeline(pipelines.EMBEDDED)
     assert len(loaded) == 3
 
 
@@ -166,7 +167,7 @@ SIZE = (
 def test_what_is_left_to_the_model_is_drawn_within_the_limits(
     line: Line, model, tmp_path: Path, monkeypatch, limits, own, size, notes
 ):
-    monkeypatch.setattr(models, "own_size", lambda _: own)
+    monkeypatch.setattr(pipelines, "own_size", lambda _: own)
     shop = Workshop(Shelf(tmp_path, 10), Limits(**limits))
     asked = Generating(prompt=PROMPT, seed=1, size=None if "size" in limits else size)
     made = ended(line.enter(lambda job: shop.generate(asked, job))).result
@@ -199,7 +200,7 @@ def test_a_model_without_a_size_that_is_small_enough(line: Line, model, tmp_path
 def test_models_of_the_operator_and_free_text(tmp_path: Path):
     shelf = Shelf(tmp_path, 1)
     named = Workshop(shelf, Limits(), named=["org/model", "org/model"])
-    assert named.models == (models.EMBEDDED, "org/model")
+    assert named.models == (pipelines.EMBEDDED, "org/model")
     named.check(Generating(prompt="a", model="org/model"))
     Workshop(shelf, Limits(), free=True).check(Generating(prompt="a", model="/my/folder"))
 

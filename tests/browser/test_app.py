@@ -15,8 +15,8 @@ from app.serving import zipped
 from cli.calling import files
 
 from browser.conftest import MISSING
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")

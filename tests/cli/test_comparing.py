@@ -14,13 +14,13 @@ from PIL import Image
 
 import heedmap
 from cli.calling import bad, files, good, quiet, raising
-from heedmap import studio
-from heedmap.runs import Run
+from heedmap.drawing import generation
+from heedmap.results.runs import Run
 
 
 @pytest.fixture(scope="module")
 def another(random_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    drawn = studio.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
+    drawn = generation.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
     return drawn.save(tmp_path_factory.mktemp("runs") / "other")
 
 

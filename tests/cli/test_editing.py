@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cli.calling import bad, call, files, good
-from heedmap import editing
-from heedmap.grids import Grid
-from heedmap.pairs import Pair
+from heedmap.drawing import editing
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
 

@@ -14,12 +14,14 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
-from heedmap import dimensions, sheets, studio
-from heedmap.maps import HeatMap
-from heedmap.runs import Run
-from heedmap.saving import kinds
-from heedmap.saving.targets import check_folder
-from heedmap.tokens import tokenize
+from heedmap.drawing import generation
+from heedmap.files import kinds
+from heedmap.files.targets import check_folder
+from heedmap.maps import timelines
+from heedmap.maps.heatmaps import HeatMap
+from heedmap.models import dimensions
+from heedmap.results.runs import Run
+from heedmap.text.tokens import tokenize
 
 # --- inspect ----------------------------------------------------------------------------------
 
@@ -65,7 +67,7 @@ def test_inspect_finds_words_phrases_and_numbers(saved: Path, run: Run):
 def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):
     """A second occurrence past the limit has no map, and none is drawn of it."""
     prompt = "house " + "x" * 90 + " house"
-    long = studio.generate(pipe, prompt, seed=1, steps=1).save(tmp_path / "long")
+    long = generation.generate(pipe, prompt, seed=1, steps=1).save(tmp_path / "long")
     said = bad("inspect", long, "--word", "#2")
     assert "'house' (word 2) was not read by the model" in " ".join(said.split())
     assert not (long / "inspect").exists()
@@ -73,7 +75,7 @@ def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):
 
 
 def test_inspect_of_a_prompt_without_words(pipe: Any, tmp_path: Path):
-    run = studio.generate(pipe, "!!!", seed=1, steps=1)
+    run = generation.generate(pipe, "!!!", seed=1, steps=1)
     folder = run.save(tmp_path / "signs")
     about = json.loads(good("inspect", folder, "--json"))
     assert about["words"] == []
@@ -144,7 +146,7 @@ def test_inspect_over_layers_and_heads(saved: Path, run: Run, over, file, axes):
     name = Path(file).stem
     assert path == str(saved / "inspect" / f"2-layers-up-over-{name}-shared-scale" / file)
     part = run.maps.select("up")
-    expected = sheets.layers_by_heads(part, "house", axes=axes, scale="shared")
+    expected = timelines.layers_by_heads(part, "house", axes=axes, scale="shared")
     with Image.open(path) as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(expected))
 
@@ -183,7 +185,7 @@ def test_inspect_says_what_is_wrong_and_writes_nothing(saved: Path, arguments, p
 
 
 def test_words_without_letters_keep_files_of_their_own(random_model, desk: Path):
-    drawn = studio.generate(random_model, "🏠 🌳 house", seed=3, steps=1, progress=quiet)
+    drawn = generation.generate(random_model, "🏠 🌳 house", seed=3, steps=1, progress=quiet)
     drawn.save(desk / "drawn")
     words = ("-w", "🏠", "-w", "🌳", "-w", "🏠")
     about = json.loads(good("inspect", "drawn", *words, "--json"))
@@ -193,7 +195,7 @@ def test_words_without_letters_keep_files_of_their_own(random_model, desk: Path)
 
 
 def test_inspect_of_what_was_not_kept(random_model, desk: Path):
-    bare = studio.generate(random_model, PROMPT, seed=3, steps=1, keep=(), progress=quiet)
+    bare = generation.generate(random_model, PROMPT, seed=3, steps=1, keep=(), progress=quiet)
     bare.save(desk / "bare")
     for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
         said = bad("inspect", "bare", f"--{axis}s", value)

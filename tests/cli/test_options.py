@@ -4,8 +4,9 @@ import pytest
 import typer
 
 from cli.calling import call, good
-from heedmap import cli, recordings
+from heedmap import cli
 from heedmap.cli import options
+from heedmap.maps import recordings
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from diffusers import DiffusionPipeline, UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 from torch import nn
 
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
 
 # The rows of a batch, in the order of the branches, as diffusers' pipelines lay them out.
 ALONE = ("conditional",)

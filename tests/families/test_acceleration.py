@@ -21,7 +21,7 @@ from families.checking import (
 )
 from families.models import OneLayer, picture
 from heedmap.errors import HeedmapError, TraceError
-from heedmap.tracing import cross_attention_layers, trace
+from heedmap.recording.tracing import cross_attention_layers, trace
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]

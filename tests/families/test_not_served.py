@@ -15,11 +15,11 @@ from diffusers import (
 )
 
 from families import models
-from heedmap.editing import edit
+from heedmap.drawing.editing import edit
+from heedmap.drawing.generation import generate
+from heedmap.drawing.word_rules import Reweight
 from heedmap.errors import HeedmapError, ModelError
-from heedmap.studio import generate
-from heedmap.tracing import cross_attention_layers, trace
-from heedmap.word_edits import Reweight
+from heedmap.recording.tracing import cross_attention_layers, trace
 
 
 # The text encoders play no part, and those of these two families are many: they are left out.

@@ -43,11 +43,11 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
-from heedmap.edits import Inject
+from heedmap.attention.rules import Inject
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
-from heedmap.layers import self_attention_layers
-from heedmap.steering import Steering
-from heedmap.tracing import trace
+from heedmap.recording.steering import Steering
+from heedmap.recording.tracing import trace
+from heedmap.wiring.unet import self_attention_layers
 
 PROMPT = "a red house"
 

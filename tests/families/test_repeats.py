@@ -16,8 +16,8 @@ from PIL import Image
 import heedmap
 from families import models
 from heedmap import generate, repeat
+from heedmap.drawing.generation import generate_batch
 from heedmap.errors import ArgumentError
-from heedmap.studio import generate_batch
 
 PROMPT = "a red house"
 

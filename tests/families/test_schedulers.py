@@ -20,7 +20,7 @@ from diffusers import (
 
 from families.checking import check, paint
 from families.models import OneLayer, picture
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 STEPS = 4

@@ -7,7 +7,7 @@ from transformers import CLIPTokenizer
 from families.checking import ALONE, GUIDED, PIX2PIX, check, paint
 from families.models import mask, picture
 from heedmap.errors import TraceError
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
 
 PROMPTS = ["a red house", "the cat sat at a big tree"]
 

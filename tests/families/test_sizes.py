@@ -43,7 +43,7 @@ def test_size(load, family, size, grids):
 
 def recorder_cells(recording):
     """The (w, h) of a word's map."""
-    from heedmap.maps import HeatMaps
+    from heedmap.maps.heatmaps import HeatMaps
 
     values = HeatMaps(recording)["red"].values
     return values.shape[1], values.shape[0]

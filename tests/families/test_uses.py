@@ -36,7 +36,7 @@ from families.checking import (
 )
 from families.models import mask, picture
 from heedmap.errors import HeedmapError, TraceError
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]

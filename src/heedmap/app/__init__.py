@@ -97,7 +97,7 @@ class Application:
                 "The app needs Gradio, which is not installed: pip install 'heedmap[app]'"
             ) from error
         from heedmap.app.jobs import Line
-        from heedmap.app.shelf import Shelf
+        from heedmap.app.results import Shelf
         from heedmap.app.workshop import Workshop
 
         self.workshop = Workshop(
@@ -119,8 +119,8 @@ class Application:
         import gradio as gr
         from gradio.routes import App
 
-        from heedmap.app import keeping, look, tabs
-        from heedmap.app.benches import Sessions
+        from heedmap.app import keeping, tabs, theme
+        from heedmap.app.forms import Sessions
         from heedmap.app.gate import Call, Gate
         from heedmap.app.opening import Desk
         from heedmap.app.pages import Pages
@@ -137,7 +137,7 @@ class Application:
             gr.mount_gradio_app(
                 inner, page, path="/", server_name=options.host, footer_links=[],
                 run_history=False, show_error=False, ssr_mode=False, enable_monitoring=False,
-                mcp_server=False, pwa=False, theme=look.theme(), css=look.style(),
+                mcp_server=False, pwa=False, theme=theme.theme(), css=theme.style(),
                 app_kwargs={"docs_url": None, "redoc_url": None},
             )  # fmt: skip
             guests.bound(page)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from heedmap.errors import RunError
-from heedmap.saving import kinds
+from heedmap.files import kinds
 
 _RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors")
 _PAIR = (

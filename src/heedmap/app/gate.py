@@ -28,7 +28,7 @@ from heedmap.app.doors import Headers, Hosts, Incoming, Passwords, body_of, refu
 from heedmap.app.keeping import Guests
 from heedmap.app.pages import Pages
 from heedmap.app.places import Places, Streams
-from heedmap.app.shelf import Shelf
+from heedmap.app.results import Shelf
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
 

@@ -17,14 +17,14 @@ from heedmap.app import archives
 from heedmap.app.limits import Limits
 from heedmap.app.pages import Pages
 from heedmap.app.places import network
-from heedmap.app.shelf import figures, read_result
+from heedmap.app.results import figures, read_result
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
 from heedmap.explorer.packing import GROUPS
-from heedmap.pairs import Pair
-from heedmap.recordings import Layer
-from heedmap.runs import Run
-from heedmap.selections import name_fits
+from heedmap.maps.recordings import Layer
+from heedmap.maps.selections import name_fits
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 _READERS = 2  # zips that are read at a time, one of a visitor, whoever asks in whatever way
 _SETTINGS = 256 * 2**10  # bytes of run.json and pair.json; a long prompt's settings have a tenth

@@ -6,12 +6,12 @@ from typing import Any
 import gradio as gr
 
 from heedmap.app import fragments
-from heedmap.app.benches import Bench, Sessions, sentence
+from heedmap.app.forms import Bench, Sessions, sentence
 from heedmap.app.limits import MOST_LETTERS, real_number, whole_number
 from heedmap.app.opening import Desk
 from heedmap.app.workshop import Editing, Generating, Made, Workshop
 from heedmap.errors import ArgumentError, quoted
-from heedmap.models import EMBEDDED
+from heedmap.models.pipelines import EMBEDDED
 
 _AXES = [("layers", "layer"), ("steps", "step"), ("heads", "head")]
 

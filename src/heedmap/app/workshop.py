@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from heedmap import models
 from heedmap.app.jobs import Job
 from heedmap.app.limits import Limits
-from heedmap.app.shelf import Shelf, figures, title
+from heedmap.app.results import Shelf, figures, title
 from heedmap.errors import ArgumentError, HeedmapWarning, plural, quoted
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.models import pipelines
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 
 @dataclass(frozen=True)
 class Drawing:
     """What was asked for, of both kinds of jobs; None stands for the model's own."""
 
-    model: str = models.EMBEDDED
+    model: str = pipelines.EMBEDDED
     seed: int | None = None
     steps: int | None = None
     guidance: float | None = None
@@ -87,7 +87,7 @@ class Workshop:
         device: str = "auto", dtype: str = "auto",
     ) -> None:  # fmt: skip
         self.shelf, self.limits, self.free = shelf, limits, free
-        self.models = tuple(dict.fromkeys([models.EMBEDDED, *named]))
+        self.models = tuple(dict.fromkeys([pipelines.EMBEDDED, *named]))
         self._device, self._dtype = device, dtype
         self._held: tuple[str, Any] | None = None
 
@@ -113,17 +113,17 @@ class Workshop:
     def generate(self, asked: Generating, job: Job) -> Made:
         """Draw a prompt, and save the run."""
         pipe, asked, notes = self._ready(asked, job)
-        from heedmap import studio
+        from heedmap.drawing import generation
 
         def draw(**watched: Any) -> Run:
-            return studio.generate(pipe, asked.prompt, **_options(asked), **watched)
+            return generation.generate(pipe, asked.prompt, **_options(asked), **watched)
 
         return self._made(draw, pipe, job, notes)
 
     def edit(self, asked: Editing, job: Job) -> Made:
         """Draw a prompt and its edit, and save the pair."""
         pipe, asked, notes = self._ready(asked, job)
-        from heedmap import editing
+        from heedmap.drawing import editing
 
         options = _options(asked)
         if asked.threshold is not None:
@@ -142,8 +142,8 @@ class Workshop:
         if self._held is None or self._held[0] != name:
             self._held = None
             _free_memory()
-            model = None if name == models.EMBEDDED else name
-            self._held = (name, models.load(model, device=self._device, dtype=self._dtype))
+            model = None if name == pipelines.EMBEDDED else name
+            self._held = (name, pipelines.load(model, device=self._device, dtype=self._dtype))
         return self._held[1]
 
     def _ready(self, asked: D, job: Job) -> tuple[Any, D, list[str]]:
@@ -165,7 +165,7 @@ class Workshop:
                 f"drawn in {plural(most, 'step')}, the most that this server draws; the model's "
                 f"own are {own}"
             )
-        width, height = models.own_size(pipe)
+        width, height = pipelines.own_size(pipe)
         if asked.size is None and max(width, height) > self.limits.size:
             size = _shrunk(pipe, (width, height), self.limits.size)
             self.limits.check_size(size)  # a model may have no size as small as that
@@ -222,7 +222,7 @@ def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
 
 def _own_steps(pipe: Any) -> int:
     """The steps that a pipeline takes unless it is told otherwise."""
-    from heedmap import settings
+    from heedmap.drawing import settings
 
     steps, _ = settings.asked(pipe, "steps", None)
     return 50 if steps is None else steps

@@ -11,7 +11,7 @@ from heedmap.cli.options import Json, parse_path
 from heedmap.errors import ArgumentError, WordError
 
 if TYPE_CHECKING:
-    from heedmap.runs import Run
+    from heedmap.results.runs import Run
 
 
 def compare(
@@ -56,24 +56,26 @@ def compare(
 
     No model is loaded. Saves one sheet, on one scale; what differs among the runs labels them.
     """
-    from heedmap import comparisons, pictures, runs, saving
+    from heedmap.figures import layout
+    from heedmap.files import writing
+    from heedmap.results import comparisons, runs
 
     path = out or default_file([folder.resolve().name for folder in folders])
-    saving.writable(path)
+    writing.writable(path)
     if path.suffix.lower() != ".png" or path.is_dir():
         raise ArgumentError(f"{path} is no name for the sheet: expected a file that ends in .png.")
     if out is not None:
-        saving.check_file(out, force=force)
+        writing.check_file(out, force=force)
     loaded = [runs.Run.load(folder) for folder in folders]
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
-    data = pictures.png(sheet)
+    data = layout.png(sheet)
     if out is None:
-        path = saving.put_counting(
-            path, lambda free: saving.put_file(free, data, force=force), force
+        path = writing.put_counting(
+            path, lambda free: writing.put_file(free, data, force=force), force
         )
     else:
-        saving.put_file(out, data, force=force)
+        writing.put_file(out, data, force=force)
     about = {
         "file": str(path),
         "scale": scale,
@@ -129,6 +131,6 @@ def print_comparison(about: Mapping[str, Any]) -> None:
 
 def default_file(names: Sequence[str], root: str | Path = "outputs") -> Path:
     """A file below `root`, named after the runs."""
-    from heedmap.saving import slug
+    from heedmap.files.writing import slug
 
     return Path(root) / f"{slug(' '.join(['compare', *names]), 100)}.png"

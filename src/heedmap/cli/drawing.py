@@ -35,8 +35,8 @@ from heedmap.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heedmap.runs import Run
-    from heedmap.words import TokenTable
+    from heedmap.results.runs import Run
+    from heedmap.text.words import TokenTable
 
 
 def generate(
@@ -86,16 +86,18 @@ def generate(
 
     Saves the picture, an overlay for each word, a sheet of them all, the maps and the settings.
     """
-    from heedmap.saving import Destination, kinds, slug
+    from heedmap.files import kinds
+    from heedmap.files.writing import Destination, slug
 
     place = Destination(out, kinds.RUN, force=force, many=count > 1)
     saved: list[tuple[dict[str, Any], TokenTable]] = []
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap import models, studio
-        from heedmap.word_edits import Confine
+        from heedmap.drawing import generation
+        from heedmap.drawing.word_rules import Confine
+        from heedmap.models import pipelines
 
-        pipe = models.load(model, device=device, dtype=dtype)
+        pipe = pipelines.load(model, device=device, dtype=dtype)
     edits = [Confine(word, box) for word, box in confine or ()]
     with warnings_told(), progress_bar("Drawing", hidden=hidden) as advance:
         first = secrets.randbelow(2**31) if seed is None else seed
@@ -104,7 +106,7 @@ def generate(
             def report(step: int, total: int, before: int = number) -> None:
                 advance(before * total + step, count * total)
 
-            run = studio.generate(
+            run = generation.generate(
                 pipe,
                 prompt,
                 seed=first + number,
@@ -130,7 +132,7 @@ def generate(
 
 def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     """What `generate --json` says of a run."""
-    from heedmap.runs import word_file
+    from heedmap.results.runs import word_file
 
     told = ("prompt", "seed", "steps", "guidance", "size", "model")
     files = {

@@ -37,8 +37,8 @@ from heedmap.cli.options import (
 from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
-    from heedmap.grids import Grid
-    from heedmap.pairs import Pair
+    from heedmap.results.grids import Grid
+    from heedmap.results.pairs import Pair
 
 
 def edit(
@@ -177,16 +177,18 @@ def edit(
         _check_grid(several)
     else:
         _check_single(cross, own, strips, count)
-    from heedmap.saving import Destination, kinds, slug
+    from heedmap.files import kinds
+    from heedmap.files.writing import Destination, slug
 
     many = len(asked) > 1 and not grid
     place = Destination(out, kinds.GRID if grid else kinds.PAIR, force=force, many=many)
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap import editing, models
-        from heedmap.grids import Grid
+        from heedmap.drawing import editing
+        from heedmap.models import pipelines
+        from heedmap.results.grids import Grid
 
-        pipe = models.load(model, device=device, dtype=dtype)
+        pipe = pipelines.load(model, device=device, dtype=dtype)
     first = secrets.randbelow(2**31) if seed is None else seed
     options: dict[str, Any] = {
         "kind": None if kind == "auto" else kind,

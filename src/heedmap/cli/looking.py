@@ -35,9 +35,9 @@ from heedmap.cli.options import (
 from heedmap.errors import ArgumentError, RunError, plural, quoted
 
 if TYPE_CHECKING:
-    from heedmap.dimensions import LayerShapes
-    from heedmap.maps import HeatMap, HeatMaps, Scale
-    from heedmap.words import TokenTable
+    from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
+    from heedmap.models.dimensions import LayerShapes
+    from heedmap.text.words import TokenTable
 
 SELECTABLE = ("layers", "steps", "heads")
 
@@ -103,13 +103,15 @@ def inspect(
     No model is loaded. Saves overlays and a sheet of what was selected; with --over, sheets of a
     word over the steps (timeline.png, timeline.gif), layers or heads too.
     """
-    from heedmap import pictures, runs, saving
+    from heedmap.figures import layout
+    from heedmap.files import writing
+    from heedmap.results import runs
 
     whole = runs.Run.load(run)
     root = run / "inspect"
     if out is None and root.is_symlink():  # whoever sent the run would say where to write
         raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
-    place = saving.Destination(out, saving.kinds.SELECTION, force=force, root=root)
+    place = writing.Destination(out, writing.kinds.SELECTION, force=force, root=root)
     maps = whole.maps
     if not (layers is steps is heads is None):
         maps = maps.select(layers=layers, steps=steps, heads=heads)
@@ -148,14 +150,14 @@ def inspect(
         }
 
     def save(folder: Path, *, force: bool) -> None:
-        with saving.whole_folder(folder, saving.kinds.SELECTION, force=force) as partial:
+        with writing.whole_folder(folder, writing.kinds.SELECTION, force=force) as partial:
             sheet = maps.sheet(list(chosen.values()), scale=scale)
-            (partial / "sheet.png").write_bytes(pictures.png(sheet))
+            (partial / "sheet.png").write_bytes(layout.png(sheet))
             for file, data in drawn.items():
                 (partial / file).write_bytes(data)
             (partial / "words").mkdir()
             for file, heat in chosen.items():
-                (partial / file).write_bytes(pictures.png(heat.overlay(scale=scale)))
+                (partial / file).write_bytes(layout.png(heat.overlay(scale=scale)))
             text = dumps(about(folder)) + "\n"
             (partial / "inspect.json").write_text(text, encoding="utf-8")
 
@@ -177,10 +179,10 @@ def words(
 
     And which words are past what the model reads.
     """
-    from heedmap import models
-    from heedmap.tokens import tokenize
+    from heedmap.models import pipelines
+    from heedmap.text.tokens import tokenize
 
-    table = tokenize(prompt, models.tokenizer(model))
+    table = tokenize(prompt, pipelines.tokenizer(model))
     if json:
         print_json(table.to_dict())
     else:
@@ -210,21 +212,21 @@ def layers(
     """
     hidden = json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap import dimensions, models
+        from heedmap.models import dimensions, pipelines
 
-        pipe = models.load(model, device=device, dtype=dtype)
+        pipe = pipelines.load(model, device=device, dtype=dtype)
     pipe.set_progress_bar_config(disable=True)
     with progress_bar("Taking one step", hidden=hidden):
         found = dimensions.layer_shapes(pipe, size=size)
     chosen = found[:1] if layer is None else dimensions.pick(found, layer)
-    drawn = size or models.own_size(pipe)
+    drawn = size or pipelines.own_size(pipe)
     if json:
         listed = found if layer is None else chosen
-        about = {"model": models.name_of(pipe), "size": drawn}
+        about = {"model": pipelines.name_of(pipe), "size": drawn}
         print_json({**about, "layers": [one.to_dict() for one in listed]})
     else:
         print_layers(
-            f"{models.name_of(pipe)}, {'{}×{}'.format(*drawn)} pixels: "
+            f"{pipelines.name_of(pipe)}, {'{}×{}'.format(*drawn)} pixels: "
             f"{plural(len(found), 'layer')} of cross-attention",
             found,
             chosen,
@@ -233,8 +235,8 @@ def layers(
 
 def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatMap]":
     """The maps asked for, by the name of their file; of every word if nothing is."""
-    from heedmap.runs import word_file
-    from heedmap.saving import slug
+    from heedmap.files.writing import slug
+    from heedmap.results.runs import word_file
 
     if not queries:
         return {word_file(word): maps.at(word.number) for word in maps.words}
@@ -266,7 +268,8 @@ def draw_over(
     maps: "HeatMaps", queries: Sequence[str] | None, over: Sequence[str], scale: "Scale"
 ) -> dict[str, bytes]:
     """The sheets of one word over the axes asked for: what is in each file, by its name."""
-    from heedmap import pictures, sheets
+    from heedmap.figures import layout
+    from heedmap.maps import timelines
 
     asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
     if len(asked) != 1:
@@ -274,17 +277,17 @@ def draw_over(
     (query,) = asked
     word = numbered(query)
     if list(over) == ["steps"]:
-        still = sheets.timeline(maps, word, scale=scale)
-        moving = sheets.animation(maps, word, scale=scale)
-        return {"timeline.png": pictures.png(still), "timeline.gif": moving.gif()}
+        still = timelines.timeline(maps, word, scale=scale)
+        moving = timelines.animation(maps, word, scale=scale)
+        return {"timeline.png": layout.png(still), "timeline.gif": moving.gif()}
     axes: list[Any] = [axis.removesuffix("s") for axis in over]
-    sheet = sheets.layers_by_heads(maps, word, axes=axes, scale=scale)
-    return {f"{'-'.join(over)}.png": pictures.png(sheet)}
+    sheet = timelines.layers_by_heads(maps, word, axes=axes, scale=scale)
+    return {f"{'-'.join(over)}.png": layout.png(sheet)}
 
 
 def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
     """The name of the folder for a selection: what is not as usual."""
-    from heedmap.saving import slug
+    from heedmap.files.writing import slug
 
     parts = [*(selection["words"] or ["all"])]
     for axis in SELECTABLE:
@@ -328,7 +331,7 @@ def print_layers(
     title: str, layers: "Sequence[LayerShapes]", followed: "Sequence[LayerShapes]"
 ) -> None:
     """Print the shapes of all layers, and some of them line by line."""
-    from heedmap.dimensions import short_names
+    from heedmap.models.dimensions import short_names
 
     columns = {
         "grid": [layer.grid for layer in layers],

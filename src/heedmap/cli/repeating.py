@@ -12,7 +12,7 @@ from heedmap.cli.options import Device, Dtype, Force, Json, Quiet, parse_path
 from heedmap.errors import ArgumentError, HeedmapError
 
 if TYPE_CHECKING:
-    from heedmap.repeats import Repetition
+    from heedmap.drawing.repeats import Repetition
 
 _LONGEST = 60  # characters of a setting that is told
 
@@ -66,8 +66,9 @@ def _repeated(
     quiet: bool, json: bool,
 ) -> bool:  # fmt: skip
     """Draw a saved run again, and tell of it: whether it is the same."""
-    from heedmap import folders
-    from heedmap.saving import Destination, kinds
+    from heedmap.files import kinds
+    from heedmap.files.writing import Destination
+    from heedmap.results import folders
 
     if force and out is None:
         raise ArgumentError(
@@ -79,7 +80,7 @@ def _repeated(
     saved = folders.opened(run)  # before a model is loaded
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap import repeats
+        from heedmap.drawing import repeats
 
         pipe = repeats.load_for(saved, model, device=device, dtype=dtype)
     with progress_bar("Drawing", hidden=hidden) as advance:

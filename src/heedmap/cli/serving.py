@@ -88,9 +88,10 @@ def serve(
     Serves this machine alone unless --host or --name says otherwise. Ctrl-C ends it.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of the libraries below are for one user
-    from heedmap import app, saving
+    from heedmap import app
+    from heedmap.files import writing
 
-    saving.check_place(out)
+    writing.check_place(out)
     options = app.Options(
         out=out,
         host=host,

@@ -21,12 +21,12 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from heedmap import overlays, pictures
-from heedmap.alignment import pair_words
 from heedmap.errors import ArgumentError
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
-from heedmap.maps import HeatMaps
+from heedmap.figures import layout, overlays
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.text.alignment import pair_words
 
 __all__ = ["frame", "page", "pair_page", "pairs_page"]
 
@@ -47,7 +47,7 @@ _SCRIPTS = (
 
 
 class RunLike(Protocol):
-    """What a page shows of a run: what `heedmap.runs.Run` has."""
+    """What a page shows of a run: what `heedmap.results.runs.Run` has."""
 
     @property
     def image(self) -> Image.Image:
@@ -71,7 +71,7 @@ class RunLike(Protocol):
 
 
 class PairLike(Protocol):
-    """What a page shows of an edit: what `heedmap.pairs.Pair` has."""
+    """What a page shows of an edit: what `heedmap.results.pairs.Pair` has."""
 
     @property
     def source(self) -> RunLike:
@@ -195,9 +195,9 @@ def _written(
         "runs": told,
         "pairs": pairs,
         "look": {
-            "colours": {name: _colours(name) for name in pictures.COLORMAPS},
-            "colour": pictures.COLORMAP,
-            "opacity": pictures.OPACITY,
+            "colours": {name: _colours(name) for name in layout.COLORMAPS},
+            "colour": layout.COLORMAP,
+            "opacity": layout.OPACITY,
             "light": overlays.LIGHT,
             "grey": overlays.GREY,
             "grey_several": overlays.GREY_SEVERAL,
@@ -210,7 +210,7 @@ def _written(
 
 def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
     """Each picture as a data URL, and whether it is exact: unless all together are too large."""
-    opaque = [pictures.enlarge(image, short_side=1) for image in images]
+    opaque = [layout.enlarge(image, short_side=1) for image in images]
     links = [_link(image, "png", optimize=True) for image in opaque]
     if sum(map(len, links)) <= budget:
         return [(link, True) for link in links]
@@ -232,7 +232,7 @@ def _blend(mask: np.ndarray) -> dict[str, Any]:
 
 def _colours(name: str) -> str:
     """The 256 colours of a colour map, as its bytes."""
-    ramp = pictures.colour(np.linspace(0, 1, 256)[None], name)
+    ramp = layout.colour(np.linspace(0, 1, 256)[None], name)
     return base64.b64encode(ramp.tobytes()).decode("ascii")
 
 

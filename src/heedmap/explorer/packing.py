@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from heedmap.errors import NothingRecordedError
-from heedmap.maps import cells
-from heedmap.prompts import is_content
-from heedmap.recordings import Layer, Recording
-from heedmap.schemas import Kind
-from heedmap.selections import name_fits
-from heedmap.words import TokenTable
+from heedmap.files.schemas import Kind
+from heedmap.maps.heatmaps import cells
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.selections import name_fits
+from heedmap.text.prompts import is_content
+from heedmap.text.words import TokenTable
 
 __all__ = ["pack"]
 
