@@ -1,8 +1,8 @@
 """Break the house in many small ways, and see whether its tests notice: a mutation run.
 
     python scripts/mutate.py --n 400 --seed 0                  four hundred faults, drawn at random
-    python scripts/mutate.py --modules edits.py steering.py    every fault of these two files
-    python scripts/mutate.py --n 12 --modules sequences.py     a quick look
+    python scripts/mutate.py --modules attention/rules.py      every fault of this file
+    python scripts/mutate.py --n 12 --modules text/sequences.py   a quick look
 
 Each fault is tried on the quick tests of its own module that execute the line, then, where these
 see nothing, on the quick ones under tests/families. The exit code is 1 if a fault survives that is
@@ -33,36 +33,42 @@ _DEFINED = ("test_definitions", "test_blending", "test_masks")
 # What is broken, and its own tests, those that know it best first. Where a file moves, it is here
 # (and in `equivalent.toml`) that it must be told.
 HOUSE: dict[str, tuple[str, ...]] = {
-    "attention.py": ("test_attention", "test_edits", "test_tracing"),
-    "edits.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
-    "steering.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
-    "tracing.py": ("test_tracing", "test_steering", "test_layers", "test_word_edits", *_DEFINED),
-    "windows.py": ("test_windows", "test_edits"),
-    "schedules.py": ("test_schedules", "test_tracing"),
-    "calls.py": ("test_calls", "test_tracing", "test_steering", *_DEFINED),
-    "tallies.py": ("test_tallies", "test_tracing", *_DEFINED),
-    "columns.py": ("test_columns",),
-    "sequences.py": ("test_sequences", "test_columns", "test_alignment"),
-    "alignment.py": ("test_alignment", "test_columns"),
-    "weights.py": ("test_weights",),
-    "word_edits.py": ("test_word_edits", *_DEFINED),
-    "plans.py": ("test_plans", "test_editing", *_DEFINED),
-    "variants.py": ("test_variants", "test_editing", *_DEFINED),
-    "processors.py": ("test_tracing", "test_steering", *_DEFINED),
-    "layers.py": ("test_layers", "test_tracing", "test_steering"),
-    "encodings.py": ("test_encodings", "test_calls", "test_tracing"),
-    "batches.py": ("test_batches",),
-    "reading.py": ("test_reading", "test_schemas"),
-    "schemas.py": ("test_schemas", "test_runs", "test_pairs", "test_grids"),
-    "recordings.py": ("test_recordings", "test_schemas", "test_maps"),
-    "masks.py": ("test_packed_masks", "test_repeats"),
-    "schedulers.py": ("test_schedulers", "test_repeats"),
+    "attention/probabilities.py": ("test_attention", "test_edits", "test_tracing"),
+    "attention/rules.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
+    "recording/steering.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
+    "recording/tracing.py": (
+        "test_tracing",
+        "test_steering",
+        "test_layers",
+        "test_word_edits",
+        *_DEFINED,
+    ),
+    "attention/windows.py": ("test_windows", "test_edits"),
+    "wiring/schedules.py": ("test_schedules", "test_tracing"),
+    "recording/calls.py": ("test_calls", "test_tracing", "test_steering", *_DEFINED),
+    "recording/tallies.py": ("test_tallies", "test_tracing", *_DEFINED),
+    "text/token_mapping.py": ("test_columns",),
+    "text/sequences.py": ("test_sequences", "test_columns", "test_alignment"),
+    "text/alignment.py": ("test_alignment", "test_columns"),
+    "text/weights.py": ("test_weights",),
+    "drawing/word_rules.py": ("test_word_edits", *_DEFINED),
+    "drawing/edit_plans.py": ("test_plans", "test_editing", *_DEFINED),
+    "drawing/edit_batches.py": ("test_variants", "test_editing", *_DEFINED),
+    "wiring/processors.py": ("test_tracing", "test_steering", *_DEFINED),
+    "wiring/unet.py": ("test_layers", "test_tracing", "test_steering"),
+    "wiring/encodings.py": ("test_encodings", "test_calls", "test_tracing"),
+    "models/batches.py": ("test_batches",),
+    "files/reading.py": ("test_reading", "test_schemas"),
+    "files/schemas.py": ("test_schemas", "test_runs", "test_pairs", "test_grids"),
+    "maps/recordings.py": ("test_recordings", "test_schemas", "test_maps"),
+    "maps/masks.py": ("test_packed_masks", "test_repeats"),
+    "drawing/schedulers.py": ("test_schedulers", "test_repeats"),
     "errors.py": ("test_errors",),
-    "asked.py": ("test_repeats",),
-    "saving/__init__.py": ("test_saving",),
-    "saving/kinds.py": ("test_saving",),
-    "saving/scratch.py": ("test_saving",),
-    "saving/targets.py": ("test_saving",),
+    "drawing/saved_options.py": ("test_repeats",),
+    "files/writing.py": ("test_saving",),
+    "files/kinds.py": ("test_saving",),
+    "files/scratch.py": ("test_saving",),
+    "files/targets.py": ("test_saving",),
     "app/archives.py": ("app/test_archives",),
     "app/doors.py": ("app/test_doors", "app/test_gate"),
     "app/gate.py": ("app/test_talk", "app/test_gate", "app/test_doors"),

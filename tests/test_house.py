@@ -1,6 +1,7 @@
 """The house: who may import whom, what an import costs, which names are public."""
 
 import ast
+import graphlib
 import importlib
 import json
 import os
@@ -20,88 +21,26 @@ import heedmap
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "heedmap"
 
-# A module imports only from floors below its own; `heedmap` itself and packages are no floor.
+# A folder imports only from folders on floors below its own.
 FLOORS: list[set[str]] = [
     {"errors"},
-    {"checks", "reading"},
-    {"saving"},
-    {
-        *("attention", "prompts", "lettering", "overlays", "animations", "sequences", "tiny"),
-        *("windows", "patches", "arguments", "masks", "schemas"),
-    },
-    {"words", "pictures", "schedules"},
-    {"tokens", "alignment", "weights", "recordings", "edits", "heatmaps"},
-    {"columns", "selections"},
-    {"maps", "word_edits"},
-    {"processors", "encodings", "tallies", "explorer", "sheets"},
-    {"layers", "steering", "comparisons", "calls"},
-    {"tracing"},
-    {"models", "runs"},
-    {"settings"},
-    {"studio", "dimensions", "pairs", "schedulers"},
-    {"plans", "batches", "grids"},
-    {"variants", "folders"},
-    {"editing", "asked"},
-    {"repeats"},
-    {"sweep", "app"},
+    {"checks", "files", "tiny"},
+    {"text", "attention", "figures"},
+    {"maps"},
+    {"wiring", "explorer"},
+    {"recording", "models", "results"},
+    {"drawing"},
+    {"app"},
     {"cli"},
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
-
-KNOW_DIFFUSERS = {
-    "processors",
-    "layers",
-    "tracing",
-    "models",
-    "studio",
-    "dimensions",
-    "editing",
-    "repeats",
-    "schedulers",
-}
-KNOW_TRANSFORMERS = KNOW_DIFFUSERS
-KNOW_NO_TORCH = {
-    "errors",
-    "checks",
-    "saving",
-    "prompts",
-    "words",
-    "sequences",
-    "alignment",
-    "columns",
-    "weights",
-    "tokens",
-    "lettering",
-    "overlays",
-    "animations",
-    "pictures",
-    "recordings",
-    "heatmaps",
-    "selections",
-    "maps",
-    "sheets",
-    "comparisons",
-    "runs",
-    "pairs",
-    "grids",
-    "folders",
-    "masks",
-    "reading",
-    "schemas",
-    "tiny",
-    "explorer",
-    "cli",
-    "windows",
-}
-PURE_TEXT = {
-    *("errors", "checks", "prompts", "words", "sequences", "alignment", "columns", "weights"),
-    *("tokens", "windows"),
-}
+KNOW_DIFFUSERS = {"wiring", "recording", "models", "drawing"}
+KNOW_TORCH = KNOW_DIFFUSERS | {"attention", "app"}
 HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "numpy", "PIL", "scipy"}
 
 
 def room(path: Path) -> str:
-    """The name that a file has on its floor: `maps` for maps.py, `tiny` for all of tiny/."""
+    """The folder that a file is in, as a floor has it; `errors` and `checks` are files alone."""
     return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
@@ -127,9 +66,9 @@ each_file = pytest.mark.parametrize(
 
 
 @each_file
-def test_stands_on_a_floor_and_imports_only_from_below(path: Path):
+def test_a_folder_imports_only_from_folders_below(path: Path):
     here = room(path)
-    assert here in FLOOR, f"{here} stands on no floor: give it one here and in the README"
+    assert here in FLOOR, f"{here} stands on no floor: give it one here"
     for name in imports(path):
         if name.partition(".")[0] != "heedmap" or name == "heedmap.__version__":
             continue
@@ -141,14 +80,44 @@ def test_stands_on_a_floor_and_imports_only_from_below(path: Path):
             assert FLOOR[other] < FLOOR[here], f"{here} imports {name}, which is not below it"
 
 
+def module_of(name: str) -> str:
+    """The module that an imported name is, or is in."""
+    parts = name.split(".")
+    while not (SOURCE.joinpath(*parts[1:]).with_suffix(".py")).exists():
+        parts = parts[:-1]
+        if SOURCE.joinpath(*parts[1:], "__init__.py").exists():
+            break
+    return ".".join(parts)
+
+
+@each_file
+def test_a_folder_is_entered_by_its_door(path: Path):
+    for name in imports(path):
+        parts = module_of(name).split(".") if name.startswith("heedmap.") else []
+        if len(parts) > 2 and parts[1] != room(path):
+            door = importlib.import_module(f"heedmap.{parts[1]}")
+            assert parts[2] in door.__all__, f"{parts[1]} does not hand out {parts[2]}"
+
+
+def test_no_circle_within_a_folder():
+    below = {
+        path: {module_of(name) for name in imports(path) if name.startswith("heedmap.")}
+        for path in FILES
+    }
+    names = {
+        path: ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts) for path in FILES
+    }
+    graph = {names[path].removesuffix(".__init__"): found for path, found in below.items()}
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
 @each_file
 def test_knows_only_the_libraries_of_its_floor(path: Path):
     here = room(path)
     known = {name.partition(".")[0] for name in imports(path)}
-    assert "diffusers" not in known or here in KNOW_DIFFUSERS
-    assert "transformers" not in known or here in KNOW_TRANSFORMERS
-    assert "torch" not in known or here not in KNOW_NO_TORCH
-    if here in PURE_TEXT:
+    assert not known & {"diffusers", "transformers"} or here in KNOW_DIFFUSERS
+    assert "torch" not in known or here in KNOW_TORCH
+    if here == "text":
         assert known <= set(sys.stdlib_module_names) | {"heedmap"}
 
 
@@ -208,7 +177,8 @@ def test_modules_have_what_they_announce(path: Path):
     parts = path.relative_to(SOURCE).with_suffix("").parts
     module = importlib.import_module(".".join(("heedmap", *parts)).removesuffix(".__init__"))
     assert module.__doc__, "a module says what it is for"
-    assert [n for n in getattr(module, "__all__", []) if not hasattr(module, n)] == []
+    for name in getattr(module, "__all__", []):
+        assert hasattr(module, name) or importlib.import_module(f"{module.__name__}.{name}")
 
 
 # --- what is declared -------------------------------------------------------------------------

@@ -63,11 +63,11 @@ def test_what_is_broken(tmp_path):
 
 
 def test_the_draw():
-    every = mutate.all_mutants(["edits.py", "windows.py"])
+    every = mutate.all_mutants(["attention/rules.py", "attention/windows.py"])
     drawn = mutate.drawn(every, 20, seed=0)
     assert drawn == mutate.drawn(every[::-1], 20, seed=0) != mutate.drawn(every, 20, seed=1)
-    rest = [mutant for mutant in every if mutant.module == "edits.py"]
-    kept = [mutant for mutant in drawn if mutant.module == "edits.py"]
+    rest = [mutant for mutant in every if mutant.module == "attention/rules.py"]
+    kept = [mutant for mutant in drawn if mutant.module == "attention/rules.py"]
     assert mutate.drawn(rest, len(kept), seed=0) == kept
 
 
@@ -88,20 +88,23 @@ CODE_OF_RUNS = """
 import pathlib, sys
 sys.path[:0] = [{scripts!r}]
 import mutate
-print("exit code", mutate.main(["--n", "12", "--own", "--modules", "weights.py", "windows.py"]))
+print("exit code", mutate.main(["--n", "12", "--own", "--modules", "text/weights.py", "attention/windows.py"]))
 print("--- the second run")
-every = [mutant for mutant in mutate.all_mutants(["weights.py"]) if mutant.key in {some!r}]
+every = [mutant for mutant in mutate.all_mutants(["text/weights.py"]) if mutant.key in {some!r}]
 assert len(every) == 2
 mutate.all_mutants = lambda modules: every
 mutate.LISTED = pathlib.Path({listed!r})
-print("exit code", mutate.main(["--modules", "weights.py", "--own", "--listed"]))
+print("exit code", mutate.main(["--modules", "text/weights.py", "--own", "--listed"]))
 """
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     """The lines of two runs, in one process of their own: this one has heedmap loaded, whole."""
-    some = ("weights.py", "_without", "0", "1", 1), ("weights.py", "token_weights", "0", "1", 1)
+    some = (
+        ("text/weights.py", "_without", "0", "1", 1),
+        ("text/weights.py", "token_weights", "0", "1", 1),
+    )
     listed = tmp_path_factory.mktemp("mutate") / "none.toml"
     listed.write_text("", encoding="utf-8")
     scripts = str(mutate.ROOT / "scripts")
@@ -123,5 +126,5 @@ def test_a_fault_that_nobody_sees(runs: list[list[str]]):
     """Where it is not listed the exit code says so, and it is shown; one that is seen is killed."""
     *_, last, code = runs[1]
     assert code == "exit code 1", "\n".join(runs[1])
-    assert any(line.startswith("survived: src/heedmap/weights.py:") for line in runs[1])
+    assert any(line.startswith("survived: src/heedmap/text/weights.py:") for line in runs[1])
     assert "1 killed" in last and "0 listed" in last and "1 survived (50.00%)" in last

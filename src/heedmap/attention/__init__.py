@@ -1,1 +1,7 @@
-"""attention."""
+"""The mathematics of attention: pure functions of tensors.
+
+Probabilities, the rules that change them, the blend of latents, and for which steps a rule holds.
+No model, no diffusers, no words.
+"""
+
+__all__ = ["probabilities", "rules", "windows"]

@@ -28,7 +28,7 @@ from heedmap.figures import layout, overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.text.alignment import pair_words
 
-__all__ = ["frame", "page", "pair_page", "pairs_page"]
+__all__ = ["frame", "packing", "page", "pair_page", "pairs_page"]
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""

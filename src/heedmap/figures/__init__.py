@@ -1,1 +1,7 @@
-"""figures."""
+"""Arrays to pictures: heat over a picture, panels with captions, frames that move.
+
+Pure functions of arrays, texts and Pillow images. No torch, and no maps: whoever has one hands its
+values over.
+"""
+
+__all__ = ["animations", "layout", "overlays"]
