@@ -88,7 +88,8 @@ CODE_OF_RUNS = """
 import pathlib, sys
 sys.path[:0] = [{scripts!r}]
 import mutate
-print("exit code", mutate.main(["--n", "12", "--own", "--modules", "text/weights.py", "attention/windows.py"]))
+both = ["text/weights.py", "attention/windows.py"]
+print("exit code", mutate.main(["--n", "12", "--own", "--modules", *both]))
 print("--- the second run")
 every = [mutant for mutant in mutate.all_mutants(["text/weights.py"]) if mutant.key in {some!r}]
 assert len(every) == 2
