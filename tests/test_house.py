@@ -21,10 +21,10 @@ import heedmap
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "heedmap"
 
-# A folder imports only from folders on floors below its own.
+# A folder imports only from folders on floors below its own. The ground, two files, serves all.
 FLOORS: list[set[str]] = [
-    {"errors"},
-    {"checks", "files", "tiny"},
+    {"errors", "checks"},
+    {"files", "tiny"},
     {"text", "attention", "figures"},
     {"maps"},
     {"wiring", "explorer"},
@@ -76,7 +76,7 @@ def test_a_folder_imports_only_from_folders_below(path: Path):
         if other not in FLOOR:
             # `from heedmap import x` or `import heedmap`: the public names come from above.
             assert FLOOR[here] == len(FLOORS) - 1, f"{here} imports {name} from the roof"
-        elif other != here:
+        elif other != here and other not in FLOORS[0]:
             assert FLOOR[other] < FLOOR[here], f"{here} imports {name}, which is not below it"
 
 

@@ -582,7 +582,10 @@ print(json.dumps([light, untouched, "matplotlib.pyplot" in sys.modules, sorted(n
     )  # fmt: skip
     light, untouched, pyplot, names, digest = json.loads(done.stdout)
     assert light and untouched and not pyplot
-    known = ("checks", "errors", "lettering", "overlays", "pictures", "reading")
+    known = (
+        *("checks", "errors", "figures", "figures.layout", "figures.lettering"),
+        *("figures.overlays", "files", "files.reading"),
+    )
     assert names == ["heedmap", *(f"heedmap.{name}" for name in known)]
     here: dict = {}
     exec(SCRIPT, here)
