@@ -29,63 +29,62 @@ ROOT = Path(__file__).resolve().parents[1]
 LISTED = Path(__file__).parent / "mutation" / "equivalent.toml"
 
 # The tests of the picture against the definition of what was asked for.
-_DEFINED = ("test_definitions", "test_blending", "test_masks")
-# What is broken, and its own tests, those that know it best first. Where a file moves, it is here
-# (and in `equivalent.toml`) that it must be told.
+_DEFINED = tuple(
+    f"recording/test_{name}" for name in ("definitions", "blending", "masked_attention")
+)
+_TRACED = ("recording/test_tracing", "recording/test_steering")
+# What is broken, and besides the tests of its own name those that know it, the best first.
 HOUSE: dict[str, tuple[str, ...]] = {
-    "attention/probabilities.py": ("test_attention", "test_edits", "test_tracing"),
-    "attention/rules.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
-    "recording/steering.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
-    "recording/tracing.py": (
-        "test_tracing",
-        "test_steering",
-        "test_layers",
-        "test_word_edits",
-        *_DEFINED,
-    ),
-    "attention/windows.py": ("test_windows", "test_edits"),
-    "wiring/schedules.py": ("test_schedules", "test_tracing"),
-    "recording/calls.py": ("test_calls", "test_tracing", "test_steering", *_DEFINED),
-    "recording/tallies.py": ("test_tallies", "test_tracing", *_DEFINED),
-    "text/token_mapping.py": ("test_columns",),
-    "text/sequences.py": ("test_sequences", "test_columns", "test_alignment"),
-    "text/alignment.py": ("test_alignment", "test_columns"),
-    "text/weights.py": ("test_weights",),
-    "drawing/word_rules.py": ("test_word_edits", *_DEFINED),
-    "drawing/edit_plans.py": ("test_plans", "test_editing", *_DEFINED),
-    "drawing/edit_batches.py": ("test_variants", "test_editing", *_DEFINED),
-    "wiring/processors.py": ("test_tracing", "test_steering", *_DEFINED),
-    "wiring/unet.py": ("test_layers", "test_tracing", "test_steering"),
-    "wiring/encodings.py": ("test_encodings", "test_calls", "test_tracing"),
-    "models/batches.py": ("test_batches",),
-    "files/reading.py": ("test_reading", "test_schemas"),
-    "files/schemas.py": ("test_schemas", "test_runs", "test_pairs", "test_grids"),
-    "maps/recordings.py": ("test_recordings", "test_schemas", "test_maps"),
-    "maps/masks.py": ("test_packed_masks", "test_repeats"),
-    "drawing/schedulers.py": ("test_schedulers", "test_repeats"),
-    "errors.py": ("test_errors",),
-    "drawing/saved_options.py": ("test_repeats",),
-    "files/writing.py": ("test_saving",),
-    "files/kinds.py": ("test_saving",),
-    "files/scratch.py": ("test_saving",),
-    "files/targets.py": ("test_saving",),
-    "app/archives.py": ("app/test_archives",),
-    "app/doors.py": ("app/test_doors", "app/test_gate"),
-    "app/gate.py": ("app/test_talk", "app/test_gate", "app/test_doors"),
-    "app/keeping.py": ("app/test_keeping",),
-    "app/messages.py": ("app/test_talk", "app/test_doors"),
-    "app/opening.py": ("app/test_opening", "app/test_archives"),
-    "app/pages.py": ("app/test_pages",),
-    "app/places.py": ("app/test_places", "app/test_doors"),
+    "attention/probabilities.py": ("attention/test_rules", "recording/test_tracing"),
+    "attention/rules.py": ("recording/test_steering", "drawing/test_word_rules", *_DEFINED),
+    "attention/windows.py": ("attention/test_rules",),
+    "text/token_mapping.py": (),
+    "text/sequences.py": ("text/test_token_mapping", "text/test_alignment"),
+    "text/alignment.py": ("text/test_token_mapping",),
+    "text/weights.py": (),
+    "wiring/encodings.py": ("recording/test_calls", "recording/test_tracing"),
+    "wiring/processors.py": (*_TRACED, *_DEFINED),
+    "wiring/schedules.py": ("recording/test_tracing",),
+    "wiring/unet.py": _TRACED,
+    "recording/calls.py": (*_TRACED, *_DEFINED),
+    "recording/steering.py": ("attention/test_rules", "drawing/test_word_rules", *_DEFINED),
+    "recording/tallies.py": ("recording/test_tracing", *_DEFINED),
+    "recording/tracing.py": (*_TRACED, "wiring/test_unet", "drawing/test_word_rules", *_DEFINED),
+    "models/batches.py": (),
+    "drawing/word_rules.py": _DEFINED,
+    "drawing/edit_plans.py": ("drawing/test_editing", *_DEFINED),
+    "drawing/edit_batches.py": ("drawing/test_editing", *_DEFINED),
+    "files/reading.py": ("files/test_schemas",),
+    "files/schemas.py": ("results/test_runs", "results/test_pairs", "results/test_grids"),
+    "files/writing.py": (),
+    "files/kinds.py": ("files/test_writing",),
+    "files/scratch.py": ("files/test_writing",),
+    "files/swaps.py": ("files/test_writing",),
+    "files/targets.py": ("files/test_writing",),
+    "maps/recordings.py": ("files/test_schemas", "maps/test_heatmaps"),
+    "maps/masks.py": ("drawing/test_repeats",),
+    "drawing/schedulers.py": ("drawing/test_repeats",),
+    "drawing/saved_options.py": ("drawing/test_repeats",),
+    "app/archives.py": (),
+    "app/doors.py": ("app/test_gate",),
+    "app/gate.py": ("app/test_talk", "app/test_doors"),
+    "app/keeping.py": (),
+    "app/messages.py": ("app/test_talk", "app/test_gate"),
+    "app/opening.py": ("app/test_archives",),
+    "app/pages.py": (),
+    "app/places.py": ("app/test_crowds", "app/test_doors"),
     "app/uploads.py": ("app/test_workshop", "app/test_gate"),
-    "app/wire.py": ("app/test_crowds", "app/test_wire"),
+    "app/wire.py": ("app/test_crowds",),
+    "errors.py": (),
 }
 
 
 def own_tests(module: str, root: Path = ROOT) -> list[str]:
-    """The files of a module's own tests."""
-    files = [f"tests/{name}.py" for name in HOUSE[module]]
-    return [file for file in files if (root / file).exists()]
+    """The files of a module's own tests: that of its name, and those that `HOUSE` names."""
+    folder, _, name = module.rpartition("/")
+    mirrored = f"{folder}/test_{name}".removesuffix(".py").lstrip("/")
+    names = dict.fromkeys([mirrored, *HOUSE[module]])
+    return [file for name in names if (root / (file := f"tests/{name}.py")).exists()]
 
 
 def families(root: Path = ROOT) -> list[str]:

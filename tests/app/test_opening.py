@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from making import made_pair
 from PIL import Image
-from test_pairs import made_pair
 
 from app.serving import PROMPT, Served, opening, until, zip_of, zipped
 from heedmap.app import Limits

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from cli.calling import files
-from conftest import random_pipeline
+from making import random_pipeline
 
 from app.serving import PROMPT
 from heedmap.drawing import editing, generation

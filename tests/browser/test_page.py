@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import small, stable_diffusion
+from making import small, stable_diffusion
 
 from browser.conftest import canvas, point, readings, same
 from heedmap import explorer

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import Edited
+from making import Edited
 
 from browser.conftest import MISSING, canvas, point, readings, same
 from heedmap import explorer

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import Edited, data_of, small, stable_diffusion
+from making import Edited, data_of, small, stable_diffusion
 
 from browser.conftest import MISSING, canvas, same
 from heedmap import explorer

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import small
+from making import small
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
 from heedmap import explorer

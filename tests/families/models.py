@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from conftest import letter_tokenizer
 from diffusers import (
     AutoencoderKL,
     ControlNetModel,
@@ -30,6 +29,7 @@ from diffusers import (
     T2IAdapter,
     UNet2DConditionModel,
 )
+from making import letter_tokenizer
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import (
