@@ -220,7 +220,7 @@ def test_the_policy_allows_this_style_and_this_script_alone():
 
 
 def test_every_part_of_the_script_is_in_the_page_once():
-    folder = Path(explorer.__file__).parent
+    folder = Path(explorer.__file__).parent / "page"
     parts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
     page = explorer.page(small())
     assert len(parts) > 1

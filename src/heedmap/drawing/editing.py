@@ -1,7 +1,7 @@
 """Edit a prompt and keep the picture: swap, refine, reweight, blend; one edit, or a grid of them.
 
-Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626); `plans` says what an edit takes from its
-source, `variants` draws it.
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626); `edit_plans` says what an edit takes
+from its source, `edit_batches` draws it.
 """
 
 import itertools

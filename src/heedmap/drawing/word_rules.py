@@ -1,7 +1,7 @@
 """Edits by name: what a person asks for in words and pixels, made into rules on probabilities.
 
 `generate` takes them as `edits=[…]`. `Reweight` and `Confine` name a word of the prompt and are
-made into the rules of `edits` once the prompt is read; a rule of a user's own, any callable
+made into the rules of `attention` once the prompt is read; a rule of a user's own, any callable
 `rule(P, site) -> P'`, stands beside them as it is.
 """
 

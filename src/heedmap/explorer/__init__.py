@@ -4,7 +4,7 @@
 
 No server, no network, no framework: pictures, maps, style and script are in the file, and its
 Content-Security-Policy forbids all else. What a user typed goes in as JSON and reaches the page as
-text alone. The page computes maps and colours as `heedmap.maps` and `heedmap.pictures` do, from
+text alone. The page computes maps and colours as `heedmap.maps` and `heedmap.figures` do, from
 the tables of `explorer.packing`, whose docstring says how exact they are.
 """
 
@@ -348,7 +348,7 @@ def _json(data: Mapping[str, Any]) -> str:
 
 
 def _part(name: str) -> str:
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(__name__).joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -2,7 +2,7 @@
 
 Pure functions of arrays, text and Pillow images: no file is written, no global state touched
 (matplotlib lends its colour maps and fonts; pyplot is never imported), and the same arguments give
-the same pixels. Single pictures are drawn by `heedmap.overlays`, whose names are here too; below
+the same pixels. Single pictures are drawn by `overlays`, whose names are here too; below
 they are set in grids, tables and sheets. Whatever cannot be drawn raises `ArgumentError`.
 """
 

@@ -3,7 +3,7 @@
 Pure functions of arrays and Pillow images: no file is written, no global state touched (matplotlib
 lends its colour maps; pyplot is never imported), and the same arguments give the same pixels. `h`,
 `w` are the rows and columns of a map, `H`, `W` those of a picture. Whatever cannot be drawn raises
-`ArgumentError`. `heedmap.pictures` has these names too.
+`ArgumentError`. `layout` has these names too.
 """
 
 import math

@@ -1,4 +1,4 @@
-/* Heat over a picture as heedmap.pictures lays it, and what two pictures differ in. */
+/* Heat over a picture as heedmap.figures lays it, and what two pictures differ in. */
 
 /** Enlarge bytes (h, w, 4) by a whole number with Pillow's Lanczos, down to its rounding. */
 function enlarge(bytes, w, h, times) {
