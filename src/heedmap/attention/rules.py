@@ -115,8 +115,8 @@ class Inject:
 
     `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 for a target token while `start ≤ step/steps <
     end` (`windows.steps_within`), else 0: a new token, that keeps its own column, has an `end` of
-    0. M is from `text.token_mapping`: its columns stay with their own words after a swap that changes the
-    number of tokens.
+    0. M is from `text.token_mapping`: its columns stay with their own words after a swap that
+    changes the number of tokens.
 
     Attributes:
         columns: M (K_src, K).
