@@ -2,8 +2,8 @@
 
 import inspect
 import json
-import re
 import os
+import re
 import shlex
 import subprocess
 from typing import Any
