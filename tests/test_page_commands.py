@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import shlex
 import subprocess
 from typing import Any
@@ -307,11 +308,12 @@ def test_edits_are_those_that_were_asked_for():
     assert [edit.about() for edit in found] == settings["edits"] and left == ""
 
 
-@pytest.mark.parametrize("odd", ODD_EDITS[:-8], ids=repr)
+WRITABLE = [odd for odd in ODD_EDITS[:-8] if not re.search("NaN|Infinity", json.dumps(odd))]
+
+
+@pytest.mark.parametrize("odd", WRITABLE, ids=repr)
 def test_such_edits_are_one_sentence_where_a_folder_has_them(tmp_path, odd):
     run = made_run()
     run.settings["edits"] = [odd]
-    if json.dumps(odd) != json.dumps(odd).replace("NaN", "").replace("Infinity", ""):
-        pytest.skip("no JSON")
     with pytest.raises(RunError, match="is not what heedmap wrote"):
         Run.load(run.save(tmp_path / "x", overlays=False))
