@@ -150,7 +150,7 @@ def _maps(run: Run) -> None:
             maps.share(maps.words[-1].text)
 
 
-_QUOTED = re.compile(r"""'[^']*'|"'"|"[\w ]*\"""", re.ASCII)
+_QUOTED = re.compile(r"""\$'(?:[^'\\]|\\.)*'|'[^']*'|"'"|"[\w ]*\"""", re.ASCII)
 _PLAIN = re.compile(r"[\w@%+=:,./ -]*", re.ASCII)
 
 

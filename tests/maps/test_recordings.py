@@ -160,6 +160,14 @@ def test_files_that_are_holes(tmp_path: Path):
     assert "most of it is a hole" in refused(path)
 
 
+@pytest.mark.parametrize("name", ["layer.0", "__metadata__"])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_headers_that_are_nested_without_end(tmp_path: Path, name: str, opening: str):
+    said = f'{{"{name}":{opening * 100_000}'.encode()
+    (tmp_path / "maps").write_bytes(struct.pack("<Q", len(said)) + said)
+    refused(tmp_path / "maps")
+
+
 @pytest.mark.parametrize("more", [-4, -1, 1, 4])
 def test_files_that_are_longer_or_shorter_than_they_say(tmp_path: Path, more: int):
     path = tmp_path / "maps"

@@ -136,7 +136,7 @@ class Recording:
                 held = _Arrays(file)
                 told, _ = schemas.read(held.about, schemas.Maps, str(path), version=FORMAT)
                 return _read_recording(told, held)
-        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+        except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
             why = f" ({error})" if type(error) is ValueError else ""
             raise RunError(
                 f"{path} is not a recording that heedmap wrote{why}; make the run again"
