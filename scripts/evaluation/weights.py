@@ -128,10 +128,7 @@ def measure(
             cases.append(measured(case, kind, eye))
             progress(f"reweight {name}", len(cases), len(plans))
     figures = {name: figures_of(cases) for name, cases in drawn.items()}
-    return {**figures.pop("colour"), **figures}, [
-        *drawn["colour"],
-        *drawn["setting"],
-    ]
+    return {**figures.pop("colour"), **figures}, [*drawn["colour"], *drawn["setting"]]
 
 
 def figures_of(drawn: Sequence[Weighted]) -> Figures:

@@ -227,7 +227,4 @@ def test_in_an_edit_a_range_is_of_both(show: Any):
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)
     for nth, (maps, word) in enumerate(zip(both, ("red", "blue"), strict=True)):
         large = layout.enlarge(source.image if nth == 0 else edited.image)
-        same(
-            canvas(opened, nth),
-            layout.overlay(large, maps[word].values, low=low, high=high),
-        )
+        same(canvas(opened, nth), layout.overlay(large, maps[word].values, low=low, high=high))

@@ -217,10 +217,7 @@ def test_what_the_machine_refuses_is_a_sentence_too(model, desk, monkeypatch, er
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        (
-            "x" * 300,
-            "(file name too long: a name has 300 bytes, and a disk takes 255): choose a",
-        ),
+        ("x" * 300, "(file name too long: a name has 300 bytes, and a disk takes 255): choose a"),
         ("mine", "mine holds words, a link where heedmap writes a folder: nothing was written"),
     ],
 )

@@ -189,12 +189,7 @@ def test_a_cell_of_a_grid_can_be_inspected(model, desk):
         ([*SWAP, "--threshold", "0.5"], "nothing is blended: pass only"),
     ],
 )
-def test_grids_in_one_sentence_and_nothing_written(
-    model,
-    desk,
-    arguments,
-    sentence,
-):
+def test_grids_in_one_sentence_and_nothing_written(model, desk, arguments, sentence):
     (desk / "thesis").mkdir()
     (desk / "thesis" / "one.txt").write_text("Since …")
     assert sentence in bad(*arguments)

@@ -22,10 +22,7 @@ def noted(kind: object = "DDIMScheduler", **config: object) -> dict[str, Any]:
 def refused(pipe: Any, schedulers: object, said: str) -> None:
     """In one sentence; the pipeline keeps what it has."""
     before = dict(vars(pipe))
-    with (
-        pytest.raises(RunError, match=said) as error,
-        set_up(pipe, {"schedulers": schedulers}),
-    ):
+    with pytest.raises(RunError, match=said) as error, set_up(pipe, {"schedulers": schedulers}):
         raise AssertionError("it was set up")
     assert len(str(error.value)) < 600 and str(error.value).isprintable()
     assert {key: id(value) for key, value in vars(pipe).items()} == {

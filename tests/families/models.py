@@ -42,11 +42,7 @@ from transformers import (
 )
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
-UNCHECKED = {
-    "safety_checker": None,
-    "feature_extractor": None,
-    "requires_safety_checker": False,
-}
+UNCHECKED = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
 CROSS, PLAIN = "CrossAttn{}Block2D", "{}Block2D"
 
 

@@ -54,10 +54,7 @@ def test_scheduler(load, scheduler, config, groups):
 
 @pytest.mark.parametrize(
     ("scheduler", "groups"),
-    [
-        (EulerAncestralDiscreteScheduler, [[0], [1]]),
-        (HeunDiscreteScheduler, [[0, 1], [2]]),
-    ],
+    [(EulerAncestralDiscreteScheduler, [[0], [1]]), (HeunDiscreteScheduler, [[0, 1], [2]])],
 )
 def test_scheduler_of_img2img(load, scheduler, groups):
     """It begins in the middle of the schedule."""

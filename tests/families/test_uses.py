@@ -522,10 +522,7 @@ def test_text_states_changed_by_a_callback_are_told(load):
     def swap(pipe, step, timestep, given):
         return {"prompt_embeds": given["prompt_embeds"] + 1}
 
-    inputs = {
-        "callback_on_step_end": swap,
-        "callback_on_step_end_tensor_inputs": ["prompt_embeds"],
-    }
+    inputs = {"callback_on_step_end": swap, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
     with pytest.raises(TraceError, match="callback"), trace(pipe):
         paint(pipe, PROMPT, **inputs)
 

@@ -264,10 +264,7 @@ def test_several_maps_by_hand():
         (lambda: resize_map([[1], [1, 2]], (2, 2)), "unequal length"),
         (lambda: resize_map([["a"]], (2, 2)), "real numbers"),
         (lambda: resize_map([[1j]], (2, 2)), "complex"),
-        (
-            lambda: resize_map([[1]], (2, 0)),
-            "the height is 0: expected a whole number from 1",
-        ),
+        (lambda: resize_map([[1]], (2, 0)), "the height is 0: expected a whole number from 1"),
         (lambda: resize_map([[1]], (2, 3, 4)), r"\(width, height\)"),
         (lambda: colour([[1.01]]), "scale them first"),
         (lambda: colour([[-0.01]]), r"\[0, 1\]"),

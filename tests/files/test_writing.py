@@ -104,10 +104,7 @@ def test_a_failure_leaves_all_as_it_was(tmp_path: Path, error, force):
     place = tmp_path / "x" if force else tmp_path / "deep" / "down" / "x"
     told = (WriteError, re.escape(f"{place} could not be written (no space left on device): not"))
     kind, sentence = told if error is FULL else (KeyboardInterrupt, "^$")
-    with (
-        pytest.raises(kind, match=sentence),
-        whole_folder(place, KIND, force=force) as partial,
-    ):
+    with pytest.raises(kind, match=sentence), whole_folder(place, KIND, force=force) as partial:
         (partial / "thing.json").write_text("{")
         raise error
     assert tree(tmp_path) == before
@@ -720,10 +717,7 @@ def test_places_that_cannot_be_written_to_are_told_at_once(
     Path("linked").symlink_to("run", target_is_directory=True)
     before = tree(tmp_path)
     sentence = PLACES[given]
-    for write in (
-        lambda: Destination(given, KIND, force=force),
-        lambda: save(given, force=force),
-    ):
+    for write in (lambda: Destination(given, KIND, force=force), lambda: save(given, force=force)):
         with pytest.raises(RunError, match=sentence) as told:
             write()
         assert len(str(told.value)) < 500

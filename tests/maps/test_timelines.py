@@ -15,12 +15,7 @@ import pytest
 from making import Made, darkness, letter_tokenizer, recording, small, stable_diffusion
 from PIL import Image
 
-from heedmap.errors import (
-    ArgumentError,
-    SelectionError,
-    TruncatedWordError,
-    UnknownWordError,
-)
+from heedmap.errors import ArgumentError, SelectionError, TruncatedWordError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.figures.animations import Animation
 from heedmap.maps import timelines
@@ -335,12 +330,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
     ("keep", "axes", "captions", "title"),
     [
         (("layer",), None, ["down 0.0", "up 0.0", "up 1.1"], "By layer: house"),
-        (
-            ("layer", "step", "head"),
-            ["layer"],
-            ["down 0.0", "up 0.0", "up 1.1"],
-            "By layer: house",
-        ),
+        (("layer", "step", "head"), ["layer"], ["down 0.0", "up 0.0", "up 1.1"], "By layer: house"),
         (("layer", "head"), {"head"}, ["head 1", "head 2", "head 3", "head 4"], "By head: house"),
     ],
 )

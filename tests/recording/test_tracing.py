@@ -257,10 +257,7 @@ def test_errors_say_what_to_do(pipe):
 
 def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
     calls = []
-    with (
-        pytest.raises(TraceError, match="was replaced while the trace was open"),
-        trace(pipe),
-    ):
+    with pytest.raises(TraceError, match="was replaced while the trace was open"), trace(pipe):
         pipe.enable_attention_slicing()
         run(pipe, "a house", callback_on_step_end=lambda *a: calls.append(1) or a[-1])
     assert not calls
@@ -455,10 +452,7 @@ def test_what_is_kept_is_known_to_the_byte(pipe, keep, cells, steps):
     with trace(pipe, keep, limit=size) as recorder:
         run(pipe, "a house", steps=3)
     assert sum(array.nbytes for array in recorder.recordings[0].arrays) == size
-    with (
-        pytest.raises(ArgumentError, match="would take"),
-        trace(pipe, keep, limit=size - 1),
-    ):
+    with pytest.raises(ArgumentError, match="would take"), trace(pipe, keep, limit=size - 1):
         run(pipe, "a house", steps=3)
 
 

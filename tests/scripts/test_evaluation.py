@@ -354,7 +354,7 @@ def test_edits_give_the_promised_figures(measured: tuple[dict[str, Any], dict[st
     figures, sheets = measured
     assert json.loads(json.dumps(figures)) == figures
     assert set(figures) == {
-        *("noun_swap", "colour_swap", "blend", "reweight", "confine", "baselines"),
+        *("noun_swap", "colour_swap", "blend", "reweight", "confine", "baselines")
     }
     assert {"n", "overlap", "let_in"} < set(figures["blend"])
     assert set(figures["baselines"]) == set(swaps.BASELINES)

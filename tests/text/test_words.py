@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
-from heedmap.errors import (
-    ArgumentError,
-    ModelError,
-    RunError,
-    TruncatedWordError,
-    UnknownWordError,
-)
+from heedmap.errors import ArgumentError, ModelError, RunError, TruncatedWordError, UnknownWordError
 from heedmap.text.prompts import split_words
 from heedmap.text.tokens import read, tokenize
 from heedmap.text.words import TokenTable, Word

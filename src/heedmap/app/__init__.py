@@ -101,9 +101,13 @@ class Application:
         from heedmap.app.workshop import Workshop
 
         self.workshop = Workshop(
-            Shelf(options.out, options.limits.results), options.limits, named=options.models,
-            free=options.is_private, device=options.device, dtype=options.dtype,
-        )  # fmt: skip
+            Shelf(options.out, options.limits.results),
+            options.limits,
+            named=options.models,
+            free=options.is_private,
+            device=options.device,
+            dtype=options.dtype,
+        )
         self.line = Line(options.limits.waiting)
         # All that visitors send and have unpacked is in here, and goes with it.
         self._uploads = tempfile.TemporaryDirectory(
@@ -135,11 +139,21 @@ class Application:
             page = tabs.build(self.workshop, Sessions(self.line, guests.listening), desk)
             inner = App(docs_url=None, redoc_url=None, openapi_url=None)
             gr.mount_gradio_app(
-                inner, page, path="/", server_name=options.host, footer_links=[],
-                run_history=False, show_error=False, ssr_mode=False, enable_monitoring=False,
-                mcp_server=False, pwa=False, theme=theme.theme(), css=theme.style(),
+                inner,
+                page,
+                path="/",
+                server_name=options.host,
+                footer_links=[],
+                run_history=False,
+                show_error=False,
+                ssr_mode=False,
+                enable_monitoring=False,
+                mcp_server=False,
+                pwa=False,
+                theme=theme.theme(),
+                css=theme.style(),
                 app_kwargs={"docs_url": None, "redoc_url": None},
-            )  # fmt: skip
+            )
             guests.bound(page)
             return inner, page
 
@@ -149,9 +163,15 @@ class Application:
             inner, self._page = thread.submit(asyncio.run, mounted()).result()
         calls = {n: Call(one.queue, len(one.inputs)) for n, one in self._page.fns.items()}
         return Gate(
-            inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
-            hosts=options.hosts, guests=guests,
-        )  # fmt: skip
+            inner,
+            self.workshop.shelf,
+            uploads,
+            pages,
+            calls=calls,
+            users=options.users,
+            hosts=options.hosts,
+            guests=guests,
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -76,9 +76,16 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
                     left -= _copy(archive, entry, folder / name, left)
     # A broken archive raises whatever the reader stumbles over first.
     except (
-        zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
-        RuntimeError, KeyError, OverflowError,
-    ) as error:  # fmt: skip
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+        KeyError,
+        OverflowError,
+    ) as error:
         raise RunError(
             "this file is no zip that can be read: expected that of a run or an edit, as the app "
             "gives it, or of a folder that heedmap saved"

@@ -49,10 +49,7 @@ _POLICY = (
     "connect-src 'self' data: blob:; frame-src 'self' data: blob:; worker-src 'self' blob:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
+_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
 # --- bodies -----------------------------------------------------------------------------------

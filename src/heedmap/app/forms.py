@@ -88,10 +88,15 @@ class Bench:
         }
 
     def wire(
-        self, sessions: Sessions, fields: Sequence[Any], triggers: Sequence[Any],
-        examples: Mapping[gr.Button, Sequence[Any]], ask: Callable[..., Drawing],
-        work: Callable[[Any, Job], Made], room: int,
-    ) -> None:  # fmt: skip
+        self,
+        sessions: Sessions,
+        fields: Sequence[Any],
+        triggers: Sequence[Any],
+        examples: Mapping[gr.Button, Sequence[Any]],
+        ask: Callable[..., Drawing],
+        work: Callable[[Any, Job], Made],
+        room: int,
+    ) -> None:
         """Connect the tab's parts.
 
         Args:
@@ -112,8 +117,10 @@ class Bench:
 
         # What a field holds is read by `ask`, whose errors are sentences.
         common: dict[str, Any] = {
-            "show_progress": "hidden", "api_visibility": "private", "preprocess": False,
-        }  # fmt: skip
+            "show_progress": "hidden",
+            "api_visibility": "private",
+            "preprocess": False,
+        }
         job: dict[str, Any] = {
             "inputs": [self.made, *fields],
             "outputs": [self.made, self.status, self.page, self.run, self.cancel],
@@ -129,9 +136,14 @@ class Bench:
             ).then(run, **job, **common)
 
     def _followed(
-        self, sessions: Sessions, request: gr.Request, history: list[Any],
-        ask: Callable[..., Drawing], work: Callable[[Any, Job], Made], values: Sequence[Any],
-    ) -> Iterator[Any]:  # fmt: skip
+        self,
+        sessions: Sessions,
+        request: gr.Request,
+        history: list[Any],
+        ask: Callable[..., Drawing],
+        work: Callable[[Any, Job], Made],
+        values: Sequence[Any],
+    ) -> Iterator[Any]:
         try:
             asked = ask(*values)
             told = False

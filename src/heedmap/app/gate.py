@@ -77,10 +77,17 @@ class Gate:
     """
 
     def __init__(
-        self, inner: Any, shelf: Shelf, uploads: Uploads, pages: Pages, *,
-        calls: "Mapping[int, Call]", users: Mapping[str, str], hosts: Sequence[str] | None,
+        self,
+        inner: Any,
+        shelf: Shelf,
+        uploads: Uploads,
+        pages: Pages,
+        *,
+        calls: "Mapping[int, Call]",
+        users: Mapping[str, str],
+        hosts: Sequence[str] | None,
         guests: Guests,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._shelf, self._uploads, self._pages = shelf, uploads, pages
         self._packing = Places(_PACKED, own=_PACKED_OWN)
         self._sending = Streams(_SENT, own=_SENT_OWN)
@@ -158,9 +165,13 @@ class _File(StreamingResponse):
     """
 
     def __init__(
-        self, file: IO[bytes], kind: str, headers: Mapping[str, str], held: ExitStack,
+        self,
+        file: IO[bytes],
+        kind: str,
+        headers: Mapping[str, str],
+        held: ExitStack,
         sending: Streams | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         size = file.seek(0, 2)
         file.seek(0)
         told = {"content-length": str(size), "cache-control": "private, no-store", **headers}

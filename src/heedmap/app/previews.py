@@ -99,9 +99,11 @@ class Previewer:
     """
 
     def __init__(
-        self, pipe: Any, show: Callable[[Image.Image], None],
+        self,
+        pipe: Any,
+        show: Callable[[Image.Image], None],
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._vae, self._show, self._clock = pipe.vae, show, clock
         self._colours: Colours | None = None
         self._next = -float("inf")

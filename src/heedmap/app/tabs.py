@@ -104,9 +104,14 @@ def _generate_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.S
 
     fills = [[text, EMBEDDED, *_EMPTY] for text in PICTURES]
     bench.wire(
-        sessions, [prompt, model, *shared], [run.click, prompt.submit],
-        dict(zip(examples, fills, strict=True)), ask, workshop.generate, _room(workshop),
-    )  # fmt: skip
+        sessions,
+        [prompt, model, *shared],
+        [run.click, prompt.submit],
+        dict(zip(examples, fills, strict=True)),
+        ask,
+        workshop.generate,
+        _room(workshop),
+    )
 
 
 def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
@@ -121,31 +126,47 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
     with gr.Accordion("More", open=False):
         with gr.Row():
             cross = gr.Slider(
-                0, 1, 0.8, step=0.05, label="Strength: cross-attention",
+                0,
+                1,
+                0.8,
+                step=0.05,
+                label="Strength: cross-attention",
                 info="Taken from the first prompt for this part of the run.",
-            )  # fmt: skip
+            )
             own = gr.Slider(
-                0, 1, 0.4, step=0.05, label="Self-attention",
+                0,
+                1,
+                0.4,
+                step=0.05,
+                label="Self-attention",
                 info="The same of it: shapes and layout.",
-            )  # fmt: skip
+            )
         with gr.Row():
             only = _text_field(
-                "Only where", "cat->dog",
+                "Only where",
+                "cat->dog",
                 info="Change the picture only where these words and their phrases act; in "
                 "“quotation marks”: the words alone.",
-            )  # fmt: skip
+            )
             threshold = _number(
-                "Threshold", "0.4",
+                "Threshold",
+                "0.4",
                 info="With “only where”: how much a word must act at a place, 0 to 1.",
-            )  # fmt: skip
+            )
         shared = _shared_fields()
     examples = _examples([_said(*edit) for edit in EDITS])
     bench = Bench("edit", made, run, cancel, *_results())
 
     def ask(
-        before: Any, after: Any, name: Any, strength: Any, self_strength: Any, where: Any,
-        level: Any, *values: Any,
-    ) -> Editing:  # fmt: skip
+        before: Any,
+        after: Any,
+        name: Any,
+        strength: Any,
+        self_strength: Any,
+        where: Any,
+        level: Any,
+        *values: Any,
+    ) -> Editing:
         asked = Editing(
             **_shared_values(name, values),
             source=_text(before),
@@ -163,9 +184,14 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
         [before, after, EMBEDDED, 0.8, 0.4, where, "", *_EMPTY] for before, after, where in EDITS
     ]
     bench.wire(
-        sessions, fields, [run.click, source.submit, target.submit],
-        dict(zip(examples, fills, strict=True)), ask, workshop.edit, _room(workshop),
-    )  # fmt: skip
+        sessions,
+        fields,
+        [run.click, source.submit, target.submit],
+        dict(zip(examples, fills, strict=True)),
+        ask,
+        workshop.edit,
+        _room(workshop),
+    )
 
 
 def _inspect_tab(workshop: Workshop, desk: Desk, made: gr.State) -> None:
@@ -212,8 +238,12 @@ def _inspect_tab(workshop: Workshop, desk: Desk, made: gr.State) -> None:
     upload.upload(opened, None, [chosen, status, page], **common)
     made.change(
         lambda history: gr.update(choices=[(made.title, made.name) for made in history[::-1]]),
-        made, chosen, queue=False, show_progress="hidden", api_visibility="private",
-    )  # fmt: skip
+        made,
+        chosen,
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    )
 
 
 # --- parts of them ----------------------------------------------------------------------------

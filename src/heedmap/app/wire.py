@@ -129,7 +129,13 @@ def _eldest(crowd: list[Wire]) -> Wire:
 def configured(gate: Any) -> Config:
     """How uvicorn serves the app."""
     return Config(
-        gate, http=Wire, ws="none", lifespan="on", log_level="warning", access_log=False,
-        timeout_graceful_shutdown=1, server_header=False,
+        gate,
+        http=Wire,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        server_header=False,
         proxy_headers=False,  # anybody could call himself by any address
-    )  # fmt: skip
+    )

@@ -83,9 +83,15 @@ class Workshop:
     """
 
     def __init__(
-        self, shelf: Shelf, limits: Limits, *, named: Sequence[str] = (), free: bool = False,
-        device: str = "auto", dtype: str = "auto",
-    ) -> None:  # fmt: skip
+        self,
+        shelf: Shelf,
+        limits: Limits,
+        *,
+        named: Sequence[str] = (),
+        free: bool = False,
+        device: str = "auto",
+        dtype: str = "auto",
+    ) -> None:
         self.shelf, self.limits, self.free = shelf, limits, free
         self.models = tuple(dict.fromkeys([pipelines.EMBEDDED, *named]))
         self._device, self._dtype = device, dtype
@@ -131,9 +137,15 @@ class Workshop:
 
         def draw(**watched: Any) -> Pair:
             return editing.edit(
-                pipe, asked.source, asked.target, cross=asked.cross,
-                self_attention=asked.self_attention, only=asked.only, **options, **watched,
-            )  # fmt: skip
+                pipe,
+                asked.source,
+                asked.target,
+                cross=asked.cross,
+                self_attention=asked.self_attention,
+                only=asked.only,
+                **options,
+                **watched,
+            )
 
         return self._made(draw, pipe, job, notes)
 

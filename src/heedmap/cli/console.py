@@ -86,9 +86,7 @@ def print_table(
 
     def made(rows: Iterable[Sequence[str]]) -> Table:
         table = Table(
-            box=box.SIMPLE_HEAD if framed else None,
-            pad_edge=framed,
-            collapse_padding=framed,
+            box=box.SIMPLE_HEAD if framed else None, pad_edge=framed, collapse_padding=framed
         )
         for column in columns:
             justify = "right" if column in right else "left"

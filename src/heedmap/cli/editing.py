@@ -82,8 +82,7 @@ def edit(
         ),
     ] = None,
     renormalize: Annotated[
-        bool,
-        typer.Option("--renormalize", help="Let weighted attention sum to 1 again."),
+        bool, typer.Option("--renormalize", help="Let weighted attention sum to 1 again.")
     ] = False,
     kind: Annotated[
         Literal["auto", "replace", "refine"],
@@ -212,14 +211,17 @@ def edit(
         if grid:
             seeds = [first + number for number in range(count)]
             made = editing.grid(
-                *(pipe, source, into), cross=cross, self_attention=own, weights=strips,
-                seeds=seeds, **options,
-            )  # fmt: skip
+                *(pipe, source, into),
+                cross=cross,
+                self_attention=own,
+                weights=strips,
+                seeds=seeds,
+                **options,
+            )
         else:
             made = editing.edit(
-                *(pipe, source, into), cross=cross[0], self_attention=own[0], seed=first,
-                **options,
-            )  # fmt: skip
+                *(pipe, source, into), cross=cross[0], self_attention=own[0], seed=first, **options
+            )
     saved: list[dict[str, Any]] = []
     if isinstance(made, Grid):
         folder = place.put(made.save, f"{slug(f'grid {asked[0]}', 48)}-{first}")

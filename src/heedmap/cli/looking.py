@@ -170,11 +170,7 @@ def inspect(
         print_inspection(folder, about(folder))
 
 
-def words(
-    prompt: Prompt,
-    model: Model = None,
-    json: Json = False,
-) -> None:
+def words(prompt: Prompt, model: Model = None, json: Json = False) -> None:
     """Print the tokens that each word of PROMPT becomes.
 
     And which words are past what the model reads.

@@ -27,7 +27,9 @@ def repeat(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="MODEL",
+            "--model",
+            "-m",
+            metavar="MODEL",
             help="A folder or a hub id. Left out: the model that the run's settings name.",
         ),
     ] = None,
@@ -36,14 +38,17 @@ def repeat(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", parser=parse_path, metavar="FOLDER",
+            "--out",
+            "-o",
+            parser=parse_path,
+            metavar="FOLDER",
             help="Save what is drawn, in a new or an empty folder. Left out: nothing is.",
         ),
     ] = None,
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Draw RUN again from its settings, and say whether it is the same to the byte.
 
     The exit code is 0 if it is, 1 if it differs, and 2 after a mistake. The scheduler is that of
@@ -62,9 +67,15 @@ def repeat(
 
 
 def _repeated(
-    run: Path, model: str | None, device: str, dtype: str, out: Path | None, force: bool,
-    quiet: bool, json: bool,
-) -> bool:  # fmt: skip
+    run: Path,
+    model: str | None,
+    device: str,
+    dtype: str,
+    out: Path | None,
+    force: bool,
+    quiet: bool,
+    json: bool,
+) -> bool:
     """Draw a saved run again, and tell of it: whether it is the same."""
     from heedmap.files import kinds
     from heedmap.files.writing import Destination

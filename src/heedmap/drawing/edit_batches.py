@@ -166,9 +166,13 @@ def draw_variants(
 
 
 def _draw(
-    ground: Ground, plans: Sequence[Plan], seed: int, how: Drawing, progress: Progress | None,
+    ground: Ground,
+    plans: Sequence[Plan],
+    seed: int,
+    how: Drawing,
+    progress: Progress | None,
     preview: Preview | None,
-) -> "tuple[list[Run], Trace, _Blending | None]":  # fmt: skip
+) -> "tuple[list[Run], Trace, _Blending | None]":
     """One batch: the source, then the edits."""
     rules = {number: plan.rules() for number, plan in enumerate(plans, 1)}
     sources = dict.fromkeys(rules, 0)
@@ -243,9 +247,14 @@ class _Blending:
 
 
 def _pair(
-    source: Run, edited: Run, plan: Plan, how: Drawing, recorder: Trace, number: int,
+    source: Run,
+    edited: Run,
+    plan: Plan,
+    how: Drawing,
+    recorder: Trace,
+    number: int,
     blended: torch.Tensor | None,
-) -> Pair:  # fmt: skip
+) -> Pair:
     """The pair with its evidence; the edited run's settings say of what it is an edit."""
     steerer, steps = recorder.steerer, recorder.steps
     assert steerer is not None

@@ -143,9 +143,14 @@ def edit(
         if not plan.acts:
             raise planner.refusal(plan.written)
     options = {
-        "steps": steps, "guidance": guidance, "size": _size(pipe, size), "negative": negative,
-        "keep": _axes(keep), "limit": limit, "arguments": arguments,
-    }  # fmt: skip
+        "steps": steps,
+        "guidance": guidance,
+        "size": _size(pipe, size),
+        "negative": negative,
+        "keep": _axes(keep),
+        "limit": limit,
+        "arguments": arguments,
+    }
     how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
     how.check(ground)
     drawn = draw_variants(ground, plans, seed, how, progress, preview)
@@ -249,18 +254,28 @@ def grid(
     owns = [read_window(w, "self_attention") for w in _windows(self_attention, "self_attention")]
     drawn_from = [generation.drawn_seed()] if seeds is None else _several(seeds, "seeds")
     _check_axes(
-        {"target": asked, **{f"the weight of {quoted(w)}": v for w, v in strips.items()},
-         "cross": crosses, "self_attention": owns, "seeds": drawn_from}
-    )  # fmt: skip
+        {
+            "target": asked,
+            **{f"the weight of {quoted(w)}": v for w, v in strips.items()},
+            "cross": crosses,
+            "self_attention": owns,
+            "seeds": drawn_from,
+        }
+    )
     drawn_from = [generation.check_seed(seed) for seed in drawn_from]
     generation.check_prompts([source, *asked], [0] * (len(asked) + 1))
     ground = ground_of(pipe, source, target is None, kind, words, only, renormalize)
     planner = Planner(ground)
     places = list(_places(planner, asked, strips, owns, crosses))
     options = {
-        "steps": steps, "guidance": guidance, "size": _size(pipe, size), "negative": negative,
-        "keep": _axes(keep), "limit": limit, "arguments": arguments,
-    }  # fmt: skip
+        "steps": steps,
+        "guidance": guidance,
+        "size": _size(pipe, size),
+        "negative": negative,
+        "keep": _axes(keep),
+        "limit": limit,
+        "arguments": arguments,
+    }
     how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
     how.check(ground)
     cells: list[Cell] = []
@@ -308,9 +323,14 @@ def _settings(pair: Pair) -> dict[str, Any]:
 
 
 def ground_of(
-    pipe: Any, source: str, alone: bool, kind: EditKind | None,
-    words: Mapping[str, Window] | None, only: str | None, renormalize: bool,
-) -> Ground:  # fmt: skip
+    pipe: Any,
+    source: str,
+    alone: bool,
+    kind: EditKind | None,
+    words: Mapping[str, Window] | None,
+    only: str | None,
+    renormalize: bool,
+) -> Ground:
     """What all edits of a source have in common; alone, its weights are the edit's.
 
     Raises:
@@ -327,9 +347,12 @@ def ground_of(
 
 
 def _places(
-    planner: Planner, targets: Sequence[str], strips: Mapping[str, Sequence[float]],
-    owns: Sequence[tuple[float, float]], crosses: Sequence[tuple[float, float]],
-) -> Iterable[tuple[str, dict[str, float], Plan]]:  # fmt: skip
+    planner: Planner,
+    targets: Sequence[str],
+    strips: Mapping[str, Sequence[float]],
+    owns: Sequence[tuple[float, float]],
+    crosses: Sequence[tuple[float, float]],
+) -> Iterable[tuple[str, dict[str, float], Plan]]:
     """For each cell of a seed the target, its weights and its plan; the last axis runs fastest."""
     for text in targets:
         table = prompt_table(planner.ground.pipe, parse_weights(text).text)

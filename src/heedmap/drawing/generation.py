@@ -107,10 +107,22 @@ def generate(
     """
     seeds = [drawn_seed() if seed is None else seed]
     return generate_batch(
-        pipe, [prompt], seeds=seeds, steps=steps, guidance=guidance, size=size, negative=negative,
-        keep=keep, tokens=tokens, branches=branches, limit=limit, edits=edits, progress=progress,
-        preview=preview, **arguments,
-    )[0]  # fmt: skip
+        pipe,
+        [prompt],
+        seeds=seeds,
+        steps=steps,
+        guidance=guidance,
+        size=size,
+        negative=negative,
+        keep=keep,
+        tokens=tokens,
+        branches=branches,
+        limit=limit,
+        edits=edits,
+        progress=progress,
+        preview=preview,
+        **arguments,
+    )[0]
 
 
 def generate_batch(
@@ -154,11 +166,24 @@ def generate_batch(
         if mine:
             rules[number] = mine
     runs, recorder = draw(
-        pipe, [prompt.text for prompt in parsed], written=prompts, seeds=seeds,
-        steps=steps, guidance=guidance, size=size, negative=negative, keep=keep, tokens=tokens,
-        branches=branches, limit=limit, progress=progress, preview=preview, arguments=arguments,
-        steering=Steering(rules) if rules else None, edits=edits,
-    )  # fmt: skip
+        pipe,
+        [prompt.text for prompt in parsed],
+        written=prompts,
+        seeds=seeds,
+        steps=steps,
+        guidance=guidance,
+        size=size,
+        negative=negative,
+        keep=keep,
+        tokens=tokens,
+        branches=branches,
+        limit=limit,
+        progress=progress,
+        preview=preview,
+        arguments=arguments,
+        steering=Steering(rules) if rules else None,
+        edits=edits,
+    )
     if edits:
         _tell_idle(edits, made, runs, recorder.steps, pictured)
     return runs
@@ -181,9 +206,12 @@ def _picture_size(
 
 
 def _tell_idle(
-    edits: Sequence[Edit], made: Mapping[int, Sequence[Sequence[Rule]]], runs: Sequence[Run],
-    steps: int, pictured: tuple[int, int],
-) -> None:  # fmt: skip
+    edits: Sequence[Edit],
+    made: Mapping[int, Sequence[Sequence[Rule]]],
+    runs: Sequence[Run],
+    steps: int,
+    pictured: tuple[int, int],
+) -> None:
     """Warn of edits that did nothing, or that were made for a picture of another size."""
     for number, edit in enumerate(edits):
         for image, of_edits in made.items():
@@ -259,9 +287,15 @@ def draw(
     keep, branches = names("keep", keep), names("branches", branches)
     sides: set[BranchName] = {"conditional", *branches}
     recorder = trace(
-        pipe, keep, tokens=tokens, branches=sides, limit=limit, steering=steering, watch=watch,
+        pipe,
+        keep,
+        tokens=tokens,
+        branches=sides,
+        limit=limit,
+        steering=steering,
+        watch=watch,
         after_step=_after_step(progress, change, preview),
-    )  # fmt: skip
+    )
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, given, negative, keep, tokens, branches, edits, arguments)
     with recorder, _own_bar(pipe, shown=progress is None):
@@ -295,9 +329,15 @@ def draw(
 
 
 def _noted(
-    pipe: Any, given: Mapping[str, Any], negative: str | None, keep: Iterable[Axis], tokens: Tokens,
-    branches: Iterable[BranchName], edits: Sequence[Edit], arguments: Mapping[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+    pipe: Any,
+    given: Mapping[str, Any],
+    negative: str | None,
+    keep: Iterable[Axis],
+    tokens: Tokens,
+    branches: Iterable[BranchName],
+    edits: Sequence[Edit],
+    arguments: Mapping[str, Any],
+) -> dict[str, Any]:
     """The settings that all runs of a batch have in common; `size` holds its place."""
     steps, steps_by = settings.asked(pipe, "steps", given["steps"], arguments)
     guidance, guidance_by = settings.asked(pipe, "guidance", given["guidance"])

@@ -143,8 +143,10 @@ def _digest(value: Any) -> dict[str, Any]:
         return {OBJECT: "tensor", "dtype": kind, "shape": list(value.shape), **_sha(data)}
     if isinstance(value, np.ndarray):
         about: dict[str, Any] = {
-            OBJECT: "array", "dtype": str(value.dtype), "shape": list(value.shape),
-        }  # fmt: skip
+            OBJECT: "array",
+            "dtype": str(value.dtype),
+            "shape": list(value.shape),
+        }
         return about if value.dtype.hasobject else about | _sha(value.tobytes())
     name = getattr(value, "__name__", None)
     about = {OBJECT: type(value).__name__}

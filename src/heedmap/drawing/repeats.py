@@ -23,15 +23,7 @@ from heedmap.drawing.edit_plans import Plan, Planner
 from heedmap.drawing.generation import Progress
 from heedmap.drawing.saved_options import Asked, AskedEdit, read, read_edit
 from heedmap.drawing.schedulers import SCHEDULERS, set_up
-from heedmap.errors import (
-    ArgumentError,
-    HeedmapError,
-    ModelError,
-    RunError,
-    plural,
-    quoted,
-    told,
-)
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, told
 from heedmap.models import batches, pipelines
 from heedmap.results.folders import opened
 from heedmap.results.grids import Cell, Grid
@@ -209,11 +201,21 @@ def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) 
         if isinstance(texts := asked.arguments.get(name), list) and len(texts) == size
     }
     runs = generation.generate_batch(
-        pipe, [asked.prompt] * size, seeds=[asked.seed] * size, steps=asked.steps,
-        guidance=asked.guidance, size=asked.size, negative=asked.negative, keep=asked.keep,
-        tokens=asked.tokens, branches=asked.branches, limit=_limit(run) * size, edits=asked.edits,
-        progress=progress, **asked.arguments | own,
-    )  # fmt: skip
+        pipe,
+        [asked.prompt] * size,
+        seeds=[asked.seed] * size,
+        steps=asked.steps,
+        guidance=asked.guidance,
+        size=asked.size,
+        negative=asked.negative,
+        keep=asked.keep,
+        tokens=asked.tokens,
+        branches=asked.branches,
+        limit=_limit(run) * size,
+        edits=asked.edits,
+        progress=progress,
+        **asked.arguments | own,
+    )
     return runs[number]
 
 
@@ -284,10 +286,14 @@ def _planner(pipe: Any, asked: Asked, edit: AskedEdit, limit: int) -> tuple[Plan
         pipe, edit.source, False, edit.kind, edit.windows, edit.only, edit.renormalize
     )
     options = {
-        "steps": asked.steps, "guidance": asked.guidance, "size": asked.size,
-        "negative": asked.negative, "keep": asked.keep, "limit": limit,
+        "steps": asked.steps,
+        "guidance": asked.guidance,
+        "size": asked.size,
+        "negative": asked.negative,
+        "keep": asked.keep,
+        "limit": limit,
         "arguments": asked.arguments,
-    }  # fmt: skip
+    }
     how = Drawing(
         edit.self_cells, edit.protect, edit.blend_from, edit.threshold, asked.place[1], options
     )

@@ -89,10 +89,19 @@ def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked
         _check_masks(told.edits, size)
     edits = _edits(about.get("edits", []), given)
     return Asked(
-        told.prompt, told.seed, _own(told, "steps", pipe), _own(told, "guidance", pipe),
-        size, told.negative, told.keep, told.tokens, told.branches,
-        edits, _arguments(about, pipe, given), place,
-    )  # fmt: skip
+        told.prompt,
+        told.seed,
+        _own(told, "steps", pipe),
+        _own(told, "guidance", pipe),
+        size,
+        told.negative,
+        told.keep,
+        told.tokens,
+        told.branches,
+        edits,
+        _arguments(about, pipe, given),
+        place,
+    )
 
 
 def read_edit(about: Mapping[str, Any]) -> AskedEdit:

@@ -183,13 +183,7 @@ def _written(
         if run.negative_maps is not None:
             views.append({"name": "negative", **pack(run.negative_maps.recording, budget)})
         told.append(
-            {
-                "picture": link,
-                "exact": exact,
-                "size": list(run.image.size),
-                "views": views,
-                **texts,
-            }
+            {"picture": link, "exact": exact, "size": list(run.image.size), "views": views, **texts}
         )
     data = {
         "runs": told,

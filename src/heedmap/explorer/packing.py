@@ -92,8 +92,9 @@ def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]
     for word in recording.table.read_words:
         if all(position in at for position in word.tokens):
             content = is_content(word.text)
-            entries.append({"text": word.text, "kind": "word", "content": content,
-                            "number": word.number})  # fmt: skip
+            entries.append(
+                {"text": word.text, "kind": "word", "content": content, "number": word.number}
+            )
             columns.append([at[position] for position in word.tokens])
     for kind, text in _SPECIALS:
         there = [at[p] for p in recording.table.positions(kind) if p in at]
@@ -186,10 +187,7 @@ def _tables(
 
 
 def _finest(
-    recording: Recording,
-    columns: Sequence[Sequence[int]],
-    shapes: Iterable[_Shape],
-    budget: int,
+    recording: Recording, columns: Sequence[Sequence[int]], shapes: Iterable[_Shape], budget: int
 ) -> dict[str, Any] | None:
     """The first of these tables that fits in the budget; None if none does."""
     for shape in shapes:

@@ -54,9 +54,11 @@ def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[l
     if isinstance(place, list) and len(place) == 2:
         more.append(f"the batch of {place[1]} pictures that it was drawn in")
     return _ways(
-        settings, _command("generate", [prompt], [*options, *_kept(settings)]),
-        f"run = hm.generate({', '.join(['pipe', spelling.literal(prompt), *named])})", more,
-    )  # fmt: skip
+        settings,
+        _command("generate", [prompt], [*options, *_kept(settings)]),
+        f"run = hm.generate({', '.join(['pipe', spelling.literal(prompt), *named])})",
+        more,
+    )
 
 
 def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[list[str]]:
@@ -111,9 +113,11 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
         more.append(f"the batch of {place[1]} pictures that it was drawn in")
     texts = [spelling.literal(source), spelling.literal(prompt)]
     return _ways(
-        settings, _command("edit", [source, prompt], [*options, *_kept(settings)]),
-        f"pair = hm.edit({', '.join(['pipe', *texts, *named])})", more,
-    )  # fmt: skip
+        settings,
+        _command("edit", [source, prompt], [*options, *_kept(settings)]),
+        f"pair = hm.edit({', '.join(['pipe', *texts, *named])})",
+        more,
+    )
 
 
 def _ways(
@@ -132,9 +136,12 @@ def _ways(
     return [
         ["On the command line", command, f"Not in it: {_listed(left)}." if left else ""],
         ["In Python", _python(settings, call), f"Add {_listed(python)}." if python else ""],
-        ["With all that was noted, and compared to the byte", "heedmap repeat FOLDER",
-         "FOLDER is the one that this page is in."],
-    ]  # fmt: skip
+        [
+            "With all that was noted, and compared to the byte",
+            "heedmap repeat FOLDER",
+            "FOLDER is the one that this page is in.",
+        ],
+    ]
 
 
 def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:

@@ -10,14 +10,49 @@ from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from typing import Any, TypeGuard
 
-TAKEN = frozenset({
-    "pipe", "prompt", "source", "target", "kind", "cross", "words", "self_attention",
-    "self_cells", "renormalize", "only", "protect", "blend_from", "threshold", "seed",
-    "steps", "guidance", "size", "negative", "keep", "tokens", "branches", "limit", "edits",
-    "batch", "progress", "preview", "generator", "num_inference_steps", "guidance_scale",
-    "width", "height", "negative_prompt", "num_images_per_prompt", "prompt_embeds",
-    "output_type", "return_dict", "arguments", "__debug__",
-})  # fmt: skip
+TAKEN = frozenset(
+    {
+        "pipe",
+        "prompt",
+        "source",
+        "target",
+        "kind",
+        "cross",
+        "words",
+        "self_attention",
+        "self_cells",
+        "renormalize",
+        "only",
+        "protect",
+        "blend_from",
+        "threshold",
+        "seed",
+        "steps",
+        "guidance",
+        "size",
+        "negative",
+        "keep",
+        "tokens",
+        "branches",
+        "limit",
+        "edits",
+        "batch",
+        "progress",
+        "preview",
+        "generator",
+        "num_inference_steps",
+        "guidance_scale",
+        "width",
+        "height",
+        "negative_prompt",
+        "num_images_per_prompt",
+        "prompt_embeds",
+        "output_type",
+        "return_dict",
+        "arguments",
+        "__debug__",
+    }
+)
 """Names that `heedmap.generate` or `heedmap.edit` take for something of their own: no argument of a
 pipeline. Not read from there, since that loads torch."""
 # What `heedmap.Confine` takes where nothing is said.

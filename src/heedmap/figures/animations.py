@@ -38,9 +38,15 @@ class Animation:
         first, *others = (_reduced(frame, palette, grain) for frame in self.frames)
         file = io.BytesIO()
         first.save(
-            file, "GIF", save_all=True, append_images=others, duration=list(self.durations),
-            loop=0, disposal=1, optimize=False,
-        )  # fmt: skip
+            file,
+            "GIF",
+            save_all=True,
+            append_images=others,
+            duration=list(self.durations),
+            loop=0,
+            disposal=1,
+            optimize=False,
+        )
         return file.getvalue()
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
@@ -68,9 +74,7 @@ def _palette(frames: tuple[Image.Image, ...]) -> Image.Image:
     pixels = np.concatenate([np.asarray(f)[::2, ::2].reshape(-1, 3) for f in frames[::apart]])
     coarse = pixels.astype(np.int32) >> 2
     _, first, counts = np.unique(
-        coarse[:, 0] << 12 | coarse[:, 1] << 6 | coarse[:, 2],
-        return_index=True,
-        return_counts=True,
+        coarse[:, 0] << 12 | coarse[:, 1] << 6 | coarse[:, 2], return_index=True, return_counts=True
     )
     # By the root of how often a colour is there: else paper and sky would take most of the palette,
     # and heat would lie in steps.

@@ -170,12 +170,7 @@ def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np
 
 
 def heat(
-    values: ArrayLike,
-    size: tuple[int, int],
-    *,
-    low: float,
-    high: float,
-    colormap: str = COLORMAP,
+    values: ArrayLike, size: tuple[int, int], *, low: float, high: float, colormap: str = COLORMAP
 ) -> Image.Image:
     """Draw the heat of a map alone, where no picture is known or a picture would hide it.
 

@@ -53,10 +53,12 @@ def written_in(folder: Path, *of: Kind) -> list[str]:
         return []
     written = None if kind.written is None else kind.written(folder)
     return sorted(
-        name for name, entry in walk(folder)
-        if kind.names.fullmatch(name) and (written is None or name in written)
+        name
+        for name, entry in walk(folder)
+        if kind.names.fullmatch(name)
+        and (written is None or name in written)
         and entry.is_file(follow_symlinks=False)
-    )  # fmt: skip
+    )
 
 
 def _told(folder: Path, mark: str, fixed: set[str]) -> tuple[set[str], dict[str, Any] | None]:
@@ -109,23 +111,34 @@ def _of_selection(folder: Path) -> set[str]:
 
 _RUN_NAMES = _names(_RUN, _WORD).pattern
 RUN = Kind(
-    "a run of heedmap", "run.json", frozenset({"format", "settings"}), re.compile(_RUN_NAMES),
-    _of_run, re.compile("words"),
-)  # fmt: skip
-PAIR = Kind(
-    "an edit of heedmap", "pair.json", frozenset({"format", "about"}),
-    _names(_PAIR, rf"(?:source|edited)/(?:{_RUN_NAMES})"), _of_pair,
-    re.compile(r"(?:source|edited)(?:/words)?"),
-)  # fmt: skip
-GRID = Kind(
-    "a grid of heedmap", "grid.json", frozenset({"format", "about", "cells"}),
-    _names(
-        _GRID, rf"(?:sources/-?\d+|cells/\d+)/(?:{_RUN_NAMES})", r"cells/\d+/blend\.png",
-    ),
-    _of_grid, re.compile(r"sources|cells|(?:sources/-?\d+|cells/\d+)(?:/words)?"),
-)  # fmt: skip
-SELECTION = Kind(
-    "a selection of a run", "inspect.json", frozenset({"run", "folder", "selection", "words"}),
-    _names(_SELECTION | _OVER, r"words/[^/]+\.png"), _of_selection,
+    "a run of heedmap",
+    "run.json",
+    frozenset({"format", "settings"}),
+    re.compile(_RUN_NAMES),
+    _of_run,
     re.compile("words"),
-)  # fmt: skip
+)
+PAIR = Kind(
+    "an edit of heedmap",
+    "pair.json",
+    frozenset({"format", "about"}),
+    _names(_PAIR, rf"(?:source|edited)/(?:{_RUN_NAMES})"),
+    _of_pair,
+    re.compile(r"(?:source|edited)(?:/words)?"),
+)
+GRID = Kind(
+    "a grid of heedmap",
+    "grid.json",
+    frozenset({"format", "about", "cells"}),
+    _names(_GRID, rf"(?:sources/-?\d+|cells/\d+)/(?:{_RUN_NAMES})", r"cells/\d+/blend\.png"),
+    _of_grid,
+    re.compile(r"sources|cells|(?:sources/-?\d+|cells/\d+)(?:/words)?"),
+)
+SELECTION = Kind(
+    "a selection of a run",
+    "inspect.json",
+    frozenset({"run", "folder", "selection", "words"}),
+    _names(_SELECTION | _OVER, r"words/[^/]+\.png"),
+    _of_selection,
+    re.compile("words"),
+)

@@ -230,10 +230,13 @@ class HeatMaps:
             panels.append(layout.Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
         low, high = heats[0].span(scale)
         return layout.sheet(
-            None if image is None else layout.enlarge(image), panels,
-            title=title, scale=SCALES[scale],
-            low="least" if scale == "word" else low, high="most" if scale == "word" else high,
-        )  # fmt: skip
+            None if image is None else layout.enlarge(image),
+            panels,
+            title=title,
+            scale=SCALES[scale],
+            low="least" if scale == "word" else low,
+            high="most" if scale == "word" else high,
+        )
 
     def _bare_sheet(self, title: str) -> Image.Image:
         """The sheet of no map at all."""
@@ -287,9 +290,7 @@ class HeatMaps:
         return tuple(found)
 
     def _pick_steps(
-        self,
-        wanted: int | slice | Sequence[int] | None,
-        timesteps: tuple[float, float] | None,
+        self, wanted: int | slice | Sequence[int] | None, timesteps: tuple[float, float] | None
     ) -> tuple[int, ...]:
         self._kept("step")
         total = len(self.recording.timesteps)

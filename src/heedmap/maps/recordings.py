@@ -237,10 +237,7 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
     table = parsed(about.table)
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
-    need(
-        file.names == {f"layer.{i}" for i in range(len(layers))},
-        "it has not one array a layer",
-    )
+    need(file.names == {f"layer.{i}" for i in range(len(layers))}, "it has not one array a layer")
     arrays = []
     for i, layer in enumerate(layers):
         # The shape is compared before the array is read, so nothing unexpected is allocated.
@@ -250,10 +247,7 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
             layer.grid[0] * layer.grid[1],
             len(positions),
         )
-        need(
-            file.fits(f"layer.{i}", shape),
-            f"layer.{i} is of another shape or type than it says",
-        )
+        need(file.fits(f"layer.{i}", shape), f"layer.{i} is of another shape or type than it says")
         array = file.read(f"layer.{i}", shape)
         # NaN is neither; what is larger could not be added up.
         need(
@@ -262,6 +256,12 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
         )
         arrays.append(array)
     return Recording(
-        layers, tuple(arrays), keep, tuple(about.timesteps), positions, table, about.latent,
+        layers,
+        tuple(arrays),
+        keep,
+        tuple(about.timesteps),
+        positions,
+        table,
+        about.latent,
         about.size,
-    )  # fmt: skip
+    )

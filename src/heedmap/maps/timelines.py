@@ -22,13 +22,7 @@ from heedmap.files.reading import MAX_SIDE
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.recordings import Axis, Layer
 
-__all__ = [
-    "animation",
-    "layers_by_heads",
-    "shown_at",
-    "span_of",
-    "timeline",
-]
+__all__ = ["animation", "layers_by_heads", "shown_at", "span_of", "timeline"]
 
 FRAMES = 9
 """Steps on a timeline."""
@@ -92,12 +86,7 @@ def timeline(
 
 
 def animation(
-    maps: HeatMaps,
-    word: str | int,
-    *,
-    frames: int = MOVING,
-    scale: Scale = "word",
-    side: int = 384,
+    maps: HeatMaps, word: str | int, *, frames: int = MOVING, scale: Scale = "word", side: int = 384
 ) -> Animation:
     """Draw a word's overlay step by step, each with its step's number, on one scale.
 
@@ -161,11 +150,7 @@ def _with_strip(picture: Image.Image, done: float) -> Image.Image:
 
 
 def layers_by_heads(
-    maps: HeatMaps,
-    word: str | int,
-    *,
-    axes: Collection[Axis] | None = None,
-    scale: Scale = "word",
+    maps: HeatMaps, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
 ) -> Image.Image:
     """Draw a word's map in every layer (rows) and head (columns), nothing averaged over them.
 
@@ -248,10 +233,7 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> Image.Image:
     heats = [heat for row in found for heat in row if heat is not None]
     low, high = span_of(heats, scale)
     rows = [
-        (
-            layer.short,
-            ["" if one is None else one.drawn(low, high, short_side=1) for one in row],
-        )
+        (layer.short, ["" if one is None else one.drawn(low, high, short_side=1) for one in row])
         for layer, row in zip(layers, found, strict=True)
     ]
     each = math.ceil(len(rows) / blocks)

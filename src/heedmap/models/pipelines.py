@@ -205,9 +205,13 @@ def _why_not(where: Path | str, error: Exception) -> str:
         chain.append(cause)
     kinds = {type(link).__name__ for link in chain}
     if os.environ.get("HF_HUB_OFFLINE") or kinds & {
-        "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectionError", "ConnectError",
-        "ConnectTimeout", "gaierror",
-    }:  # fmt: skip
+        "LocalEntryNotFoundError",
+        "OfflineModeIsEnabled",
+        "ConnectionError",
+        "ConnectError",
+        "ConnectTimeout",
+        "gaierror",
+    }:
         return (
             f"the model {name} is not on this machine and the hub cannot be reached: download it "
             "where there is a network, pass a folder, or use the embedded model"

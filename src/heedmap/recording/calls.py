@@ -194,10 +194,15 @@ class Call:
         layers = tuple(Layer(name, heads[name], self.grids[name]) for name in names if name)
         h, w = self.latent
         return Recording(
-            layers or (Layer("mean", max(heads.values()), self.latent),), tuple(arrays), keep,
-            tuple(side.timesteps.values()), side.tally.positions[image], side.branch.tables[image],
-            self.latent, (w * factor, h * factor),
-        )  # fmt: skip
+            layers or (Layer("mean", max(heads.values()), self.latent),),
+            tuple(arrays),
+            keep,
+            tuple(side.timesteps.values()),
+            side.tally.positions[image],
+            side.branch.tables[image],
+            self.latent,
+            (w * factor, h * factor),
+        )
 
     def leave(self) -> None:
         """The scheduler was called."""

@@ -29,9 +29,16 @@ class Tally:
         self._counts: dict[tuple[int, str, int], int] = {}
 
     def add(
-        self, image: int, layer: str, step: int, of: Probabilities, heads: int,
-        grid: tuple[int, int], latent: tuple[int, int], device: torch.device,
-    ) -> None:  # fmt: skip
+        self,
+        image: int,
+        layer: str,
+        step: int,
+        of: Probabilities,
+        heads: int,
+        grid: tuple[int, int],
+        latent: tuple[int, int],
+        device: torch.device,
+    ) -> None:
         """Take in one image at one site.
 
         Raises:

@@ -17,13 +17,7 @@ from diffusers import DiffusionPipeline
 
 from heedmap import checks
 from heedmap.attention.probabilities import Scores
-from heedmap.errors import (
-    ArgumentError,
-    HeedmapWarning,
-    NothingRecordedError,
-    TraceError,
-    quoted,
-)
+from heedmap.errors import ArgumentError, HeedmapWarning, NothingRecordedError, TraceError, quoted
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import AXES, Axis, Recording
 from heedmap.recording.calls import BranchName, Call, middle, sides
@@ -126,10 +120,17 @@ class Trace:
     """An open recording; made by `trace`. `maps` has one entry an image, in the order of images."""
 
     def __init__(
-        self, pipe: Any, keep: frozenset[Axis], tokens: Tokens, branches: frozenset[BranchName],
-        prompts: tuple[str, ...] | None, limit: int, steering: Steering | None,
-        watch: Mapping[int, Sequence[int]] | None = None, after_step: AfterStep | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        pipe: Any,
+        keep: frozenset[Axis],
+        tokens: Tokens,
+        branches: frozenset[BranchName],
+        prompts: tuple[str, ...] | None,
+        limit: int,
+        steering: Steering | None,
+        watch: Mapping[int, Sequence[int]] | None = None,
+        after_step: AfterStep | None = None,
+    ) -> None:
         served(pipe)
         self._pipe = pipe
         self._keep = keep

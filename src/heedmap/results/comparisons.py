@@ -23,9 +23,19 @@ _SCALES: dict[Scale, str] = {
 }
 # What may tell runs apart, in the order in which labels say it.
 _TOLD = (
-    "prompt", "negative", "edit", "edits", "seed", "steps", "guidance", "size", "model",
-    "scheduler", "dtype", "arguments",
-)  # fmt: skip
+    "prompt",
+    "negative",
+    "edit",
+    "edits",
+    "seed",
+    "steps",
+    "guidance",
+    "size",
+    "model",
+    "scheduler",
+    "dtype",
+    "arguments",
+)
 
 
 def compare(

@@ -355,6 +355,11 @@ def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source
         raise RunError(f"{within} lacks {mask.name}, which grid.json tells of: make the grid again")
     blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
     return Cell(
-        row.number, row.seed, row.target, row.weights, row.cross, row.self_attention,
+        row.number,
+        row.seed,
+        row.target,
+        row.weights,
+        row.cross,
+        row.self_attention,
         Pair(source, edited, about, blend),
-    )  # fmt: skip
+    )

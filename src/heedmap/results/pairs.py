@@ -74,11 +74,15 @@ class Pair:
             mask = Image.fromarray((self.blend * 255).astype(np.uint8))
             panels.append(Panel("let in", layout.enlarge(mask.convert("RGB"))))
         return layout.sheet(
-            layout.enlarge(self.source.image), panels,
+            layout.enlarge(self.source.image),
+            panels,
             title=f"{self.source.settings['prompt']} → {self.edited.settings['prompt']}",
-            scale="shared by both prompts' words", low=low, high=top,
-            caption="the source", note=self.source.settings["prompt"],
-        )  # fmt: skip
+            scale="shared by both prompts' words",
+            low=low,
+            high=top,
+            caption="the source",
+            note=self.source.settings["prompt"],
+        )
 
     def explorer(self) -> str:
         """The page of this edit: one HTML file that needs nothing else (`heedmap.explorer`)."""

@@ -58,11 +58,7 @@ class Run:
         return timelines.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
-        self,
-        word: str | int,
-        *,
-        axes: Collection[Axis] | None = None,
-        scale: Scale = "word",
+        self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
     ) -> Image.Image:
         """A word's heat in every layer and head, one scale (`timelines.layers_by_heads`)."""
         return timelines.layers_by_heads(self.maps, word, axes=axes, scale=scale)
@@ -123,11 +119,15 @@ class Run:
             "files": kinds.files_in(folder, "run.json"),
             "settings": self.settings,
             "words": [
-                {"number": w.number, "text": w.text, "tokens": list(w.tokens),
-                 "file": files.get(w.number)}
+                {
+                    "number": w.number,
+                    "text": w.text,
+                    "tokens": list(w.tokens),
+                    "file": files.get(w.number),
+                }
                 for w in self.maps.tokens.words
             ],
-        }  # fmt: skip
+        }
         text = json.dumps(about, indent=2, ensure_ascii=False)
         (folder / "run.json").write_text(text + "\n", encoding="utf-8")
 

@@ -15,13 +15,7 @@ from itertools import accumulate
 from typing import Any
 
 from heedmap import checks
-from heedmap.errors import (
-    ArgumentError,
-    RunError,
-    TruncatedWordError,
-    UnknownWordError,
-    quoted,
-)
+from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError, quoted
 from heedmap.files import schemas
 from heedmap.files.schemas import Kind
 from heedmap.text.prompts import describes, fold, is_content, word_keys

@@ -56,8 +56,9 @@ RELATIONS: dict[str, tuple[str, ...]] = {
 PREFIXES = ("a photo of ", "a picture of ", "a drawing of ", "an image of ", "there is ")
 FILLERS = ("lovely", "very", "nice", "old", "happy", "funny", "beautiful", "tiny cute", "shiny")
 
-UNSEEN_PAIRS = frozenset({("red", "cactus"), ("blue", "mushroom"), ("green", "cat"),
-                          ("yellow", "boat")})  # fmt: skip
+UNSEEN_PAIRS = frozenset(
+    {("red", "cactus"), ("blue", "mushroom"), ("green", "cat"), ("yellow", "boat")}
+)
 """Colour and noun that never meet in training, in any scene."""
 HELD_OUT_SEED = 1_000_000_000
 """Training draws seeds below this number, evaluation from it on."""
@@ -203,12 +204,17 @@ def _draw_layout(seed: int, rng: Random, count: int | None) -> Layout:
         places = [(x, row + rng.uniform(-0.05, 0.05)) for x in (0.18, 0.5, 0.82)]
     things = tuple(
         Thing(
-            noun=noun, colour=colour, size=size, x=x, y=min(max(y, radius + 0.02), 0.98 - radius),
-            radius=radius, squash=rng.uniform(0.94, 1.06),
+            noun=noun,
+            colour=colour,
+            size=size,
+            x=x,
+            y=min(max(y, radius + 0.02), 0.98 - radius),
+            radius=radius,
+            squash=rng.uniform(0.94, 1.06),
             detail=rng.randrange(2**30),
         )
         for (colour, noun), size, (x, y), radius in zip(kinds, sizes, places, radii, strict=True)
-    )  # fmt: skip
+    )
     return Layout(seed, things, setting, relation)
 
 
@@ -310,9 +316,13 @@ def _sky(setting: str, tone: int) -> Image.Image:
         "night": [(0, (16, 20, 66)), (0.8, (52, 56, 126)), (1, (52, 56, 126))],
         "beach": [(0, (110, 200, 244)), (0.55, (206, 240, 252)), (1, (206, 240, 252))],
         "snow": [(0, (168, 190, 214)), (0.7, (216, 228, 240)), (1, (216, 228, 240))],
-        "sunset": [(0, (112, 68, 138)), (0.4, (240, 116, 96)), (0.72, (255, 204, 112)),
-                   (1, (255, 204, 112))],
-    }  # fmt: skip
+        "sunset": [
+            (0, (112, 68, 138)),
+            (0.4, (240, 116, 96)),
+            (0.72, (255, 204, 112)),
+            (1, (255, 204, 112)),
+        ],
+    }
     plain = ((252, 246, 232), (238, 240, 244), (226, 240, 236))[tone]
     return _gradient(stops.get(setting, [(0, plain), (1, plain)]))
 
@@ -338,8 +348,15 @@ def _background(setting: str, rng: Random) -> Image.Image:
     elif setting == "night":
         disc(corner, 0.16, 0.09, 0.09, (255, 244, 190))
         disc(corner + 0.045, 0.13, 0.075, 0.075, (24, 28, 78))
-        for x, y in ((0.3, 0.1), (0.45, 0.22), (0.62, 0.07), (0.72, 0.26), (0.5, 0.4), (0.08, 0.36),
-                     (0.92, 0.4)):  # fmt: skip
+        for x, y in (
+            (0.3, 0.1),
+            (0.45, 0.22),
+            (0.62, 0.07),
+            (0.72, 0.26),
+            (0.5, 0.4),
+            (0.08, 0.36),
+            (0.92, 0.4),
+        ):
             disc(x, y, 0.012, 0.012, (255, 250, 214))
         disc(0.5, ground + 0.62, 1.1, 0.56, (30, 46, 70))
     elif setting == "beach":
@@ -349,8 +366,16 @@ def _background(setting: str, rng: Random) -> Image.Image:
         pen.rectangle((0, ground * side, side, side), fill=(246, 220, 160))
     elif setting == "snow":
         disc(rng.uniform(0.1, 0.9), ground + 0.58, 1.1, 0.56, (250, 252, 255))
-        for x, y in ((0.1, 0.12), (0.3, 0.26), (0.5, 0.08), (0.7, 0.22), (0.9, 0.1), (0.14, 0.46),
-                     (0.86, 0.44), (0.5, 0.4)):  # fmt: skip
+        for x, y in (
+            (0.1, 0.12),
+            (0.3, 0.26),
+            (0.5, 0.08),
+            (0.7, 0.22),
+            (0.9, 0.1),
+            (0.14, 0.46),
+            (0.86, 0.44),
+            (0.5, 0.4),
+        ):
             disc(x, y, 0.02, 0.02, (255, 255, 255))
     elif setting == "sunset":
         disc(rng.uniform(0.35, 0.65), ground - 0.06, 0.15, 0.15, (255, 240, 170))

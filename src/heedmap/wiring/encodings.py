@@ -72,9 +72,12 @@ class Encoding:
 
 
 def watch(
-    pipe: Any, prompts: Sequence[str] | None, negative: bool, begin: Callable[[Encoding], None],
+    pipe: Any,
+    prompts: Sequence[str] | None,
+    negative: bool,
+    begin: Callable[[Encoding], None],
     end: Callable[[], None],
-) -> Callable[[], None]:  # fmt: skip
+) -> Callable[[], None]:
     """Call `begin` whenever the pipeline encodes its prompts, and `end` when it is done.
 
     Args:
@@ -197,9 +200,12 @@ types differ by about 0.01, other words by 0.2 and more."""
 
 
 def _check_labels(
-    pipe: Any, encode: Callable[..., Any], given: dict[str, Any], result: Any,
+    pipe: Any,
+    encode: Callable[..., Any],
+    given: dict[str, Any],
+    result: Any,
     prompts: Sequence[str],
-) -> None:  # fmt: skip
+) -> None:
     """Raise unless the prompts that a user says were read are those that were.
 
     Raises:
@@ -245,9 +251,13 @@ def _check_labels(
 
 
 def _encoding(
-    pipe: Any, given: dict[str, Any], readers: list[_Reader], result: Any,
-    prompts: Sequence[str] | None, wanted: bool,
-) -> Encoding:  # fmt: skip
+    pipe: Any,
+    given: dict[str, Any],
+    readers: list[_Reader],
+    result: Any,
+    prompts: Sequence[str] | None,
+    wanted: bool,
+) -> Encoding:
     each = int(given.get("num_images_per_prompt") or 1)
     states, negative_states = _states(result, readers, each)
     if given.get("prompt") is not None and readers:
@@ -300,9 +310,13 @@ def _branch(tables: Sequence[TokenTable], states: torch.Tensor) -> Branch:
 
 
 def _tables(
-    pipe: Any, given: dict[str, Any], which: str, readers: list[_Reader], call: int,
+    pipe: Any,
+    given: dict[str, Any],
+    which: str,
+    readers: list[_Reader],
+    call: int,
     count: int | None = None,
-) -> list[TokenTable]:  # fmt: skip
+) -> list[TokenTable]:
     """The tables of the prompts, checked against the ids that each text encoder read."""
     texts = _listed(given.get(which) or "", count)
     other = given.get(f"{which}_2") or texts  # an empty one is none

@@ -85,9 +85,13 @@ def _why_not(pipe: Any, unet: Any) -> str:
             "served yet)"
         )
     other = next(
-        (name for name, part in getattr(pipe, "components", {}).items()
-         if isinstance(part, UNet2DConditionModel)), None,
-    )  # fmt: skip
+        (
+            name
+            for name, part in getattr(pipe, "components", {}).items()
+            if isinstance(part, UNet2DConditionModel)
+        ),
+        None,
+    )
     if unet is None and other is not None:
         return f"its UNet is its {other}, in a pipeline of several models, which is not served yet"
     if unet is None:
@@ -151,9 +155,11 @@ def check_places(name: str, positions: int, grid: tuple[int, int]) -> None:
 
 
 def install(
-    layers: Mapping[str, Attention], record: Record, undo: Callable[[Callable[[], None]], object],
+    layers: Mapping[str, Attention],
+    record: Record,
+    undo: Callable[[Callable[[], None]], object],
     changes: Callable[[str], Changes] | None = None,
-) -> dict[str, RecordingProcessor]:  # fmt: skip
+) -> dict[str, RecordingProcessor]:
     """Put a recording processor in front of the own one of every layer.
 
     Args:
