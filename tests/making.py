@@ -21,6 +21,7 @@ from heedmap.results.pairs import Pair, compare
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
 from heedmap.text.tokens import tokenize
+from heedmap.text.weights import parse_weights, spelled, weighed
 from heedmap.text.words import LABELS, Token, TokenTable, Word
 
 
@@ -132,6 +133,12 @@ def table_of(prompt: str, limit: int = 77) -> TokenTable:
     tokens.append(Token(len(tokens), 9, LABELS["end"], 0, 0, "end"))
     tokens += [Token(p, 9, LABELS["pad"], 0, 0, "pad") for p in range(len(tokens), limit)]
     return TokenTable(prompt, tuple(tokens), tuple(words), limit)
+
+
+def weigh(written: str, table: TokenTable, weights: dict[str, float]) -> str:
+    """A prompt with weights of words written into it, as a grid notes it."""
+    parsed = parse_weights(written)
+    return spelled(parsed.text, weighed(parsed, table, weights))
 
 
 BLOCKS = (

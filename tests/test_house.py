@@ -1,6 +1,7 @@
 """The house: who may import whom, what an import costs, which names are public."""
 
 import ast
+import dataclasses
 import graphlib
 import importlib
 import json
@@ -17,13 +18,14 @@ from pathlib import Path
 import pytest
 
 import heedmap
+from heedmap import options
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "heedmap"
 
-# A folder imports only from folders on floors below its own. The ground, two files, serves all.
+# A folder imports only from folders on floors below its own. The ground, three files, serves all.
 FLOORS: list[set[str]] = [
-    {"errors", "checks"},
+    {"errors", "checks", "options"},
     {"files", "tiny"},
     {"text", "attention", "figures"},
     {"maps"},
@@ -40,7 +42,7 @@ HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "nump
 
 
 def room(path: Path) -> str:
-    """The folder that a file is in, as a floor has it; `errors` and `checks` are files alone."""
+    """The folder that a file is in, as a floor has it; those of the ground are files alone."""
     return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
@@ -123,7 +125,11 @@ def test_knows_only_the_libraries_of_its_floor(path: Path):
 
 @each_file
 def test_imports_only_what_is_declared(path: Path):
-    packages = {"scikit-image": "skimage", "pillow": "PIL"}
+    packages = {
+        "scikit-image": "skimage",
+        "pillow": "PIL",
+        "typing-extensions": "typing_extensions",
+    }
     extras = ("app",) if room(path) == "app" else ()
     declared = {packages.get(name, name) for name in requirements(*extras)}
     known = {name.partition(".")[0] for name in imports(path)}
@@ -140,6 +146,87 @@ def test_reads_no_file_that_could_run_code(path: Path):
 
 def test_no_room_for_odds_and_ends():
     assert not [p for p in FILES if re.search("util|helper|common|misc", p.stem)]
+
+
+OPTIONS = {
+    one.name
+    for kind in (options.GenerateOptions, options.EditOptions)
+    for one in dataclasses.fields(kind)
+    if getattr(kind, one.name, None) is not None
+}
+# A word's mask is cut at another height than a blend: its threshold is another thing.
+OTHERS = {("maps/heatmap.py", "threshold")}
+
+
+@each_file
+def test_a_default_has_one_home(path: Path):
+    """A second number for what an option is by default would be another default some day."""
+    if path == SOURCE / "options.py":
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        found: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, ast.FunctionDef):
+            every = [*node.args.posonlyargs, *node.args.args]
+            late = every[len(every) - len(node.args.defaults) :]
+            found += zip((arg.arg for arg in late), node.args.defaults, strict=True)
+            names = (arg.arg for arg in node.args.kwonlyargs)
+            found += zip(names, node.args.kw_defaults, strict=True)
+        elif isinstance(node, ast.ClassDef):
+            found += [
+                (line.target.id, line.value)
+                for line in node.body
+                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+            ]
+        for name, value in found:
+            if name not in OPTIONS or value is None:
+                continue
+            if path.name == "schemas.py" or (path.relative_to(SOURCE).as_posix(), name) in OTHERS:
+                continue  # what an older file may leave out is what held then
+            where = f"{path.name}:{value.lineno}: {name}"
+            numbers = [part.value for part in ast.walk(value) if isinstance(part, ast.Constant)]
+            assert not [n for n in numbers if n not in (None, False)], f"{where} = {numbers}"
+
+
+def test_keywords_are_the_options():
+    from typing import get_type_hints
+
+    from heedmap.drawing import keywords
+
+    def fields(*kinds: type) -> dict[str, object]:
+        every = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
+        return {name: hint for name, hint in every.items() if name != "arguments"}
+
+    said = get_type_hints(keywords.GenerateKeywords)
+    assert said == fields(options.GenerateOptions)
+    said = get_type_hints(keywords.EditKeywords)
+    assert said == fields(options.DrawOptions, options.EditOptions)
+    windows = {"cross", "self_attention"}
+    assert said.keys() - get_type_hints(keywords.GridKeywords).keys() == windows
+
+
+def test_help_names_every_option():
+    import inspect
+
+    for function, kinds in (
+        (heedmap.generate, [options.GenerateOptions]),
+        (heedmap.edit, [options.EditOptions, options.DrawOptions]),
+        (heedmap.grid, [options.EditOptions, options.DrawOptions]),
+    ):
+        parameters = inspect.signature(function).parameters
+        for kind in kinds:
+            for one in dataclasses.fields(kind):
+                if one.name != "arguments":
+                    assert parameters[one.name].default == getattr(kind, one.name), one.name
+        assert parameters["arguments"].kind is inspect.Parameter.VAR_KEYWORD
+
+
+@each_file
+def test_functions_are_short_and_take_few_arguments(path: Path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            args = node.args
+            assert len([*args.posonlyargs, *args.args, *args.kwonlyargs]) <= 12, node.name
+            assert node.end_lineno - node.lineno < 80, node.name
 
 
 # --- names ------------------------------------------------------------------------------------
@@ -200,7 +287,7 @@ def test_every_requirement_is_pinned():
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in pins)
-    names = [line.partition("==")[0].lower() for line in pins]
+    names = [line.partition("==")[0].lower().replace("_", "-") for line in pins]
     assert len(names) == len(set(names))
     build = {re.split(r"[^\w.-]", line)[0] for line in project()["build-system"]["requires"]}
     extras = project()["project"]["optional-dependencies"]

@@ -36,9 +36,10 @@ from evaluation.measures import (
     widened,
 )
 from heedmap.attention.rules import Inject
-from heedmap.drawing import generation
+from heedmap.drawing import batch
 from heedmap.errors import ArgumentError
 from heedmap.figures.layout import Panel
+from heedmap.options import GenerateOptions
 from heedmap.recording.steering import Steering
 from heedmap.text.alignment import pair_words
 from heedmap.text.token_mapping import replacement
@@ -216,10 +217,9 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
         windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
-    runs, _ = generation.draw(
-        pipe, prompts, written=prompts, seeds=seeds, size=None, negative=None, keep={"layer"},
-        tokens="prompt", branches=("conditional",), limit=2**30, progress=None, arguments={},
-        steering=Steering(rules, sources, windows), **how,
+    runs, _ = batch.draw(
+        pipe, batch.Batch(prompts, prompts, seeds), GenerateOptions(limit=2**30, **how),
+        Steering(rules, sources, windows),
     )  # fmt: skip
     pictures = [as_array(run) for run in runs]
     each = 1 + len(BESIDE)

@@ -273,11 +273,11 @@ def test_self_attention_is_taken_within_its_window_and_grid():
 def test_blend():
     maps = torch.zeros(4, 4)
     maps[1, 1] = 1.0
-    mask = blend_mask(maps, (8, 12))
+    mask = blend_mask(maps, (8, 12), 0.4)
     assert mask.shape == (8, 12)
     assert mask[2, 4] and not mask[7, 11]
-    assert torch.equal(blend_mask(0.5 + maps, (8, 12)), mask), "a floor says nothing"
-    assert not blend_mask(torch.ones(4, 4), (8, 12)).any(), "nor does a flat map"
+    assert torch.equal(blend_mask(0.5 + maps, (8, 12), 0.4), mask), "a floor says nothing"
+    assert not blend_mask(torch.ones(4, 4), (8, 12), 0.4).any(), "nor does a flat map"
     source, target = torch.zeros(3, 8, 12), torch.ones(3, 8, 12)
     mixed = blend(source, target, mask)
     assert torch.equal(mixed[0], mask.float()) and torch.equal(mixed[0], mixed[2])

@@ -149,7 +149,7 @@ def test_out_that_cannot_be_written_to_is_told_before_a_model_is_loaded(
     for verb in (
         ("generate", PROMPT),
         ("edit", PROMPT, "a blue house"),
-        ("edit", PROMPT, "a blue house", "--grid", "--count", 2),
+        ("grid", PROMPT, "a blue house", "--count", 2),
         ("repeat", saved),
         ("inspect", saved),
     ):

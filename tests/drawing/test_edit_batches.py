@@ -8,7 +8,9 @@ from PIL import Image
 
 import heedmap as hm
 from heedmap.drawing import edit_batches
-from heedmap.drawing.edit_batches import Drawing
+from heedmap.drawing.edit_plans import Planner
+from heedmap.drawing.editing import edit_ground
+from heedmap.options import DrawOptions, EditOptions
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,18 @@ def pipe():
     ],
 )
 def test_the_size_that_memory_is_estimated_for(pipe, monkeypatch, size, image, expected):
-    options = {"size": size, "arguments": {} if image is None else {"image": image}}
-    assert Drawing(64, (), 0.2, 0.4, None, options).size() == expected
+    asked = []
+
+    def stop(pipe, size, batch):
+        asked.append((size, batch))
+        raise MemoryError
+
+    monkeypatch.setattr(edit_batches, "fitting", stop)
+    options = DrawOptions(size=size, arguments={} if image is None else {"image": image})
+    ground = edit_ground(pipe, "a red house", EditOptions(batch=3))
+    with pytest.raises(MemoryError):
+        edit_batches.draw_edits(ground, [Planner(ground).plan("a red sea")], 1, options)
+    assert asked == [(expected, 3)]
 
 
 def test_batches_of_the_size_asked_for(pipe, monkeypatch):

@@ -1,4 +1,4 @@
-"""Plans: what an edit takes from its source, what of it could not act, and weights written in."""
+"""Plans: what an edit takes from its source, and what of it could not act."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,9 @@ import torch
 from making import letter_tokenizer, table
 
 from heedmap.attention.rules import Inject, Renormalize, Weights
-from heedmap.drawing.edit_plans import Ground, Planner, read_window, read_windows, weigh
+from heedmap.drawing.edit_plans import Ground, Planner, read_window, read_windows
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
+from heedmap.options import EditOptions
 from heedmap.text.weights import parse_weights, token_weights
 
 
@@ -19,11 +20,11 @@ def planner(source, limit=77, **options):
     parsed = parse_weights(source)
     read = table(parsed.text, limit)
     weights = token_weights(parsed.spans, read)
-    return Planner(Ground(pipe, source, read, weights, **options))
+    return Planner(Ground(pipe, source, read, weights, EditOptions(**options)))
 
 
 def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), named=(), **options):
-    return planner(source, **options).plan(target, named).during(cross, own)
+    return planner(source, **options).plan(target, named=named).during(cross, own)
 
 
 # --- what did nothing ---------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def cross_said(steps, bounds, window="cross"):
     ],
 )
 def test_windows_that_hold_no_step(cross, words, steps, expected):
-    made = plan("a red house", "a blue house", cross, (0.0, 0.0), windows=words)
+    made = plan("a red house", "a blue house", cross, (0.0, 0.0), words=words)
     assert made.idle(steps, shared=0, cells=64) == expected
 
 
@@ -84,7 +85,7 @@ def test_self_attention_that_was_not_taken(own, shared, told):
 
 
 def test_windows_of_tokens():
-    made = plan("a red house", "a blue house", (0.1, 0.8), windows={"blue": (0.2, 0.6)})
+    made = plan("a red house", "a blue house", (0.1, 0.8), words={"blue": (0.2, 0.6)})
     inject = made.injection
     starts, ends = [0.1] * 77, [0.8] * 77
     starts[2:6], ends[2:6] = [0.2] * 4, [0.6] * 4
@@ -110,9 +111,9 @@ def test_rules_in_their_order():
 
 def test_a_new_word_has_no_window():
     with pytest.raises(ArgumentError, match="'red' is new in 'a red house' and takes no attention"):
-        plan("a house", "a red house", windows={"red": (0.0, 0.5)})
+        plan("a house", "a red house", words={"red": (0.0, 0.5)})
     with pytest.raises(UnknownWordError):
-        plan("a house", "a red house", windows={"sea": (0.0, 0.5)})
+        plan("a house", "a red house", words={"sea": (0.0, 0.5)})
 
 
 @pytest.mark.parametrize(
@@ -206,70 +207,3 @@ def test_windows_by_word():
     for given in ([("a", 0.5)], "a", 0.5):
         with pytest.raises(ArgumentError, match="expected windows by word"):
             read_windows(given)
-
-
-@pytest.mark.parametrize(
-    ("written", "weights", "expected"),
-    [
-        ("a red house", {"red": 2}, "a (red:2) house"),
-        ("a red house", {"red": 2, "house": -0.5}, "a (red:2) (house:-0.5)"),
-        ("red a red", {"red": 0.1}, "(red:0.1) a (red:0.1)"),
-        ("a red house", {"red house": 1.25}, "a (red house:1.25)"),
-        ("a (red:3) house", {"house": 2}, "a (red:3) (house:2)"),
-        ("(a red house:0.5)", {}, "(a red house:0.5)"),
-        ("a red house", {"house": 1 / 3}, "a red (house:0.3333333333333333)"),
-        ("red", {"red": 1e-7}, "(red:1e-07)"),
-        ("((red:2) cat:3)", {}, "((red:2) cat:3)"),
-        ("((red:2):3)", {}, "((red:2):3)"),
-        ("(((red:2):4):3)", {}, "(((red:2):4):3)"),
-        ("(red (cat:2):3)", {}, "(red (cat:2):3)"),
-        (r"a \(b\) c", {"c": 2}, r"a \(b\) (c:2)"),
-        ("a cat\\", {}, "a cat\\"),
-        ("a\\ cat", {"cat": 2}, "a\\ (cat:2)"),
-        ("a cat\\", {"cat": 2}, "a (cat:2)\\"),
-    ],
-)
-def test_weights_written_into_a_prompt(written, weights, expected):
-    said = weigh(written, table(parse_weights(written).text), weights)
-    assert said == expected
-    assert parse_weights(said).text == parse_weights(written).text
-    if not weights:
-        assert parse_weights(said) == parse_weights(written)
-
-
-def test_backslashes_before_a_bracket_of_a_weight():
-    prompt = "a \\cat\\ dog"
-    read = table(prompt)
-    for word in ("a", "dog"):
-        said = weigh(prompt, read, {word: 2})
-        found = parse_weights(said)
-        assert found.text == prompt
-        ((start, end, weight),) = found.spans
-        assert (prompt[start:end], weight) == (word, 2)
-    said = (
-        weigh("a b\\\\c", table("a b\\\\c"), {"c": 2}) if len(table("b\\\\c").words) > 1 else None
-    )
-    assert said is None or parse_weights(said).text == "a b\\\\c"
-
-
-@pytest.mark.parametrize("weight", [float("nan"), float("inf"), "2", None, True])
-def test_what_is_no_weight(weight):
-    with pytest.raises(ArgumentError, match=r"the weight of 'red' is .*: expected a"):
-        weigh("a red house", table("a red house"), {"red": weight})
-
-
-def test_weighted_twice():
-    with pytest.raises(ArgumentError, match=r"'red' is to be .* already, in 'a \(red:2\) house'"):
-        weigh("a (red:2) house", table("a red house"), {"red": 3})
-    with pytest.raises(ArgumentError, match=r"'red house' is to be .* already, with 'red'"):
-        weigh("a red house", table("a red house"), {"red": 3, "red house": 2})
-
-
-def test_a_place_past_the_limit_is_not_weighted():
-    read = table("a cat b at cat", 7)
-    assert [word.tokens for word in read.words] == [(1,), (2, 3), (4,), (5,), ()]
-    assert weigh("a cat b at cat", read, {"cat": 2}) == "a (cat:2) b at cat"
-    # Of a phrase that is cut in two, too.
-    read = table("at b at b", 5)
-    assert [word.tokens for word in read.words] == [(1,), (2,), (3,), ()]
-    assert weigh("at b at b", read, {"at b": 2}) == "(at b:2) at b"

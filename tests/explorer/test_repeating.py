@@ -18,7 +18,7 @@ from making import EMBEDDED, made_run, small
 
 import heedmap
 from heedmap import cli, explorer
-from heedmap.drawing import generation
+from heedmap.drawing import batch
 from heedmap.drawing import settings as settings_of
 from heedmap.errors import RunError
 from heedmap.explorer import spelling
@@ -271,7 +271,7 @@ def test_arguments_of_odd_names_are_left_out_and_told(name, edit):
 
 def test_names_that_are_taken_are_those_of_the_verbs():
     taken = set(inspect.signature(heedmap.generate).parameters)
-    taken |= set(inspect.signature(heedmap.edit).parameters) | set(generation._OURS)
+    taken |= set(inspect.signature(heedmap.edit).parameters) | set(batch._OURS)
     assert taken | {"__debug__"} == spelling.TAKEN
 
 

@@ -14,7 +14,8 @@ from heedmap.errors import (
     SelectionError,
     TraceError,
 )
-from heedmap.recording.tracing import LIMIT, WARN, trace
+from heedmap.options import DrawOptions
+from heedmap.recording.tracing import WARN, trace
 from heedmap.wiring.processors import RecordingProcessor
 from heedmap.wiring.unet import cross_attention_layers
 
@@ -425,7 +426,7 @@ def test_latents_that_are_no_numbers(pipe, bad):
 
 
 def test_what_a_trace_may_keep_unless_told_otherwise():
-    assert (LIMIT, WARN) == (2 * 1024**3, 256 * 1024**2)
+    assert (DrawOptions.limit, WARN) == (2 * 1024**3, 256 * 1024**2)
 
 
 def test_steps_are_those_of_the_last_call(pipe):

@@ -12,11 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import apart, random_pipeline
+from making import apart, random_pipeline, weigh
 from PIL import Image
 
-from heedmap.drawing import generation
-from heedmap.drawing.edit_plans import weigh
+from heedmap.drawing import edit_batches
 from heedmap.drawing.editing import edit, grid
 from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
 from heedmap.figures import layout
@@ -249,15 +248,15 @@ def test_edit_cuts_its_batches_too(pipe):
 
 def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     drawn = []
-    draw = generation.draw
+    draw = edit_batches.draw
 
-    def small(pipe, prompts, **options):
-        drawn.append(len(prompts))
-        if len(prompts) > 4:
+    def small(pipe, batch, *rest, **options):
+        drawn.append(len(batch.prompts))
+        if len(batch.prompts) > 4:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return draw(pipe, prompts, **options)
+        return draw(pipe, batch, *rest, **options)
 
-    monkeypatch.setattr(generation, "draw", small)
+    monkeypatch.setattr(edit_batches, "draw", small)
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
@@ -629,8 +628,8 @@ BAD = [
         ArgumentError,
         "protect is 3: expected a word",
     ),
-    ({"seeds": [1, 2], "keep": 3}, ArgumentError, "keep is 3: expected axes"),
-    ({"seeds": [1, 2], "keep": "step"}, ArgumentError, "keep is 'step': expected axes"),
+    ({"seeds": [1, 2], "keep": 3}, ArgumentError, "keep is 3: expected a list of names"),
+    ({"seeds": [1, 2], "keep": "step"}, ArgumentError, "keep is 'step': expected a list of names"),
     ({"seeds": [1, 2], "kind": ["replace"]}, ArgumentError, "kind is 'replace', 'refine' or None"),
     ({"seeds": [1, 2], "size": 64}, ArgumentError, "the size 64 does not fit the model"),
     ({"seeds": [1, 2], "negative": 3}, ArgumentError, "negative is 3: expected a text"),

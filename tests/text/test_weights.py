@@ -4,7 +4,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import letter_tokenizer
+from making import letter_tokenizer, table, weigh
 
 from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.models.pipelines import tokenizer
@@ -359,3 +359,73 @@ def test_the_embedded_models_tokens():
         **dict.fromkeys(table.find("red castle"), 1.5),
         **dict.fromkeys(table.find("tree"), 0.5),
     }
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "weights", "expected"),
+    [
+        ("a red house", {"red": 2}, "a (red:2) house"),
+        ("a red house", {"red": 2, "house": -0.5}, "a (red:2) (house:-0.5)"),
+        ("red a red", {"red": 0.1}, "(red:0.1) a (red:0.1)"),
+        ("a red house", {"red house": 1.25}, "a (red house:1.25)"),
+        ("a (red:3) house", {"house": 2}, "a (red:3) (house:2)"),
+        ("(a red house:0.5)", {}, "(a red house:0.5)"),
+        ("a red house", {"house": 1 / 3}, "a red (house:0.3333333333333333)"),
+        ("red", {"red": 1e-7}, "(red:1e-07)"),
+        ("((red:2) cat:3)", {}, "((red:2) cat:3)"),
+        ("((red:2):3)", {}, "((red:2):3)"),
+        ("(((red:2):4):3)", {}, "(((red:2):4):3)"),
+        ("(red (cat:2):3)", {}, "(red (cat:2):3)"),
+        (r"a \(b\) c", {"c": 2}, r"a \(b\) (c:2)"),
+        ("a cat\\", {}, "a cat\\"),
+        ("a\\ cat", {"cat": 2}, "a\\ (cat:2)"),
+        ("a cat\\", {"cat": 2}, "a (cat:2)\\"),
+    ],
+)
+def test_weights_written_into_a_prompt(written, weights, expected):
+    said = weigh(written, table(parse_weights(written).text), weights)
+    assert said == expected
+    assert parse_weights(said).text == parse_weights(written).text
+    if not weights:
+        assert parse_weights(said) == parse_weights(written)
+
+
+def test_backslashes_before_a_bracket_of_a_weight():
+    prompt = "a \\cat\\ dog"
+    read = table(prompt)
+    for word in ("a", "dog"):
+        said = weigh(prompt, read, {word: 2})
+        found = parse_weights(said)
+        assert found.text == prompt
+        ((start, end, weight),) = found.spans
+        assert (prompt[start:end], weight) == (word, 2)
+    said = (
+        weigh("a b\\\\c", table("a b\\\\c"), {"c": 2}) if len(table("b\\\\c").words) > 1 else None
+    )
+    assert said is None or parse_weights(said).text == "a b\\\\c"
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), "2", None, True])
+def test_what_cannot_be_written_as_a_weight(weight):
+    with pytest.raises(ArgumentError, match=r"the weight of 'red' is .*: expected a"):
+        weigh("a red house", table("a red house"), {"red": weight})
+
+
+def test_weighted_twice():
+    with pytest.raises(ArgumentError, match=r"'red' is to be .* already, in 'a \(red:2\) house'"):
+        weigh("a (red:2) house", table("a red house"), {"red": 3})
+    with pytest.raises(ArgumentError, match=r"'red house' is to be .* already, with 'red'"):
+        weigh("a red house", table("a red house"), {"red": 3, "red house": 2})
+
+
+def test_a_place_past_the_limit_is_not_weighted():
+    read = table("a cat b at cat", 7)
+    assert [word.tokens for word in read.words] == [(1,), (2, 3), (4,), (5,), ()]
+    assert weigh("a cat b at cat", read, {"cat": 2}) == "a (cat:2) b at cat"
+    # Of a phrase that is cut in two, too.
+    read = table("at b at b", 5)
+    assert [word.tokens for word in read.words] == [(1,), (2,), (3,), ()]
+    assert weigh("at b at b", read, {"at b": 2}) == "(at b:2) at b"

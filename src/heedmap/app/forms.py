@@ -10,7 +10,7 @@ import gradio as gr
 
 from heedmap.app import fragments
 from heedmap.app.jobs import GENERAL, Job, Line, State
-from heedmap.app.workshop import Drawing, Made
+from heedmap.app.workshop import Made, Order
 from heedmap.errors import HeedmapError
 
 _LOG = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Bench:
         fields: Sequence[Any],
         triggers: Sequence[Any],
         examples: Mapping[gr.Button, Sequence[Any]],
-        ask: Callable[..., Drawing],
+        ask: Callable[..., Order],
         work: Callable[[Any, Job], Made],
         room: int,
     ) -> None:
@@ -140,7 +140,7 @@ class Bench:
         sessions: Sessions,
         request: gr.Request,
         history: list[Any],
-        ask: Callable[..., Drawing],
+        ask: Callable[..., Order],
         work: Callable[[Any, Job], Made],
         values: Sequence[Any],
     ) -> Iterator[Any]:

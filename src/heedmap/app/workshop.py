@@ -6,7 +6,7 @@ The same functions as the command line's, with the same arguments: the same byte
 import gc
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from heedmap.app.jobs import Job
@@ -14,43 +14,37 @@ from heedmap.app.limits import Limits
 from heedmap.app.results import Shelf, figures, title
 from heedmap.errors import ArgumentError, HeedmapWarning, plural, quoted
 from heedmap.models import pipelines
+from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """What was asked for, of both kinds of jobs; None stands for the model's own."""
+class Order:
+    """What a visitor asks for, of both kinds of jobs."""
 
     model: str = pipelines.EMBEDDED
     seed: int | None = None
-    steps: int | None = None
-    guidance: float | None = None
-    size: tuple[int, int] | None = None
-    negative: str | None = None
-    keep: frozenset[Any] = frozenset({"layer"})
+    options: DrawOptions = field(default_factory=DrawOptions)
 
 
 @dataclass(frozen=True)
-class Generating(Drawing):
+class Generating(Order):
     """A picture of a prompt."""
 
     prompt: str = ""
 
 
 @dataclass(frozen=True)
-class Editing(Drawing):
+class Editing(Order):
     """An edit of a prompt; `target` is None where weights are all that changes."""
 
     source: str = ""
     target: str | None = None
-    cross: float = 0.8
-    self_attention: float = 0.4
-    only: str | None = None
-    threshold: float | None = None
+    edit: EditOptions = field(default_factory=EditOptions)
 
 
-D = TypeVar("D", bound=Drawing)
+Ordered = TypeVar("Ordered", bound=Order)
 
 
 @dataclass(frozen=True)
@@ -97,24 +91,25 @@ class Workshop:
         self._device, self._dtype = device, dtype
         self._held: tuple[str, Any] | None = None
 
-    def check(self, asked: Drawing) -> None:
+    def check(self, asked: Order) -> None:
         """Raise an ArgumentError if something is beyond the limits, before the job is in line."""
         if asked.model not in self.models and not self.free:
             raise ArgumentError(
                 f"the model {quoted(asked.model)} is not offered here: expected one of "
                 f"{', '.join(self.models)}"
             )
-        texts = {"negative prompt": asked.negative, "name of the model": asked.model}
+        steps, size = asked.options.steps, asked.options.size
+        texts = {"negative prompt": asked.options.negative, "name of the model": asked.model}
         if isinstance(asked, Generating):
             texts["prompt"] = asked.prompt
         if isinstance(asked, Editing):
-            texts |= {"prompt": asked.source, "new prompt": asked.target, "only": asked.only}
+            texts |= {"prompt": asked.source, "new prompt": asked.target, "only": asked.edit.only}
         for name, text in texts.items():
             self.limits.check_text(name, text or "")
-        if asked.steps is not None:
-            self.limits.check_steps(asked.steps)
-        if asked.size is not None:
-            self.limits.check_size(asked.size)
+        if steps is not None:
+            self.limits.check_steps(steps)
+        if size is not None:
+            self.limits.check_size(size)
 
     def generate(self, asked: Generating, job: Job) -> Made:
         """Draw a prompt, and save the run."""
@@ -122,7 +117,8 @@ class Workshop:
         from heedmap.drawing import generation
 
         def draw(**watched: Any) -> Run:
-            return generation.generate(pipe, asked.prompt, **_options(asked), **watched)
+            options = _keywords(asked.options)
+            return generation.generate(pipe, asked.prompt, seed=asked.seed, **options, **watched)
 
         return self._made(draw, pipe, job, notes)
 
@@ -131,20 +127,11 @@ class Workshop:
         pipe, asked, notes = self._ready(asked, job)
         from heedmap.drawing import editing
 
-        options = _options(asked)
-        if asked.threshold is not None:
-            options["threshold"] = asked.threshold
+        options = _keywords(asked.edit) | _keywords(asked.options)
 
         def draw(**watched: Any) -> Pair:
             return editing.edit(
-                pipe,
-                asked.source,
-                asked.target,
-                cross=asked.cross,
-                self_attention=asked.self_attention,
-                only=asked.only,
-                **options,
-                **watched,
+                pipe, asked.source, asked.target, seed=asked.seed, **options, **watched
             )
 
         return self._made(draw, pipe, job, notes)
@@ -158,7 +145,7 @@ class Workshop:
             self._held = (name, pipelines.load(model, device=self._device, dtype=self._dtype))
         return self._held[1]
 
-    def _ready(self, asked: D, job: Job) -> tuple[Any, D, list[str]]:
+    def _ready(self, asked: Ordered, job: Job) -> tuple[Any, Ordered, list[str]]:
         """The pipeline, what it is to draw, and what is told of that."""
         self.check(asked)
         if self._held is None or self._held[0] != asked.model:
@@ -167,26 +154,27 @@ class Workshop:
         job.check()
         return pipe, *self._fitted(asked, pipe)
 
-    def _fitted(self, asked: D, pipe: Any) -> tuple[D, list[str]]:
+    def _fitted(self, asked: Ordered, pipe: Any) -> tuple[Ordered, list[str]]:
         """What was asked for, and within the limits also where it was left to the model."""
         notes: list[str] = []
         most, own = self.limits.steps, _own_steps(pipe)
-        if asked.steps is None and own > most:
-            asked = replace(asked, steps=most)
+        options = asked.options
+        if options.steps is None and own > most:
+            options = replace(options, steps=most)
             notes.append(
                 f"drawn in {plural(most, 'step')}, the most that this server draws; the model's "
                 f"own are {own}"
             )
         width, height = pipelines.own_size(pipe)
-        if asked.size is None and max(width, height) > self.limits.size:
+        if options.size is None and max(width, height) > self.limits.size:
             size = _shrunk(pipe, (width, height), self.limits.size)
             self.limits.check_size(size)  # a model may have no size as small as that
-            asked = replace(asked, size=size)
+            options = replace(options, size=size)
             notes.append(
                 f"drawn at {size[0]}×{size[1]} pixels, the most of the model's own shape that this "
                 f"server draws; its own are {width}×{height}"
             )
-        return asked, notes
+        return replace(asked, options=options), notes
 
     def _made(self, draw: Callable[..., Run | Pair], pipe: Any, job: Job, notes: list[str]) -> Made:
         from heedmap.app.previews import Previewer, data_url
@@ -214,15 +202,10 @@ class Workshop:
         return Made(name, title(result), figures(result), (*notes, *warned))
 
 
-def _options(asked: Drawing) -> dict[str, Any]:
-    return {
-        "seed": asked.seed,
-        "steps": asked.steps,
-        "guidance": asked.guidance,
-        "size": asked.size,
-        "negative": asked.negative,
-        "keep": asked.keep,
-    }
+def _keywords(options: DrawOptions | EditOptions) -> dict[str, Any]:
+    """Options as the library's functions take them; visitors give no arguments of the pipeline."""
+    named = {one.name: getattr(options, one.name) for one in fields(options)}
+    return {name: value for name, value in named.items() if name != "arguments"}
 
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:

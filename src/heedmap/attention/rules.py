@@ -282,14 +282,8 @@ def linear(rules: Iterable[Rule]) -> bool:
 
 # --- the blend of latents ---------------------------------------------------------------------
 
-THRESHOLD = 0.4
-"""Above which a word is taken to act at a place. On the embedded model the mask then holds nearly
-all of the thing and about a third of the picture."""
 
-
-def blend_mask(
-    maps: torch.Tensor, size: tuple[int, int], threshold: float = THRESHOLD
-) -> torch.Tensor:
+def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float) -> torch.Tensor:
     """Where a word acts, for `blend`: pooled, enlarged, brought to 0 to 1, cut.
 
     Prompt-to-prompt divides by the maximum alone. Maps may lie on a high floor (on the embedded

@@ -18,6 +18,7 @@ from heedmap.cli.comparing import compare
 from heedmap.cli.console import fail
 from heedmap.cli.drawing import generate
 from heedmap.cli.editing import edit
+from heedmap.cli.grids import grid
 from heedmap.cli.looking import inspect, layers, words
 from heedmap.cli.repeating import repeat
 from heedmap.cli.serving import serve
@@ -74,7 +75,7 @@ def heedmap_(
     """See where each word of a prompt acts in a Stable Diffusion picture."""
 
 
-for verb in (generate, edit, repeat, inspect, compare, words, layers):
+for verb in (generate, edit, grid, repeat, inspect, compare, words, layers):
     app.command()(verb)
 app.command("app")(serve)
 

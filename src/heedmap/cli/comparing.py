@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import print_json, print_lines, print_table
-from heedmap.cli.options import Json, parse_path
+from heedmap.cli.options import Json
+from heedmap.cli.reading import parse_path
 from heedmap.errors import ArgumentError, WordError
 
 if TYPE_CHECKING:

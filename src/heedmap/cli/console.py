@@ -24,14 +24,19 @@ def fail(sentence: str) -> NoReturn:
 
 
 @contextmanager
-def warnings_told() -> Generator[None]:
-    """Say on stderr, once each, what heedmap warned of meanwhile; libraries warn programmers."""
+def warnings_told() -> Generator[list[str]]:
+    """Say on stderr, once each, what heedmap warned of meanwhile; libraries warn programmers.
+
+    Gives a list that holds them once the block has ended.
+    """
+    said: list[str] = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=HeedmapWarning)
-        yield
-    for said in dict.fromkeys(str(warning.message) for warning in told):
-        typer.echo(f"Warning: {printable(said)}", err=True)
+        yield said
+    said += dict.fromkeys(str(warning.message) for warning in told)
+    for one in said:
+        typer.echo(f"Warning: {printable(one)}", err=True)
 
 
 def printable(text: str) -> str:

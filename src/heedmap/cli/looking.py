@@ -16,15 +16,8 @@ from heedmap.cli.console import (
     printable,
     progress_bar,
 )
-from heedmap.cli.options import (
-    Device,
-    Dtype,
-    Force,
-    Json,
-    Model,
-    Prompt,
-    Quiet,
-    Size,
+from heedmap.cli.options import Device, Dtype, Force, Json, Model, Prompt, Quiet, Size
+from heedmap.cli.reading import (
     parse_names,
     parse_numbers,
     parse_over,

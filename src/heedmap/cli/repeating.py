@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import fail, loading, print_json, print_lines, printable, progress_bar
-from heedmap.cli.options import Device, Dtype, Force, Json, Quiet, parse_path
+from heedmap.cli.options import Device, Dtype, Force, Json, Quiet
+from heedmap.cli.reading import parse_path
 from heedmap.errors import ArgumentError, HeedmapError
 
 if TYPE_CHECKING:

@@ -6,95 +6,27 @@ its self-attention.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from heedmap import checks
-from heedmap.attention.rules import THRESHOLD, blend, blend_mask
+from heedmap.attention.rules import blend, blend_mask
 from heedmap.attention.windows import steps_within
-from heedmap.drawing import generation
-from heedmap.drawing.edit_plans import Ground, Plan, is_number
-from heedmap.drawing.generation import Preview, Progress
+from heedmap.drawing.batch import Batch, Preview, Progress, draw
+from heedmap.drawing.edit_plans import Ground, Plan
 from heedmap.drawing.word_rules import weights_rule
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import quoted
 from heedmap.figures import layout
 from heedmap.models.batches import fitting, in_batches
+from heedmap.options import DrawOptions, GenerateOptions
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import Trace
 from heedmap.results.pairs import Pair, compare
 from heedmap.results.runs import Run
 from heedmap.wiring.schedules import Moment
-
-BLEND_FROM = 0.2
-"""Fraction of the run from which latents are blended: before, maps say little."""
-
-
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """How edits are drawn, whatever they are.
-
-    Attributes:
-        self_cells: the largest grid, in cells, at which self-attention is taken.
-        protect: words of the source whose places stay, where edits are blended.
-        blend_from: fraction of the run from which they are.
-        threshold: above which a word is taken to act at a place, see `edits.blend_mask`.
-        batch: how many pictures are drawn at once; None for as many as memory holds.
-        options: the other arguments of `studio.draw`.
-    """
-
-    self_cells: int
-    protect: tuple[str, ...]
-    blend_from: float
-    threshold: float
-    batch: int | None
-    options: dict[str, Any]
-
-    def check(self, ground: Ground) -> None:
-        """Raise an ArgumentError if something is out of range, or does not go together."""
-        checks.whole("self_cells", self.self_cells, least=0)
-        if not (is_number(self.blend_from) and 0 <= self.blend_from < 1):
-            raise ArgumentError(
-                f"blend_from is {quoted(self.blend_from)}: expected a fraction of the run, from 0 "
-                "to below 1"
-            )
-        checks.fraction("threshold", self.threshold)
-        if ground.only is None and (self.blend_from, self.threshold) != (BLEND_FROM, THRESHOLD):
-            raise ArgumentError(
-                f"blend_from is {self.blend_from} and threshold {self.threshold}, but nothing is "
-                "blended: pass only as well, as in only='cat->dog'"
-            )
-        if ground.only is not None and type(ground.pipe).__name__.startswith("LatentConsistency"):
-            raise ArgumentError(
-                f"{type(ground.pipe).__name__} decodes what its scheduler makes beside the latents "
-                "and a blend does not reach: leave only out, or use StableDiffusionPipeline with "
-                "an LCMScheduler"
-            )
-        if self.protect and ground.only is None:
-            raise ArgumentError(
-                f"protect is {quoted(list(self.protect))}, but nothing is blended: pass "
-                "only as well, as in only='cat->dog'"
-            )
-        for word in self.protect:
-            ground.table.find(word)
-
-    def size(self) -> tuple[int, int] | None:
-        """The (width, height) that was asked for, or that of the picture to start from."""
-        start = self.options["arguments"].get("image")
-        return self.options["size"] or (start.size if isinstance(start, Image.Image) else None)
-
-    def about(self) -> dict[str, Any]:
-        """The same in plain JSON types, for `Pair.about`."""
-        return {
-            "self_cells": int(self.self_cells),
-            "protect": list(self.protect),
-            "blend_from": float(self.blend_from),
-            "threshold": float(self.threshold),
-        }
 
 
 @dataclass(eq=False)
@@ -114,12 +46,12 @@ class Drawn:
     troubles: list[str] = field(default_factory=list)
 
 
-def draw_variants(
+def draw_edits(
     ground: Ground,
     plans: Sequence[Plan],
     seed: int,
-    how: Drawing,
-    progress: Progress | None,
+    options: DrawOptions,
+    progress: Progress | None = None,
     preview: Preview | None = None,
 ) -> Drawn:
     """Draw a source and its edits from the noise of one seed.
@@ -131,12 +63,14 @@ def draw_variants(
         ground: the source.
         plans: the edits.
         seed: of the noise.
-        how: the rest.
+        options: how they are drawn.
         progress: called after every step with the steps done and those of all batches.
         preview: called after every step with a copy of the latents (B, C, h, w) of its batch: the
             source's, then the edits'.
     """
-    at_once = fitting(ground.pipe, how.size(), how.batch) - 1
+    start = options.arguments.get("image")
+    size = options.size or (start.size if isinstance(start, Image.Image) else None)
+    at_once = fitting(ground.pipe, size, ground.options.batch) - 1
 
     drawn = Drawn([])
 
@@ -148,13 +82,13 @@ def draw_variants(
             progress(done * steps + step, (done + left) * steps)
 
         runs, recorder, blending = _draw(
-            ground, some, seed, how, None if progress is None else report, preview
+            ground, some, seed, options, None if progress is None else report, preview
         )
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
         for number, plan in enumerate(some, 1):
             mask = None if blending is None else blending.mask(number)
-            pairs.append(_pair(source, runs[number], plan, how, recorder, number, mask))
+            pairs.append(_pair(source, runs[number], plan, recorder, number, mask))
         drawn.pairs += pairs
         return len(runs)
 
@@ -169,7 +103,7 @@ def _draw(
     ground: Ground,
     plans: Sequence[Plan],
     seed: int,
-    how: Drawing,
+    options: DrawOptions,
     progress: Progress | None,
     preview: Preview | None,
 ) -> "tuple[list[Run], Trace, _Blending | None]":
@@ -179,20 +113,20 @@ def _draw(
     if ground.weights:
         rules = {0: (weights_rule(ground.weights, ground.table),), **rules}
     windows = {number: plan.own for number, plan in enumerate(plans, 1)}
-    blending = None if ground.only is None else _Blending(ground, plans, how)
-    runs, recorder = generation.draw(
+    blending = None if ground.options.only is None else _Blending(ground, plans)
+    runs, recorder = draw(
         ground.pipe,
-        [ground.table.prompt, *(plan.table.prompt for plan in plans)],
-        written=[ground.written, *(plan.written for plan in plans)],
-        seeds=[seed] * (len(plans) + 1),
-        tokens="prompt",
-        branches=("conditional",),
+        Batch(
+            [ground.table.prompt, *(plan.table.prompt for plan in plans)],
+            [ground.written, *(plan.written for plan in plans)],
+            [seed] * (len(plans) + 1),
+        ),
+        GenerateOptions(**{one.name: getattr(options, one.name) for one in fields(DrawOptions)}),
+        Steering(rules, sources, windows, ground.options.self_cells),
         progress=progress,
         preview=preview,
-        steering=Steering(rules, sources, windows, how.self_cells),
         watch=None if blending is None else blending.watch,
         change=blending,
-        **how.options,
     )
     return runs, recorder, blending
 
@@ -200,10 +134,11 @@ def _draw(
 class _Blending:
     """LocalBlend: after each step, the source's latents where the words do not act."""
 
-    def __init__(self, ground: Ground, plans: Sequence[Plan], how: Drawing) -> None:
+    def __init__(self, ground: Ground, plans: Sequence[Plan]) -> None:
+        options = ground.options
         self.plans = plans
-        self.protected = [ground.table.find(word) for word in how.protect]
-        self.begin, self.threshold = how.blend_from, how.threshold
+        self.protected = [ground.table.find(word) for word in options.protect]
+        self.begin, self.threshold = options.blend_from, options.threshold
         self._masks: dict[int, torch.Tensor] = {}
 
     @property
@@ -247,13 +182,7 @@ class _Blending:
 
 
 def _pair(
-    source: Run,
-    edited: Run,
-    plan: Plan,
-    how: Drawing,
-    recorder: Trace,
-    number: int,
-    blended: torch.Tensor | None,
+    source: Run, edited: Run, plan: Plan, recorder: Trace, number: int, blended: torch.Tensor | None
 ) -> Pair:
     """The pair with its evidence; the edited run's settings say of what it is an edit."""
     steerer, steps = recorder.steerer, recorder.steps
@@ -274,9 +203,7 @@ def _pair(
         "cross": list(plan.cross),
         "windows": {word: list(window) for word, window in plan.ground.windows.items()},
         "self": list(plan.own),
-        "renormalize": plan.ground.renormalize,
-        "only": plan.ground.only,
-        **how.about(),
+        **plan.ground.about(),
     }
     about = {
         "kind": plan.kind,
@@ -296,12 +223,13 @@ def _pair(
             "→".join(table.text_of(tokens) for table, tokens in zip(tables, swap, strict=True))
             for swap in plan.swaps
         )
-    edited.settings["edit"] = {
+    edit = {
         "source": plan.ground.written,
         "kind": plan.alignment.kind,
-        "kind_asked": plan.ground.kind,
+        "kind_asked": plan.ground.options.kind,
         **asked,
     }
+    edited = replace(edited, settings={**edited.settings, "edit": edit})
     return Pair(source, edited, about, mask)
 
 
@@ -310,9 +238,10 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
     about = pair.about
     steps = about["steps"]
     troubles = plan.idle(steps, about["self_sites"], about["self_cells"])
-    if plan.ground.only is not None and pair.blend is None:
+    only = plan.ground.options.only
+    if only is not None and pair.blend is None:
         troubles.append(
-            f"only={quoted(plan.ground.only)} kept nothing in place: no step of {steps} is at or "
+            f"only={quoted(only)} kept nothing in place: no step of {steps} is at or "
             f"after blend_from={about['blend_from']}; blend from earlier on, or use more steps"
         )
     images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))

@@ -4,10 +4,10 @@ A plan is an edited prompt with its windows, made into rules on probabilities. W
 the prompts is found here, in one sentence, before the first step of a run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import torch
 
@@ -16,14 +16,12 @@ from heedmap.attention.rules import Inject, Renormalize, Rule, Site
 from heedmap.attention.windows import steps_within
 from heedmap.drawing.word_rules import weights_rule
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
-from heedmap.text.alignment import EditKind, WordAlignment, pair_words, swap_of
+from heedmap.options import EditOptions, Window
+from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.token_mapping import refinement, replacement
-from heedmap.text.weights import MOST_WEIGHT, Span, escape, parse_weights, token_weights
+from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import TokenTable, Word
 from heedmap.wiring.encodings import prompt_table
-
-Window = float | tuple[float, float]
-"""A fraction of the run up to which, or two from and up to which, something is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,20 +33,63 @@ class Ground:
         written: the source prompt as the user wrote it, with weights.
         table: what the model reads of it.
         weights: of the source's own picture, by position on the K axis.
-        kind: how words are to correspond; None chooses.
-        windows: those of single words or phrases of the target.
-        only: "cat->dog" where the edit is blended, else None.
-        renormalize: whether weighted rows are made to sum to 1 again.
+        options: of the edits; `cross` and `self_attention` are those of each plan.
     """
 
     pipe: Any
     written: str
     table: TokenTable
     weights: Mapping[int, float]
-    kind: EditKind | None = None
-    windows: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    only: str | None = None
-    renormalize: bool = False
+    options: EditOptions = field(default_factory=EditOptions)
+
+    @cached_property
+    def windows(self) -> dict[str, tuple[float, float]]:
+        """Those of single words or phrases of the target, as (from, up to)."""
+        return read_windows(self.options.words)
+
+    def check(self) -> None:
+        """Raise an ArgumentError if an option is out of range, or does not go with the others."""
+        options, blended = self.options, self.options.only is not None
+        checks.whole("self_cells", options.self_cells, least=0)
+        begin: Any = options.blend_from
+        if not (checks.is_number(begin) and 0 <= cast(Any, begin) < 1):
+            raise ArgumentError(
+                f"blend_from is {quoted(options.blend_from)}: expected a fraction of the run, from "
+                "0 to below 1"
+            )
+        checks.fraction("threshold", options.threshold)
+        asked = options.blend_from, options.threshold
+        if not blended and asked != (EditOptions.blend_from, EditOptions.threshold):
+            raise ArgumentError(
+                f"blend_from is {options.blend_from} and threshold {options.threshold}, but "
+                "nothing is blended: pass only as well, as in only='cat->dog'"
+            )
+        if blended and type(self.pipe).__name__.startswith("LatentConsistency"):
+            raise ArgumentError(
+                f"{type(self.pipe).__name__} decodes what its scheduler makes beside the latents "
+                "and a blend does not reach: leave only out, or use StableDiffusionPipeline with "
+                "an LCMScheduler"
+            )
+        protected = list(options.protect)
+        if protected and not blended:
+            raise ArgumentError(
+                f"protect is {quoted(protected)}, but nothing is blended: pass only as well, as in "
+                "only='cat->dog'"
+            )
+        for word in protected:
+            self.table.find(word)
+
+    def about(self) -> dict[str, Any]:
+        """What holds for all its edits, beside their windows, in plain JSON types."""
+        options = self.options
+        return {
+            "renormalize": options.renormalize,
+            "only": options.only,
+            "self_cells": int(options.self_cells),
+            "protect": list(options.protect),
+            "blend_from": float(options.blend_from),
+            "threshold": float(options.threshold),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +156,7 @@ class Plan:
         rules: list[Rule] = [self.injection]
         if self.weights:
             rules.append(weights_rule(self.weights, self.table))
-            rules += [Renormalize()] * self.ground.renormalize
+            rules += [Renormalize()] * self.ground.options.renormalize
         return tuple(rules)
 
     def changed(self) -> tuple[list[int], list[int]]:
@@ -190,12 +231,16 @@ class Planner:
         self.ground = ground
         self._read: dict[str, Plan] = {}
 
-    def plan(self, written: str, named: Iterable[str] = ()) -> Plan:
+    def plan(
+        self, written: str, weights: Mapping[str, float] | None = None, named: Iterable[str] = ()
+    ) -> Plan:
         """The plan of an edited prompt, without windows yet (`Plan.during`).
 
         Args:
             written: the prompt, with its weights.
-            named: words of it that count as changed even where their weight is that of the source.
+            weights: of more words or phrases of it, which count as changed even where the weight is
+                that of the source.
+            named: others that do.
 
         Raises:
             ArgumentError: if a weight is none, or the words do not correspond as `kind` asks.
@@ -206,8 +251,14 @@ class Planner:
         plain = self._read.get(parsed.text)
         if plain is None:
             plain = self._read[parsed.text] = _aligned(self.ground, parsed.text)
-        weights = token_weights(parsed.spans, plain.table)
-        return replace(plain, written=written, weights=weights, named=tuple(named))
+        tried = weights or {}
+        spans = weighed(parsed, plain.table, tried)
+        return replace(
+            plain,
+            written=spelled(parsed.text, spans) if tried else written,
+            weights=token_weights(spans, plain.table),
+            named=(*tried, *named),
+        )
 
     def refusal(self, written: str) -> ArgumentError:
         """The error of an edit that would change nothing."""
@@ -221,13 +272,13 @@ class Planner:
 def _aligned(ground: Ground, text: str) -> Plan:
     """The plan of a prompt without weights."""
     source, target = ground.table, prompt_table(ground.pipe, text)
-    alignment = pair_words(source, target, ground.kind)
+    alignment = pair_words(source, target, ground.options.kind)
     if alignment.unread:
         raise TruncatedWordError(
             f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.limit} "
             "tokens that the model reads: shorten the prompt, or move the word towards its start"
         )
-    words = () if ground.only is None else swap_of(ground.only)
+    words = () if ground.options.only is None else swap_of(ground.options.only)
     swaps = tuple((source.phrase(before), target.phrase(after)) for before, after in words)
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     starts = torch.full((len(target.tokens),), float("nan"))
@@ -263,8 +314,8 @@ def read_window(window: Any, what: str) -> tuple[float, float]:
     """
     bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
     if len(bounds) == 2:
-        low, high = bounds
-        if is_number(low) and is_number(high) and 0 <= low <= high <= 1:  # NaN is refused too
+        low, high = cast(Any, bounds)
+        if all(map(checks.is_number, bounds)) and 0 <= low <= high <= 1:  # NaN is refused too
             return float(low), float(high)
     raise ArgumentError(
         f"{what} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
@@ -286,76 +337,3 @@ def read_windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, f
         word: read_window(window, f"the window of {quoted(word)}")
         for word, window in (words or {}).items()
     }
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a real number; True is none."""
-    return checks.is_number(value)
-
-
-def weigh(written: str, table: TokenTable, weights: Mapping[str, float]) -> str:
-    """Write weights into a prompt: "a red house" with red at 2 is "a (red:2) house".
-
-    Args:
-        written: the prompt, which may have weights of other words already.
-        table: what the model reads of its text.
-        weights: by word or phrase; all places of a phrase are meant.
-
-    Raises:
-        ArgumentError: if a weight is no number from -1e6 to 1e6, or a word is weighted twice.
-        UnknownWordError: if a word is not in the prompt.
-        TruncatedWordError: if the model does not read it.
-    """
-    parsed = parse_weights(written)
-    taken = dict.fromkeys(token_weights(parsed.spans, table), f"in {quoted(written)}")
-    added: list[Span] = []
-    for word, weight in weights.items():
-        what = f"the weight of {quoted(word)}"
-        weight = checks.finite(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
-        tokens = table.find(word)
-        twice = next((taken[token] for token in tokens if token in taken), None)
-        if twice is not None:
-            raise ArgumentError(
-                f"{quoted(word)} is to be weighted, but has a weight already, {twice}: take one of "
-                "the two away"
-            )
-        taken |= dict.fromkeys(tokens, f"with {quoted(word)}")
-        added += [
-            (place[0].start, place[-1].end, weight)
-            for place in table.matches(word)
-            if all(word.tokens for word in place)
-        ]
-    return _spelled(parsed.text, (*parsed.spans, *added))
-
-
-def _spelled(text: str, spans: Sequence[Span]) -> str:
-    """The prompt that `parse_weights` reads as this text with these spans."""
-    opening: dict[int, list[Span]] = {}
-    closing: dict[int, list[Span]] = {}
-    for span in spans:
-        opening.setdefault(span[0], []).append(span)
-        closing.setdefault(span[1], []).append(span)
-    edges = sorted({0, len(text), *opening, *closing})
-    marks = []
-    for edge in edges:
-        # Inner brackets close first; of two around the same words the one written first is outside.
-        ends = sorted(closing.get(edge, [])[::-1], key=lambda span: -span[0])
-        marks.append(
-            "".join(f":{_number(w)})" for _, _, w in ends) + "(" * len(opening.get(edge, ()))
-        )
-    said = marks[0]
-    for (start, end), mark in zip(pairwise(edges), marks[1:], strict=True):
-        said += _escaped(text[start:end], mark) + mark
-    return said
-
-
-def _escaped(text: str, mark: str) -> str:
-    """Text before a sign that is no text: its last backslashes must not reach that sign."""
-    bare = text.rstrip("\\")
-    return escape(bare) + (text[len(bare) :] * (2 if mark else 1))
-
-
-def _number(value: float) -> str:
-    """A weight as short as it can be written without another being read."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)

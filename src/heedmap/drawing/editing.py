@@ -7,34 +7,22 @@ from its source, `edit_batches` draws it.
 import itertools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from dataclasses import dataclass, replace
+from typing import Any, Unpack, overload
 
 import numpy as np
 from diffusers import DiffusionPipeline
 
 from heedmap import checks
-from heedmap.attention.rules import THRESHOLD
-from heedmap.drawing import generation
-from heedmap.drawing.edit_batches import BLEND_FROM, Drawing, draw_variants
-from heedmap.drawing.edit_plans import (
-    Ground,
-    Plan,
-    Planner,
-    Window,
-    read_window,
-    read_windows,
-    weigh,
-)
-from heedmap.drawing.generation import Preview, Progress
+from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, check_seed, drawn_seed
+from heedmap.drawing.edit_batches import draw_edits
+from heedmap.drawing.edit_plans import Ground, Plan, Planner, read_window, read_windows
+from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import note
 from heedmap.errors import ArgumentError, HeedmapWarning, quoted
-from heedmap.maps.recordings import Axis
-from heedmap.models import pipelines
-from heedmap.recording.steering import SELF_CELLS
-from heedmap.recording.tracing import LIMIT
+from heedmap.options import DrawOptions, EditOptions, Window
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
-from heedmap.text.alignment import EditKind
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.encodings import prompt_table
 from heedmap.wiring.unet import cross_attention_layers
@@ -45,38 +33,36 @@ Windows = Window | Sequence[Window]
 
 @overload
 def edit(
-    pipe: DiffusionPipeline, source: str, target: str | None = None, **options: Any
+    pipe: DiffusionPipeline,
+    source: str,
+    target: str | None = None,
+    *,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[EditKeywords],
 ) -> Pair: ...
 @overload
 def edit(
-    pipe: DiffusionPipeline, source: str, target: Sequence[str], **options: Any
+    pipe: DiffusionPipeline,
+    source: str,
+    target: Sequence[str],
+    *,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[EditKeywords],
 ) -> list[Pair]: ...
+@spelled_out(EditOptions, DrawOptions)
 def edit(
     pipe: DiffusionPipeline,
     source: str,
     target: str | Sequence[str] | None = None,
     *,
-    kind: EditKind | None = None,
-    cross: Window = 0.8,
-    words: Mapping[str, Window] | None = None,
-    self_attention: Window = 0.4,
-    self_cells: int = SELF_CELLS,
-    renormalize: bool = False,
-    only: str | None = None,
-    protect: Iterable[str] = (),
-    blend_from: float = BLEND_FROM,
-    threshold: float = THRESHOLD,
     seed: int | None = None,
-    steps: int | None = None,
-    guidance: float | None = None,
-    size: tuple[int, int] | None = None,
-    negative: str | None = None,
-    keep: Iterable[Axis] = ("layer",),
-    limit: int = LIMIT,
-    batch: int | None = None,
     progress: Progress | None = None,
     preview: Preview | None = None,
-    **arguments: Any,
+    **options: Unpack[EditKeywords],
 ) -> Pair | list[Pair]:
     """Draw a prompt and its edits from one noise, so that what was not edited stays.
 
@@ -94,34 +80,15 @@ def edit(
         source: the prompt that is edited; weights in it hold for the edit where no target is given,
             else for the source's own picture.
         target: what it shall become, or several; None where weights are all that changes.
-        kind: "replace" where the words correspond one to one, "refine" where some were added;
-            chosen by aligning the words if None (`Pair.about` says which and why).
-        cross: while the source's cross-attention is taken (0 to 1, of the run).
-        words: other windows for single words or phrases of the target that take from the source.
-        self_attention: while the source's self-attention is taken.
-        self_cells: the largest grid, in cells, at which it is (16 × 16 or 32 × 32 as a rule).
-        renormalize: whether weighted rows are made to sum to 1 again.
-        only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend).
-            Their phrases are meant ("red cat" in "a red cat"), whose maps hold more of the thing;
-            '"cat"->"dog"' means the words alone, as published.
-        protect: a word of the source, or several, whose places stay, with `only`.
-        blend_from: fraction of the run from which latents are blended, below 1.
-        threshold: above which a word is taken to act at a place; 0 is where it acts least, 1 where
-            most.
         seed: of the one noise that all start from; drawn, and noted, if None.
-        steps: as in `generate`.
-        guidance: as in `generate`.
-        size: (width, height), as in `generate`.
-        negative: as in `generate`, for all prompts.
-        keep: as in `generate`.
-        limit: as in `generate`, for the maps of one batch.
-        batch: how many pictures are drawn at once, the source included; as many as the free memory
-            should hold (`heedmap.batches`) if None. Several targets that do not fit into one batch
+        progress: called after every step, over all batches.
+        preview: called after every step with a copy of the latents (B, C, h, w): the source's, then
+            the edits'.
+        options: windows, kind, weights and blend of the edit, as `heedmap.options.EditOptions`
+            tells; steps, guidance, size, negative, keep and limit (of one batch), as in `generate`;
+            and any other argument of the pipeline. Several targets that do not fit into one batch
             are drawn in more; the source is then computed again in each, up to rounding the same,
             and all pairs have that of the first.
-        progress: as in `generate`, over all batches.
-        preview: as in `generate`; the latents (B, C, h, w) are the source's, then the edits'.
-        arguments: any other argument of the pipeline, passed on.
 
     Returns:
         A pair, or for several targets a list of pairs with one source.
@@ -132,68 +99,47 @@ def edit(
         TraceError: if the edit could not act.
     """
     several = target is not None and not isinstance(target, str)
+    rest: dict[str, Any] = {**options}
+    how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
     asked = _targets(source, target)
-    seed = generation.drawn_seed() if seed is None else seed
-    generation.check_prompts([source, *asked], [seed] * (len(asked) + 1))
-    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize)
-    windows = read_window(cross, "cross"), read_window(self_attention, "self_attention")
+    seed = drawn_seed() if seed is None else seed
+    check_prompts([source, *asked], [seed] * (len(asked) + 1))
+    ground = edit_ground(pipe, source, how, alone=target is None)
+    windows = (read_window(how.cross, "cross"), read_window(how.self_attention, "self_attention"))
     planner = Planner(ground)
     plans = [planner.plan(text).during(*windows) for text in asked]
     for plan in plans:
         if not plan.acts:
             raise planner.refusal(plan.written)
-    options = {
-        "steps": steps,
-        "guidance": guidance,
-        "size": _size(pipe, size),
-        "negative": negative,
-        "keep": _axes(keep),
-        "limit": limit,
-        "arguments": arguments,
-    }
-    how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
-    how.check(ground)
-    drawn = draw_variants(ground, plans, seed, how, progress, preview)
+    ground.check()
+    drawing = as_noted(pipe, replace(drawing, arguments=rest))
+    drawn = draw_edits(ground, plans, seed, drawing, progress, preview)
     for trouble in drawn.troubles:
         warnings.warn(trouble, HeedmapWarning, stacklevel=2)
-    for pair in drawn.pairs:
-        pair.about["asked"] = {
-            "source": source,
-            "targets": None if target is None else asked,
-            "kind": kind,
-            "batch": note(batch),
-            "limit": note(limit),
-        }
-    return drawn.pairs if several else drawn.pairs[0]
+    noted = {
+        "source": source,
+        "targets": None if target is None else asked,
+        "kind": how.kind,
+        "batch": note(how.batch),
+        "limit": note(drawing.limit),
+    }
+    pairs = [replace(pair, about={**pair.about, "asked": noted}) for pair in drawn.pairs]
+    return pairs if several else pairs[0]
 
 
+@spelled_out(EditOptions, DrawOptions)
 def grid(
     pipe: DiffusionPipeline,
     source: str,
     target: str | Sequence[str] | None = None,
     *,
-    cross: Windows = 0.8,
-    self_attention: Windows = 0.4,
+    cross: Windows = EditOptions.cross,
+    self_attention: Windows = EditOptions.self_attention,
     weights: Mapping[str, float | Sequence[float]] | None = None,
     seeds: int | Sequence[int] | None = None,
-    kind: EditKind | None = None,
-    words: Mapping[str, Window] | None = None,
-    self_cells: int = SELF_CELLS,
-    renormalize: bool = False,
-    only: str | None = None,
-    protect: Iterable[str] = (),
-    blend_from: float = BLEND_FROM,
-    threshold: float = THRESHOLD,
-    steps: int | None = None,
-    guidance: float | None = None,
-    size: tuple[int, int] | None = None,
-    negative: str | None = None,
-    keep: Iterable[Axis] = ("layer",),
-    limit: int = LIMIT,
-    batch: int | None = None,
     progress: Progress | None = None,
     preview: Preview | None = None,
-    **arguments: Any,
+    **options: Unpack[GridKeywords],
 ) -> Grid:
     """Draw a prompt's edits over several strengths, weights, targets and seeds.
 
@@ -218,24 +164,9 @@ def grid(
         self_attention: the same.
         weights: by word or phrase of the target a weight, or several.
         seeds: one or several; one is drawn, and noted, if None.
-        kind: as in `edit`.
-        words: as in `edit`, for all cells.
-        self_cells: as in `edit`.
-        renormalize: as in `edit`.
-        only: as in `edit`.
-        protect: as in `edit`.
-        blend_from: as in `edit`.
-        threshold: as in `edit`.
-        steps: as in `generate`.
-        guidance: as in `generate`.
-        size: (width, height), as in `generate`.
-        negative: as in `generate`, for all prompts.
-        keep: as in `generate`.
-        limit: as in `generate`, for the maps of one batch.
-        batch: as in `edit`.
-        progress: as in `generate`, over all batches.
-        preview: as in `generate`; the latents (B, C, h, w) are the source's, then the edits'.
-        arguments: any other argument of the pipeline, passed on.
+        progress: called after every step, over all batches.
+        preview: as in `edit`.
+        options: as in `edit`; they hold for all cells.
 
     Raises:
         ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
@@ -243,77 +174,99 @@ def grid(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
-    if "seed" in arguments:
+    rest: dict[str, Any] = {**options}
+    how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
+    if "seed" in rest:
         raise ArgumentError("seed is no argument of grid: pass one or several as seeds=[7, 8]")
     asked = _targets(source, target)
-    strips = {
-        word: _several(several, f"the weights of {quoted(word)}")
-        for word, several in _mapping(weights).items()
-    }
-    crosses = [read_window(w, "cross") for w in _windows(cross, "cross")]
-    owns = [read_window(w, "self_attention") for w in _windows(self_attention, "self_attention")]
-    drawn_from = [generation.drawn_seed()] if seeds is None else _several(seeds, "seeds")
-    _check_axes(
-        {
-            "target": asked,
-            **{f"the weight of {quoted(w)}": v for w, v in strips.items()},
-            "cross": crosses,
-            "self_attention": owns,
-            "seeds": drawn_from,
-        }
-    )
-    drawn_from = [generation.check_seed(seed) for seed in drawn_from]
-    generation.check_prompts([source, *asked], [0] * (len(asked) + 1))
-    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize)
+    axes = _Axes.read(weights, self_attention, cross, seeds)
+    _check_axes({"target": asked, **axes.named()})
+    check_prompts([source, *asked], [0] * (len(asked) + 1))
+    ground = edit_ground(pipe, source, how, alone=target is None)
     planner = Planner(ground)
-    places = list(_places(planner, asked, strips, owns, crosses))
-    options = {
-        "steps": steps,
-        "guidance": guidance,
-        "size": _size(pipe, size),
-        "negative": negative,
-        "keep": _axes(keep),
-        "limit": limit,
-        "arguments": arguments,
+    places = list(_places(planner, asked, axes))
+    ground.check()
+    drawing = as_noted(pipe, replace(drawing, arguments=rest))
+    cells, batches, largest = _cells(ground, places, axes.seeds, drawing, progress, preview)
+    about = {
+        "source": source,
+        "targets": None if target is None else asked,
+        **axes.about(),
+        "kind": how.kind,
+        "words": {word: list(window) for word, window in ground.windows.items()},
+        **ground.about(),
+        "asked": {"batch": note(how.batch), "limit": note(drawing.limit)},
+        "batch": largest,
+        "sources_drawn": batches,
+        **_settings(cells[0].pair),
     }
-    how = Drawing(self_cells, _words(protect), blend_from, threshold, batch, options)
-    how.check(ground)
+    return Grid(tuple(cells), about)
+
+
+def _cells(
+    ground: Ground,
+    places: Sequence[tuple[str, dict[str, float], Plan]],
+    seeds: Sequence[int],
+    options: DrawOptions,
+    progress: Progress | None,
+    preview: Preview | None,
+) -> tuple[list[Cell], int, int]:
+    """The cells of all seeds, how many batches they were drawn in, and the largest of these."""
     cells: list[Cell] = []
     troubles: list[str] = []
-    sources = largest = 0
-    for before, seed in enumerate(drawn_from):
+    batches = largest = 0
+    for before, seed in enumerate(seeds):
 
         def report(step: int, total: int, before: int = before) -> None:
             assert progress is not None
-            progress(before * total + step, len(drawn_from) * total)
+            progress(before * total + step, len(seeds) * total)
 
         plans = [plan for *_, plan in places]
-        drawn = draw_variants(ground, plans, seed, how, progress and report, preview)
-        sources, largest = sources + drawn.batches, max(largest, drawn.largest)
+        drawn = draw_edits(ground, plans, seed, options, progress and report, preview)
+        batches, largest = batches + drawn.batches, max(largest, drawn.largest)
         troubles += drawn.troubles
         for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
             number = len(cells) + 1
             cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
     for trouble in dict.fromkeys(troubles):
-        warnings.warn(trouble, HeedmapWarning, stacklevel=2)
-    about = {
-        "source": source,
-        "targets": None if target is None else asked,
-        "weights": {word: list(map(float, strip)) for word, strip in strips.items()},
-        "cross": [list(window) for window in crosses],
-        "self_attention": [list(window) for window in owns],
-        "seeds": drawn_from,
-        "kind": kind,
-        "words": {word: list(window) for word, window in ground.windows.items()},
-        "renormalize": renormalize,
-        "only": only,
-        **how.about(),
-        "asked": {"batch": note(batch), "limit": note(limit)},
-        "batch": largest,
-        "sources_drawn": sources,
-        **_settings(cells[0].pair),
-    }
-    return Grid(tuple(cells), about)
+        warnings.warn(trouble, HeedmapWarning, stacklevel=3)
+    return cells, batches, largest
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """What a grid varies beside its targets; each list has one value or more."""
+
+    weights: Mapping[str, Sequence[float]]
+    own: Sequence[tuple[float, float]]
+    cross: Sequence[tuple[float, float]]
+    seeds: Sequence[int]
+
+    @classmethod
+    def read(cls, weights: Any, own: Any, cross: Any, seeds: Any) -> "_Axes":
+        """The axes as a user gave them; ArgumentError for what is none."""
+        strips = {
+            word: _several(several, f"the weights of {quoted(word)}")
+            for word, several in _mapping(weights).items()
+        }
+        crosses = [read_window(w, "cross") for w in _windows(cross, "cross")]
+        owns = [read_window(w, "self_attention") for w in _windows(own, "self_attention")]
+        drawn_from = [drawn_seed()] if seeds is None else _several(seeds, "seeds")
+        return cls(strips, owns, crosses, [check_seed(seed) for seed in drawn_from])
+
+    def named(self) -> dict[str, Sequence[Any]]:
+        """By what a user calls them."""
+        strips = {f"the weight of {quoted(w)}": strip for w, strip in self.weights.items()}
+        return {**strips, "cross": self.cross, "self_attention": self.own, "seeds": self.seeds}
+
+    def about(self) -> dict[str, Any]:
+        """The same in plain JSON types."""
+        return {
+            "weights": {word: list(map(float, strip)) for word, strip in self.weights.items()},
+            "cross": [list(window) for window in self.cross],
+            "self_attention": [list(window) for window in self.own],
+            "seeds": list(self.seeds),
+        }
 
 
 def _settings(pair: Pair) -> dict[str, Any]:
@@ -322,15 +275,7 @@ def _settings(pair: Pair) -> dict[str, Any]:
     return {name: value for name, value in pair.source.settings.items() if name not in own}
 
 
-def ground_of(
-    pipe: Any,
-    source: str,
-    alone: bool,
-    kind: EditKind | None,
-    words: Mapping[str, Window] | None,
-    only: str | None,
-    renormalize: bool,
-) -> Ground:
+def edit_ground(pipe: Any, source: str, options: EditOptions, *, alone: bool = False) -> Ground:
     """What all edits of a source have in common; alone, its weights are the edit's.
 
     Raises:
@@ -341,28 +286,27 @@ def ground_of(
     parsed = parse_weights(source)
     table = prompt_table(pipe, parsed.text)
     weights = {} if alone else token_weights(parsed.spans, table)
-    written = escape(parsed.text) if alone else source
-    again = checks.flag("renormalize", renormalize)
-    return Ground(pipe, written, table, weights, kind, read_windows(words), only, again)
+    options = replace(
+        options,
+        words=read_windows(options.words),
+        renormalize=checks.flag("renormalize", options.renormalize),
+        protect=_words(options.protect),
+    )
+    return Ground(pipe, escape(parsed.text) if alone else source, table, weights, options)
 
 
 def _places(
-    planner: Planner,
-    targets: Sequence[str],
-    strips: Mapping[str, Sequence[float]],
-    owns: Sequence[tuple[float, float]],
-    crosses: Sequence[tuple[float, float]],
+    planner: Planner, targets: Sequence[str], axes: _Axes
 ) -> Iterable[tuple[str, dict[str, float], Plan]]:
     """For each cell of a seed the target, its weights and its plan; the last axis runs fastest."""
     for text in targets:
-        table = prompt_table(planner.ground.pipe, parse_weights(text).text)
         plans: list[tuple[dict[str, float], Plan]] = []
-        for values in itertools.product(*strips.values()):
-            at = dict(zip(strips, values, strict=True))
-            plans.append((at, planner.plan(weigh(text, table, at), named=at)))
+        for values in itertools.product(*axes.weights.values()):
+            at = dict(zip(axes.weights, values, strict=True))
+            plans.append((at, planner.plan(text, at)))
         if not any(plan.acts for _, plan in plans):
             raise planner.refusal(plans[0][1].written)
-        for (at, plan), own, cross in itertools.product(plans, owns, crosses):
+        for (at, plan), own, cross in itertools.product(plans, axes.own, axes.cross):
             yield text, {word: float(w) for word, w in at.items()}, plan.during(cross, own)
 
 
@@ -380,17 +324,6 @@ def _words(words: Iterable[str]) -> tuple[str, ...]:
     found = [words] if isinstance(words, str) else checks.several(words)
     if found is None:
         raise ArgumentError(f"protect is {quoted(words)}: expected a word, or a list of words")
-    return tuple(found)
-
-
-def _size(pipe: Any, size: object) -> tuple[int, int] | None:
-    return None if size is None else pipelines.check_size(pipe, size)
-
-
-def _axes(keep: Iterable[Axis]) -> tuple[Axis, ...]:
-    found = checks.several(keep)
-    if found is None:
-        raise ArgumentError(f"keep is {quoted(keep)}: expected axes, as in ['layer', 'step']")
     return tuple(found)
 
 

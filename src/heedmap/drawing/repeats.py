@@ -7,7 +7,7 @@ it, or in a grid the cells that were beside it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 
 from heedmap.drawing import editing, generation, settings
-from heedmap.drawing.edit_batches import Drawing, draw_variants
+from heedmap.drawing.batch import Progress
+from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
-from heedmap.drawing.generation import Progress
-from heedmap.drawing.saved_options import Asked, AskedEdit, read, read_edit
+from heedmap.drawing.saved_options import AskedEdit, read, read_edit
 from heedmap.drawing.schedulers import SCHEDULERS, set_up
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, told
 from heedmap.models import batches, pipelines
+from heedmap.options import DrawOptions
 from heedmap.results.folders import opened
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
@@ -181,7 +182,7 @@ def _again(
         made = _edit(pipe, saved.edited, given, progress)
         places = [read(run.settings, pipe, given).place for run in (saved.source, saved.edited)]
         if "asked" in saved.about:
-            made.about["asked"] = saved.about["asked"]
+            made = replace(made, about={**made.about, "asked": saved.about["asked"]})
         if places[0][1] != places[1][1]:  # the source is that of another batch
             made = replace(made, source=_run(pipe, saved.source, given, progress))
         return made
@@ -195,26 +196,26 @@ def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) 
     number, size = asked.place
     _check_room(pipe, run, size)
     # Texts of which each picture of the batch had its own; its copies have the same.
+    noted = asked.options.arguments
     own: dict[str, Any] = {
         name: [texts[number]] * size
         for name in ("prompt_2", "negative_prompt_2")
-        if isinstance(texts := asked.arguments.get(name), list) and len(texts) == size
+        if isinstance(texts := noted.get(name), list) and len(texts) == size
+    }
+    given_again = {
+        one.name: getattr(asked.options, one.name)
+        for one in fields(asked.options)
+        if one.name not in ("limit", "arguments")
     }
     runs = generation.generate_batch(
         pipe,
         [asked.prompt] * size,
         seeds=[asked.seed] * size,
-        steps=asked.steps,
-        guidance=asked.guidance,
-        size=asked.size,
-        negative=asked.negative,
-        keep=asked.keep,
-        tokens=asked.tokens,
-        branches=asked.branches,
-        limit=_limit(run) * size,
         edits=asked.edits,
         progress=progress,
-        **asked.arguments | own,
+        limit=_limit(run) * size,
+        **given_again,
+        **{**noted, **own},
     )
     return runs[number]
 
@@ -226,9 +227,10 @@ def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None)
     if number == 0:
         raise RunError("the settings tell of an edit at the place of its source: make it again")
     _check_room(pipe, run, size)
-    planner, how = _planner(pipe, asked, edit, _limit(run) * size)
+    planner = _planner(pipe, edit, size)
     plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
-    drawn = draw_variants(planner.ground, [plan] * (size - 1), asked.seed, how, progress)
+    options = replace(asked.options, limit=_limit(run) * size)
+    drawn = draw_edits(planner.ground, [plan] * (size - 1), asked.seed, options, progress)
     return drawn.pairs[number - 1]
 
 
@@ -238,8 +240,8 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
     asked, edit = read(first.settings, pipe, given), read_edit(first.settings)
     largest = max(len(cells) + 1 for cells, _ in together)
     _check_room(pipe, first, largest)
-    limit = _limit(first) * largest
-    planner, how = _planner(pipe, asked, edit, limit)
+    options = replace(asked.options, limit=_limit(first) * largest)
+    planner = _planner(pipe, edit, largest)
     cells: list[Cell] = []
     sources: dict[int, Run] = {}
     for done, (some, edits) in enumerate(together):
@@ -255,8 +257,9 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
             written = str(cell.pair.edited.settings["prompt"])
             plans.append(planner.plan(written, named=cell.weights).during(own.cross, own.own))
         seed = some[0].seed
-        how = replace(how, batch=len(some) + 1)
-        drawn = draw_variants(planner.ground, plans, seed, how, progress and report)
+        at_once = replace(planner.ground.options, batch=len(some) + 1)
+        ground = replace(planner.ground, options=at_once)
+        drawn = draw_edits(ground, plans, seed, options, progress and report)
         sources.setdefault(seed, drawn.pairs[0].source)
         for cell, pair in zip(some, drawn.pairs, strict=True):
             cells.append(replace(cell, pair=replace(pair, source=sources[seed])))
@@ -281,29 +284,15 @@ def _batches(
     yield cells, edits
 
 
-def _planner(pipe: Any, asked: Asked, edit: AskedEdit, limit: int) -> tuple[Planner, Drawing]:
-    ground = editing.ground_of(
-        pipe, edit.source, False, edit.kind, edit.windows, edit.only, edit.renormalize
-    )
-    options = {
-        "steps": asked.steps,
-        "guidance": asked.guidance,
-        "size": asked.size,
-        "negative": asked.negative,
-        "keep": asked.keep,
-        "limit": limit,
-        "arguments": asked.arguments,
-    }
-    how = Drawing(
-        edit.self_cells, edit.protect, edit.blend_from, edit.threshold, asked.place[1], options
-    )
-    how.check(ground)
-    return Planner(ground), how
+def _planner(pipe: Any, edit: AskedEdit, batch: int) -> Planner:
+    ground = editing.edit_ground(pipe, edit.source, replace(edit.options, batch=batch))
+    ground.check()
+    return Planner(ground)
 
 
 def _limit(run: Run) -> int:
     """Bytes that the maps may take: what they took, with room, since they were allowed to."""
-    return max(generation.LIMIT, 2 * _held(run))
+    return max(DrawOptions.limit, 2 * _held(run))
 
 
 def _held(run: Run) -> int:

@@ -8,18 +8,13 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from heedmap.attention.rules import THRESHOLD
 from heedmap.drawing import generation, settings
-from heedmap.drawing.edit_batches import BLEND_FROM
 from heedmap.drawing.edit_plans import read_window, read_windows
 from heedmap.drawing.pipeline_arguments import OBJECT, fits, restorable, restored, told
 from heedmap.drawing.word_rules import Edit, described, edit_from
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
-from heedmap.maps.recordings import Axis
-from heedmap.recording.steering import SELF_CELLS
-from heedmap.recording.tracing import BranchName, Tokens
-from heedmap.text.alignment import EditKind
+from heedmap.options import EditOptions, GenerateOptions
 
 _MOST_AT_ONCE = 1024  # pictures in a batch
 _MOST_STEPS = 10_000  # in a list of timesteps or sigmas
@@ -29,7 +24,7 @@ _OWN = frozenset(inspect.signature(generation.generate_batch).parameters)
 
 @dataclass(frozen=True)
 class Asked:
-    """The arguments of `studio.generate_batch` for one picture, and its place in the batch.
+    """What `generate_batch` was asked for one picture, and its place in the batch.
 
     Attributes:
         place: its number there, from 0, and how many there were.
@@ -37,33 +32,19 @@ class Asked:
 
     prompt: str
     seed: int
-    steps: int | None
-    guidance: float | None
-    size: tuple[int, int] | None
-    negative: str | None
-    keep: tuple[Axis, ...]
-    tokens: Tokens
-    branches: tuple[BranchName, ...]
     edits: tuple[Edit, ...]
-    arguments: dict[str, Any]
+    options: GenerateOptions
     place: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class AskedEdit:
-    """What `heedmap.edit` was asked for, beside the prompt and how it is drawn."""
+    """What `edit` was asked for, beside the prompt and how it is drawn."""
 
     source: str
-    kind: EditKind | None
     cross: tuple[float, float]
     own: tuple[float, float]
-    windows: dict[str, tuple[float, float]]
-    renormalize: bool
-    only: str | None
-    protect: tuple[str, ...]
-    self_cells: int
-    blend_from: float
-    threshold: float
+    options: EditOptions
 
 
 def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked:
@@ -88,20 +69,17 @@ def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked
     if "edits" not in given:
         _check_masks(told.edits, size)
     edits = _edits(about.get("edits", []), given)
-    return Asked(
-        told.prompt,
-        told.seed,
-        _own(told, "steps", pipe),
-        _own(told, "guidance", pipe),
-        size,
-        told.negative,
-        told.keep,
-        told.tokens,
-        told.branches,
-        edits,
-        _arguments(about, pipe, given),
-        place,
+    options = GenerateOptions(
+        steps=_own(told, "steps", pipe),
+        guidance=_own(told, "guidance", pipe),
+        size=size,
+        negative=told.negative,
+        keep=told.keep,
+        tokens=told.tokens,
+        branches=told.branches,
+        arguments=_arguments(about, pipe, given),
     )
+    return Asked(told.prompt, told.seed, edits, options, place)
 
 
 def read_edit(about: Mapping[str, Any]) -> AskedEdit:
@@ -114,19 +92,17 @@ def read_edit(about: Mapping[str, Any]) -> AskedEdit:
     edit = _checked(about).edit
     if not edit:
         raise _wrong("edit", about.get("edit"), "what was asked of an edit")
-    return AskedEdit(
-        source=edit.source,
+    noted = {name: getattr(edit, name) for name in ("self_cells", "blend_from", "threshold")}
+    options = EditOptions(
         kind=edit.kind if edit.kind_asked is UNSET else edit.kind_asked,
-        cross=read_window(edit.cross, "cross"),
-        own=read_window(edit.own, "self_attention"),
-        windows=read_windows(edit.windows),
+        words=read_windows(edit.windows),
         renormalize=edit.renormalize,
         only=edit.only,
         protect=tuple(edit.protect),
-        self_cells=SELF_CELLS if edit.self_cells is UNSET else edit.self_cells,
-        blend_from=BLEND_FROM if edit.blend_from is UNSET else edit.blend_from,
-        threshold=THRESHOLD if edit.threshold is UNSET else edit.threshold,
+        **{name: value for name, value in noted.items() if value is not UNSET},
     )
+    cross, own = read_window(edit.cross, "cross"), read_window(edit.own, "self_attention")
+    return AskedEdit(edit.source, cross, own, options)
 
 
 def _checked(about: Mapping[str, Any]) -> schemas.Settings:

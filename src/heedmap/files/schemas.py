@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from heedmap.errors import RunError
 from heedmap.files import reading
+from heedmap.options import Axis, BranchName, EditKind, Tokens
 
 DEPTH = 32
 """How deep lists and objects of a file may be nested."""
@@ -38,7 +39,6 @@ Side = Annotated[int, Meta(ge=1, le=2**20)]
 Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 Part = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Part, Part]
-Axis = Literal["layer", "step", "head"]
 Kind = Literal["text", "start", "end", "pad"]
 Files = Annotated[list[Name], Meta(max_length=10_000)] | UnsetType
 """Those that heedmap wrote into a folder; whatever else lies there is the user's."""
@@ -116,8 +116,8 @@ class Edit(Struct, frozen=True):
     source: Text
     cross: Window
     own: Window = field(name="self")
-    kind: Literal["replace", "refine"] | None = None
-    kind_asked: Literal["replace", "refine"] | UnsetType | None = UNSET
+    kind: EditKind | None = None
+    kind_asked: EditKind | UnsetType | None = UNSET
     windows: dict[Text, Window] = {}
     renormalize: bool = False
     only: Text | None = None
@@ -181,8 +181,8 @@ class Settings(Struct, frozen=True):
     negative: Text | None = None
     defaults: dict[Name, Name] = {}
     keep: tuple[Axis, ...] = ("layer",)
-    tokens: Literal["prompt", "all"] = "prompt"
-    branches: tuple[Literal["conditional", "negative"], ...] = ("conditional",)
+    tokens: Tokens = "prompt"
+    branches: tuple[BranchName, ...] = ("conditional",)
     batch_place: tuple[Small, Small] | UnsetType = UNSET
     revision: Name | None = None
     pipeline: Name = ""

@@ -17,8 +17,9 @@ from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, 
 from heedmap.figures import layout
 from heedmap.maps import selections
 from heedmap.maps.heatmap import SCALES, HeatMap, Scale, check_scale
-from heedmap.maps.recordings import Axis, Layer, Recording
+from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import LayerFilter
+from heedmap.options import Axis
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 

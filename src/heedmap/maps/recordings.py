@@ -24,8 +24,8 @@ from safetensors.numpy import save_file
 
 from heedmap.errors import RunError
 from heedmap.files import reading, schemas
-from heedmap.files.schemas import Axis
 from heedmap.files.writing import WriteError
+from heedmap.options import Axis
 from heedmap.text.words import TokenTable, parsed
 
 AXES: tuple[Axis, ...] = ("layer", "step", "head")

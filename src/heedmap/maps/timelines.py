@@ -20,7 +20,8 @@ from heedmap.figures.animations import Animation
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.files.reading import MAX_SIDE
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
-from heedmap.maps.recordings import Axis, Layer
+from heedmap.maps.recordings import Layer
+from heedmap.options import Axis
 
 __all__ = ["animation", "layers_by_heads", "shown_at", "span_of", "timeline"]
 

@@ -2,18 +2,18 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.nn.functional import interpolate
 
 from heedmap.errors import NothingRecordedError, TraceError
-from heedmap.maps.recordings import Axis, Layer, Recording
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.options import Axis, BranchName
 from heedmap.recording.tallies import Tally
 from heedmap.wiring.encodings import Branch, Encoding
 from heedmap.wiring.schedules import Moment, Schedule, matches
 
-BranchName = Literal["conditional", "negative"]
 Grid = tuple[int, int]
 
 MIDDLE = (16, 32)

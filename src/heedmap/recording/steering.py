@@ -17,11 +17,9 @@ from heedmap.attention.probabilities import Scores
 from heedmap.attention.rules import Rule, Site, apply, is_biased, linear, mixture
 from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError
+from heedmap.options import EditOptions
 from heedmap.recording.tallies import Probabilities
 from heedmap.wiring.processors import Changes
-
-SELF_CELLS = 32 * 32
-"""The largest grid, in cells, at which self-attention is taken from a source, as published."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +39,7 @@ class Steering:
     rules: Mapping[int, Sequence[Rule]]
     sources: Mapping[int, int] = field(default_factory=dict)
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
-    self_cells: int = SELF_CELLS
+    self_cells: int = EditOptions.self_cells
 
     def probabilities(
         self, scores: Scores, first: int, image: int, site: Site, heads: slice

@@ -7,7 +7,7 @@ from torch.nn.functional import interpolate
 
 from heedmap.attention.probabilities import Scores
 from heedmap.errors import ArgumentError
-from heedmap.maps.recordings import Axis
+from heedmap.options import Axis
 
 Probabilities = Callable[[slice, Sequence[int]], torch.Tensor]
 """From heads and tokens to their probabilities (H', Q, K') in float32, of one image at one site."""

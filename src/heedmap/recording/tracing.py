@@ -10,7 +10,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
@@ -19,8 +19,9 @@ from heedmap import checks
 from heedmap.attention.probabilities import Scores
 from heedmap.errors import ArgumentError, HeedmapWarning, NothingRecordedError, TraceError, quoted
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import AXES, Axis, Recording
-from heedmap.recording.calls import BranchName, Call, middle, sides
+from heedmap.maps.recordings import AXES, Recording
+from heedmap.options import Axis, BranchName, DrawOptions, GenerateOptions, Tokens
+from heedmap.recording.calls import Call, middle, sides
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, plain
 from heedmap.wiring import encodings, schedules
@@ -38,9 +39,6 @@ from heedmap.wiring.unet import (
     served,
 )
 
-Tokens = Literal["prompt", "all"]
-LIMIT = 2 * 2**30
-"""Bytes that a trace may keep, unless told otherwise."""
 WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
 AfterStep = Callable[["Trace", Moment, torch.Tensor], torch.Tensor]
@@ -49,12 +47,12 @@ AfterStep = Callable[["Trace", Moment, torch.Tensor], torch.Tensor]
 
 def trace(
     pipe: DiffusionPipeline,
-    keep: Iterable[Axis] = ("layer",),
+    keep: Iterable[Axis] = DrawOptions.keep,
     *,
-    tokens: Tokens = "prompt",
-    branches: Iterable[BranchName] = ("conditional",),
+    tokens: Tokens = GenerateOptions.tokens,
+    branches: Iterable[BranchName] = GenerateOptions.branches,
     prompts: str | Sequence[str] | None = None,
-    limit: int = LIMIT,
+    limit: int = DrawOptions.limit,
     steering: Steering | None = None,
     watch: Mapping[int, Sequence[int]] | None = None,
     after_step: AfterStep | None = None,

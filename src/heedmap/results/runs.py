@@ -19,7 +19,8 @@ from heedmap.files import kinds, reading, schemas
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import MOST_SHOWN, HeatMaps, Scale
-from heedmap.maps.recordings import Axis, Recording
+from heedmap.maps.recordings import Recording
+from heedmap.options import Axis
 from heedmap.text.words import Word
 
 FORMAT = 1

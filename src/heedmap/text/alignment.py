@@ -7,16 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import Literal
 
 from heedmap.errors import ArgumentError, quoted
+from heedmap.options import EditKind
 from heedmap.text.prompts import fold, word_keys
 from heedmap.text.sequences import matches
 from heedmap.text.words import TokenTable, Word
 
-__all__ = ["EditKind", "WordAlignment", "not_one_to_one", "pair_words", "swap_of"]
-
-EditKind = Literal["replace", "refine"]
+__all__ = ["WordAlignment", "not_one_to_one", "pair_words", "swap_of"]
 
 _LISTED = 4
 

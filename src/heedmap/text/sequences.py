@@ -43,59 +43,89 @@ def matches(
     """
     if len(a) * len(b) > MAX_CELLS:
         return _inner_matches(a, b, match=match, swap=swap, gap=gap, what=what)
-    # One integer orders the alignments: score, then items in whole units, then seams.
-    unit = len(a) + len(b) + 2
-    match, swap, gap = (score * unit * unit for score in (match, swap, gap))
-    never = -(unit**4)
-    a_ends, b_ends = _ends(a_sizes), _ends(b_sizes)
-    # Best value of the first i items with the first j, by the last move: a match, or another one.
-    kept = [[never] * (len(b) + 1) for _ in range(len(a) + 1)]
-    changed = [[never] * (len(b) + 1) for _ in range(len(a) + 1)]
-    kept[0][0] = 0
+    return _Table(a, b, a_sizes, b_sizes, match, swap, gap).pairs()
 
-    def matched(i: int, j: int) -> tuple[int, int]:
+
+class _Table:
+    """The dynamic program: the best value of the first i items with the first j.
+
+    Kept twice, by the last move: `kept` for a match, `changed` for another one. One integer orders
+    the alignments: score, then items in whole units, then seams.
+    """
+
+    def __init__(
+        self,
+        a: Sequence[Hashable],
+        b: Sequence[Hashable],
+        a_sizes: Sequence[int],
+        b_sizes: Sequence[int],
+        match: int,
+        swap: int,
+        gap: int,
+    ) -> None:
+        self.a, self.b = a, b
+        self.unit = len(a) + len(b) + 2
+        self.match, self.swap, self.gap = (
+            score * self.unit * self.unit for score in (match, swap, gap)
+        )
+        self.never = -(self.unit**4)
+        self.a_ends, self.b_ends = _ends(a_sizes), _ends(b_sizes)
+        self.kept = [[self.never] * (len(b) + 1) for _ in range(len(a) + 1)]
+        self.changed = [[self.never] * (len(b) + 1) for _ in range(len(a) + 1)]
+        self.kept[0][0] = 0
+        self._fill()
+
+    def best(self, i: int, j: int, seam: int = 0) -> int:
+        """Of the first i items with the first j; `seam` is taken off where no match is last."""
+        return max(self.kept[i][j], self.changed[i][j] - seam)
+
+    def matched(self, i: int, j: int) -> tuple[int, int]:
         """The value of the best match that ends at (i, j), and how many items it takes."""
+        a, b = self.a, self.b
         if a[i - 1] != b[j - 1]:
-            return never, 0
-        value, size = max(kept[i - 1][j - 1], changed[i - 1][j - 1] - 1) + match, 1
-        whole = a_ends[i]
-        if whole and whole == b_ends[j] and a[i - whole : i] == b[j - whole : j]:
-            before = max(kept[i - whole][j - whole], changed[i - whole][j - whole] - 1)
-            if before + whole * (match + unit) >= value:
-                value, size = before + whole * (match + unit), whole
+            return self.never, 0
+        value, size = self.best(i - 1, j - 1, seam=1) + self.match, 1
+        whole = self.a_ends[i]
+        if whole and whole == self.b_ends[j] and a[i - whole : i] == b[j - whole : j]:
+            of_whole = self.best(i - whole, j - whole, seam=1) + whole * (self.match + self.unit)
+            if of_whole >= value:
+                value, size = of_whole, whole
         return value, size
 
-    for i in range(len(a) + 1):
-        for j in range(len(b) + 1):
-            options = []
-            if i:
-                options.append(max(kept[i - 1][j], changed[i - 1][j]) + gap)
-            if j:
-                options.append(max(kept[i][j - 1], changed[i][j - 1]) + gap)
-            if i and j:
-                options.append(max(kept[i - 1][j - 1], changed[i - 1][j - 1]) + swap)
-                kept[i][j] = matched(i, j)[0]
-            if options:
-                changed[i][j] = max(options)
+    def _fill(self) -> None:
+        for i in range(len(self.a) + 1):
+            for j in range(len(self.b) + 1):
+                options = []
+                if i:
+                    options.append(self.best(i - 1, j) + self.gap)
+                if j:
+                    options.append(self.best(i, j - 1) + self.gap)
+                if i and j:
+                    options.append(self.best(i - 1, j - 1) + self.swap)
+                    self.kept[i][j] = self.matched(i, j)[0]
+                if options:
+                    self.changed[i][j] = max(options)
 
-    pairs: list[tuple[int, int]] = []
-    i, j = len(a), len(b)
-    is_match = kept[i][j] >= changed[i][j]
-    while i or j:
-        if is_match:
-            size = matched(i, j)[1]
-            pairs += [(i - k, j - k) for k in range(1, size + 1)]
-            i, j = i - size, j - size
-            is_match = kept[i][j] >= changed[i][j] - 1
-            continue
-        for down, right, score in ((1, 1, swap), (0, 1, gap), (1, 0, gap)):
-            if down <= i and right <= j:
-                best = max(kept[i - down][j - right], changed[i - down][j - right])
-                if best + score == changed[i][j]:
+    def pairs(self) -> list[tuple[int, int]]:
+        """The matches of the best alignment, ascending."""
+        pairs: list[tuple[int, int]] = []
+        i, j = len(self.a), len(self.b)
+        is_match = self.kept[i][j] >= self.changed[i][j]
+        while i or j:
+            if is_match:
+                size = self.matched(i, j)[1]
+                pairs += [(i - k, j - k) for k in range(1, size + 1)]
+                i, j = i - size, j - size
+                is_match = self.kept[i][j] >= self.changed[i][j] - 1
+                continue
+            for down, right, score in ((1, 1, self.swap), (0, 1, self.gap), (1, 0, self.gap)):
+                if not (down <= i and right <= j):
+                    continue
+                if self.best(i - down, j - right) + score == self.changed[i][j]:
                     i, j = i - down, j - right
                     break
-        is_match = kept[i][j] >= changed[i][j]
-    return pairs[::-1]
+            is_match = self.kept[i][j] >= self.changed[i][j]
+        return pairs[::-1]
 
 
 def _inner_matches(

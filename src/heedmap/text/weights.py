@@ -16,15 +16,25 @@ Pure text, standard library only. What is read:
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import isfinite
 
+from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.text.words import TokenTable, Word
 
-__all__ = ["MOST_WEIGHT", "Span", "WeightedPrompt", "escape", "parse_weights", "token_weights"]
+__all__ = [
+    "MOST_WEIGHT",
+    "Span",
+    "WeightedPrompt",
+    "escape",
+    "parse_weights",
+    "spelled",
+    "token_weights",
+    "weighed",
+]
 
 Span = tuple[int, int, float]
 MOST_WEIGHT = 1e6
@@ -235,3 +245,73 @@ class _Spans:
         if start == end:
             return ()
         return self.words[bisect_right(self.ends, start) : bisect_left(self.starts, end)]
+
+
+def weighed(
+    prompt: WeightedPrompt, table: TokenTable, weights: Mapping[str, float]
+) -> tuple[Span, ...]:
+    """The spans of a prompt with those of more words: "a red house" with red at 2 has one of "red".
+
+    Args:
+        prompt: which may have weights of other words already.
+        table: what the model reads of its text.
+        weights: by word or phrase; all places of a phrase are meant.
+
+    Raises:
+        ArgumentError: if a weight is no number from -1e6 to 1e6, or a word is weighted twice.
+        UnknownWordError: if a word is not in the prompt.
+        TruncatedWordError: if the model does not read it.
+    """
+    written = f"in {quoted(spelled(prompt.text, prompt.spans))}" if weights else ""
+    taken = dict.fromkeys(token_weights(prompt.spans, table), written)
+    added: list[Span] = []
+    for word, weight in weights.items():
+        what = f"the weight of {quoted(word)}"
+        weight = checks.finite(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
+        tokens = table.find(word)
+        twice = next((taken[token] for token in tokens if token in taken), None)
+        if twice is not None:
+            raise ArgumentError(
+                f"{quoted(word)} is to be weighted, but has a weight already, {twice}: take one of "
+                "the two away"
+            )
+        taken |= dict.fromkeys(tokens, f"with {quoted(word)}")
+        added += [
+            (place[0].start, place[-1].end, weight)
+            for place in table.matches(word)
+            if all(word.tokens for word in place)
+        ]
+    return (*prompt.spans, *added)
+
+
+def spelled(text: str, spans: Sequence[Span]) -> str:
+    """The prompt that `parse_weights` reads as this text with these spans; no number is rounded."""
+    opening: dict[int, list[Span]] = {}
+    closing: dict[int, list[Span]] = {}
+    for span in spans:
+        opening.setdefault(span[0], []).append(span)
+        closing.setdefault(span[1], []).append(span)
+    edges = sorted({0, len(text), *opening, *closing})
+    marks = []
+    for edge in edges:
+        # Inner brackets close first; of two around the same words the one written first is outside.
+        ends = sorted(closing.get(edge, [])[::-1], key=lambda span: -span[0])
+        marks.append(
+            "".join(f":{_number(w)})" for _, _, w in ends) + "(" * len(opening.get(edge, ()))
+        )
+    said = marks[0]
+    for (start, end), mark in zip(pairwise(edges), marks[1:], strict=True):
+        said += _escaped(text[start:end], mark) + mark
+    return said
+
+
+def _escaped(text: str, mark: str) -> str:
+    """Text before a sign that is no text: its last backslashes must not reach that sign."""
+    bare = text.rstrip("\\")
+    return escape(bare) + (text[len(bare) :] * (2 if mark else 1))
+
+
+def _number(value: float) -> str:
+    """A weight as short as it can be written without another being read."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
