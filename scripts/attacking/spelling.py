@@ -73,8 +73,9 @@ def raw(value: list[Any], now: Any) -> str:
 
 
 def _listed(how: str, now: list[Any]) -> list[Any]:
-    # What stands for a text of another change is left out: thousands of a megabyte are too much.
-    now = [one for one in now if not str(one).startswith("@@")] if how == "many" else now
+    # Texts of another change, and what stands for one, are left out: thousands of a megabyte each.
+    if how == "many":
+        now = [one for one in now if not str(one).startswith("@@") and len(str(one)) < 1000]
     return {
         "empty": [], "twice": now + now, "reversed": now[::-1], "first": now[:1], "rest": now[1:],
         "many": (now or [0]) * (20_000 // max(1, len(now))),

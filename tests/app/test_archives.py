@@ -119,6 +119,18 @@ def test_hostile_zips_end_in_a_sentence(tmp_path: Path, file: io.BytesIO, senten
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 2**20
 
 
+def test_a_zip_that_says_how_large_it_is_is_not_unpacked(tmp_path: Path, monkeypatch):
+    """A bomb that tells the truth costs nothing."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("run.json", "image.png"):
+            archive.writestr(name, bytes(600))
+    monkeypatch.setattr(zipfile.ZipFile, "open", lambda *given, **options: pytest.fail("unpacked"))
+    with pytest.raises(RunError, match="unpacks to more than this server takes"):
+        archives.unpack(file, tmp_path, most=1199)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_zip_that_lies_about_its_sizes(tmp_path: Path):
     raw = bytearray(zipped({"run.json": b"{}", "image.png": bytes(2**22)}).getvalue())
     real, false = (2**22).to_bytes(4, "little"), (100).to_bytes(4, "little")

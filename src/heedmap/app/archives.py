@@ -68,12 +68,14 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         with zipfile.ZipFile(_Sparing(file)) as archive:
             entries = _checked(archive.infolist())
             top, wanted = _found(entries)
+            taken = {name: entries[f"{top}{name}"] for name in wanted if f"{top}{name}" in entries}
+            # What it says itself costs nothing to know; what it does not is counted below.
+            if sum(entry.file_size for entry in taken.values()) > most:
+                raise _too_much()
             left = most
-            for name in wanted:
-                entry = entries.get(f"{top}{name}")
-                if entry is not None:
-                    (folder / name).parent.mkdir(exist_ok=True)
-                    left -= _copy(archive, entry, folder / name, left)
+            for name, entry in taken.items():
+                (folder / name).parent.mkdir(exist_ok=True)
+                left -= _copy(archive, entry, folder / name, left)
     # A broken archive raises whatever the reader stumbles over first.
     except (
         zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
@@ -150,9 +152,13 @@ def _copy(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, most: in
         for block in _blocks(source):
             size += len(block)
             if size > most:
-                raise RunError("this zip unpacks to more than this server takes: it was not read")
+                raise _too_much()
             target.write(block)
     return size
+
+
+def _too_much() -> RunError:
+    return RunError("this zip unpacks to more than this server takes: it was not read")
 
 
 def _blocks(source: IO[bytes]) -> Iterator[bytes]:
