@@ -36,7 +36,7 @@ _TRACED = ("recording/test_tracing", "recording/test_steering")
 # What is broken, and besides the tests of its own name those that know it, the best first.
 HOUSE: dict[str, tuple[str, ...]] = {
     "attention/probabilities.py": ("attention/test_rules", "recording/test_tracing"),
-    "attention/rules.py": ("recording/test_steering", "drawing/test_word_rules", *_DEFINED),
+    "attention/rules.py": ("recording/test_steering", "recording/test_edits", *_DEFINED),
     "attention/windows.py": ("attention/test_rules",),
     "text/token_mapping.py": (),
     "text/sequences.py": ("text/test_token_mapping", "text/test_alignment"),
@@ -47,11 +47,11 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "wiring/schedules.py": ("recording/test_tracing",),
     "wiring/unet.py": _TRACED,
     "recording/calls.py": (*_TRACED, *_DEFINED),
-    "recording/steering.py": ("attention/test_rules", "drawing/test_word_rules", *_DEFINED),
+    "recording/steering.py": ("attention/test_rules", "recording/test_edits", *_DEFINED),
     "recording/tallies.py": ("recording/test_tracing", *_DEFINED),
-    "recording/tracing.py": (*_TRACED, "wiring/test_unet", "drawing/test_word_rules", *_DEFINED),
+    "recording/tracing.py": (*_TRACED, "wiring/test_unet", "recording/test_edits", *_DEFINED),
     "models/batches.py": (),
-    "drawing/word_rules.py": _DEFINED,
+    "recording/edits.py": _DEFINED,
     "drawing/edit_plans.py": ("drawing/test_editing", *_DEFINED),
     "drawing/edit_batches.py": ("drawing/test_editing", *_DEFINED),
     "files/reading.py": ("files/test_schemas",),

@@ -154,7 +154,7 @@ def _windowed(text: str) -> None:
 
 
 def _edited(text: str) -> None:
-    from heedmap.drawing.word_rules import Confine, Reweight, described, edit_from, rules_of
+    from heedmap.recording.edits import Confine, Reweight, described, edit_from, rules_of
 
     word, _, said = text.partition("=")
     value = _number(said or word)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from heedmap.drawing.editing import edit, grid
     from heedmap.drawing.generation import generate
     from heedmap.drawing.repeats import repeat
-    from heedmap.drawing.word_rules import Confine, Reweight
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.maps.heatmap import HeatMap
     from heedmap.models.dimensions import layer_shapes
     from heedmap.models.pipelines import load
+    from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.tracing import trace
     from heedmap.results.comparisons import compare
     from heedmap.results.grids import Grid
@@ -48,13 +48,13 @@ __all__ = [
 ]
 
 _HOME = {
-    "Confine": "drawing.word_rules",
+    "Confine": "recording.edits",
     "Grid": "results.grids",
     "HeatMap": "maps.heatmap",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
     "Pair": "results.pairs",
-    "Reweight": "drawing.word_rules",
+    "Reweight": "recording.edits",
     "Run": "results.runs",
     "compare": "results.comparisons",
     "edit": "drawing.editing",

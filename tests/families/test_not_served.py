@@ -17,8 +17,8 @@ from diffusers import (
 from families import models
 from heedmap.drawing.editing import edit
 from heedmap.drawing.generation import generate
-from heedmap.drawing.word_rules import Reweight
 from heedmap.errors import HeedmapError, ModelError
+from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import cross_attention_layers, trace
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from heedmap import Confine
-from heedmap.drawing.word_rules import edit_from
 from heedmap.errors import ArgumentError
 from heedmap.files.reading import MAX_PIXELS
 from heedmap.maps import masks
 from heedmap.maps.masks import packed, unpacked
+from heedmap.recording.edits import edit_from
 
 BITS = b"\x86\x80"  # of the mask below: 1000 0110 1
 MASK = np.array([[1, 0, 0], [0, 0, 1], [1, 0, 1]], dtype=bool)

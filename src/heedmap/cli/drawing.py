@@ -59,8 +59,8 @@ def generate(
     made: list[tuple[dict[str, Any], TokenTable]] = []
     with loading(loaded.model, hidden=told.hidden):
         from heedmap.drawing import generation
-        from heedmap.drawing.word_rules import Confine
         from heedmap.models import pipelines
+        from heedmap.recording.edits import Confine
 
         pipe = pipelines.load(loaded.model, device=loaded.device, dtype=loaded.dtype)
     edits = [Confine(word, box) for word, box in confine or ()]

@@ -15,11 +15,11 @@ from heedmap import checks
 from heedmap.checks import is_unicode
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import note, plain
-from heedmap.drawing.word_rules import Edit, described
 from heedmap.errors import ArgumentError, HeedmapWarning, quoted
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
 from heedmap.options import BranchName, DrawOptions, GenerateOptions
+from heedmap.recording.edits import Edit, described
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import AfterStep, Trace, names, trace
 from heedmap.results.runs import Run

@@ -17,11 +17,11 @@ from heedmap.attention.rules import blend, blend_mask
 from heedmap.attention.windows import steps_within
 from heedmap.drawing.batch import Batch, Preview, Progress, draw
 from heedmap.drawing.edit_plans import Ground, Plan
-from heedmap.drawing.word_rules import weights_rule
 from heedmap.errors import quoted
 from heedmap.figures import layout
 from heedmap.models.batches import fitting, in_batches
 from heedmap.options import DrawOptions, GenerateOptions
+from heedmap.recording.edits import weights_rule
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import Trace
 from heedmap.results.pairs import Pair, compare

@@ -14,9 +14,9 @@ import torch
 from heedmap import checks
 from heedmap.attention.rules import Inject, Renormalize, Rule, Site
 from heedmap.attention.windows import steps_within
-from heedmap.drawing.word_rules import weights_rule
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.options import EditOptions, Window
+from heedmap.recording.edits import weights_rule
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.token_mapping import refinement, replacement
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed

@@ -12,18 +12,10 @@ from PIL import Image
 from heedmap.attention.rules import Rule, Site
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
-from heedmap.drawing.word_rules import (
-    Confine,
-    Edit,
-    checked,
-    described,
-    idle,
-    rules_of,
-    weights_rule,
-)
 from heedmap.errors import HeedmapWarning, quoted
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
+from heedmap.recording.edits import Confine, Edit, checked, described, idle, rules_of, weights_rule
 from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights, token_weights

@@ -11,10 +11,10 @@ from msgspec import UNSET
 from heedmap.drawing import generation, settings
 from heedmap.drawing.edit_plans import read_window, read_windows
 from heedmap.drawing.pipeline_arguments import OBJECT, fits, restorable, restored, told
-from heedmap.drawing.word_rules import Edit, described, edit_from
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
 from heedmap.options import EditOptions, GenerateOptions
+from heedmap.recording.edits import Edit, described, edit_from
 
 _MOST_AT_ONCE = 1024  # pictures in a batch
 _MOST_STEPS = 10_000  # in a list of timesteps or sigmas

@@ -25,7 +25,7 @@ from heedmap.attention.rules import (
     is_linear,
 )
 from heedmap.errors import ArgumentError, quoted
-from heedmap.maps.masks import packed, unpacked
+from heedmap.maps import masks
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
 from heedmap.text.words import TokenTable
@@ -138,7 +138,7 @@ class Confine:
             raise ArgumentError(
                 f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
             )
-        object.__setattr__(self, "_place", _place(self.where, name))
+        object.__setattr__(self, "_place", masks.place(self.where, name))
 
     def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
         """As rules on the probabilities of a prompt.
@@ -153,7 +153,7 @@ class Confine:
             ArgumentError: if the box does not lie in the picture, or the mask is not of its size
                 or has nothing inside.
         """
-        region = torch.from_numpy(self._region(*size))
+        region = torch.from_numpy(masks.region(self._place, *size, quoted(self.word)))
         strength, start, end = map(float, (self.strength, self.start, self.end))
         tokens = set(table.find(self.word))
         if self.along is None:
@@ -172,7 +172,7 @@ class Confine:
         if isinstance(place, tuple):
             where: Any = list(place)
         else:
-            where = packed(place)
+            where = masks.packed(place)
         return {
             "kind": "confine",
             "word": self.word,
@@ -183,25 +183,6 @@ class Confine:
             "along": None if self.along is None else list(self.along),
             "tail": bool(self.tail),
         }
-
-    def _region(self, width: int, height: int) -> np.ndarray:
-        """float32 (H, W): how much of each pixel is inside, 0 to 1."""
-        name, place = quoted(self.word), self._place
-        if isinstance(place, tuple):
-            left, top, right, bottom = place
-            if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-                raise ArgumentError(
-                    f"the box {_spelled(place)} of {name} does not lie in the picture of "
-                    f"{width}×{height} pixels, or is empty: expected (left, top, right, bottom) "
-                    f"with 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
-                )
-            return np.outer(_covered(top, bottom, height), _covered(left, right, width))
-        if place.shape != (height, width):
-            raise ArgumentError(
-                f"the mask of {name} is {place.shape[1]}×{place.shape[0]} pixels, the picture "
-                f"{width}×{height}: expected a mask of the picture's size; resize it"
-            )
-        return place.astype(np.float32)
 
 
 WordEdit = Reweight | Confine
@@ -218,9 +199,8 @@ class Watched:
 
     def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
         """P' (H, Q, K)."""
-        edited = checked_result(
-            self.rule, self.rule(p.clone(), site), p, site
-        )  # it may work in place
+        given = p.clone()  # it may work in place
+        edited = checked_result(self.rule, self.rule(given, site), p, site)
         self.changed += not torch.equal(edited, p)
         return edited
 
@@ -287,7 +267,7 @@ def edit_from(about: object) -> WordEdit | None:
     if not (along is None or listed):
         raise ArgumentError(f"along of {quoted(word)} is {quoted(along)}: expected a list of words")
     if isinstance(where, Mapping):
-        where = unpacked(where, quoted(word))
+        where = masks.unpacked(where, quoted(word))
         if where is None:
             return None
     numbers: dict[str, Any] = {
@@ -334,50 +314,6 @@ def _describing(table: TokenTable, query: str) -> Iterator[int]:
                 break
             yield from word.tokens
             first = word
-
-
-def _place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
-    """A box as four numbers, or a mask as bool (H, W)."""
-    if isinstance(where, Image.Image):
-        if where.mode not in ("1", "L"):
-            raise ArgumentError(
-                f"the mask of {name} is a picture of mode {where.mode}: expected '1' or 'L', as "
-                "convert('L') gives it"
-            )
-        found = np.asarray(where)
-        found = found if found.dtype == bool else found >= 128
-    else:
-        if isinstance(where, torch.Tensor):
-            where = where.detach().cpu()
-        try:
-            found = np.asarray(where)
-        except (TypeError, ValueError):  # rows of different length
-            found = np.empty(0, object)
-    if found.ndim == 2 and found.dtype == bool:
-        if not found.any():
-            raise ArgumentError(
-                f"the mask of {name} has nothing inside: expected True, or white, where the word "
-                "shall act"
-            )
-        return found.copy()
-    if found.shape == (4,) and found.dtype.kind in "iuf" and np.isfinite(found).all():
-        return tuple(found.tolist())
-    array = isinstance(where, np.ndarray | torch.Tensor)
-    given = f"an array of {found.dtype} with shape {found.shape}" if array else quoted(where)
-    raise ArgumentError(
-        f"the region of {name} is {given}: expected a box (left, top, right, bottom) of four "
-        "numbers, or a mask of bool (H, W); numbers become one by a threshold, as in mask > 0.5"
-    )
-
-
-def _covered(start: float, end: float, pixels: int) -> np.ndarray:
-    """float32 (pixels,): which share of each pixel of a side lies between two places on it."""
-    edges = np.clip(np.arange(pixels + 1), start, end)
-    return np.diff(edges).astype(np.float32)
-
-
-def _spelled(box: tuple[float, ...]) -> str:
-    return f"({', '.join(f'{side:g}' for side in box)})"
 
 
 def _name(rule: Rule) -> str:

@@ -15,9 +15,9 @@ from PIL import Image
 import heedmap
 from heedmap import Confine, Reweight, Run
 from heedmap.drawing import generation
-from heedmap.drawing.word_rules import Watched, edit_from, rules_of
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
 from heedmap.maps.masks import packed
+from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.text.tokens import tokenize
 from heedmap.wiring.encodings import prompt_table
 
