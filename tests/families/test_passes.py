@@ -47,7 +47,7 @@ from heedmap.attention.rules import Inject
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import trace
-from heedmap.wiring.unet import self_attention_layers
+from heedmap.wiring.families import self_attention_layers
 
 PROMPT = "a red house"
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from diffusers import UNet2DConditionModel
 
 from heedmap.drawing.editing import edit
 from heedmap.errors import ArgumentError
@@ -13,10 +14,18 @@ from heedmap.models.batches import fitting, free_bytes, image_bytes, in_batches
 from heedmap.results.pairs import Pair
 
 
+class Empty(UNet2DConditionModel):
+    """A UNet of one weight."""
+
+    def __init__(self, dtype):
+        torch.nn.Module.__init__(self)
+        self.weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+
+
 def model(channels=(16, 32), widths=(8, 24, 64), dtype=torch.float32, factor=8, **vae):
     """As much of a pipeline as the estimate looks at."""
-    unet = torch.nn.Linear(1, 1, dtype=dtype)
-    unet.config = SimpleNamespace(block_out_channels=channels, sample_size=4)
+    unet = Empty(dtype)
+    unet.register_to_config(block_out_channels=channels, sample_size=4)
     decoder = torch.nn.Linear(1, 1, dtype=dtype)
     decoder.config = SimpleNamespace(**({} if widths is None else {"block_out_channels": widths}))
     for name, value in vae.items():

@@ -15,7 +15,7 @@ from heedmap.attention import probabilities
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.models.dimensions import LayerShapes, layer_shapes, pick, short_names
 from heedmap.recording.tracing import trace
-from heedmap.wiring.unet import cross_attention_layers
+from heedmap.wiring.families import cross_attention_layers
 
 
 def check(pipe, found: tuple[LayerShapes, ...], latent: tuple[int, int], tokens: int = 77) -> None:
@@ -292,7 +292,7 @@ def test_restored_after_an_error_half_way_through_installing(pipe, monkeypatch):
 
 def test_not_within_a_trace(pipe):
     with trace(pipe) as recorder:
-        with pytest.raises(TraceError, match="another trace is open on this UNet"):
+        with pytest.raises(TraceError, match="another trace is open on this model"):
             layer_shapes(pipe)
         paint(pipe, "a red house")
     assert len(recorder.maps) == 1
@@ -308,7 +308,7 @@ def test_sizes_that_do_not_fit(pipe, size):
 
 
 def test_models_that_cannot_be_asked(pipe, monkeypatch):
-    with pytest.raises(ModelError, match="has no UNet with text cross-attention"):
+    with pytest.raises(ModelError, match="has no text cross-attention that heedmap reads"):
         layer_shapes(object())
     with monkeypatch.context() as patch:
         patch.setattr(type(pipe), "__call__", lambda self, image: None)

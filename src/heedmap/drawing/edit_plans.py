@@ -39,6 +39,7 @@ class Ground:
         windows: those of single words or phrases of the target.
         only: "cat->dog" where the edit is blended, else None.
         renormalize: whether weighted rows are made to sum to 1 again.
+        arguments: those of the pipeline that may change what it reads of a prompt.
     """
 
     pipe: Any
@@ -49,6 +50,7 @@ class Ground:
     windows: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     only: str | None = None
     renormalize: bool = False
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +222,7 @@ class Planner:
 
 def _aligned(ground: Ground, text: str) -> Plan:
     """The plan of a prompt without weights."""
-    source, target = ground.table, prompt_table(ground.pipe, text)
+    source, target = ground.table, prompt_table(ground.pipe, text, ground.arguments)
     alignment = pair_words(source, target, ground.kind)
     if alignment.unread:
         raise TruncatedWordError(

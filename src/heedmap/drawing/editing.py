@@ -37,7 +37,7 @@ from heedmap.results.pairs import Pair
 from heedmap.text.alignment import EditKind
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.encodings import prompt_table
-from heedmap.wiring.unet import cross_attention_layers
+from heedmap.wiring.families import cross_attention_layers
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -135,7 +135,7 @@ def edit(
     asked = _targets(source, target)
     seed = generation.drawn_seed() if seed is None else seed
     generation.check_prompts([source, *asked], [seed] * (len(asked) + 1))
-    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize)
+    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize, arguments)
     windows = read_window(cross, "cross"), read_window(self_attention, "self_attention")
     planner = Planner(ground)
     plans = [planner.plan(text).during(*windows) for text in asked]
@@ -264,7 +264,7 @@ def grid(
     )
     drawn_from = [generation.check_seed(seed) for seed in drawn_from]
     generation.check_prompts([source, *asked], [0] * (len(asked) + 1))
-    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize)
+    ground = ground_of(pipe, source, target is None, kind, words, only, renormalize, arguments)
     planner = Planner(ground)
     places = list(_places(planner, asked, strips, owns, crosses))
     options = {
@@ -330,6 +330,7 @@ def ground_of(
     words: Mapping[str, Window] | None,
     only: str | None,
     renormalize: bool,
+    arguments: Mapping[str, Any],
 ) -> Ground:
     """What all edits of a source have in common; alone, its weights are the edit's.
 
@@ -339,11 +340,12 @@ def ground_of(
     """
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
     parsed = parse_weights(source)
-    table = prompt_table(pipe, parsed.text)
+    table = prompt_table(pipe, parsed.text, arguments)
     weights = {} if alone else token_weights(parsed.spans, table)
     written = escape(parsed.text) if alone else source
     again = checks.flag("renormalize", renormalize)
-    return Ground(pipe, written, table, weights, kind, read_windows(words), only, again)
+    windows = read_windows(words)
+    return Ground(pipe, written, table, weights, kind, windows, only, again, arguments)
 
 
 def _places(
@@ -355,7 +357,8 @@ def _places(
 ) -> Iterable[tuple[str, dict[str, float], Plan]]:
     """For each cell of a seed the target, its weights and its plan; the last axis runs fastest."""
     for text in targets:
-        table = prompt_table(planner.ground.pipe, parse_weights(text).text)
+        ground = planner.ground
+        table = prompt_table(ground.pipe, parse_weights(text).text, ground.arguments)
         plans: list[tuple[dict[str, float], Plan]] = []
         for values in itertools.product(*strips.values()):
             at = dict(zip(strips, values, strict=True))

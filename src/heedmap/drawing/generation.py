@@ -34,8 +34,8 @@ from heedmap.recording.tracing import LIMIT, AfterStep, BranchName, Tokens, Trac
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.families import cross_attention_layers, family_of
 from heedmap.wiring.schedules import Moment
-from heedmap.wiring.unet import cross_attention_layers
 
 Progress = Callable[[int, int], None]
 """Called after every step with the number of steps done and the number of all."""
@@ -157,7 +157,7 @@ def generate_batch(
     for number, prompt in enumerate(parsed):
         if not prompt.spans and not edits:
             continue
-        table = prompt_table(pipe, prompt.text)
+        table = prompt_table(pipe, prompt.text, arguments)
         weights = token_weights(prompt.spans, table)
         made[number] = [rules_of(edit, table, pictured) for edit in edits]
         mine = [rule for several in made[number] for rule in several]
@@ -279,7 +279,8 @@ def draw(
     given = _checked(pipe, steps, guidance, size)
     _check_taken(pipe, {**given, "negative": negative})
     _check_latents(pipe, given["size"], arguments.get("latents"))
-    call = _call_arguments(pipe, given)
+    call = {**family_of(pipe).exact_size, **_call_arguments(pipe, given)}
+    call = {name: value for name, value in call.items() if name not in arguments}
     # Noise is drawn on the CPU, so that a seed means the same picture on every device.
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     if negative is not None:

@@ -283,7 +283,14 @@ def _batches(
 
 def _planner(pipe: Any, asked: Asked, edit: AskedEdit, limit: int) -> tuple[Planner, Drawing]:
     ground = editing.ground_of(
-        pipe, edit.source, False, edit.kind, edit.windows, edit.only, edit.renormalize
+        pipe,
+        edit.source,
+        False,
+        edit.kind,
+        edit.windows,
+        edit.only,
+        edit.renormalize,
+        asked.arguments,
     )
     options = {
         "steps": asked.steps,

@@ -59,7 +59,8 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
 
     Raises:
         ArgumentError: if device or dtype is not known or not there.
-        ModelError: if the model is not there, is broken, or is no Stable Diffusion with a UNet.
+        ModelError: if the model is not there, is broken, or is of no family that is
+            served.
     """
     torch_device, torch_dtype = _place(device, dtype)
     where = _where(model)
@@ -73,7 +74,7 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
             pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
         except Exception as error:
             raise ModelError(_why_not(where, error)) from error
-    from heedmap.wiring.unet import cross_attention_layers
+    from heedmap.wiring.families import cross_attention_layers
 
     cross_attention_layers(pipe)
     return pipe.to(torch_device)
@@ -104,7 +105,7 @@ def tokenizer(model: str | Path | None = None) -> Any:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """A size (width, height) in pixels; ArgumentError unless a pipeline can draw it."""
-    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    factor = unit_of(pipe)
     sides = checks.several(size) or []
     if len(sides) == 2:
         width, height = (checks.whole("a side of the size", side) for side in sides)
@@ -124,9 +125,17 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 def own_size(pipe: Any) -> tuple[int, int]:
     """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
     factor = int(getattr(pipe, "vae_scale_factor", 8))
-    cells = pipe.unet.config.sample_size
-    h, w = (cells, cells) if isinstance(cells, int) else cells
+    from heedmap.wiring.families import own_cells
+
+    h, w = own_cells(pipe)
     return w * factor, h * factor
+
+
+def unit_of(pipe: Any) -> int:
+    """Of how many pixels each side of a pipeline's pictures has to be a multiple."""
+    from heedmap.wiring.families import unit
+
+    return unit(pipe)
 
 
 @contextmanager
