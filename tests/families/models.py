@@ -275,8 +275,9 @@ def alpha() -> DiffusionPipeline:
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
     made.__name__: made
     for made in (
-        sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler, alpha, sigma,
-    )  # fmt: skip
+        *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler),
+        *(alpha, sigma),
+    )
 }
 
 
