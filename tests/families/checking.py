@@ -66,7 +66,9 @@ def reference(pipe) -> Iterator[Scores]:
                 mask = layer.prepare_attention_mask(
                     kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
                 )
-                found = layer.get_attention_scores(query, key, mask)
+                found = layer.get_attention_scores(
+                    query, key, None if mask is None else mask.float()
+                )
             found = found.unflatten(0, (-1, layer.heads)).numpy()
             scores.setdefault(name, []).append(found)
 
