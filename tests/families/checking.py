@@ -39,6 +39,18 @@ def paint(
     return made.float().numpy() if torch.is_tensor(made) else np.asarray(made)
 
 
+def after_steps(pipe, tell: Callable[[int], object]) -> dict[str, object]:
+    """The arguments with which a pipeline calls `tell` after each of its steps, by their number."""
+    if hasattr(pipe, "transformer"):
+        return {"callback": lambda step, *_: tell(step)}
+
+    def told(pipe, step, timestep, given):
+        tell(step)
+        return given
+
+    return {"callback_on_step_end": told}
+
+
 def denoiser(pipe) -> nn.Module:
     """The UNet or transformer, inside of a compiled one."""
     found = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
