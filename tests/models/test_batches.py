@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import UNet2DConditionModel
+from making import random_pixart
 
 from heedmap.drawing.editing import edit
 from heedmap.errors import ArgumentError
@@ -55,6 +56,14 @@ def test_bytes_of_a_picture(pipe, size, expected):
     assert image_bytes(pipe, size) == expected
     pipe.unet = SimpleNamespace(_orig_mod=pipe.unet)  # as torch.compile wraps it
     assert image_bytes(pipe, size) == expected
+
+
+def test_bytes_of_a_picture_of_patches():
+    """A patch of 2 × 2 cells has 48 channels; the decoder is made small enough to be the less."""
+    pipe = random_pixart(attention_head_dim=12)
+    assert image_bytes(pipe, (64, 40)) == 6 * 64 * 40 * 8 * 4
+    pipe.vae.enable_slicing()
+    assert image_bytes(pipe, (64, 40)) == 40 * 2 * (8 * 5) * 12 * 4
 
 
 def test_memory_of_an_accelerator(monkeypatch):

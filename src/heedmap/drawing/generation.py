@@ -279,7 +279,7 @@ def draw(
     given = _checked(pipe, steps, guidance, size)
     _check_taken(pipe, {**given, "negative": negative})
     _check_latents(pipe, given["size"], arguments.get("latents"))
-    call = {**family_of(pipe).exact_size, **_call_arguments(pipe, given)}
+    call = {**family_of(pipe).defaults, **_call_arguments(pipe, given)}
     call = {name: value for name, value in call.items() if name not in arguments}
     # Noise is drawn on the CPU, so that a seed means the same picture on every device.
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]

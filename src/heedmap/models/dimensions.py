@@ -275,7 +275,7 @@ def _call(pipe: Any, prompt: str, size: Shape | None) -> dict[str, Any]:
         "num_inference_steps": family_of(pipe).least_steps,
         "output_type": "latent",
         "generator": torch.Generator("cpu").manual_seed(0),  # torch's own stays as it is
-        **family_of(pipe).exact_size,
+        **family_of(pipe).defaults,
     }
     if size is not None:
         pipelines.check_size(pipe, size)

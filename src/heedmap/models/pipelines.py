@@ -14,6 +14,8 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files import reading
 from heedmap.files.reading import LONGEST, MAX_PIXELS, MAX_SIDE
+from heedmap.text.tokens import tokenize
+from heedmap.text.words import TokenTable
 
 EMBEDDED = "heedmap-tiny"
 """The name of the embedded model, in settings and in `--model`."""
@@ -101,6 +103,50 @@ def tokenizer(model: str | Path | None = None) -> Any:
     except Exception as error:
         raise ModelError(_why_not(where, error)) from error
     return found
+
+
+def table(prompt: str, model: str | Path | None = None) -> TokenTable:
+    """The words and tokens of a prompt as a model reads it; none of its weights are read.
+
+    Args:
+        prompt: one text.
+        model: as in `load`.
+
+    Raises:
+        ArgumentError: if the prompt is no text, or too long.
+        ModelError: if there is no tokenizer, or nothing is known of how the model reads.
+    """
+    where = _where(model)
+    index = {} if where == embedded_folder() else _index(where)
+    kind = (index.get("tokenizer") or (None, None))[-1]
+    if kind is None or str(kind).startswith("CLIP"):
+        return tokenize(prompt, tokenizer(model))
+    # What else is made of a text is the pipeline's own: it is loaded without its large parts.
+    from heedmap.wiring.families import family_named
+
+    family = family_named(index)
+    large = {n: None for n, part in index.items() if isinstance(part, list) and n != "tokenizer"}
+    with _without_advice():
+        from diffusers import DiffusionPipeline
+
+        try:
+            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
+        except Exception as error:
+            raise ModelError(_why_not(where, error)) from error
+    return family.table(pipe, pipe.tokenizer, prompt, {})
+
+
+def _index(where: Path | str) -> dict[str, Any]:
+    """What a model says of its parts."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        name = "model_index.json"
+        path = where / name if isinstance(where, Path) else Path(hf_hub_download(where, name))
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except Exception as error:
+        raise ModelError(_why_not(where, error)) from error
+    return found if isinstance(found, dict) else {}
 
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 A new one is a file beside this one and a row of the table.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from diffusers.models.attention_processor import Attention
@@ -26,7 +26,20 @@ def family_of(pipe: Any) -> Family:
     for family in FAMILIES:
         if isinstance(family.denoiser(pipe), family.kind):
             return family
-    raise _none(pipe, _why_none(pipe))
+    raise _none(type(pipe).__name__, _why_none(pipe))
+
+
+def family_named(index: Mapping[str, Any]) -> Family:
+    """The family of a pipeline that is not loaded, by what its model_index.json says.
+
+    Raises:
+        ModelError: if it is of none that is served.
+    """
+    for family in FAMILIES:
+        part = index.get(family.component)
+        if isinstance(part, list) and part[-1] in (family.kind.__name__, *family.older_names):
+            return family
+    raise _none(str(index.get("_class_name")), "its denoiser is of another kind")
 
 
 def served(pipe: Any) -> None:
@@ -50,7 +63,7 @@ def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     model = family.denoiser(pipe)
     layers = family.cross_attention(model)
     if not layers:
-        raise _none(pipe, family.why_none(model))
+        raise _none(type(pipe).__name__, family.why_none(model))
     return layers
 
 
@@ -109,11 +122,10 @@ def unit(pipe: Any) -> int:
     return int(getattr(pipe, "vae_scale_factor", 8)) * family.unit(family.denoiser(pipe))
 
 
-def _none(pipe: Any, why: str) -> ModelError:
+def _none(name: str, why: str) -> ModelError:
     known = " or ".join(family.told for family in FAMILIES)
     return ModelError(
-        f"{type(pipe).__name__} has no text cross-attention that heedmap reads: {why}; expected "
-        f"{known}"
+        f"{name} has no text cross-attention that heedmap reads: {why}; expected {known}"
     )
 
 

@@ -23,22 +23,25 @@ class Family(ABC):
         told: which models these are, for whoever has another.
         component: what a pipeline calls its denoiser.
         kind: the denoiser's class.
+        older_names: what that class was called in models that were published before.
         inputs: the first arguments of its forward pass, in their order.
         sample: the one of them that is the latent (B, C, h, w); the others that are read are
             "timestep" and "encoder_hidden_states", the text states (B, K, C).
         unserved: by name, the classes of pipelines with such a denoiser that cannot be recorded,
             and why.
-        exact_size: arguments with which a pipeline draws the very size that it is told.
+        defaults: arguments that a pipeline is called with unless a user says otherwise: so that it
+            draws the very size that it is told, and the like.
         least_steps: with how many steps every pipeline of the family draws something.
     """
 
     told: ClassVar[str]
     component: ClassVar[str]
     kind: ClassVar[type[torch.nn.Module]]
+    older_names: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, str, str]]
     sample: ClassVar[str]
     unserved: ClassVar[Mapping[str, str]] = {}
-    exact_size: ClassVar[Mapping[str, Any]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
     least_steps: ClassVar[int] = 1
 
     # --- how the denoiser is built ---

@@ -28,10 +28,15 @@ class PixArt(Family):
     told = "a PixArt-α or Σ pipeline"
     component = "transformer"
     kind = PixArtTransformer2DModel
+    older_names = ("Transformer2DModel",)
     inputs = ("hidden_states", "encoder_hidden_states", "timestep")
     sample = "hidden_states"
-    # Else it draws the size of a list that is nearest in shape, and scales and cuts the picture.
-    exact_size: ClassVar[Mapping[str, Any]] = {"use_resolution_binning": False}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        # Else it draws the nearest size of a list, and then scales and cuts the picture.
+        "use_resolution_binning": False,
+        # Where it cannot clean a text, it says so in four lines each time, and leaves it as it is.
+        **({} if is_bs4_available() and is_ftfy_available() else {"clean_caption": False}),
+    }
     least_steps = 2  # α takes something else from its scheduler where it is asked for a single one
 
     def cross_attention(self, model: Any) -> dict[str, Attention]:
