@@ -156,8 +156,8 @@ def check_fit(
 ) -> None:
     """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can be of one run.
 
-    A UNet halves its latent from stage to stage, rounding up, and a decoder makes of each cell of
-    it a square of pixels.
+    A UNet halves its latent from stage to stage, rounding up, the patches of a transformer are 2, 4
+    or more cells wide, and a decoder makes of each cell a square of pixels.
     """
     (h, w), (width, height) = latent, size
     if width % w or height % h or width // w != height // h:
