@@ -104,7 +104,7 @@ def test_a_new_family_is_a_row(monkeypatch):
 @pytest.mark.parametrize("make", [random_pipeline, random_pixart])
 def test_settings_tell_the_parts_of_every_family(make):
     pipe = make()
-    about = describe(pipe)
+    about, family = describe(pipe), family_of(pipe)
     assert (
         about["parts"][family_of(pipe).component] == type(family_of(pipe).denoiser(pipe)).__name__
     )

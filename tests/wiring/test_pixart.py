@@ -59,10 +59,8 @@ def test_the_grid_is_that_of_the_patches(side, latent, grid):
     assert family.width(pipe.transformer) == -(-32 // side**2)
     seen = []
     pipe.transformer.pos_embed.register_forward_hook(lambda *told: seen.append(told[-1].shape[1]))
-    pipe(
-        "a", height=8 * latent[0], width=8 * latent[1], num_inference_steps=1, max_sequence_length=4,
-        output_type="latent", use_resolution_binning=False,
-    )  # fmt: skip
+    given = {"height": 8 * latent[0], "width": 8 * latent[1], "use_resolution_binning": False}
+    pipe("a", num_inference_steps=1, max_sequence_length=4, output_type="latent", **given)
     assert seen == [grid[0] * grid[1]]
 
 

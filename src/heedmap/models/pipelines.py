@@ -138,11 +138,11 @@ def table(prompt: str, model: str | Path | None = None) -> TokenTable:
 
 def _index(where: Path | str) -> dict[str, Any]:
     """What a model says of its parts."""
-    from huggingface_hub import hf_hub_download
+    from transformers.utils import cached_file
 
     try:
         name = "model_index.json"
-        path = where / name if isinstance(where, Path) else Path(hf_hub_download(where, name))
+        path = where / name if isinstance(where, Path) else Path(str(cached_file(where, name)))
         found = json.loads(path.read_text(encoding="utf-8"))
     except Exception as error:
         raise ModelError(_why_not(where, error)) from error
