@@ -9,10 +9,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    PixArtSigmaPipeline,
+    PixArtTransformer2DModel,
+    StableDiffusionPipeline,
+    UNet2DConditionModel,
+)
 from PIL import Image
 from tokenizers import pre_tokenizers
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTokenizer,
+    T5Config,
+    T5EncoderModel,
+    T5Tokenizer,
+)
 
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
@@ -251,6 +266,20 @@ def letter_tokenizer() -> CLIPTokenizer:
     return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=77)
 
 
+def letter_t5() -> T5Tokenizer:
+    """A T5 tokenizer of letters and two words.
+
+    As with the real one, "a" is two tokens: the start of a word and the letter. So in "a red house"
+    every other word stands where `letter_tokenizer` has it, behind the start token of CLIP.
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = [(special, 0.0) for special in ("<pad>", "</s>", "<unk>")]
+    pieces += [(letter, -4.0) for letter in f"▁{letters}.,!?-'"]
+    pieces += [(f"▁{letter}", -3.0) for letter in letters[1:]]
+    pieces += [("▁house", -2.0), ("▁at", -2.0)]
+    return T5Tokenizer(vocab=pieces, extra_ids=0)
+
+
 @cache
 def _tokenizer(name: str, limit: int) -> Any:
     found = letter_tokenizer() if name == "letters" else pipelines.tokenizer()
@@ -261,6 +290,57 @@ def _tokenizer(name: str, limit: int) -> Any:
 def table(prompt: str, limit: int = 77, name: str = "letters") -> TokenTable:
     """The words and tokens of a prompt by `letter_tokenizer`, or by the embedded model's."""
     return tokenize(prompt, _tokenizer(name, limit))
+
+
+def random_pixart(kind: type = PixArtSigmaPipeline, **config: Any) -> Any:
+    """A PixArt of real classes with tiny random weights: three layers, on patches of two cells."""
+    torch.manual_seed(7)
+    encoder = T5EncoderModel(
+        T5Config(
+            vocab_size=len(letter_t5()),
+            d_model=24,
+            d_kv=8,
+            d_ff=48,
+            num_layers=2,
+            num_heads=3,
+            feed_forward_proj="gated-gelu",
+            is_encoder_decoder=False,
+            use_cache=False,
+        )
+    ).eval()
+    transformer = {
+        "sample_size": 32,  # 128 in the larger models
+        "num_attention_heads": 4,  # 16
+        "attention_head_dim": 8,  # 72
+        "num_layers": 3,  # 28
+        "caption_channels": 24,  # 4096
+    } | config
+    width = transformer["num_attention_heads"] * transformer["attention_head_dim"]
+    model = PixArtTransformer2DModel(cross_attention_dim=width, **transformer).eval()
+    for name, parameter in [*encoder.named_parameters(), *model.named_parameters()]:
+        if ".to_q." in name or ".to_k." in name:  # sharp, so that wrong maps are seen
+            parameter.data.mul_(3)
+        elif "embed_tokens" in name or "relative_attention_bias" in name or "shared" in name:
+            torch.nn.init.normal_(parameter)
+        elif "proj_out" in name:  # nothing is normed before it meets the text: it must not grow
+            parameter.data.mul_(0.3)
+    vae = AutoencoderKL(
+        block_out_channels=(8, 8, 8, 8),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        layers_per_block=1,
+        norm_num_groups=4,
+        scaling_factor=0.13025,
+    ).eval()
+    made = kind(
+        vae=vae,
+        text_encoder=encoder,
+        tokenizer=letter_t5(),
+        transformer=model,
+        scheduler=DPMSolverMultistepScheduler(),
+    )
+    made.set_progress_bar_config(disable=True)
+    return made
 
 
 def random_pipeline() -> StableDiffusionPipeline:

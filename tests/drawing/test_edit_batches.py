@@ -37,7 +37,7 @@ def test_the_size_that_memory_is_estimated_for(pipe, monkeypatch, size, image, e
 
     monkeypatch.setattr(edit_batches, "fitting", stop)
     options = DrawOptions(size=size, arguments={} if image is None else {"image": image})
-    ground = edit_ground(pipe, "a red house", EditOptions(batch=3))
+    ground = edit_ground(pipe, "a red house", EditOptions(batch=3), {})
     with pytest.raises(MemoryError):
         edit_batches.draw_edits(ground, [Planner(ground).plan("a red sea")], 1, options)
     assert asked == [(expected, 3)]

@@ -1,4 +1,4 @@
-"""Small Stable Diffusions of random weights, each with what tells its family apart.
+"""Small pipelines of random weights, each with what tells its family apart.
 
 The configurations are those of the published models (named beside each), with fewer channels and
 layers: what stays is the order of block types, heads per level, the width of the text against the
@@ -20,6 +20,7 @@ from diffusers import (
     EulerDiscreteScheduler,
     LatentConsistencyModelPipeline,
     LCMScheduler,
+    PixArtAlphaPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionInstructPix2PixPipeline,
     StableDiffusionPipeline,
@@ -29,7 +30,7 @@ from diffusers import (
     T2IAdapter,
     UNet2DConditionModel,
 )
-from making import letter_tokenizer
+from making import letter_tokenizer, random_pixart
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import (
@@ -258,9 +259,25 @@ def upscaler() -> DiffusionPipeline:
     )
 
 
+# --- PixArt: a transformer, T5, and padding that a mask hides ---
+
+
+def sigma() -> DiffusionPipeline:
+    """PixArt-alpha/PixArt-Sigma-XL-2-256x256."""
+    return random_pixart()
+
+
+def alpha() -> DiffusionPipeline:
+    """PixArt-alpha/PixArt-XL-2-1024-MS: its transformer is told the size, too."""
+    return random_pixart(PixArtAlphaPipeline, sample_size=128, attention_head_dim=12, num_layers=2)
+
+
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
     made.__name__: made
-    for made in (sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler)
+    for made in (
+        *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler),
+        *(alpha, sigma),
+    )
 }
 
 

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from diffusers import UNet2DConditionModel
+from making import random_pixart
 
 from heedmap.drawing.editing import edit
 from heedmap.errors import ArgumentError
@@ -13,10 +15,18 @@ from heedmap.models.batches import fitting, free_bytes, image_bytes, in_batches
 from heedmap.results.pairs import Pair
 
 
+class Empty(UNet2DConditionModel):
+    """A UNet of one weight."""
+
+    def __init__(self, dtype):
+        torch.nn.Module.__init__(self)
+        self.weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+
+
 def model(channels=(16, 32), widths=(8, 24, 64), dtype=torch.float32, factor=8, **vae):
     """As much of a pipeline as the estimate looks at."""
-    unet = torch.nn.Linear(1, 1, dtype=dtype)
-    unet.config = SimpleNamespace(block_out_channels=channels, sample_size=4)
+    unet = Empty(dtype)
+    unet.register_to_config(block_out_channels=channels, sample_size=4)
     decoder = torch.nn.Linear(1, 1, dtype=dtype)
     decoder.config = SimpleNamespace(**({} if widths is None else {"block_out_channels": widths}))
     for name, value in vae.items():
@@ -46,6 +56,14 @@ def test_bytes_of_a_picture(pipe, size, expected):
     assert image_bytes(pipe, size) == expected
     pipe.unet = SimpleNamespace(_orig_mod=pipe.unet)  # as torch.compile wraps it
     assert image_bytes(pipe, size) == expected
+
+
+def test_bytes_of_a_picture_of_patches():
+    """A patch of 2 × 2 cells has 48 channels; the decoder is made small enough to be the less."""
+    pipe = random_pixart(attention_head_dim=12)
+    assert image_bytes(pipe, (64, 40)) == 6 * 64 * 40 * 8 * 4
+    pipe.vae.enable_slicing()
+    assert image_bytes(pipe, (64, 40)) == 40 * 2 * (8 * 5) * 12 * 4
 
 
 def test_memory_of_an_accelerator(monkeypatch):

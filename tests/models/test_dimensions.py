@@ -5,27 +5,33 @@ import re
 import numpy as np
 import pytest
 import torch
+from diffusers import PixArtAlphaPipeline, PixArtSigmaPipeline
 from diffusers.models.attention_processor import Attention, AttnProcessor
 from families import models
-from families.checking import assert_restored, grid, paint, reference, state_of
-from making import random_pipeline
+from families.checking import assert_restored, denoiser, grid, paint, reference, state_of
+from making import random_pipeline, random_pixart
 
 import heedmap
 from heedmap.attention import probabilities
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.models.dimensions import LayerShapes, layer_shapes, pick, short_names
 from heedmap.recording.tracing import trace
-from heedmap.wiring.unet import cross_attention_layers
+from heedmap.wiring.families import cross_attention_layers
 
 
-def check(pipe, found: tuple[LayerShapes, ...], latent: tuple[int, int], tokens: int = 77) -> None:
+def check(
+    pipe,
+    found: tuple[LayerShapes, ...],
+    latent: tuple[int, int],
+    tokens: int = 77,
+    masked: tuple[int, ...] | None = None,
+) -> None:
     """Every shape against the weights of the layer and the halvings of the latent."""
     layers = cross_attention_layers(pipe)
-    levels = len(pipe.unet.config.block_out_channels)
     assert [shapes.name for shapes in found] == list(layers)
     for shapes in found:
         layer = layers[shapes.name]
-        h, w = grid(shapes.name, levels, latent)
+        h, w = grid(pipe, shapes.name, latent)
         places, heads, wide = h * w, layer.heads, layer.to_q.weight.shape[0]
         d = wide // heads
         assert heads * d == wide
@@ -46,8 +52,9 @@ def check(pipe, found: tuple[LayerShapes, ...], latent: tuple[int, int], tokens:
             head_output=(places, d),
             joined=(places, layer.to_out[0].weight.shape[1]),
             output=(places, layer.to_out[0].weight.shape[0]),
+            masked=masked,
         )
-        assert shapes.text[1] == pipe.unet.config.cross_attention_dim
+        assert shapes.text[1] == denoiser(pipe).config.cross_attention_dim
 
 
 # --- what is measured ---
@@ -187,6 +194,27 @@ def test_a_scale_of_its_own_is_told_as_it_is(pipe):
     assert ("S_h = Q_h·K_hᵀ·0.5", "(256 × 8) · (8 × 77)", (256, 77)) in first.chain()
 
 
+@pytest.mark.parametrize(
+    ("size", "given", "latent", "masked"),
+    [
+        (None, {}, (32, 32), (299, 292)),  # of nothing, the end alone is read
+        ((96, 176), {"max_sequence_length": 20}, (22, 12), (19, 12)),
+        ((16, 16), {"guidance_scale": 1.0, "max_sequence_length": 8}, (2, 2), (0,)),
+        ((16, 16), {"guidance_scale": 1.0, "max_sequence_length": 4}, (2, 2), (0,)),
+    ],
+)
+@pytest.mark.parametrize("kind", [PixArtSigmaPipeline, PixArtAlphaPipeline])
+def test_shapes_of_patches_and_of_hidden_padding(kind, size, given, latent, masked):
+    pipe = random_pixart(kind)
+    before = state_of(pipe)
+    tokens = given.get("max_sequence_length", 300 if kind is PixArtSigmaPipeline else 120)
+    if size is None:
+        masked = tuple(tokens - 300 + hidden for hidden in masked)
+    found = layer_shapes(pipe, "a red house at", size=size, **given)
+    check(pipe, found, latent, tokens, masked)
+    assert_restored(pipe, before)
+
+
 # --- the mask ---
 
 
@@ -292,7 +320,7 @@ def test_restored_after_an_error_half_way_through_installing(pipe, monkeypatch):
 
 def test_not_within_a_trace(pipe):
     with trace(pipe) as recorder:
-        with pytest.raises(TraceError, match="another trace is open on this UNet"):
+        with pytest.raises(TraceError, match="another trace is open on this model"):
             layer_shapes(pipe)
         paint(pipe, "a red house")
     assert len(recorder.maps) == 1
@@ -308,7 +336,7 @@ def test_sizes_that_do_not_fit(pipe, size):
 
 
 def test_models_that_cannot_be_asked(pipe, monkeypatch):
-    with pytest.raises(ModelError, match="has no UNet with text cross-attention"):
+    with pytest.raises(ModelError, match="has no text cross-attention that heedmap reads"):
         layer_shapes(object())
     with monkeypatch.context() as patch:
         patch.setattr(type(pipe), "__call__", lambda self, image: None)

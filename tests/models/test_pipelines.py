@@ -7,12 +7,13 @@ import sys
 
 import pytest
 import torch
-from making import random_pipeline
+from making import random_pipeline, random_pixart
 
 from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.models import pipelines
 from heedmap.recording.tracing import cross_attention_layers
+from heedmap.wiring.encodings import prompt_table
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +129,49 @@ def test_loading_gives_no_advice_that_helps_nobody(tmp_path):
     )
     assert "torchvision" not in done.stderr
     assert done.stdout == "0\n"
+
+
+# --- what a model reads, without its weights ---
+
+
+@pytest.fixture(scope="module")
+def patches(tmp_path_factory):
+    """A PixArt's folder as the published ones are: its transformer's class has an older name."""
+    path = tmp_path_factory.mktemp("models") / "patches"
+    random_pixart().save_pretrained(path)
+    index = path / "model_index.json"
+    text = index.read_text().replace("PixArtTransformer2DModel", "Transformer2DModel")
+    index.write_text(text)
+    return path
+
+
+def test_a_table_is_what_the_loaded_pipeline_reads(folder, patches):
+    for model in (folder, patches, None):
+        found = pipelines.table("a Red house,", model)
+        assert found == prompt_table(pipelines.load(model), "a Red house,")
+    assert pipelines.table("a", patches).limit == 300
+    with pytest.raises(ArgumentError, match="A prompt is one string"):
+        pipelines.table(3, patches)
+
+
+def test_a_table_reads_no_weights(patches, tmp_path):
+    bare = tmp_path / "bare"
+    (bare / "tokenizer").mkdir(parents=True)
+    (bare / "model_index.json").write_bytes((patches / "model_index.json").read_bytes())
+    for file in (patches / "tokenizer").iterdir():
+        (bare / "tokenizer" / file.name).write_bytes(file.read_bytes())
+    assert pipelines.table("a house", bare) == pipelines.table("a house", patches)
+    (bare / "tokenizer" / "tokenizer.json").unlink()
+    for said in ('{"_class_name": "A", "tokenizer": ["transformers", "T5Tokenizer"]}', "[", "{}"):
+        (bare / "model_index.json").write_text(said)
+        with pytest.raises(ModelError):
+            pipelines.table("a house", bare)
+
+
+def test_sizes_of_patches():
+    pipe = random_pixart()
+    assert pipelines.own_size(pipe) == (256, 256)
+    assert pipelines.unit_of(pipe) == 16
+    assert pipelines.check_size(pipe, (64, 48)) == (64, 48)
+    with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
+        pipelines.check_size(pipe, (64, 40))

@@ -5,7 +5,8 @@ from math import ceil
 
 import pytest
 import torch
-from oracle import HOUSE, RED, SIZE, K, columns, edited, injected
+from diffusers.models.attention_processor import AttnProcessor2_0
+from oracle import HOUSE, RED, SIZE, K, columns, edited, injected, oracled
 
 
 def acting(held, image, tokens, step):
@@ -43,7 +44,23 @@ def mask_of(heat, size, threshold):
     ],
 )
 def test_blended_latents(random_model, size, steps, options, keep):
-    pipe = random_model
+    blended(random_model, size, steps, options, keep)
+
+
+@pytest.mark.parametrize(
+    ("size", "steps", "options", "keep"),
+    [
+        ((256, 256), 3, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),  # 16 cells
+        (SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),  # 8
+        ((96, 160), 2, {"only": '"house"->"at"', "threshold": 0.5}, ()),  # 5 × 3
+    ],
+)
+def test_blended_latents_of_a_transformer(size, steps, options, keep):
+    blended(oracled("pixart", AttnProcessor2_0), size, steps, options, keep)
+
+
+def blended(pipe, size, steps, options, keep):
+    """Draw an edit that is blended, and hold the latents of each step against the definition."""
     begin, threshold = options.get("blend_from", 0.2), options.get("threshold", 0.4)
     same = columns(*(([n], [n]) for n in range(K)))
     before, after = [], []

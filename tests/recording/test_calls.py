@@ -140,7 +140,7 @@ def test_passes_that_are_no_step():
         call.enter(states(1), 6.0, Pipe())
     given = states(1)
     call.enter(given, 9.0, Pipe())
-    with pytest.raises(TraceError, match="Pipe ran its UNet twice on this prompt"):
+    with pytest.raises(TraceError, match="Pipe ran its model twice on this prompt"):
         call.enter(given, 9.0, Pipe())
 
 

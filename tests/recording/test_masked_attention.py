@@ -13,36 +13,39 @@ from oracle import (
     K,
     beside,
     confined,
+    denoiser,
     edited,
     generated,
     held_maps,
     injected,
+    oracled,
+    reads,
     weighed,
 )
 
 import heedmap as hm
 
+KINDS = [(kind, way) for kind in ("unet", "pixart") for way in (AttnProcessor2_0, AttnProcessor)]
 
-@pytest.fixture(scope="module", params=[AttnProcessor2_0, AttnProcessor])
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
 def pipe(request):
     """An edit leaves it as it was; once with the fused attention, once with the classic one."""
-    made = random_pipeline()
-    made.unet.set_attn_processor(request.param())
-    return made
+    return oracled(*request.param)
 
 
 @pytest.fixture
 def masked(pipe):
     """Each row of the batch has other tokens hidden."""
 
-    def hide(unet, args, kwargs):
+    def hide(model, args, kwargs):
         rows = len(args[0])
         seen = torch.ones(rows, K, dtype=torch.bool)
         for row in range(rows):
             seen[row, 6 + row :: rows] = False
         return args, kwargs | {"encoder_attention_mask": seen}
 
-    handle = pipe.unet.register_forward_pre_hook(hide, with_kwargs=True)
+    handle = denoiser(pipe).register_forward_pre_hook(hide, with_kwargs=True)
     yield pipe
     handle.remove()
 
@@ -52,7 +55,9 @@ def test_masks_of_each_row(masked):
         beside(masked, 2, lambda here: list(here.p), images=2) as held,
         hm.trace(masked, ("layer", "step", "head"), tokens="all") as recorder,
     ):
-        masked(["a red house", "at the sea"], num_inference_steps=2, output_type="latent")
+        given = reads(masked) and {**reads(masked), "use_resolution_binning": False}
+        prompts = ["a red house", "at the sea"]
+        masked(prompts, num_inference_steps=2, output_type="latent", **given)
     held_maps(recorder.recordings, held)
     apart = next(iter(held.plain.values()))
     assert (apart[0] == 0).any() and not torch.equal(apart[0] == 0, apart[1] == 0)

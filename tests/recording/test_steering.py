@@ -15,7 +15,7 @@ from heedmap.errors import TraceError
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import plain
 from heedmap.recording.tracing import trace
-from heedmap.wiring.unet import self_attention_layers
+from heedmap.wiring.families import self_attention_layers
 
 K = 77
 

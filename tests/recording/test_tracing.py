@@ -16,8 +16,8 @@ from heedmap.errors import (
 )
 from heedmap.options import DrawOptions
 from heedmap.recording.tracing import WARN, trace
+from heedmap.wiring.families import cross_attention_layers
 from heedmap.wiring.processors import RecordingProcessor
-from heedmap.wiring.unet import cross_attention_layers
 
 
 class Reference:
@@ -300,7 +300,7 @@ def test_models_without_text_cross_attention(pipe):
     class Transformer:
         unet = None
 
-    with pytest.raises(ModelError, match="Transformer has no UNet with text cross-attention"):
+    with pytest.raises(ModelError, match="Transformer has no text cross-attention"):
         trace(Transformer())
 
 

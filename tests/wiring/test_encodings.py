@@ -185,6 +185,7 @@ class Older:
 
     def __init__(self, pipe):
         self.tokenizer, self.text_encoder = pipe.tokenizer, pipe.text_encoder
+        self.unet = pipe.unet
         self.freed = 0
 
     def _encode_prompt(self, prompt, each=1, negative_prompt=None, prompt_embeds=None, guided=True):
@@ -215,7 +216,7 @@ def test_the_older_method(pipe):
     assert replace(encoding, conditional=encoding.negative).blocks_in(alike) == {
         "conditional": [0], "negative": [1, 2],
     }  # fmt: skip
-    assert sorted(vars(older)) == ["freed", "text_encoder", "tokenizer"]
+    assert sorted(vars(older)) == ["freed", "text_encoder", "tokenizer", "unet"]
     older.maybe_free_model_hooks()
     assert len(found) == 2 and older.freed == 2
     undo = watch(older, None, False, found.append, lambda: None)

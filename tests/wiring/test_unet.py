@@ -8,7 +8,8 @@ from making import random_pipeline
 
 from heedmap.errors import ModelError
 from heedmap.recording.tracing import trace
-from heedmap.wiring.unet import cross_attention_layers, grids, run_uncompiled, self_attention_layers
+from heedmap.wiring.families import cross_attention_layers, grids, self_attention_layers
+from heedmap.wiring.processors import run_uncompiled
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +106,7 @@ def plain_unet(**added):
         (pipe_of(), "it has none;"),
         (
             pipe_of(components={"text": None, "decoder": plain_unet()}),
-            "its UNet is its decoder, in a pipeline of several models",
+            "its UNet2DConditionModel is its decoder, in a pipeline of several models",
         ),
         (pipe_of(unet=None), "it has none;"),
         (pipe_of(transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
@@ -127,8 +128,8 @@ def test_what_has_no_layers(pipe, why):
         cross_attention_layers(pipe)
     name = type(pipe).__name__
     said = str(caught.value)
-    assert said.startswith(f"{name} has no UNet with text cross-attention: {why}")
-    assert said.endswith("(1.x, 2.x, XL and their relatives)")
+    assert said.startswith(f"{name} has no text cross-attention that heedmap reads: {why}")
+    assert "(1.x, 2.x, XL and their relatives) or a PixArt" in said
 
 
 def test_a_compiled_unet_runs_as_it_was_written_and_is_put_back():

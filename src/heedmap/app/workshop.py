@@ -210,7 +210,7 @@ def _keywords(options: DrawOptions | EditOptions) -> dict[str, Any]:
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
     """The largest size of about that shape that a pipeline draws with no side above `most`."""
-    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    factor = pipelines.unit_of(pipe)
     width, height = (max(factor, side * most // max(size) // factor * factor) for side in size)
     return width, height
 

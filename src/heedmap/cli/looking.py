@@ -169,9 +169,8 @@ def words(prompt: Prompt, model: Model = None, json: Json = False) -> None:
     And which words are past what the model reads.
     """
     from heedmap.models import pipelines
-    from heedmap.text.tokens import tokenize
 
-    table = tokenize(prompt, pipelines.tokenizer(model))
+    table = pipelines.table(prompt, model)
     if json:
         print_json(table.to_dict())
     else:

@@ -23,6 +23,7 @@ from heedmap.recording.edits import Edit, described
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import AfterStep, Trace, names, trace
 from heedmap.results.runs import Run
+from heedmap.wiring.families import family_of
 from heedmap.wiring.schedules import Moment
 
 Progress = Callable[[int, int], None]
@@ -88,7 +89,8 @@ def draw(
     negative = options.negative
     _check_taken(pipe, options)
     _check_latents(pipe, options)
-    call = _call_arguments(pipe, options)
+    call = {**family_of(pipe).defaults, **_call_arguments(pipe, options)}
+    call = {name: value for name, value in call.items() if name not in options.arguments}
     # Noise is drawn on the CPU, so that a seed means the same picture on every device.
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     if negative is not None:

@@ -34,6 +34,7 @@ class Ground:
         table: what the model reads of it.
         weights: of the source's own picture, by position on the K axis.
         options: of the edits; `cross` and `self_attention` are those of each plan.
+        arguments: those of the pipeline that may change what it reads of a prompt.
     """
 
     pipe: Any
@@ -41,6 +42,7 @@ class Ground:
     table: TokenTable
     weights: Mapping[int, float]
     options: EditOptions = field(default_factory=EditOptions)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def windows(self) -> dict[str, tuple[float, float]]:
@@ -271,7 +273,7 @@ class Planner:
 
 def _aligned(ground: Ground, text: str) -> Plan:
     """The plan of a prompt without weights."""
-    source, target = ground.table, prompt_table(ground.pipe, text)
+    source, target = ground.table, prompt_table(ground.pipe, text, ground.arguments)
     alignment = pair_words(source, target, ground.options.kind)
     if alignment.unread:
         raise TruncatedWordError(

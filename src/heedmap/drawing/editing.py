@@ -25,7 +25,7 @@ from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.encodings import prompt_table
-from heedmap.wiring.unet import cross_attention_layers
+from heedmap.wiring.families import cross_attention_layers
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -104,7 +104,7 @@ def edit(
     asked = _targets(source, target)
     seed = drawn_seed() if seed is None else seed
     check_prompts([source, *asked], [seed] * (len(asked) + 1))
-    ground = edit_ground(pipe, source, how, alone=target is None)
+    ground = edit_ground(pipe, source, how, rest, alone=target is None)
     windows = (read_window(how.cross, "cross"), read_window(how.self_attention, "self_attention"))
     planner = Planner(ground)
     plans = [planner.plan(text).during(*windows) for text in asked]
@@ -182,7 +182,7 @@ def grid(
     axes = _Axes.read(weights, self_attention, cross, seeds)
     _check_axes({"target": asked, **axes.named()})
     check_prompts([source, *asked], [0] * (len(asked) + 1))
-    ground = edit_ground(pipe, source, how, alone=target is None)
+    ground = edit_ground(pipe, source, how, rest, alone=target is None)
     planner = Planner(ground)
     places = list(_places(planner, asked, axes))
     ground.check()
@@ -275,7 +275,14 @@ def _settings(pair: Pair) -> dict[str, Any]:
     return {name: value for name, value in pair.source.settings.items() if name not in own}
 
 
-def edit_ground(pipe: Any, source: str, options: EditOptions, *, alone: bool = False) -> Ground:
+def edit_ground(
+    pipe: Any,
+    source: str,
+    options: EditOptions,
+    arguments: Mapping[str, Any],
+    *,
+    alone: bool = False,
+) -> Ground:
     """What all edits of a source have in common; alone, its weights are the edit's.
 
     Raises:
@@ -284,7 +291,7 @@ def edit_ground(pipe: Any, source: str, options: EditOptions, *, alone: bool = F
     """
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
     parsed = parse_weights(source)
-    table = prompt_table(pipe, parsed.text)
+    table = prompt_table(pipe, parsed.text, arguments)
     weights = {} if alone else token_weights(parsed.spans, table)
     options = replace(
         options,
@@ -292,7 +299,8 @@ def edit_ground(pipe: Any, source: str, options: EditOptions, *, alone: bool = F
         renormalize=checks.flag("renormalize", options.renormalize),
         protect=_words(options.protect),
     )
-    return Ground(pipe, escape(parsed.text) if alone else source, table, weights, options)
+    written = escape(parsed.text) if alone else source
+    return Ground(pipe, written, table, weights, options, arguments)
 
 
 def _places(

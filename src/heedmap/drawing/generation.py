@@ -20,7 +20,7 @@ from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.wiring.encodings import prompt_table
-from heedmap.wiring.unet import cross_attention_layers
+from heedmap.wiring.families import cross_attention_layers
 
 
 @spelled_out(GenerateOptions)
@@ -94,7 +94,7 @@ def generate_batch(
     for number, prompt in enumerate(parsed):
         if not prompt.spans and not edits:
             continue
-        table = prompt_table(pipe, prompt.text)
+        table = prompt_table(pipe, prompt.text, rest)
         weights = token_weights(prompt.spans, table)
         made[number] = [rules_of(edit, table, pictured) for edit in edits]
         mine = [rule for several in made[number] for rule in several]

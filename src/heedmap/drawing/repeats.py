@@ -227,7 +227,7 @@ def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None)
     if number == 0:
         raise RunError("the settings tell of an edit at the place of its source: make it again")
     _check_room(pipe, run, size)
-    planner = _planner(pipe, edit, size)
+    planner = _planner(pipe, asked, edit, size)
     plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
     options = replace(asked.options, limit=_limit(run) * size)
     drawn = draw_edits(planner.ground, [plan] * (size - 1), asked.seed, options, progress)
@@ -241,7 +241,7 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
     largest = max(len(cells) + 1 for cells, _ in together)
     _check_room(pipe, first, largest)
     options = replace(asked.options, limit=_limit(first) * largest)
-    planner = _planner(pipe, edit, largest)
+    planner = _planner(pipe, asked, edit, largest)
     cells: list[Cell] = []
     sources: dict[int, Run] = {}
     for done, (some, edits) in enumerate(together):
@@ -284,8 +284,9 @@ def _batches(
     yield cells, edits
 
 
-def _planner(pipe: Any, edit: AskedEdit, batch: int) -> Planner:
-    ground = editing.edit_ground(pipe, edit.source, replace(edit.options, batch=batch))
+def _planner(pipe: Any, asked: Asked, edit: AskedEdit, batch: int) -> Planner:
+    options, arguments = replace(edit.options, batch=batch), asked.options.arguments
+    ground = editing.edit_ground(pipe, edit.source, options, arguments)
     ground.check()
     return Planner(ground)
 

@@ -19,6 +19,7 @@ import torch
 
 from heedmap.drawing.pipeline_arguments import note
 from heedmap.models import pipelines
+from heedmap.wiring.families import processors
 
 _PLAIN_ATTENTION = "AttnProcessor2_0"
 _COMMIT = re.compile(r"snapshots[\\/]([0-9a-f]{40})(?:[\\/]|$)")
@@ -235,10 +236,8 @@ def _embedded_weights() -> str:
 
 
 def _attention(pipe: Any) -> list[str]:
-    """The classes of the UNet's attention processors, where they are not diffusers' usual ones."""
-    unet = getattr(pipe, "unet", None)
-    processors = getattr(getattr(unet, "_orig_mod", unet), "attn_processors", {})
-    kinds = {type(processor).__name__ for processor in processors.values()}
+    """The classes of the model's attention processors, where they are not diffusers' usual ones."""
+    kinds = {type(processor).__name__ for processor in processors(pipe).values()}
     return [] if kinds <= {_PLAIN_ATTENTION} else sorted(kinds)
 
 
@@ -284,9 +283,8 @@ def _lora(part: Any, adapter: str, config: Any) -> dict[str, Any]:
 def _adapters(pipe: Any) -> dict[str, Any]:
     """IP-Adapters with their scales, and the words of textual inversions with their vectors."""
     found: dict[str, Any] = {}
-    unet = getattr(pipe, "unet", None)
-    processors = getattr(getattr(unet, "_orig_mod", unet), "attn_processors", {})
-    pictures = [p for p in processors.values() if hasattr(p, "num_tokens") and hasattr(p, "scale")]
+    held = processors(pipe).values()
+    pictures = [p for p in held if hasattr(p, "num_tokens") and hasattr(p, "scale")]
     if pictures:
         scales = [note(processor.scale) for processor in pictures]
         alike = all(scale == scales[0] for scale in scales)

@@ -39,7 +39,7 @@ LARGEST = 1e20
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One cross-attention layer: its dotted path in the UNet, its heads, its grid (h, w)."""
+    """One cross-attention layer: its dotted path in the model, its heads, its grid (h, w)."""
 
     name: str
     heads: int
@@ -59,7 +59,7 @@ class Recording:
     """What one image's run left behind: attention probabilities at the axes that were kept.
 
     Attributes:
-        layers: the layers, in the order of the UNet; one named "mean" where layers were averaged.
+        layers: the layers, in the order of the model; one named "mean" where layers were averaged.
         arrays: one float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
         keep: the axes that were kept, of "layer", "step", "head".
         timesteps: the scheduler's timestep of every step that was run.
@@ -156,8 +156,8 @@ def check_fit(
 ) -> None:
     """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can be of one run.
 
-    A UNet halves its latent from stage to stage, rounding up, and a decoder makes of each cell of
-    it a square of pixels.
+    A UNet halves its latent from stage to stage, rounding up, the patches of a transformer are 2, 4
+    or more cells wide, and a decoder makes of each cell a square of pixels.
     """
     (h, w), (width, height) = latent, size
     if width % w or height % h or width // w != height // h:

@@ -14,11 +14,12 @@ import torch
 
 from heedmap.errors import ArgumentError, quoted
 from heedmap.models import pipelines
+from heedmap.wiring.families import family_of
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How many tensors of the UNet's first stage, and of the decoder's widest stage at the picture's
+# How many tensors of the denoiser at its widest, and of the decoder's widest stage at the picture's
 # size, are alive at once. Measured on the embedded model: 5.2 of the latter, at 256 and 512 px.
 _STAGE, _PICTURE = 40, 6
 _SHARE = 0.8  # of the free memory: the rest is for what else the machine does
@@ -27,9 +28,9 @@ _SHARE = 0.8  # of the free memory: the rest is for what else the machine does
 def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     """About how much memory one more picture in a batch takes while it is drawn.
 
-    The larger of two: the UNet's first stage, for both branches of guidance, and the widest stage
-    of the decoder at the picture's size, which as a rule decides. Where the decoder takes pictures
-    one by one (`enable_vae_slicing`), it does not.
+    The larger of two: the denoiser at its widest (a UNet's first stage), for both branches of
+    guidance, and the widest stage of the decoder at the picture's size, which as a rule decides.
+    Where the decoder takes pictures one by one (`enable_vae_slicing`), it does not.
 
     Args:
         pipe: a pipeline.
@@ -39,8 +40,9 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     vae = getattr(pipe, "vae", None) or getattr(pipe, "movq", None) or getattr(pipe, "vqvae", None)
     factor = getattr(pipe, "vae_scale_factor", 8 if vae is not None else 1)
     cells = math.ceil(width / factor) * math.ceil(height / factor)
-    unet = getattr(pipe.unet, "_orig_mod", pipe.unet)
-    stage = _STAGE * 2 * cells * unet.config.block_out_channels[0] * _item(unet)
+    family = family_of(pipe)
+    model = family.denoiser(pipe)
+    stage = _STAGE * 2 * cells * family.width(model) * _item(model)
     if vae is None or getattr(vae, "use_slicing", False):
         return stage
     widths = getattr(vae.config, "block_out_channels", None) or (128, 256)

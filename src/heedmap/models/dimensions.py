@@ -22,8 +22,8 @@ from heedmap.attention.probabilities import Scores
 from heedmap.errors import ModelError, SelectionError, TraceError, quoted
 from heedmap.maps.selections import name_fits
 from heedmap.models import pipelines
-from heedmap.wiring.processors import uncompiled
-from heedmap.wiring.unet import check_places, cross_attention_layers, grids, install
+from heedmap.wiring.families import check_places, cross_attention_layers, family_of, grids, guard
+from heedmap.wiring.processors import install, uncompiled
 
 Shape = tuple[int, int]
 PROMPT = "a cat"
@@ -38,7 +38,7 @@ class LayerShapes:
     hidden states, T channels of the text.
 
     Attributes:
-        name: the layer's dotted path in the UNet.
+        name: the layer's dotted path in the model.
         grid: (h, w).
         heads: H.
         scale: what QKᵀ is multiplied by; 1/√d.
@@ -129,7 +129,7 @@ def layer_shapes(
         arguments: any other argument of the pipeline, passed on.
 
     Returns:
-        The layers in the order in which the UNet runs them.
+        The layers in the order in which the model runs them.
 
     Raises:
         ArgumentError: if the size does not fit the model.
@@ -143,7 +143,9 @@ def layer_shapes(
     measure = _Measure(pipe, layers)
     with ExitStack() as stack:
         install(layers, measure.record, stack.callback)
-        before = pipe.unet.register_forward_pre_hook(measure.begin, with_kwargs=True)
+        family = family_of(pipe)
+        guard(pipe, stack.callback)
+        before = family.part(pipe).register_forward_pre_hook(measure.begin, with_kwargs=True)
         stack.callback(before.remove)
         for name, layer in layers.items():
             for what, module in _projections(layer).items():
@@ -154,7 +156,7 @@ def layer_shapes(
     if missing:
         raise TraceError(
             f"{len(missing)} of {len(layers)} cross-attention layers did not run in a step of "
-            f"{type(pipe).__name__}, such as {missing[0]}: expected a pipeline that runs its UNet"
+            f"{type(pipe).__name__}, such as {missing[0]}: expected a pipeline that runs its model"
         )
     return tuple(measure.found[name] for name in layers)
 
@@ -183,7 +185,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 class _Measure:
-    """What one pass of the UNet has shown so far."""
+    """What one pass of the model has shown so far."""
 
     def __init__(self, pipe: Any, layers: dict[str, Attention]) -> None:
         self._pipe = pipe
@@ -193,9 +195,9 @@ class _Measure:
         self._heard: dict[str, dict[str, tuple[Shape, Shape]]] = {name: {} for name in layers}
 
     @uncompiled
-    def begin(self, unet: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The UNet is about to run."""
-        sample = args[0] if args else kwargs["sample"]
+    def begin(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is about to run."""
+        sample, _, _ = family_of(self._pipe).passed(args, kwargs)
         self._latent = (sample.shape[-2], sample.shape[-1])
 
     def hear(self, name: str, what: str) -> Callable[..., None]:
@@ -270,9 +272,10 @@ def _call(pipe: Any, prompt: str, size: Shape | None) -> dict[str, Any]:
         )
     call: dict[str, Any] = {
         "prompt": prompt,
-        "num_inference_steps": 1,
+        "num_inference_steps": family_of(pipe).least_steps,
         "output_type": "latent",
         "generator": torch.Generator("cpu").manual_seed(0),  # torch's own stays as it is
+        **family_of(pipe).defaults,
     }
     if size is not None:
         pipelines.check_size(pipe, size)

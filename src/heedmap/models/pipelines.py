@@ -14,6 +14,8 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files import reading
 from heedmap.files.reading import LONGEST, MAX_PIXELS, MAX_SIDE
+from heedmap.text.tokens import tokenize
+from heedmap.text.words import TokenTable
 
 EMBEDDED = "heedmap-tiny"
 """The name of the embedded model, in settings and in `--model`."""
@@ -59,7 +61,8 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
 
     Raises:
         ArgumentError: if device or dtype is not known or not there.
-        ModelError: if the model is not there, is broken, or is no Stable Diffusion with a UNet.
+        ModelError: if the model is not there, is broken, or is of no family that is
+            served.
     """
     torch_device, torch_dtype = _place(device, dtype)
     where = _where(model)
@@ -73,7 +76,7 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
             pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
         except Exception as error:
             raise ModelError(_why_not(where, error)) from error
-    from heedmap.wiring.unet import cross_attention_layers
+    from heedmap.wiring.families import cross_attention_layers
 
     cross_attention_layers(pipe)
     return pipe.to(torch_device)
@@ -102,9 +105,53 @@ def tokenizer(model: str | Path | None = None) -> Any:
     return found
 
 
+def table(prompt: str, model: str | Path | None = None) -> TokenTable:
+    """The words and tokens of a prompt as a model reads it; none of its weights are read.
+
+    Args:
+        prompt: one text.
+        model: as in `load`.
+
+    Raises:
+        ArgumentError: if the prompt is no text, or too long.
+        ModelError: if there is no tokenizer, or nothing is known of how the model reads.
+    """
+    where = _where(model)
+    index = {} if where == embedded_folder() else _index(where)
+    kind = (index.get("tokenizer") or (None, None))[-1]
+    if kind is None or str(kind).startswith("CLIP"):
+        return tokenize(prompt, tokenizer(model))
+    # What else is made of a text is the pipeline's own: it is loaded without its large parts.
+    from heedmap.wiring.families import family_named
+
+    family = family_named(index)
+    large = {n: None for n, part in index.items() if isinstance(part, list) and n != "tokenizer"}
+    with _without_advice():
+        from diffusers import DiffusionPipeline
+
+        try:
+            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
+        except Exception as error:
+            raise ModelError(_why_not(where, error)) from error
+    return family.table(pipe, pipe.tokenizer, prompt, {})
+
+
+def _index(where: Path | str) -> dict[str, Any]:
+    """What a model says of its parts."""
+    from transformers.utils import cached_file
+
+    try:
+        name = "model_index.json"
+        path = where / name if isinstance(where, Path) else Path(str(cached_file(where, name)))
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except Exception as error:
+        raise ModelError(_why_not(where, error)) from error
+    return found if isinstance(found, dict) else {}
+
+
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """A size (width, height) in pixels; ArgumentError unless a pipeline can draw it."""
-    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    factor = unit_of(pipe)
     sides = checks.several(size) or []
     if len(sides) == 2:
         width, height = (checks.whole("a side of the size", side) for side in sides)
@@ -124,9 +171,17 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 def own_size(pipe: Any) -> tuple[int, int]:
     """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
     factor = int(getattr(pipe, "vae_scale_factor", 8))
-    cells = pipe.unet.config.sample_size
-    h, w = (cells, cells) if isinstance(cells, int) else cells
+    from heedmap.wiring.families import own_cells
+
+    h, w = own_cells(pipe)
     return w * factor, h * factor
+
+
+def unit_of(pipe: Any) -> int:
+    """Of how many pixels each side of a pipeline's pictures has to be a multiple."""
+    from heedmap.wiring.families import unit
+
+    return unit(pipe)
 
 
 @contextmanager

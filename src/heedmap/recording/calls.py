@@ -21,8 +21,8 @@ MIDDLE = (16, 32)
 ones are speckled, coarser ones blocks."""
 
 EXTRA_PASSES = frozenset({"StableDiffusionSAGPipeline"})
-"""Pipelines that run their UNet a second time before the scheduler goes on, on latents that are not
-the picture's: self-attention guidance on blurred ones (Hong et al., 2023). The first counts."""
+"""Pipelines that run their model again before the scheduler goes on, on latents that are not the
+picture's: self-attention guidance on blurred ones (Hong et al., 2023). The first counts."""
 
 SOURCE_BESIDE = frozenset({"CycleDiffusionPipeline"})
 """Pipelines whose batch reads a source prompt before the prompt that is drawn (Wu & De la Torre,
@@ -35,7 +35,7 @@ class Side:
 
     branch: Branch
     tally: Tally
-    block: int | None = None  # which block of the UNet's batch is recorded; None while none is
+    block: int | None = None  # which block of the model's batch is recorded; None while none is
     heard: bool = False  # whether it was recorded since the scheduler was last called
     timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
 
@@ -46,7 +46,7 @@ class Call:
 
     Attributes:
         read: what was encoded before the first pass; the pipeline's own is among it.
-        encoding: the one whose states the UNet is given, from the first pass on.
+        encoding: the one whose states the model is given, from the first pass on.
         sides: the branches that are recorded.
         watch: for each image that is watched for a blend, the means of its tokens in `watched`.
         schedule: the calls of the scheduler to come, from the first pass on.
@@ -55,7 +55,7 @@ class Call:
         latent: (h, w) of the latent.
         grids: of each layer.
         size: bytes that are kept of it.
-        blocks: the blocks of the UNet's batch that read the prompt in this pass.
+        blocks: the blocks of the model's batch that read the prompt in this pass.
     """
 
     read: list[Encoding]
@@ -75,7 +75,7 @@ class Call:
 
     @property
     def started(self) -> bool:
-        """Whether the UNet has run."""
+        """Whether the model has run."""
         return self.schedule is not None
 
     @property
@@ -91,7 +91,7 @@ class Call:
         return self.schedule.moment(self.done)
 
     def choose(self, states: torch.Tensor) -> None:
-        """Find what the UNet reads among what was encoded."""
+        """Find what the model reads among what was encoded."""
         if self.encoding is not None:
             return
         fitting = []
@@ -106,7 +106,7 @@ class Call:
         self.encoding = self.read[max(fitting)[2]]
 
     def enter(self, states: torch.Tensor, timestep: float, pipe: Any) -> None:
-        """A pass of the UNet begins: which rows of it are read by which branch.
+        """A pass of the model begins: which rows of it are read by which branch.
 
         Raises:
             TraceError: if it is no pass of this call on the picture's own latents.
@@ -120,10 +120,11 @@ class Call:
             raise _foreign(states)  # none of the prompt, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep):
             raise TraceError(
-                f"the UNet ran at timestep {timestep:g}, which is not that of call {self.done + 1} "
-                f"of {len(self.schedule.timesteps)} of this run's scheduler: expected the passes "
-                "of this picture alone (another pipeline on the same UNet? or does "
-                f"{type(pipe).__name__} draw several views, or change its schedule on the way?)"
+                f"the model ran at timestep {timestep:g}, which is not that of call "
+                f"{self.done + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
+                "expected the passes of this picture alone (another pipeline on the same model? or "
+                f"does {type(pipe).__name__} draw several views, or change its schedule on the "
+                "way?)"
             )
         self.blocks = self._found.get("conditional", [])
         beside = _is_one_of(pipe, SOURCE_BESIDE)
@@ -137,9 +138,9 @@ class Call:
                 continue
             if side.heard and not _is_one_of(pipe, EXTRA_PASSES):
                 raise TraceError(
-                    f"{type(pipe).__name__} ran its UNet twice on this prompt before the scheduler "
-                    "went on, and heedmap cannot tell which of the two draws the picture (another "
-                    "pipeline on the same UNet? an optimisation of the latents?)"
+                    f"{type(pipe).__name__} ran its model twice on this prompt before the "
+                    "scheduler went on, and heedmap cannot tell which of the two draws the picture "
+                    "(another pipeline on the same model? an optimisation of the latents?)"
                 )
             if side.heard:
                 side.block = None
@@ -167,7 +168,7 @@ class Call:
         Args:
             branch: which.
             image: the number of the image.
-            heads: of each layer, by its path, in the order of the UNet.
+            heads: of each layer, by its path, in the order of the model.
             factor: pixels of the picture on the side of a cell of the latent.
 
         Raises:
@@ -187,7 +188,7 @@ class Call:
             means = side.tally.mean(image, name, steps)
             if not bool(means.isfinite().all()):
                 raise TraceError(
-                    f"the attention of {name or 'the UNet'} holds NaN or Inf, so the latents did: "
+                    f"the attention of {name or 'the model'} holds NaN or Inf, so the latents did: "
                     "no map can be made; load the model with dtype 'float32' if it overflows"
                 )
             arrays.append(means.cpu().numpy())
@@ -227,7 +228,7 @@ def sides(
     """The branches that are recorded of what is read, with nothing in them yet.
 
     Args:
-        encoding: what the UNet is given.
+        encoding: what the model is given.
         branches: those that are wanted.
         every: whether the padding is recorded too.
         keep: the axes that are kept.
@@ -264,7 +265,7 @@ def middle(shapes: Mapping[str, Grid]) -> tuple[str, ...]:
 
 def _foreign(states: torch.Tensor) -> TraceError:
     return TraceError(
-        f"the UNet was given text states of shape {tuple(states.shape)} that are not those of the "
+        f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
         "prompt: expected the pipeline of this trace to run with what it encoded (another pipeline "
-        "on the same UNet? states changed by a callback?)"
+        "on the same model? states changed by a callback?)"
     )

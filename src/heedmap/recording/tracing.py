@@ -26,18 +26,17 @@ from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, plain
 from heedmap.wiring import encodings, schedules
 from heedmap.wiring.encodings import Encoding
-from heedmap.wiring.patches import put
-from heedmap.wiring.processors import RecordingProcessor, uncompiled
-from heedmap.wiring.schedules import Moment
-from heedmap.wiring.unet import (
+from heedmap.wiring.families import (
     check_places,
     cross_attention_layers,
+    family_of,
     grids,
-    install,
-    run_uncompiled,
+    guard,
     self_attention_layers,
     served,
 )
+from heedmap.wiring.processors import RecordingProcessor, install, run_uncompiled, uncompiled
+from heedmap.wiring.schedules import Moment
 
 WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
@@ -69,7 +68,7 @@ def trace(
     Args:
         pipe: a Stable Diffusion pipeline.
         keep: the axes to keep, of "layer", "step", "head"; the others are averaged while it runs
-            (steps: over the calls of the UNet).
+            (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
         branches: what to record of a guided run: "conditional", "negative", or both.
         prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these; the
@@ -136,6 +135,7 @@ class Trace:
         self._branches = branches
         self._prompts = prompts
         self._limit = limit
+        self._family = family_of(pipe)
         self._layers = cross_attention_layers(pipe)
         self._own = self_attention_layers(pipe) if steering and steering.sources else {}
         self.steerer = Steerer(steering, self._now) if steering else None
@@ -189,7 +189,7 @@ class Trace:
 
     def _done(self) -> list[Call]:
         """The calls that drew something; of the last one what it has left while it runs."""
-        # What ran the UNet and never called the scheduler drew nothing (a mask of DiffEdit's).
+        # What ran the model and never called the scheduler drew nothing (a mask of DiffEdit's).
         found = [call for call in self._calls if call.started and call.done]
         if found and not self._open and not found[-1].over:
             found.pop()  # it failed
@@ -246,11 +246,11 @@ class Trace:
             self._layers, self._record, self._undo.append, steerer and steerer.cross
         )
         self._follow()
-        run_uncompiled(self._pipe.unet, self._undo.append)
-        handle = self._pipe.unet.register_forward_pre_hook(self._before_pass, with_kwargs=True)
+        model = self._family.part(self._pipe)
+        run_uncompiled(model, self._undo.append)
+        handle = model.register_forward_pre_hook(self._before_pass, with_kwargs=True)
         self._undo.append(handle.remove)
-        if hasattr(self._pipe, "mask_processor"):
-            self._undo.append(put(self._pipe.mask_processor, "get_crop_region", _refuse_crop))
+        guard(self._pipe, self._undo.append)
         self._undo.append(
             encodings.watch(
                 self._pipe, self._prompts, "negative" in self._branches, self._begin, self._end
@@ -308,9 +308,9 @@ class Trace:
 
     @uncompiled
     def _before_pass(
-        self, unet: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """The UNet is about to run: which step this is, and the latent's true size."""
+        """The model is about to run: which step this is, and the latent's true size."""
         self._follow()
         for name, layer in self._layers.items():
             if layer.processor is not self._installed[name]:
@@ -321,17 +321,16 @@ class Trace:
                 )
         if not self._calls or self._calls[-1].over:
             raise TraceError(
-                "the UNet ran before the pipeline of this trace encoded a prompt: call that very "
+                "the model ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
             )
         call = self._calls[-1]
-        sample = args[0] if args else kwargs["sample"]
-        timestep = torch.as_tensor(args[1] if len(args) > 1 else kwargs["timestep"]).flatten()
-        states = args[2] if len(args) > 2 else kwargs["encoder_hidden_states"]
+        sample, now, states = self._family.passed(args, kwargs)
+        timestep = torch.as_tensor(now).flatten()
         if bool((timestep != timestep[0]).any()):
             raise TraceError(
                 f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
-                "its UNet are not the pictures: expected a pipeline that draws step by step"
+                "its model are not the pictures: expected a pipeline that draws step by step"
             )
         if not call.started:
             try:
@@ -351,7 +350,7 @@ class Trace:
         if call.done >= len(schedule.timesteps):
             raise TraceError(
                 f"the scheduler was called more often than the {len(schedule.timesteps)} times "
-                "that this run has: expected one call for each of the UNet's passes"
+                "that this run has: expected one call for each of the model's passes"
             )
         moment = call.moment
         if self._after_step is not None:
@@ -461,14 +460,6 @@ class Trace:
                     watch.add(image, name, step, of, heads, grid, call.latent, device)
         if self.steerer is not None:
             self.steerer.forget()
-
-
-def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
-    """In the place of what finds the part of a picture that is drawn larger."""
-    raise ArgumentError(
-        "padding_mask_crop draws a part of the picture alone, so that its maps would not lie where "
-        "the picture is: leave it out, or crop the picture and the mask before"
-    )
 
 
 def _ignore(name: str, scores: Scores) -> None:

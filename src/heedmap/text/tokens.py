@@ -5,6 +5,7 @@ A tokenizer of any kind will do that gives character offsets; nothing of transfo
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from heedmap.checks import is_unicode
@@ -144,16 +145,33 @@ def _check_prompt(prompt: object) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a pipeline makes of a prompt before it tokenizes it.
+
+    Attributes:
+        text: what is tokenized.
+        origin: for each of its characters the `(start, end)` of the prompt that it comes from.
+    """
+
+    text: str
+    origin: Sequence[tuple[int, int]]
+
+
 def tokenize(
-    prompt: str, tokenizer: Any, *, expand: Callable[[str], str] | None = None
+    prompt: str,
+    tokenizer: Any,
+    *,
+    rewrite: Callable[[str], Rewritten | None] | None = None,
+    limit: int | None = None,
 ) -> TokenTable:
     """Tokenize `prompt` as the pipelines of diffusers do, and build its table.
 
     Args:
         prompt: one text; the empty text gives a table without words.
-        tokenizer: a `CLIPTokenizer` of transformers, or any that gives character offsets.
-        expand: what textual inversion makes of a text: a placeholder of several vectors becomes
-            several placeholders, all of which belong to the one word of the prompt.
+        tokenizer: one of transformers, or any that gives character offsets.
+        rewrite: what is made of a text before it is tokenized; None for nothing.
+        limit: how many tokens are read, specials included; the tokenizer's own if None.
 
     Raises:
         ArgumentError: if the prompt is no text, or too long.
@@ -165,7 +183,7 @@ def tokenize(
             f"The tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
             "be tied to tokens; load the model with its fast tokenizer."
         )
-    limit = int(tokenizer.model_max_length)
+    limit = int(tokenizer.model_max_length) if limit is None else limit
     if limit > _NOT_SET:
         limit = CLIP_LIMIT
     if limit > MAX_TOKENS:
@@ -173,13 +191,14 @@ def tokenize(
             f"The tokenizer reads {limit} tokens of a prompt; at most {MAX_TOKENS} are taken. Load "
             "it with a smaller model_max_length."
         )
-    text, origin = (prompt, None) if expand is None else _expanded(prompt, tokenizer, expand)
+    made = None if rewrite is None else rewrite(prompt)
+    text = prompt if made is None else made.text
     encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
     # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
     whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     offsets = whole["offset_mapping"]
-    if origin is not None:
-        offsets = [(origin[a][0], origin[max(a, b - 1)][1]) for a, b in offsets]
+    if made is not None:
+        offsets = [(made.origin[a][0], made.origin[max(a, b - 1)][1]) for a, b in offsets]
     return read(
         prompt,
         encoded["input_ids"],
@@ -190,13 +209,21 @@ def tokenize(
     )
 
 
-def _expanded(
-    prompt: str, tokenizer: Any, expand: Callable[[str], str]
-) -> tuple[str, list[tuple[int, int]] | None]:
-    """The prompt with its placeholders expanded, and for each character the span it comes from."""
+def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewritten | None:
+    """A prompt with the placeholders of textual inversion expanded; None if it has none.
+
+    Args:
+        prompt: one text.
+        tokenizer: knows the placeholders.
+        expand: of a text; a placeholder of several vectors becomes several placeholders, all of
+            which belong to the one word of the prompt.
+
+    Raises:
+        ModelError: if placeholders cannot be told apart.
+    """
     whole = expand(prompt)
     if whole == prompt:
-        return prompt, None
+        return None
     placeholders = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
     text, origin, at = "", [], 0
     while at < len(prompt):
@@ -210,7 +237,7 @@ def _expanded(
             f"The placeholders in {quoted(prompt)} cannot be tied to their vectors: expected names "
             "that do not contain each other; rename the embedding."
         )
-    return text, origin
+    return Rewritten(text, origin)
 
 
 def by_position(count: int) -> TokenTable:

@@ -1,13 +1,13 @@
-"""What a pipeline reads: the prompts of a call, tied to the text states that the UNet is given.
+"""What a pipeline reads: the prompts of a call, tied to the text states that the model is given.
 
 `watch` listens to the pipeline's own `encode_prompt`. The labels of the tokens come from the ids
-that the text encoders were given, and the rows of the UNet's batch are told apart by comparing them
-with the states that came out, so neither depends on how a pipeline stacks its branches.
+that the text encoders were given, and the rows of the model's batch are told apart by comparing
+them with the states that came out, so neither depends on how a pipeline stacks its branches.
 """
 
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import wraps
@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from heedmap.errors import TraceError, plural, quoted
-from heedmap.text.tokens import by_position, tokenize
+from heedmap.text.tokens import by_position
 from heedmap.text.words import TokenTable
+from heedmap.wiring.families import family_of
 from heedmap.wiring.patches import put
 
 
@@ -29,7 +30,7 @@ class Branch:
     states: torch.Tensor
 
     def blocks_in(self, states: torch.Tensor) -> list[int]:
-        """Which blocks of B rows of a UNet's text states (n·B, K, C) are those of this branch."""
+        """Which blocks of B rows of a model's text states (n·B, K, C) are those of this branch."""
         images = len(self.tables)
         mine = self.states.to(states)
         if mine.shape[1:] != states.shape[1:]:
@@ -54,7 +55,7 @@ class Encoding:
     prompt_first: bool = False
 
     def blocks_in(self, states: torch.Tensor) -> dict[str, list[int]]:
-        """Which blocks of a UNet's text states are which branch; a branch may be missing.
+        """Which blocks of a model's text states are which branch; a branch may be missing.
 
         A prompt may be read in several blocks: perturbed-attention guidance does so.
         """
@@ -98,8 +99,8 @@ def watch(
     name = next((n for n in ("encode_prompt", "_encode_prompt") if hasattr(pipe, n)), None)
     if name is None:
         raise TraceError(
-            f"{type(pipe).__name__} has no encode_prompt: heedmap cannot tell what its UNet reads; "
-            "expected a text-to-image pipeline of diffusers"
+            f"{type(pipe).__name__} has no encode_prompt: heedmap cannot tell what its model "
+            "reads; expected a text-to-image pipeline of diffusers"
         )
     encode = getattr(pipe, name)
     signature = inspect.signature(encode)
@@ -134,13 +135,18 @@ def watch(
     return undo
 
 
-def prompt_table(pipe: Any, prompt: str) -> TokenTable:
+def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None) -> TokenTable:
     """The words and tokens of a prompt as this pipeline would read it.
+
+    Args:
+        pipe: the pipeline.
+        prompt: one text.
+        arguments: with which it is called; some read more or fewer tokens if they are told so.
 
     Raises:
         TraceError: if the pipeline has no tokenizer.
     """
-    return tokenize(prompt, _tokenizer(pipe), expand=_expansion(pipe))
+    return family_of(pipe).table(pipe, _tokenizer(pipe), prompt, arguments or {})
 
 
 class _Reader:
@@ -183,15 +189,6 @@ def _tokenizer(pipe: Any) -> Any:
         f"{type(pipe).__name__} has no tokenizer, so the words of a prompt cannot be told: load it "
         "with one, or pass prompt_embeds alone (the maps are then by position)"
     )
-
-
-def _expansion(pipe: Any) -> Callable[[str], str] | None:
-    """What textual inversion makes of a placeholder of several vectors."""
-    convert = getattr(pipe, "maybe_convert_prompt", None)
-    if convert is None:
-        return None
-    tokenizer = _tokenizer(pipe)
-    return lambda text: convert(text, tokenizer)
 
 
 CLOSE = 0.05
@@ -259,11 +256,11 @@ def _encoding(
     wanted: bool,
 ) -> Encoding:
     each = int(given.get("num_images_per_prompt") or 1)
-    states, negative_states = _states(result, readers, each)
+    states, negative_states = _states(pipe, result, readers, each)
     if given.get("prompt") is not None and readers:
         tables = _tables(pipe, given, "prompt", readers, call=0)
     elif prompts is not None:
-        tables = [prompt_table(pipe, prompt) for prompt in prompts]
+        tables = [prompt_table(pipe, prompt, given) for prompt in prompts]
     else:
         tables = [by_position(states.shape[1])] * (states.shape[0] // each)
     conditional = _branch(tables, states)
@@ -274,18 +271,16 @@ def _encoding(
     else:
         call = 1 if given.get("prompt_embeds") is None else 0
         negative = _tables(pipe, given, "negative_prompt", readers, call, count=len(tables))
-    # The older method is InstructPix2Pix's; that of SDXL has the newer one, and the same order.
-    older = isinstance(result, torch.Tensor)
-    first = older or any("InstructPix2Pix" in kind.__name__ for kind in type(pipe).__mro__)
+    first = family_of(pipe).prompt_first(pipe, result)
     return Encoding(conditional, _branch(negative, negative_states), first)
 
 
 def _states(
-    result: Any, readers: list[_Reader], each: int
+    pipe: Any, result: Any, readers: list[_Reader], each: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The conditional and the negative text states among what encode_prompt returned."""
     if not isinstance(result, torch.Tensor):
-        return result[0], result[1]
+        return family_of(pipe).states(result)
     # The older method returns its branches in one tensor, in an order of the pipeline's own.
     if not readers or not readers[0].states:
         raise TraceError(
@@ -326,7 +321,8 @@ def _tables(
             "two tokens, and what it draws cannot be divided among them; pass "
             f"{which} alone, or prompt_embeds (the maps are then by position)"
         )
-    tables = [prompt_table(pipe, text) for text in texts]
+    tables = [prompt_table(pipe, text, given) for text in texts]
+    family = family_of(pipe)
     for reader in readers:
         if call >= len(reader.ids):  # a negative prompt of zeros, that no encoder read
             continue
@@ -336,7 +332,7 @@ def _tables(
                 f"{which} was read as {plural(len(read), 'text')} for {len(texts)} pictures: "
                 "expected a list with one for each"
             )
-        expected = [tokenize(t, reader.tokenizer, expand=_expansion(pipe)) for t in texts]
+        expected = [family.table(pipe, reader.tokenizer, text, given) for text in texts]
         for table, mine, ids in zip(tables, expected, read, strict=True):
             places = [(token.start, token.end, token.kind) for token in table.tokens]
             if [token.id for token in mine.tokens] != ids or [

@@ -8,7 +8,7 @@ before and after: fused or adapted projections, slices, image prompts.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -85,8 +85,8 @@ class RecordingProcessor:
         if scores is None:
             raise TraceError(
                 f"{type(self.original).__name__} at {self.name} computes its attention where "
-                "heedmap cannot see it (xformers?): call pipe.unet.set_default_attn_processor() "
-                "before the trace"
+                "heedmap cannot see it (xformers?): call set_default_attn_processor() of the model "
+                "(pipe.unet, pipe.transformer) before the trace"
             )
         with torch.no_grad():
             self.record(self.name, scores)
@@ -177,3 +177,73 @@ class _Tap(TorchFunctionMode):
 
 
 _SIGNATURE = inspect.signature(probabilities.fused)
+
+
+# --- put in front, and taken off again --------------------------------------------------------
+
+
+def install(
+    layers: Mapping[str, Attention],
+    record: Record,
+    undo: Callable[[Callable[[], None]], object],
+    changes: Callable[[str], Changes] | None = None,
+) -> dict[str, RecordingProcessor]:
+    """Put a recording processor in front of the own one of every layer.
+
+    Args:
+        layers: by dotted path, as `cross_attention_layers` gives them.
+        record: called with the path and the scores whenever a layer has run.
+        undo: given what takes a change back, before each change is made.
+        changes: what to change in the layer of that path; nothing if None.
+
+    Returns:
+        The recording processors, by dotted path.
+
+    Raises:
+        TraceError: if there are some already.
+    """
+    for name, layer in layers.items():
+        if isinstance(layer.processor, RecordingProcessor):
+            raise TraceError(
+                f"another trace is open on this model (at {name}): close it first, since two "
+                "recordings of one model would mix"
+            )
+    installed: dict[str, RecordingProcessor] = {}
+    for name, layer in layers.items():
+        change = None if changes is None else changes(name)
+        recorder: Any = RecordingProcessor(layer.processor, name, record, change)
+        undo(_put_back(layer, layer.processor, recorder))
+        layer.set_processor(recorder)
+        installed[name] = recorder
+    return installed
+
+
+def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
+    def undo() -> None:
+        # A processor that the user set meanwhile is theirs to keep.
+        if layer.processor is ours:
+            layer.set_processor(original)
+
+    return undo
+
+
+def run_uncompiled(model: Any, undo: Callable[[Callable[[], None]], object]) -> None:
+    """Let a model that was compiled run as it was written, in whole or in its parts.
+
+    A processor of our own would cut the compiled code, and the cuts would stay in torch's cache.
+
+    Args:
+        model: the denoiser, or what `torch.compile` made of it.
+        undo: given what takes a change back, before each change is made.
+    """
+
+    def put(module: Any, name: str, value: Any) -> None:
+        before = vars(module)[name]
+        undo(lambda: vars(module).__setitem__(name, before))
+        vars(module)[name] = value
+
+    for module in model.modules():
+        if hasattr(module, "_orig_mod"):
+            put(module, "forward", module._orig_mod.__call__)
+        if vars(module).get("_compiled_call_impl") is not None:
+            put(module, "_compiled_call_impl", None)

@@ -2,7 +2,7 @@
 
 A timestep is no name for a step: rounded ones repeat where a schedule is dense (Karras and
 exponential sigmas, many steps), second-order schedulers see a step's middle, and other pipelines on
-the same UNet have their own. So the calls of `scheduler.step` are counted, and of the timesteps it
+the same model have their own. So the calls of `scheduler.step` are counted, and of the timesteps it
 is only checked that they are those that the schedule announced.
 """
 
@@ -88,7 +88,7 @@ def announced(pipe: Any, first: float) -> Schedule:
         )
     if start is None:
         raise TraceError(
-            f"the UNet was given the timestep {first:g}, which {type(scheduler).__name__} has not "
+            f"the model was given the timestep {first:g}, which {type(scheduler).__name__} has not "
             f"among its {len(every)}: expected the pipeline of this trace to run with its own "
             "scheduler"
         )

@@ -20,7 +20,9 @@ function buildControls() {
   };
   $("layers").replaceChildren(
     option("all", "all layers"),
-    set("groups", groups.map((group) => option(`group ${group}`, `${group} layers`))),
+    ...(groups.length // a transformer has none
+      ? [set("groups", groups.map((group) => option(`group ${group}`, `${group} layers`)))]
+      : []),
     set("by grid", grids.map((grid) => option(`grid ${grid}`, `all of ${grid}`))),
     set("single layers", single),
   );
