@@ -37,7 +37,7 @@ from benchmarking.replay import (
 )
 from heedmap.attention.rules import Inject, Weights
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import trace
+from heedmap.recording.tracing import steered
 from heedmap.text.alignment import pair_words
 from heedmap.text.token_mapping import replacement
 from heedmap.wiring.encodings import prompt_table
@@ -76,7 +76,7 @@ def steering(pipe: Any, prompts: Sequence[str], phase: str) -> Steering:
 
 def heedmap_edit(pipe: Any, prompts: Sequence[str], phase: str) -> AbstractContextManager[Any]:
     """Recorded as in `heedmap.edit`."""
-    return trace(pipe, keep={"layer"}, steering=steering(pipe, prompts, phase))
+    return steered(pipe, keep={"layer"}, steering=steering(pipe, prompts, phase))
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def no_op(pipe: Any, steps: int = 2) -> float:
     same = steering(pipe, prompts, "both")
     ones = Weights(torch.ones(len(prompt_table(pipe, PROMPT).tokens)))
     rules = {number: [*those, ones] for number, those in same.rules.items()}
-    with trace(pipe, steering=Steering(rules, same.sources, same.self_windows)):
+    with steered(pipe, steering=Steering(rules, same.sources, same.self_windows)):
         edited = run(pipe, steps, prompts=prompts)
     return float((edited - plain).abs().max() / (plain.max() - plain.min()))
 

@@ -47,7 +47,7 @@ from families.models import mask, picture
 from heedmap.attention.rules import Inject
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import trace
+from heedmap.recording.tracing import steered, trace
 from heedmap.wiring.families import self_attention_layers
 
 PROMPT = "a red house"
@@ -509,7 +509,7 @@ def test_an_edit_with_perturbed_attention(load, family, kind, layers):
     plain = paint(pipe, [PROMPT] * 2, **twice)
     read = 77 if family == "sd1" else 300
     itself = Inject(torch.eye(read), torch.zeros(read), torch.ones(read))
-    with trace(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
+    with steered(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
         edited = paint(pipe, [PROMPT] * 2, **twice)
     assert recorder.steerer.acted[1] and recorder.steerer.shared[1]
     np.testing.assert_allclose(edited, plain, atol=1e-4)

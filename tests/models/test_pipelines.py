@@ -12,8 +12,8 @@ from making import random_pipeline, random_pixart
 from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.models import pipelines
-from heedmap.recording.tracing import cross_attention_layers
 from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.families import cross_attention_layers
 
 
 @pytest.fixture(scope="module")

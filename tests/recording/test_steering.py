@@ -14,7 +14,7 @@ from heedmap.attention.rules import Inject, Weights
 from heedmap.errors import TraceError
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import plain
-from heedmap.recording.tracing import trace
+from heedmap.recording.tracing import steered
 from heedmap.wiring.families import self_attention_layers
 
 K = 77
@@ -26,7 +26,7 @@ def inject(end=1.0, columns=None):
 
 
 def edited(pipe, prompts, steering, steps=3, keep=("layer",), seeds=None, **arguments):
-    with trace(pipe, keep, steering=steering) as recorder:
+    with steered(pipe, keep, steering=steering) as recorder:
         images = run(pipe, prompts, seeds or (5,) * len(prompts), steps=steps, **arguments)
     return images, recorder
 
@@ -98,7 +98,7 @@ def test_restored_also_where_self_attention_was_shared(pipe):
     assert state_without_timing(pipe) == before
     with (
         pytest.raises(RuntimeError, match="stop"),
-        trace(pipe, steering=Steering({1: [inject()]}, {1: 0})),
+        steered(pipe, steering=Steering({1: [inject()]}, {1: 0})),
     ):
         raise RuntimeError("stop")
     assert state_without_timing(pipe) == before

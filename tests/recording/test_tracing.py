@@ -7,15 +7,19 @@ from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
+import heedmap as hm
+from heedmap.drawing.generation import generate_batch
 from heedmap.errors import (
     ArgumentError,
     ModelError,
     NothingRecordedError,
     SelectionError,
     TraceError,
+    UnknownWordError,
 )
 from heedmap.options import DrawOptions
-from heedmap.recording.tracing import WARN, trace
+from heedmap.recording.trace import WARN
+from heedmap.recording.tracing import trace
 from heedmap.wiring.families import cross_attention_layers
 from heedmap.wiring.processors import RecordingProcessor
 
@@ -406,7 +410,7 @@ def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
 
 
 def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.tracing.WARN", 1000)
+    monkeypatch.setattr("heedmap.recording.trace.WARN", 1000)
     with pytest.warns(UserWarning, match="MiB of memory"), trace(pipe):
         run(pipe, "a house", steps=1)
 
@@ -607,3 +611,50 @@ def test_latents_given_back_without_letting_go_of_the_models():
         with trace(pipe) as recorder:
             pipe("a house", num_inference_steps=2, output_type=kind)
         assert [maps.tokens.prompt for maps in recorder.maps] == ["a house"]
+
+
+# --- edits --------------------------------------------------------------------------------------
+
+
+def test_edits_of_a_call_of_ones_own_are_those_of_generate():
+    """Each prompt of the batch has the rules of its own words, and the pictures are equal."""
+    edits = [hm.Reweight("house", 3), hm.Confine("house", (0, 0, 64, 128))]
+    pipe = random_pipeline()
+    prompts = ["a red house", "the big old house"]
+    runs = generate_batch(pipe, prompts, seeds=[1, 2], steps=3, edits=edits)
+    generators = [torch.Generator("cpu").manual_seed(seed) for seed in (1, 2)]
+    with trace(pipe, edits=edits) as recorder:
+        images = pipe(prompts, num_inference_steps=3, generator=generators).images
+    for run, image, maps in zip(runs, images, recorder.maps, strict=True):
+        assert np.array_equal(run.image, image)
+        for word in run.maps.words:
+            np.testing.assert_array_equal(
+                maps.at(word.number).values, run.maps.at(word.number).values
+            )
+    plain = generate_batch(pipe, prompts, seeds=[1, 2], steps=3)
+    assert not np.array_equal(plain[0].image, images[0])
+    # A second call in the same trace reads its own prompts; a bare one afterwards is bare.
+    with trace(pipe, edits=edits[:1]) as recorder:
+        for prompt in ("a house", "one red house"):
+            pipe(prompt, num_inference_steps=2, generator=torch.Generator().manual_seed(1))
+    assert len(recorder.maps) == 2
+    alone = hm.generate(pipe, "one red house", seed=1, steps=2, edits=edits[:1])
+    np.testing.assert_array_equal(recorder.maps[1]["house"].values, alone.maps["house"].values)
+
+
+def test_edits_that_do_nothing_or_cannot_are_told():
+    pipe = random_pipeline()
+
+    def call(*edits):
+        with trace(pipe, edits=edits):
+            pipe("a red house", num_inference_steps=2, generator=torch.Generator().manual_seed(1))
+
+    with pytest.warns(hm.HeedmapWarning, match="changed nothing in a run of 2 steps"):
+        call(hm.Confine("red", (0, 0, 64, 64), start=0.1, end=0.2))
+    with pytest.raises(UnknownWordError, match="'dog' is not in the prompt"):
+        call(hm.Reweight("dog", 2))
+    with pytest.raises(ArgumentError, match="expected a list of edits"):
+        trace(pipe, edits=3)
+    with pytest.raises(ArgumentError, match="is no edit"):
+        trace(pipe, edits=["red"])
+    call(hm.Reweight("red", 2))  # what was refused is no longer in the way

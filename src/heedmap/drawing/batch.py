@@ -21,7 +21,8 @@ from heedmap.models import pipelines
 from heedmap.options import BranchName, DrawOptions, GenerateOptions
 from heedmap.recording.edits import Edit, described
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import AfterStep, Trace, names, trace
+from heedmap.recording.trace import AfterStep, Trace
+from heedmap.recording.tracing import names, steered
 from heedmap.results.runs import Run
 from heedmap.wiring.families import family_of
 from heedmap.wiring.schedules import Moment
@@ -96,7 +97,7 @@ def draw(
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
     sides: set[BranchName] = {"conditional", *options.branches}
-    recorder = trace(
+    recorder = steered(
         pipe,
         options.keep,
         tokens=options.tokens,

@@ -23,7 +23,7 @@ from heedmap.models.batches import fitting, in_batches
 from heedmap.options import DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import Trace
+from heedmap.recording.trace import Trace
 from heedmap.results.pairs import Pair, compare
 from heedmap.results.runs import Run
 from heedmap.wiring.schedules import Moment

@@ -12,10 +12,18 @@ from PIL import Image
 from heedmap.attention.rules import Rule, Site
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
-from heedmap.errors import HeedmapWarning, quoted
+from heedmap.errors import HeedmapWarning
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
-from heedmap.recording.edits import Confine, Edit, checked, described, idle, rules_of, weights_rule
+from heedmap.recording.edits import (
+    Confine,
+    Edit,
+    changed_nothing,
+    checked,
+    idle,
+    rules_of,
+    weights_rule,
+)
 from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights, token_weights
@@ -144,12 +152,7 @@ def _tell_idle(
                 for step in range(steps)
             )
             if idle(of_edits[number], sites):
-                warnings.warn(
-                    f"the edit {quoted(described(edit))} changed nothing in a run of {steps} "
-                    "steps: widen its window, give another weight, or use more steps",
-                    HeedmapWarning,
-                    stacklevel=3,
-                )
+                warnings.warn(changed_nothing(edit, steps), HeedmapWarning, stacklevel=3)
                 break
     if runs[0].image.size != pictured and any(isinstance(edit, Confine) for edit in edits):
         warnings.warn(

@@ -21,7 +21,7 @@ from heedmap.drawing import editing, generation, settings
 from heedmap.drawing.batch import Progress
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
-from heedmap.drawing.saved_options import AskedEdit, read, read_edit
+from heedmap.drawing.saved_options import Asked, AskedEdit, read, read_edit
 from heedmap.drawing.schedulers import SCHEDULERS, set_up
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, told
 from heedmap.models import batches, pipelines

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn.functional import interpolate
 
+from heedmap.attention.rules import Rule
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.options import Axis, BranchName
@@ -56,6 +57,7 @@ class Call:
         grids: of each layer.
         size: bytes that are kept of it.
         blocks: the blocks of the model's batch that read the prompt in this pass.
+        edited: for each image, of each edit of the trace, its rules.
     """
 
     read: list[Encoding]
@@ -70,6 +72,7 @@ class Call:
     grids: Mapping[str, Grid] = field(default_factory=dict)
     size: int = 0
     blocks: Sequence[int] = ()
+    edited: Sequence[Sequence[Sequence[Rule]]] = ()
     _states: torch.Tensor | None = None
     _found: dict[str, list[int]] = field(default_factory=dict)
 
@@ -89,6 +92,16 @@ class Call:
         """The call of the scheduler that comes next."""
         assert self.schedule is not None
         return self.schedule.moment(self.done)
+
+    def bytes(self, keep: Collection[Axis], heads: Mapping[str, int], steps: int) -> int:
+        """What it will keep in so many steps, of layers with so many heads each."""
+        cells = 0
+        for name, count in heads.items():
+            h, w = self.grids[name] if "layer" in keep else self.latent
+            each = h * w * (count if "head" in keep else 1)
+            cells = cells + each if "layer" in keep else max(cells, each)
+        columns = sum(len(p) for side in self.sides.values() for p in side.tally.positions)
+        return 4 * cells * (steps if "step" in keep else 1) * columns
 
     def choose(self, states: torch.Tensor) -> None:
         """Find what the model reads among what was encoded."""

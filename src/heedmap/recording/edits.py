@@ -294,6 +294,14 @@ def idle(rules: Iterable[Rule], sites: Iterable[Site]) -> bool:
     return True
 
 
+def changed_nothing(edit: Edit, steps: int) -> str:
+    """What is told of an edit that is `idle`."""
+    return (
+        f"the edit {quoted(described(edit))} changed nothing in a run of {steps} steps: widen its "
+        "window, give another weight, or use more steps"
+    )
+
+
 def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:
     """The rule that multiplies the attention of these positions on the K axis of a prompt."""
     every = torch.ones(len(table.tokens))
