@@ -1,10 +1,11 @@
 """Plans: what an edit takes from its source, what of it could not act, and weights written in."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
-from making import letter_tokenizer, table
+from making import letter_tokenizer, random_pipeline, table
 
 from heedmap.attention.rules import Inject, Renormalize, Weights
 from heedmap.drawing.edit_plans import Ground, Planner, read_window, read_windows, weigh
@@ -12,10 +13,15 @@ from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.text.weights import parse_weights, token_weights
 
 
+@cache
+def unet():
+    return random_pipeline().unet
+
+
 def planner(source, limit=77, **options):
     tokenizer = letter_tokenizer()
     tokenizer.model_max_length = limit
-    pipe = SimpleNamespace(tokenizer=tokenizer, text_encoder=object())
+    pipe = SimpleNamespace(tokenizer=tokenizer, text_encoder=object(), unet=unet())
     parsed = parse_weights(source)
     read = table(parsed.text, limit)
     weights = token_weights(parsed.spans, read)
