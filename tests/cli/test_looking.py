@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from making import random_pixart
 from PIL import Image
 
-from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
+from cli.calling import FILES, PROMPT, bad, files, good, in_a_process, quiet, raising
 from heedmap.drawing import generation
 from heedmap.files import kinds
 from heedmap.files.targets import check_folder
@@ -313,6 +314,25 @@ def test_words_of_the_embedded_model(embedded):
     about = json.loads(good("words", prompt, "--json"))
     assert about == tokenize(prompt, embedded.tokenizer).to_dict()
     assert [word["text"] for word in about["words"]] == prompt.split()
+
+
+def test_words_and_layers_of_a_transformer(desk: Path):
+    model = str(desk / "patches")
+    random_pixart().save_pretrained(model)
+
+    def said(*arguments: str) -> str:
+        done = in_a_process(*arguments, "--model", model)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return done.stdout
+
+    rows = [line.split() for line in said("words", "a Red house").splitlines()]
+    assert rows[1] == ["0", "a", "a", "a", "0,", "1", "yes"]
+    assert rows[2] == ["1", "Red", "R", "e", "d", "2,", "3,", "4", "yes"]
+    assert rows[4][:5] == ["6", "tokens", "of", "the", "299"]
+    found = json.loads(said("layers", "--size", "64x48", "--json"))["layers"]
+    assert [layer["name"] for layer in found] == [f"transformer_blocks.{n}.attn2" for n in range(3)]
+    assert {tuple(layer["grid"]) for layer in found} == {(3, 4)}
+    assert {tuple(layer["masked"]) for layer in found} == {(299, 294)}
 
 
 # --- layers -----------------------------------------------------------------------------------

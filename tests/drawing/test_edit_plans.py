@@ -1,10 +1,11 @@
 """Plans: what an edit takes from its source, and what of it could not act."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import torch
-from making import letter_tokenizer, table
+from making import letter_tokenizer, random_pipeline, table
 
 from heedmap.attention.rules import Inject, Renormalize, Weights
 from heedmap.drawing.edit_plans import Ground, Planner, read_window, read_windows
@@ -13,10 +14,15 @@ from heedmap.options import EditOptions
 from heedmap.text.weights import parse_weights, token_weights
 
 
+@cache
+def unet():
+    return random_pipeline().unet
+
+
 def planner(source, limit=77, **options):
     tokenizer = letter_tokenizer()
     tokenizer.model_max_length = limit
-    pipe = SimpleNamespace(tokenizer=tokenizer, text_encoder=object())
+    pipe = SimpleNamespace(tokenizer=tokenizer, text_encoder=object(), unet=unet())
     parsed = parse_weights(source)
     read = table(parsed.text, limit)
     weights = token_weights(parsed.spans, read)

@@ -54,7 +54,8 @@ def after_steps(pipe, tell: Callable[[int], object]) -> dict[str, object]:
 def denoiser(pipe) -> nn.Module:
     """The UNet or transformer, inside of a compiled one."""
     found = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
-    return getattr(found, "_orig_mod", found)
+    found = getattr(found, "_orig_mod", found)
+    return found.get_base_model() if hasattr(found, "get_base_model") else found
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from diffusers import (
     StableDiffusionXLInpaintPipeline,
     T2IAdapter,
 )
+from heedmap.drawing.word_rules import Reweight
 
 from families import models
 from families.checking import (
@@ -38,6 +39,7 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
+from heedmap.drawing.generation import generate
 from heedmap.errors import HeedmapError, TraceError
 from heedmap.recording.tracing import trace
 
@@ -145,6 +147,26 @@ def test_lora(load, tmp_path):
     )
     with_lora = recorder.recordings[0].arrays[0][..., : len(bare.recordings[0].positions)]
     assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
+
+
+def test_lora_of_a_transformer(load):
+    """As diffusers' documentation loads one: peft wraps the transformer whole."""
+    from peft import LoraConfig, get_peft_model
+
+    pipe = load("sigma")
+    with trace(pipe, WHOLE) as bare:
+        paint(pipe, PROMPT)
+    torch.manual_seed(8)
+    targets = ["to_q", "to_k", "to_v", "to_out.0"]
+    config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+    pipe.transformer = get_peft_model(pipe.transformer, config)
+    recorder = check(pipe, lambda: paint(pipe, PROMPT), [PROMPT])
+    assert recorder.recordings[0].layers[0].name == "transformer_blocks.0.attn2"
+    with_lora = recorder.recordings[0].arrays[0][..., : len(bare.recordings[0].positions)]
+    assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
+    run = generate(pipe, PROMPT, seed=1, steps=2, edits=[Reweight("red", 2)])
+    (noted,) = run.settings["loras"]
+    assert (noted["part"], noted["rank"], noted["active"]) == ("transformer", 2, True)
 
 
 @pytest.fixture

@@ -87,8 +87,12 @@ def test_every_family(family, size):
     pipe = models.FAMILIES[family]()
     pipe.set_progress_bar_config(disable=True)
     factor = pipe.vae_scale_factor
-    latent = (16, 16) if size is None else (size[1] // factor, size[0] // factor)
-    check(pipe, layer_shapes(pipe, size=size), latent)
+    own = denoiser(pipe).config.sample_size
+    latent = (own, own) if size is None else (size[1] // factor, size[0] // factor)
+    tokens = {"sigma": 300, "alpha": 120}.get(family, 77)
+    read = len(getattr(pipe, "tokenizer_2", pipe.tokenizer)("a cat").input_ids)
+    masked = None if tokens == 77 else (tokens - 1, tokens - read)  # of nothing the end is read
+    check(pipe, layer_shapes(pipe, size=size), latent, tokens, masked)
 
 
 def test_heads_per_level_and_the_width_of_the_text():
@@ -197,7 +201,6 @@ def test_a_scale_of_its_own_is_told_as_it_is(pipe):
 @pytest.mark.parametrize(
     ("size", "given", "latent", "masked"),
     [
-        (None, {}, (32, 32), (299, 292)),  # of nothing, the end alone is read
         ((96, 176), {"max_sequence_length": 20}, (22, 12), (19, 12)),
         ((16, 16), {"guidance_scale": 1.0, "max_sequence_length": 8}, (2, 2), (0,)),
         ((16, 16), {"guidance_scale": 1.0, "max_sequence_length": 4}, (2, 2), (0,)),
@@ -207,9 +210,7 @@ def test_a_scale_of_its_own_is_told_as_it_is(pipe):
 def test_shapes_of_patches_and_of_hidden_padding(kind, size, given, latent, masked):
     pipe = random_pixart(kind)
     before = state_of(pipe)
-    tokens = given.get("max_sequence_length", 300 if kind is PixArtSigmaPipeline else 120)
-    if size is None:
-        masked = tuple(tokens - 300 + hidden for hidden in masked)
+    tokens = given["max_sequence_length"]
     found = layer_shapes(pipe, "a red house at", size=size, **given)
     check(pipe, found, latent, tokens, masked)
     assert_restored(pipe, before)

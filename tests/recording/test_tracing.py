@@ -625,11 +625,11 @@ def test_edits_of_a_call_of_ones_own_are_those_of_generate():
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in (1, 2)]
     with trace(pipe, edits=edits) as recorder:
         images = pipe(prompts, num_inference_steps=3, generator=generators).images
-    for run, image, maps in zip(runs, images, recorder.maps, strict=True):
-        assert np.array_equal(run.image, image)
-        for word in run.maps.words:
+    for made, image, maps in zip(runs, images, recorder.maps, strict=True):
+        assert np.array_equal(made.image, image)
+        for word in made.maps.words:
             np.testing.assert_array_equal(
-                maps.at(word.number).values, run.maps.at(word.number).values
+                maps.at(word.number).values, made.maps.at(word.number).values
             )
     plain = generate_batch(pipe, prompts, seeds=[1, 2], steps=3)
     assert not np.array_equal(plain[0].image, images[0])

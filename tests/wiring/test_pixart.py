@@ -80,6 +80,9 @@ def test_words_as_t5_reads_them(pipe):
     assert [word.missing for word in cut.words] == [0, 1, 1]
     with pytest.raises(ArgumentError, match="A prompt is one string"):
         prompt_table(pipe, None)
+    for odd in ("9", 0, None, 7.5):
+        with pytest.raises(ArgumentError, match="max_sequence_length"):
+            prompt_table(pipe, "a", {"max_sequence_length": odd})
 
 
 @pytest.mark.parametrize("installed", [(True, True), (True, False), (False, True)])

@@ -168,9 +168,11 @@ def words(prompt: Prompt, model: Model = None, json: Json = False) -> None:
 
     And which words are past what the model reads.
     """
-    from heedmap.models import pipelines
+    hidden = json or model is None or not sys.stderr.isatty()
+    with loading(model, hidden=hidden):
+        from heedmap.models import pipelines
 
-    table = pipelines.table(prompt, model)
+        table = pipelines.table(prompt, model)
     if json:
         print_json(table.to_dict())
     else:

@@ -20,6 +20,7 @@ import torch
 from heedmap.drawing.pipeline_arguments import note
 from heedmap.models import pipelines
 from heedmap.wiring.families import processors
+from heedmap.wiring.family import default_of
 
 _PLAIN_ATTENTION = "AttnProcessor2_0"
 _COMMIT = re.compile(r"snapshots[\\/]([0-9a-f]{40})(?:[\\/]|$)")
@@ -52,12 +53,6 @@ def asked(
     argument = {"steps": "num_inference_steps", "guidance": "guidance_scale"}[name]
     found = default_of(pipe, argument)
     return (found, "pipeline") if isinstance(found, int | float) else (None, "pipeline")
-
-
-def default_of(pipe: Any, argument: str) -> Any:
-    """What a pipeline takes for an argument where nothing is said; None if it does not say."""
-    taken = parameters(pipe).get(argument)
-    return None if taken is None or taken.default is taken.empty else taken.default
 
 
 def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:

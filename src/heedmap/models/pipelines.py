@@ -47,7 +47,7 @@ def name_of(pipe: Any) -> str:
 
 
 def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = "auto") -> Any:
-    """Load a Stable Diffusion pipeline, ready to generate.
+    """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
     Args:
         model: None for the embedded model (needs no network), a folder that `save_pretrained`

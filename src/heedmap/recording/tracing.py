@@ -34,7 +34,7 @@ def trace(
     as it was afterwards, whatever happened inside.
 
     Args:
-        pipe: a Stable Diffusion pipeline.
+        pipe: a pipeline of Stable Diffusion or PixArt.
         keep: the axes to keep, of "layer", "step", "head"; the others are averaged while it runs
             (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.

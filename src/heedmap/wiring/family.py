@@ -104,13 +104,18 @@ class Family(ABC):
     # --- what all have in common ---
 
     def part(self, pipe: Any) -> Any:
-        """The denoiser as the pipeline calls it, in what torch.compile made of it."""
+        """The denoiser as the pipeline calls it, in what torch.compile or peft made of it."""
         return getattr(pipe, self.component, None)
 
     def denoiser(self, pipe: Any) -> Any:
-        """The denoiser itself; None if the pipeline has none."""
+        """The denoiser itself; None if the pipeline has none.
+
+        It may be within what torch.compile made of it, or what peft did.
+        """
         part = self.part(pipe)
-        return getattr(part, "_orig_mod", part)
+        part = getattr(part, "_orig_mod", part)
+        base = getattr(part, "get_base_model", None)
+        return part if base is None else base()
 
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

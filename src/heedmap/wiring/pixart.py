@@ -13,6 +13,7 @@ from diffusers import PixArtTransformer2DModel
 from diffusers.models.attention_processor import Attention
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
+from heedmap import checks
 from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.tokens import Rewritten, tokenize
 from heedmap.text.words import TokenTable
@@ -77,7 +78,7 @@ class PixArt(Family):
                 _check_clean(pipe, text, made.text)
             return made
 
-        limit = told["max_sequence_length"]
+        limit = checks.whole("max_sequence_length", told["max_sequence_length"], least=1)
         return tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit)
 
     def guards(self, pipe: Any) -> Iterable[Guard]:
