@@ -1,6 +1,7 @@
 """The house: who may import whom, what an import costs, which names are public."""
 
 import ast
+import collections
 import graphlib
 import importlib
 import json
@@ -179,6 +180,29 @@ def test_modules_have_what_they_announce(path: Path):
     assert module.__doc__, "a module says what it is for"
     for name in getattr(module, "__all__", []):
         assert hasattr(module, name) or importlib.import_module(f"{module.__name__}.{name}")
+
+
+@cache
+def mentioned() -> collections.Counter[str]:
+    """How often src and scripts use each name, apart from where it is defined."""
+    names: collections.Counter[str] = collections.Counter()
+    for path in [*SOURCE.rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Name):
+                names[node.id] += 1
+            elif isinstance(node, ast.Attribute):
+                names[node.attr] += 1
+            elif isinstance(node, ast.ImportFrom):
+                names.update(alias.name for alias in node.names)
+    return names
+
+
+@each_file
+def test_nothing_is_there_for_the_tests_alone(path: Path):
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list:
+            own = sum(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(node))
+            assert mentioned()[node.name] > own, f"nobody uses {node.name}: delete it"
 
 
 # --- what is declared -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
 
-from heedmap.errors import ArgumentError, HeedmapError, quoted
+from heedmap.errors import ArgumentError, quoted
 
 __all__ = ["finite", "flag", "fraction", "is_number", "several", "text", "whole"]
 
@@ -22,14 +22,7 @@ def is_number(value: object) -> TypeGuard[Real]:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def finite(
-    what: str,
-    value: object,
-    *,
-    least: float = -math.inf,
-    most: float = math.inf,
-    error: type[HeedmapError] = ArgumentError,
-) -> float:
+def finite(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number from `least` to `most`.
 
     Args:
@@ -37,10 +30,9 @@ def finite(
         value: what was given.
         least: the smallest that will do.
         most: the largest that will do.
-        error: what is raised.
 
     Raises:
-        HeedmapError: if it is none; of the kind `error`.
+        ArgumentError: if it is no such number.
     """
     if is_number(value):
         try:
@@ -49,7 +41,7 @@ def finite(
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return number
-    raise error(f"{what} is {quoted(value)}: expected a finite number{_span(least, most)}")
+    raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number{_span(least, most)}")
 
 
 def fraction(what: str, value: object) -> float:
@@ -57,14 +49,7 @@ def fraction(what: str, value: object) -> float:
     return finite(what, value, least=0, most=1)
 
 
-def whole(
-    what: str,
-    value: object,
-    *,
-    least: int | None = None,
-    most: int | None = None,
-    error: type[HeedmapError] = ArgumentError,
-) -> int:
+def whole(what: str, value: object, *, least: int | None = None, most: int | None = None) -> int:
     """A whole number from `least` to `most`; 3.0 is none.
 
     Args:
@@ -72,16 +57,15 @@ def whole(
         value: what was given.
         least: the smallest that will do.
         most: the largest that will do.
-        error: what is raised.
 
     Raises:
-        HeedmapError: if it is none; of the kind `error`.
+        ArgumentError: if it is no such number.
     """
     if isinstance(value, Integral) and not isinstance(value, bool):
         number = int(value)
         if (least is None or least <= number) and (most is None or number <= most):
             return number
-    raise error(f"{what} is {quoted(value)}: expected a whole number{_span(least, most)}")
+    raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_span(least, most)}")
 
 
 def text(what: str, value: object, such: str = "") -> str:

@@ -51,27 +51,6 @@ def probabilities(
     return scores.softmax(dim=-1)
 
 
-def attend(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The output O = P V of attention.
-
-    Args:
-        weights: P, (..., Q, K).
-        value: V, (..., K, d).
-
-    Returns:
-        (..., Q, d), in the type of `value`.
-
-    Raises:
-        ArgumentError: if the numbers of tokens differ.
-    """
-    if weights.ndim < 2 or value.ndim < 2 or weights.shape[-1] != value.shape[-2]:
-        raise ArgumentError(
-            f"weights of shape {tuple(weights.shape)} and value of shape {tuple(value.shape)} do "
-            "not fit: expected (..., Q, K) and (..., K, d) with the same K; reshape one of them"
-        )
-    return (weights @ value.to(weights.dtype)).to(value.dtype)
-
-
 LARGE = 32.0
 """A log-sum from which on probabilities are not computed from it."""
 
@@ -154,16 +133,3 @@ def fused(
         ),
         None,
     )
-
-
-def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """(B, N, H·d) to (B, H, N, d): the channels of each head apart.
-
-    Raises:
-        ArgumentError: if the channels cannot be divided by the number of heads.
-    """
-    if x.ndim != 3 or heads < 1 or x.shape[-1] % heads:
-        raise ArgumentError(
-            f"{heads} heads cannot share a tensor of shape {tuple(x.shape)}: expected (B, N, H·d)"
-        )
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
