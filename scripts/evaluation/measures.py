@@ -9,7 +9,7 @@ import numpy as np
 from skimage.color import rgb2lab
 from skimage.morphology import dilation, footprint_rectangle
 
-import judge
+from evaluation import judge
 from heedmap.tiny import scenes
 
 Figures = dict[str, Any]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import judge
+from evaluation import judge
 from evaluation.cases import Progress, draw
 from evaluation.measures import Figures, share
 from heedmap import Run

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Progress, Swap, SwapKind, as_array, swaps
 from evaluation.measures import (
     Figures,

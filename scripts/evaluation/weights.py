@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, cells, colour_share, mean, pixels, rises, share
 from heedmap.figures.layout import Panel
