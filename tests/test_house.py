@@ -231,6 +231,25 @@ def test_every_requirement_is_pinned():
     assert requirements(*extras) | build <= set(names)
 
 
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *ROOT.glob("scripts/*.md"), *SOURCE.rglob("*.md")],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_links_lead_somewhere(page: Path):
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_the_citation_says_what_the_project_says():
+    """Line by line: the file is YAML, which no dependency reads."""
+    said = dict(re.findall(r"^([\w-]+): (.+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.M))
+    assert said["version"] == project()["project"]["version"]
+    assert said["license"] == project()["project"]["license"]
+    (author,) = project()["project"]["authors"]
+    assert f"  - name: {author['name']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
 def test_version_is_the_one_declared():
     assert heedmap.__version__ in {project()["project"]["version"], "unknown"}  # not installed
 
