@@ -12,12 +12,12 @@ words: is the hottest place inside of the thing?
 
 `edits` swaps nouns and colours of such captions, weights and confines words, and measures whether
 the target appears and the rest stays; beside it what plain generation and the rules of others do.
-What the figures mean stands in `evaluation`, a file a question.
+What the figures mean is said in `evaluation`, in a file for each question.
 
 `judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
 
-All figures are shares from 0 to 1, but for ratios, and for what says its unit. The same seed gives
-the same captions and pictures.
+All figures are shares from 0 to 1, except for ratios and for what names its unit. The same seed
+gives the same captions and pictures.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         progress=show_progress,
     )  # fmt: skip
     if options.sheet:
-        # A sheet a question, since each has its own number of columns.
+        # A sheet for each question, since each has its own number of columns.
         for name, (panels, columns) in drawn.items():
             if panels:
                 save(sheet_of(options.sheet, name), panels, columns)
@@ -107,7 +107,7 @@ def edits(
         seed: of the noise.
         steps: denoising steps.
         guidance: classifier-free guidance scale.
-        progress: told how far it is.
+        progress: called with how far it is.
 
     Returns:
         the figures, and by question the panels of a sheet with its number of columns.
@@ -131,7 +131,7 @@ def edits(
 
 
 def show(rows: Figures, width: int = 14) -> None:
-    """Print a line a row of figures."""
+    """Print a line for each row of figures."""
     for name, values in rows.items():
         print(f"{name:{width}}{_line(values) if isinstance(values, dict) else values}")
 

@@ -73,7 +73,7 @@ def raw(value: list[Any], now: Any) -> str:
 
 
 def _listed(how: str, now: list[Any]) -> list[Any]:
-    # What stands for a text of another change is left out: thousands of a megabyte are too much.
+    # Placeholders for the text of another change are left out: thousands of megabytes are too much.
     now = [one for one in now if not str(one).startswith("@@")] if how == "many" else now
     return {
         "empty": [], "twice": now + now, "reversed": now[::-1], "first": now[:1], "rest": now[1:],

@@ -1,4 +1,4 @@
-"""How the embedded model is measured: one file a question.
+"""How the embedded model is measured: one file for each question.
 
 `obedience`: does it draw what it is told? `swaps`, `blends`, `weights`, `places`: do its edits do
 what they are for? They share `cases` (captions and pictures), `measures` (pure functions of arrays)

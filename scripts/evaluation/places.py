@@ -1,4 +1,4 @@
-"""A thing confined to one half of the picture: does it come to lie there?"""
+"""A thing confined to one half of the picture: does it end up there?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

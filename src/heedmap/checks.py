@@ -1,7 +1,7 @@
 """What an argument must be: a number, a whole number, a text; or one sentence that says so.
 
-Numbers of numpy are numbers here; True and False are none, and neither are texts that spell one,
-NaN, infinities and arrays. What a function gives back is plain Python, which JSON can hold.
+Numbers of numpy are numbers here. True and False are not, and neither are texts that spell a
+number, NaN, infinities or arrays. The functions return plain Python values, which JSON can hold.
 """
 
 import math
@@ -18,7 +18,7 @@ _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
 
 
 def is_number(value: object) -> TypeGuard[Real]:
-    """Whether a value is a real number, of Python or numpy; True is none, NaN is one."""
+    """Whether a value is a real number, of Python or numpy; True is not one, NaN is."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -50,7 +50,7 @@ def fraction(what: str, value: object) -> float:
 
 
 def whole(what: str, value: object, *, least: int | None = None, most: int | None = None) -> int:
-    """A whole number from `least` to `most`; 3.0 is none.
+    """A whole number from `least` to `most`; 3.0 is not one.
 
     Args:
         what: the argument is called in the sentence.
@@ -99,9 +99,9 @@ def flag(what: str, value: object) -> bool:
 
 
 def several(value: object) -> list[Any] | None:
-    """What a list, or anything else that can be gone through, holds; None for all else.
+    """What a list, or anything else that can be iterated over, holds; None for all else.
 
-    A text is one thing, and so is a mapping: neither is a list of what it is made of.
+    A text is one thing, and so is a mapping: neither counts as a list of its parts.
     """
     if isinstance(value, str | bytes | Mapping):
         return None

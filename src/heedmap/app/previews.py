@@ -2,7 +2,7 @@
 
 Where the latent is small the pipeline's own decoder is quick enough. Elsewhere each cell's colour
 is a linear function of its channels, fitted to what this pipeline's encoder makes of colours: no
-number of any model stands here.
+number here is that of a certain model.
 
 Axes: B image · C channel · h, w the latent's grid.
 """
@@ -59,8 +59,8 @@ def fit_colours(vae: Any, *, side: int = 256, count: int = 4) -> Colours:
     """The linear map from channels to colours that fits an autoencoder best.
 
     Args:
-        vae: of a pipeline. One in float16 that must not compute so is raised for the time being,
-            and is afterwards as it was to the bit.
+        vae: of a pipeline. One in float16 that must not compute in it is raised to float32 for the
+            time being, and is afterwards as it was, to the bit.
         side: pixels of the pictures that are encoded.
         count: how many.
     """
@@ -110,7 +110,7 @@ class Previewer:
         self._next = -float("inf")
 
     def __call__(self, latents: torch.Tensor) -> None:
-        """Show latents (B, C, h, w) of the pipeline, or leave it for want of time."""
+        """Show latents (B, C, h, w) of the pipeline, or skip them for want of time."""
         start = self._clock()
         if start < self._next:
             return

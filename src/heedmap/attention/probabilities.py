@@ -25,7 +25,7 @@ def probabilities(
 
     Args:
         query: (..., Q, d).
-        key: (..., K, d), with the same leading axes or such that broadcast.
+        key: (..., K, d), with leading axes that are the same or broadcast.
         scale: what QKᵀ is multiplied by; 1/√d unless given.
         mask: added before the softmax, broadcast to (..., Q, K); or boolean, True where a token may
             be seen. Tokens that are masked out get exactly 0.
@@ -52,7 +52,7 @@ def probabilities(
 
 
 LARGE = 32.0
-"""A log-sum from which on probabilities are not computed from it."""
+"""From a log-sum of this size on, probabilities are not computed from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ class Scores:
         mask: added before the softmax, or boolean, as `probabilities` takes it; broadcast to
             (B, H, Q, K).
         log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, where it is known:
-            then the probabilities of a few tokens cost a few columns. Of half types, a kernel
-            gives it to less than 1e-4, and so the probabilities relative to their size.
+            then the probabilities of a few tokens cost a few columns. For half-precision types a
+            kernel's value is good to 1e-4, and so are the probabilities, relative to their size.
     """
 
     query: torch.Tensor
@@ -79,7 +79,7 @@ class Scores:
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> torch.Tensor:
         """The probabilities (H', Q, K') of some tokens in some heads of one row, float32."""
         device = self.query.device.type
-        if torch.is_autocast_enabled(device):  # it would compute in half what is float32 here
+        if torch.is_autocast_enabled(device):  # it would use half precision here
             with torch.autocast(device, enabled=False):
                 return self.of(image, heads, tokens)
         query = self.query[image, heads].float()
@@ -93,7 +93,7 @@ class Scores:
         key = key[:, list(tokens)].float() * self.scale
         offset = -self.log_sum[image, heads, :, None].float()
         p = torch.baddbmm(offset, query, key.mT).exp_()
-        # The log-sum of a half type is good to 1e-4; with all tokens there it is not needed.
+        # Of a half type the log-sum is good to 1e-4 only; with all tokens at hand it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
 
 
@@ -107,10 +107,10 @@ def fused(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """`torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum where known.
+    """`torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum if known.
 
     On the CPU the kernel that torch itself would choose also gives the logarithm of each row's sum
-    of exponentials; elsewhere, with a mask, or for scores so large that it would cost digits, None
+    of exponentials; elsewhere, with a mask, or for scores so large that digits would be lost, None
     stands in its place.
 
     Returns:

@@ -25,7 +25,7 @@ def fail(sentence: str) -> NoReturn:
 
 @contextmanager
 def warnings_told() -> Generator[None]:
-    """Say on stderr, once each, what heedmap warned of meanwhile; libraries warn programmers."""
+    """Say on stderr, once each, what heedmap warns of in the block; others are dropped."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=HeedmapWarning)
@@ -82,7 +82,7 @@ def print_table(
     console = Console(highlight=False)
     framed = console.is_terminal
     if not framed:
-        console.width = 1_000_000  # nothing is folded: a program may read it
+        console.width = 1_000_000  # nothing is wrapped: a program may read it
 
     def made(rows: Iterable[Sequence[str]]) -> Table:
         table = Table(
@@ -107,7 +107,7 @@ def print_table(
 
 @contextmanager
 def loading(model: str | None, *, hidden: bool) -> Generator[None]:
-    """Show that a model is being loaded: by a bar, or by the hub's own while it downloads."""
+    """Show that a model is being loaded: by a bar, or by the hub's own bars while it downloads."""
     local = model is None or os.path.exists(model)  # whatever length its name may have
     if hidden or local:
         os.environ.setdefault("TQDM_DISABLE", "1")
@@ -134,7 +134,7 @@ def progress_bar(label: str, *, hidden: bool) -> Generator[Callable[[int, int], 
         TimeRemainingColumn,
     )
 
-    # What is not known yet, how much there is and so how long it takes, leaves no trace of itself.
+    # How much there is, and so how long it takes, is not known yet: those columns stay empty.
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""What the verbs take: the options that several share, and how their texts are read."""
+"""What the verbs take: the options that several of them share, and how their texts are read."""
 
 import math
 from pathlib import Path
@@ -46,7 +46,7 @@ def show_range(steps: slice) -> str:
 
 
 def parse_window(text: str) -> tuple[float, float]:
-    """Read `a:b`, fractions of a run, or one: up to which."""
+    """Read `a:b`, fractions of a run, or one fraction: up to which."""
     first, colon, last = text.partition(":")
     try:
         low, high = (float(first), float(last)) if colon else (0.0, float(first))
@@ -165,7 +165,7 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
 
 
 def parse_path(text: str) -> Path:
-    """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
+    """Read the name of a file or folder: an empty one is an error, not the current folder."""
     if not text:
         raise typer.BadParameter("'' names no file or folder; write . for the one you are in.")
     return Path(text)

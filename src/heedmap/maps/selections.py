@@ -1,7 +1,7 @@
-"""What of a recording is meant: layers by name, steps and heads by number, timesteps by range.
+"""Which part of a recording is meant: layers by name, steps, heads and timesteps by number.
 
-Each function takes what a user may have written and gives it back in one form, or says in one
-sentence what was expected.
+Each function takes what a user may have written and returns it in one form, or says in one sentence
+what was expected.
 """
 
 import fnmatch
@@ -78,7 +78,7 @@ def numbers(wanted: object, total: int, what: str) -> list[int]:
         if isinstance(wanted, slice):
             return list(range(total))[wanted]
         several = [wanted] if isinstance(wanted, Integral | str) else list(cast(Any, wanted))
-    except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; no list at all
+    except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; not a list at all
         raise SelectionError(
             f"{what}s={quoted(wanted)} is no selection: expected a whole number, a slice or a list"
         ) from None

@@ -1,6 +1,6 @@
 """From a tokenizer to the table: which characters of a prompt each token covers.
 
-A tokenizer of any kind will do that gives character offsets; nothing of transformers is imported.
+Any tokenizer that gives character offsets will do; nothing of transformers is imported.
 """
 
 from bisect import bisect_right
@@ -83,7 +83,7 @@ def read(
 def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Trim spaces off the spans, and give them the accents that normalisation merged away.
 
-    Of "e" + U+0301, composed before it is tokenized, the offsets cover the "e" alone: what follows
+    For "e" + U+0301, composed before it is tokenized, the offsets cover the "e" alone: what follows
     a span up to the next token or space is part of it.
     """
     spans: list[tuple[int, int]] = []
@@ -151,12 +151,12 @@ def tokenize(
 
     Args:
         prompt: one text; the empty text gives a table without words.
-        tokenizer: a `CLIPTokenizer` of transformers, or any that gives character offsets.
+        tokenizer: a `CLIPTokenizer` of transformers, or any other that gives character offsets.
         expand: what textual inversion makes of a text: a placeholder of several vectors becomes
             several placeholders, all of which belong to the one word of the prompt.
 
     Raises:
-        ArgumentError: if the prompt is no text, or too long.
+        ArgumentError: if the prompt is not a text, or too long.
         ModelError: if the tokenizer gives no character offsets.
     """
     _check_prompt(prompt)
@@ -214,7 +214,7 @@ def _expanded(
 
 
 def by_position(count: int) -> TokenTable:
-    """The table of text states of which no text is known: the words are the positions.
+    """The table of text states whose text is not known: the words are the positions.
 
     Args:
         count: K, the number of text tokens; the word "5" is the token at position 5.

@@ -6,9 +6,9 @@ Pure text, standard library only. What is read:
   the colon, without the bracket. Brackets may be nested: their weights multiply.
 - All other brackets are text, as in "a cat (cute)" or "(a:b)". So are "[cat]" and "((cat))", which
   other programs take for weights.
-- `\(`, `\)` and `\:` are text without the backslash: "(16\:9)" is "(16:9)", not 16 times nine. Of
-  backslashes before one of these signs each two are one: `\\(` is a backslash and a bracket.
-  Any other backslash is text.
+- `\(`, `\)` and `\:` are text without the backslash: "(16\:9)" is "(16:9)", not 16 times nine.
+  Before one of these signs two backslashes stand for one: `\\(` is a backslash and a bracket. Any
+  other backslash is text.
 - What only looks like a weight is refused, not read as text: "(cat:1,5)", "(cat:2x)", "(cat:nan)",
   "(cat:)"; "(at 10:30 am)" and "(a:b)" do not look like one.
 - In a prompt with weights all brackets have to balance.
@@ -75,11 +75,11 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     """Read the weights that are written into a prompt; this module says how they are written.
 
     Args:
-        prompt: the text as a user wrote it. The time is linear in its length, but for a sort.
+        prompt: the text as a user wrote it. The time is linear in its length, apart from a sort.
 
     Raises:
-        ArgumentError: if a weight is no number, or past `MOST_WEIGHT`, or a bracket around a weight
-            has no partner. Messages count the characters of the prompt from 1.
+        ArgumentError: if a weight is not a number, or beyond `MOST_WEIGHT`, or a bracket around a
+            weight has no partner. Messages count the characters of the prompt from 1.
     """
     if not isinstance(prompt, str):
         raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")

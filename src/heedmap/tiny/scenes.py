@@ -4,8 +4,8 @@ A scene is laid out (`Layout`: which things, where, in which setting), drawn (`S
 and one exact mask a thing) and told (`Caption`: a text, and which characters of it speak of which
 things). All of it is a pure function of its seed, so the truth about any picture can be made again.
 
-Held-out: `is_held_out(layout)` is true for about one combination of things, colours and setting in
-eight, and for the pairs in `UNSEEN_PAIRS` always; training must skip those layouts. Seeds from
+Held out: `is_held_out(layout)` is true for about one combination of things, colours and setting in
+eight, and always for the pairs in `UNSEEN_PAIRS`; training must skip those layouts. Seeds from
 `HELD_OUT_SEED` on are for evaluation.
 """
 
@@ -59,7 +59,7 @@ FILLERS = ("lovely", "very", "nice", "old", "happy", "funny", "beautiful", "tiny
 UNSEEN_PAIRS = frozenset(
     {("red", "cactus"), ("blue", "mushroom"), ("green", "cat"), ("yellow", "boat")}
 )
-"""Colour and noun that never meet in training, in any scene."""
+"""Colours and nouns that never meet in training, in any scene."""
 HELD_OUT_SEED = 1_000_000_000
 """Training draws seeds below this number, evaluation from it on."""
 
@@ -227,7 +227,7 @@ def draw(layout: Layout) -> Scene:
     silhouettes = np.empty((len(layout.things), SIZE, SIZE), dtype=bool)
     pen = ImageDraw.Draw(canvas)
     for i, thing in enumerate(layout.things):
-        # Held at its own size in the order of the layout: later things lie in front.
+        # Each at its own size, in the order of the layout: later things lie in front.
         shape = Image.new("L", canvas.size)
         _draw_thing(pen, ImageDraw.Draw(shape), thing)
         silhouettes[i] = np.asarray(shape.reduce(_SCALE)) >= 128
