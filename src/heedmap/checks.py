@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, cast
 
 from heedmap.errors import ArgumentError, quoted
 
-__all__ = ["finite", "flag", "fraction", "is_number", "several", "text", "whole"]
+__all__ = ["finite", "flag", "fraction", "is_number", "is_text", "several", "text", "whole"]
 
 
 _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
@@ -66,6 +66,11 @@ def whole(what: str, value: object, *, least: int | None = None, most: int | Non
         if (least is None or least <= number) and (most is None or number <= most):
             return number
     raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_span(least, most)}")
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is a text, whatever its annotation says."""
+    return isinstance(value, str)
 
 
 def text(what: str, value: object, such: str = "") -> str:

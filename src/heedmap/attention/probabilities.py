@@ -119,7 +119,8 @@ def fused(
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa
     if plain and query.device.type == "cpu" and query.ndim == 4 and not tracked:
-        choice = torch._fused_sdp_choice(query, key, value, None, 0.0, False, scale=scale)
+        choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        choice = choose(query, key, value, None, 0.0, False, scale=scale)
         if choice == SDPBackend.FLASH_ATTENTION.value:
             output, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
                 query, key, value, 0.0, False, attn_mask=None, scale=scale

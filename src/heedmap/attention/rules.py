@@ -16,7 +16,7 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, cast
 
 import torch
 from torch.nn.functional import interpolate, max_pool2d, pad
@@ -130,7 +130,9 @@ class Inject:
 
     def mix(self, site: Site) -> Mix | None:
         """A = M diag(α), B = diag(1 − α)."""
-        windows = zip(self.start.tolist(), self.end.tolist(), strict=True)
+        starts: list[float] = cast(Any, self.start).tolist()
+        ends: list[float] = cast(Any, self.end).tolist()
+        windows = zip(starts, ends, strict=True)
         acts = [site.step in steps_within(*window, site.steps) for window in windows]
         alpha = torch.tensor(acts, dtype=torch.float32)
         return Mix(self.columns * alpha, torch.diag(1 - alpha)) if alpha.any() else None

@@ -4,4 +4,5 @@ A recording is data: attention probabilities at the axes that were kept, in memo
 Everything is numpy; no torch, so that a saved run opens at once.
 """
 
+# pyright: reportUnsupportedDunderAll=false
 __all__ = ["heatmap", "heatmaps", "masks", "recordings", "selections", "timelines"]

@@ -65,7 +65,7 @@ class HeatMaps:
             UnknownWordError: if the prompt has no such word.
             TruncatedWordError: if it stands past the last token that the model read.
         """
-        if not isinstance(query, str):
+        if not checks.is_text(query):
             raise ArgumentError(
                 f"{quoted(query)} is no word: pass text, or use at() for word numbers"
             )
@@ -222,7 +222,7 @@ class HeatMaps:
         # No panel is wider: what is shrunk afterwards need not be drawn first.
         most = layout.MAX_WIDTH // 2
         image = None if self.image is None else layout.shrunk(self.image, most)
-        panels = []
+        panels: list[layout.Panel] = []
         for heat in heats:
             own = heat.image
             if own is not None:
@@ -273,7 +273,7 @@ class HeatMaps:
     ) -> tuple[int, ...]:
         self._kept("layer")
         names = [self.recording.layers[i].name for i in self._layer_indices()]
-        found = []
+        found: list[int] = []
         for i in self._layer_indices():
             layer = self.recording.layers[i]
             grids = (layer.grid, min(layer.grid))

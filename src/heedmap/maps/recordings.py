@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from heedmap.errors import RunError
 from heedmap.files import reading, schemas
@@ -238,7 +238,7 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
     need(file.names == {f"layer.{i}" for i in range(len(layers))}, "it has not one array a layer")
-    arrays = []
+    arrays: list[np.ndarray] = []
     for i, layer in enumerate(layers):
         # The shape is compared before the array is read, so nothing unexpected is allocated.
         shape = (

@@ -4,4 +4,5 @@ Pure text, standard library only: a tokenizer is anything that gives character s
 correspondence of two prompts is used for is not known here.
 """
 
+# pyright: reportUnsupportedDunderAll=false
 __all__ = ["alignment", "prompts", "token_mapping", "tokens", "weights", "words"]

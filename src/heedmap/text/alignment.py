@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Literal
 
+from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.text.prompts import fold, word_keys
 from heedmap.text.sequences import matches
@@ -103,7 +104,7 @@ def pair_words(
         ArgumentError: if `kind` is unknown or is "replace" and the numbers of words differ, or if
             the prompts are too long to be aligned.
     """
-    if kind is not None and not (isinstance(kind, str) and kind in ("replace", "refine")):
+    if kind is not None and not (checks.is_text(kind) and kind in ("replace", "refine")):
         raise ArgumentError(f"kind is 'replace', 'refine' or None, not {quoted(kind)}.")
     if kind == "replace":
         if len(source.words) != len(target.words):
@@ -233,7 +234,7 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
     Raises:
         ArgumentError: if it is not a text of this form.
     """
-    if not isinstance(text, str):
+    if not checks.is_text(text):
         raise ArgumentError(f"A swap is a text such as 'cat->dog', not {quoted(text)}.")
     swaps: list[tuple[str, str]] = []
     for part in _COMMA.split(text):

@@ -67,7 +67,7 @@ def matches(
 
     for i in range(len(a) + 1):
         for j in range(len(b) + 1):
-            options = []
+            options: list[int] = []
             if i:
                 options.append(max(kept[i - 1][j], changed[i - 1][j]) + gap)
             if j:

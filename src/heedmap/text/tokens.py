@@ -177,7 +177,7 @@ def tokenize(
     encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
     # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
     whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets = whole["offset_mapping"]
+    offsets: list[tuple[int, int]] = whole["offset_mapping"]
     if origin is not None:
         offsets = [(origin[a][0], origin[max(a, b - 1)][1]) for a, b in offsets]
     return read(
@@ -198,7 +198,8 @@ def _expanded(
     if whole == prompt:
         return prompt, None
     placeholders = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
-    text, origin, at = "", [], 0
+    origin: list[tuple[int, int]] = []
+    text, at = "", 0
     while at < len(prompt):
         piece = next((p for p in placeholders if prompt.startswith(p, at)), prompt[at])
         for char in expand(piece):
@@ -220,7 +221,9 @@ def by_position(count: int) -> TokenTable:
         count: K, the number of text tokens; the word "5" is the token at position 5.
     """
     prompt = " ".join(map(str, range(count)))
-    tokens, words, at = [], [], 0
+    tokens: list[Token] = []
+    words: list[Word] = []
+    at = 0
     for position in range(count):
         text = str(position)
         end = at + len(text)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import isfinite
 
+from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.text.words import TokenTable, Word
 
@@ -81,7 +82,7 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         ArgumentError: if a weight is not a number, or beyond `MOST_WEIGHT`, or a bracket around a
             weight has no partner. Messages count the characters of the prompt from 1.
     """
-    if not isinstance(prompt, str):
+    if not checks.is_text(prompt):
         raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
     cuts: list[tuple[int, int]] = []  # what the model does not read
     spans: list[Span] = []

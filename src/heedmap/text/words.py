@@ -139,7 +139,7 @@ class TokenTable:
         Raises:
             UnknownWordError: if there is no such place; the message says which words there are.
         """
-        if not isinstance(query, str):
+        if not checks.is_text(query):
             raise ArgumentError(
                 f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
                 "use at()."
@@ -305,7 +305,8 @@ def _places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
     sought = "".join(f"\0{key}" for key in wanted) + "\0"
     ends = accumulate(len(key) + 1 for key in keys)
     number = {start: index for index, start in enumerate([0, *ends])}
-    found, at = [], joined.find(sought)
+    found: list[int] = []
+    at = joined.find(sought)
     while at >= 0:
         found.append(number[at])
         at = joined.find(sought, at + len(sought) - 1)
