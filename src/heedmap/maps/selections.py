@@ -76,7 +76,7 @@ def numbers(wanted: object, total: int, what: str) -> list[int]:
         return list(range(total))
     try:
         if _is_slice(wanted):
-            return list(range(total))[wanted]
+            return sorted(list(range(total))[wanted])
         several: list[object] = (
             [wanted] if isinstance(wanted, Integral | str) else list(cast(Any, wanted))
         )
