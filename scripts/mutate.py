@@ -57,7 +57,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "drawing/edit_batches.py": ("drawing/test_editing", *_DEFINED),
     "files/reading.py": ("files/test_schemas",),
     "files/schemas.py": ("results/test_runs", "results/test_pairs", "results/test_grids"),
-    "files/writing.py": (),
+    "files/writing.py": ("files/test_swaps", "files/test_targets"),
     "files/kinds.py": ("files/test_writing",),
     "files/scratch.py": ("files/test_writing",),
     "files/swaps.py": ("files/test_writing",),
@@ -74,7 +74,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "app/opening.py": ("app/test_archives",),
     "app/pages.py": (),
     "app/places.py": ("app/test_crowds", "app/test_doors"),
-    "app/uploads.py": ("app/test_workshop", "app/test_gate"),
+    "app/uploads.py": ("app/test_gate", "app/test_workshop"),
     "app/wire.py": ("app/test_crowds",),
     "errors.py": (),
 }

@@ -143,6 +143,37 @@ def test_no_room_for_odds_and_ends():
     assert not [p for p in FILES if re.search("util|helper|common|misc", p.stem)]
 
 
+# A list that only gets shorter: what has no test file of its own yet, and what tests it meanwhile.
+TESTED_ELSEWHERE = {
+    "drawing/saved_options.py": "drawing/test_repeats.py",
+    "figures/animations.py": "figures/test_layout.py",
+    "figures/lettering.py": "figures/test_layout.py",
+    "figures/overlays.py": "figures/test_layout.py",
+    "results/comparisons.py": "maps/test_timelines.py",
+    "results/folders.py": "cli/test_repeating.py",
+    "wiring/processors.py": "recording/test_tracing.py",
+}
+
+
+@each_file
+def test_each_module_has_tests_of_its_own(path: Path):
+    """In the folder of the same name; what a door says is tested with what is behind it."""
+    if path.stem.startswith("__"):
+        return
+    name = path.relative_to(SOURCE).as_posix()
+    own = (ROOT / "tests" / name).with_name(f"test_{path.name}")
+    if name in TESTED_ELSEWHERE:
+        assert not own.exists(), f"{name} has tests of its own now: take it off the list"
+        assert (ROOT / "tests" / TESTED_ELSEWHERE[name]).exists()
+    else:
+        assert own.exists(), f"{name} has no {own.relative_to(ROOT)}"
+
+
+def test_the_list_of_what_is_tested_elsewhere_only_gets_shorter():
+    names = {path.relative_to(SOURCE).as_posix() for path in FILES}
+    assert TESTED_ELSEWHERE.keys() <= names and len(TESTED_ELSEWHERE) <= 7
+
+
 # --- names ------------------------------------------------------------------------------------
 
 
