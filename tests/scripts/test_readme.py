@@ -37,9 +37,3 @@ def test_a_picture_of_another_size_is_written(tmp_path: Path, monkeypatch):
     )
     with Image.open(tmp_path / "new" / "x.png") as found:
         assert found.size == (3, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", readme.PICTURES)
-def test_the_gallery_is_what_the_recipes_make(name: str, embedded):
-    assert not readme.made(name, embedded), "look at it: the model or the way it is drawn changed"
