@@ -6,15 +6,15 @@
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
 
-`record` runs one step of a real pipeline with random weights and takes down what every attention
-layer is given. Then these layers alone are replayed, bare and recorded in turn, many times: what
-the recorded ones take longer, in CPU time, as a share of the whole UNet's forward pass, is the cost
-of recording. A replay is a call of the UNet with another forward pass in it, so whatever a recorder
+`record` runs one step of a real pipeline with random weights and keeps what every attention layer
+is given. Then these layers alone are replayed, bare and recorded in turn, many times: what the
+recorded ones take longer, in CPU time, as a share of the whole UNet's forward pass, is the cost of
+recording. A replay is a call of the UNet with another forward pass in it, so whatever a recorder
 put on the UNet and its layers acts as in a run. `edit` does the same with batches of prompts of
 which all but one take the attention of that one.
 
 Methods of other tools, in their shortest form, are measured in the same way: `benchmarking` says
-which, a file a question.
+which, a file for each question.
 """
 
 import argparse

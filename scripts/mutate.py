@@ -1,4 +1,4 @@
-"""Break the house in many small ways, and see whether its tests notice: a mutation run.
+"""Break heedmap in many small ways, and see whether its tests notice: a mutation run.
 
     python scripts/mutate.py --n 400 --seed 0                  four hundred faults, drawn at random
     python scripts/mutate.py --modules attention/rules.py      every fault of this file
@@ -7,11 +7,12 @@
 Each fault is tried on the quick tests of its own module that execute the line, then, where these
 see nothing, on the quick ones under tests/families. The exit code is 1 if a fault survives that is
 not in `mutation/equivalent.toml`, the list of those that change nothing anybody could see, with the
-reason for each; or if that list names a fault that there is not (`--listed` also tries the listed).
+reason for each; or if that list names a fault that does not exist (`--listed` also tries the listed
+ones).
 
-Kept libraries were looked at: mutmut 3 skips what is decorated and draws no samples, cosmic-ray
-starts a process for each fault, which imports torch and diffusers each time, and writes into the
-source tree.
+Maintained libraries were looked at: mutmut 3 skips what is decorated and draws no samples,
+cosmic-ray starts a process for each fault, which imports torch and diffusers each time, and writes
+into the source tree.
 """
 
 import argparse
@@ -33,7 +34,7 @@ _DEFINED = tuple(
     f"recording/test_{name}" for name in ("definitions", "blending", "masked_attention")
 )
 _TRACED = ("recording/test_tracing", "recording/test_steering")
-# What is broken, and besides the tests of its own name those that know it, the best first.
+# What is broken, and the tests that know it besides those of its own name, the best first.
 HOUSE: dict[str, tuple[str, ...]] = {
     "attention/probabilities.py": ("attention/test_rules", "recording/test_tracing"),
     "attention/rules.py": ("recording/test_steering", "recording/test_edits", *_DEFINED),
@@ -59,7 +60,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "drawing/edit_batches.py": ("drawing/test_editing", *_DEFINED),
     "files/reading.py": ("files/test_schemas",),
     "files/schemas.py": ("results/test_runs", "results/test_pairs", "results/test_grids"),
-    "files/writing.py": (),
+    "files/writing.py": ("files/test_swaps", "files/test_targets"),
     "files/kinds.py": ("files/test_writing",),
     "files/scratch.py": ("files/test_writing",),
     "files/swaps.py": ("files/test_writing",),
@@ -76,7 +77,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "app/opening.py": ("app/test_archives",),
     "app/pages.py": (),
     "app/places.py": ("app/test_crowds", "app/test_doors"),
-    "app/uploads.py": ("app/test_workshop", "app/test_gate"),
+    "app/uploads.py": ("app/test_gate", "app/test_workshop"),
     "app/wire.py": ("app/test_crowds",),
     "errors.py": (),
 }
@@ -114,7 +115,7 @@ def equivalent() -> dict[tuple[str, str, str, str, int], str]:
 
 
 def drawn(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
-    """So many of them, or all, in an order that a change elsewhere in the house leaves as it is."""
+    """So many of them, or all, in an order that a change elsewhere leaves as it is."""
 
     def place(mutant: Mutant) -> bytes:
         return hashlib.sha256(repr((seed, mutant.key)).encode()).digest()
@@ -170,7 +171,7 @@ def _shown(mutant: Mutant) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code."""
+    """Run; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

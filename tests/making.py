@@ -18,8 +18,9 @@ from diffusers import (
     StableDiffusionPipeline,
     UNet2DConditionModel,
 )
+from hypothesis import strategies as st
 from PIL import Image
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
     CLIPTextConfig,
     CLIPTextModel,
@@ -401,3 +402,50 @@ def _random_pipeline() -> StableDiffusionPipeline:
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+SENTENCES = [
+    "a red house next to a blue tree",
+    "a photo of a red cat at night, the dog isn't here! 😂😂 😂😂😂",
+    "a snow-covered house, a cat and a dog!",
+]
+
+
+def build_tokenizer(limit: int | None = 77, **kwargs) -> CLIPTokenizer:
+    """A CLIP tokenizer whose byte-level merges come from a handful of sentences."""
+    pieces = CLIPTokenizer().backend_tokenizer
+    trained = Tokenizer(models.BPE(continuing_subword_prefix="", end_of_word_suffix="</w>"))
+    trained.normalizer, trained.pre_tokenizer = pieces.normalizer, pieces.pre_tokenizer
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, initial_alphabet=alphabet, end_of_word_suffix="</w>", show_progress=False
+    )
+    trained.train_from_iterator(SENTENCES * 3, trainer)
+    merges: Any = [tuple(merge) for merge in json.loads(trained.to_str())["model"]["merges"]]
+    # As in CLIP's own vocabulary: "!" is 0, then the bytes, the merges, and the two specials.
+    pieces = ["!", *alphabet, *(a + "</w>" for a in alphabet), *("".join(m) for m in merges)]
+    pieces += ["<|startoftext|>", "<|endoftext|>"]
+    vocab = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    if limit is not None:
+        kwargs["model_max_length"] = limit
+    return CLIPTokenizer(vocab=vocab, merges=merges, **kwargs)
+
+
+@cache
+def shared_tokenizer(limit: int) -> CLIPTokenizer:
+    """One of `build_tokenizer`, for tests that leave it as it is."""
+    return build_tokenizer(limit)
+
+
+def pieces(table: TokenTable, query: str, **kwargs) -> list[str]:
+    """The texts of the tokens of a word or phrase."""
+    return [table.tokens[position].text for position in table.find(query, **kwargs)]
+
+
+SCRAPS = [
+    *("cat", "Red", "house,", "😂", "😂😂", "🇩🇪", "👩‍👧", "한국", "猫", "e\u0301", "İ", "ﬁ"),
+    *("<my-cat>", "<", ">", "!", "'s", "-", "_", "1.5", " ", "\n", "\u200d", "\ufe0f"),
+    *("<|endoftext|>", "\u1112\u1161\u11ab", "ǅ", "\x00", '"', "\u0f73"),
+]
+PROMPTS = st.text(max_size=60) | st.lists(st.sampled_from(SCRAPS), max_size=30).map("".join)
+"""Texts of odd characters, some of them words."""

@@ -1,6 +1,7 @@
 """The house: who may import whom, what an import costs, which names are public."""
 
 import ast
+import collections
 import dataclasses
 import graphlib
 import importlib
@@ -187,39 +188,6 @@ def test_a_default_has_one_home(path: Path):
             assert not [n for n in numbers if n not in (None, False)], f"{where} = {numbers}"
 
 
-def test_keywords_are_the_options():
-    from typing import get_type_hints
-
-    from heedmap.drawing import keywords
-
-    def fields(*kinds: type) -> dict[str, object]:
-        every = {name: hint for kind in kinds for name, hint in get_type_hints(kind).items()}
-        return {name: hint for name, hint in every.items() if name != "arguments"}
-
-    said = get_type_hints(keywords.GenerateKeywords)
-    assert said == fields(options.GenerateOptions)
-    said = get_type_hints(keywords.EditKeywords)
-    assert said == fields(options.DrawOptions, options.EditOptions)
-    windows = {"cross", "self_attention"}
-    assert said.keys() - get_type_hints(keywords.GridKeywords).keys() == windows
-
-
-def test_help_names_every_option():
-    import inspect
-
-    for function, kinds in (
-        (heedmap.generate, [options.GenerateOptions]),
-        (heedmap.edit, [options.EditOptions, options.DrawOptions]),
-        (heedmap.grid, [options.EditOptions, options.DrawOptions]),
-    ):
-        parameters = inspect.signature(function).parameters
-        for kind in kinds:
-            for one in dataclasses.fields(kind):
-                if one.name != "arguments":
-                    assert parameters[one.name].default == getattr(kind, one.name), one.name
-        assert parameters["arguments"].kind is inspect.Parameter.VAR_KEYWORD
-
-
 @each_file
 def test_functions_are_short_and_take_few_arguments(path: Path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -227,6 +195,39 @@ def test_functions_are_short_and_take_few_arguments(path: Path):
             args = node.args
             assert len([*args.posonlyargs, *args.args, *args.kwonlyargs]) <= 12, node.name
             assert node.end_lineno - node.lineno < 80, node.name
+
+
+# A list that only gets shorter: what has no test file of its own yet, and what tests it meanwhile.
+TESTED_ELSEWHERE = {
+    "drawing/batch.py": "drawing/test_generation.py",
+    "drawing/saved_options.py": "drawing/test_repeats.py",
+    "figures/animations.py": "figures/test_layout.py",
+    "figures/lettering.py": "figures/test_layout.py",
+    "figures/overlays.py": "figures/test_layout.py",
+    "recording/trace.py": "recording/test_tracing.py",
+    "results/comparisons.py": "maps/test_timelines.py",
+    "results/folders.py": "cli/test_repeating.py",
+    "wiring/processors.py": "recording/test_tracing.py",
+}
+
+
+@each_file
+def test_each_module_has_tests_of_its_own(path: Path):
+    """In the folder of the same name; what a door says is tested with what is behind it."""
+    if path.stem.startswith("__"):
+        return
+    name = path.relative_to(SOURCE).as_posix()
+    own = (ROOT / "tests" / name).with_name(f"test_{path.name}")
+    if name in TESTED_ELSEWHERE:
+        assert not own.exists(), f"{name} has tests of its own now: take it off the list"
+        assert (ROOT / "tests" / TESTED_ELSEWHERE[name]).exists()
+    else:
+        assert own.exists(), f"{name} has no {own.relative_to(ROOT)}"
+
+
+def test_the_list_of_what_is_tested_elsewhere_only_gets_shorter():
+    names = {path.relative_to(SOURCE).as_posix() for path in FILES}
+    assert TESTED_ELSEWHERE.keys() <= names and len(TESTED_ELSEWHERE) <= 9
 
 
 # --- names ------------------------------------------------------------------------------------
@@ -268,6 +269,29 @@ def test_modules_have_what_they_announce(path: Path):
         assert hasattr(module, name) or importlib.import_module(f"{module.__name__}.{name}")
 
 
+@cache
+def mentioned() -> collections.Counter[str]:
+    """How often src and scripts use each name, apart from where it is defined."""
+    names: collections.Counter[str] = collections.Counter()
+    for path in [*SOURCE.rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Name):
+                names[node.id] += 1
+            elif isinstance(node, ast.Attribute):
+                names[node.attr] += 1
+            elif isinstance(node, ast.ImportFrom):
+                names.update(alias.name for alias in node.names)
+    return names
+
+
+@each_file
+def test_nothing_is_there_for_the_tests_alone(path: Path):
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.decorator_list:
+            own = sum(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(node))
+            assert mentioned()[node.name] > own, f"nobody uses {node.name}: delete it"
+
+
 # --- what is declared -------------------------------------------------------------------------
 
 
@@ -292,6 +316,25 @@ def test_every_requirement_is_pinned():
     build = {re.split(r"[^\w.-]", line)[0] for line in project()["build-system"]["requires"]}
     extras = project()["project"]["optional-dependencies"]
     assert requirements(*extras) | build <= set(names)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *ROOT.glob("scripts/*.md"), *SOURCE.rglob("*.md")],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_links_lead_somewhere(page: Path):
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+        assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_the_citation_says_what_the_project_says():
+    """Line by line: the file is YAML, which no dependency reads."""
+    said = dict(re.findall(r"^([\w-]+): (.+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.M))
+    assert said["version"] == project()["project"]["version"]
+    assert said["license"] == project()["project"]["license"]
+    (author,) = project()["project"]["authors"]
+    assert f"  - name: {author['name']}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_version_is_the_one_declared():

@@ -247,7 +247,7 @@ def _opened_up(function: Callable[..., Any], path: str, _: Any) -> None:
 
 @contextmanager
 def bounded(most: int = MEMORY) -> Iterator[None]:
-    """Let this process take so many bytes more than it has now, and not one more, for a while."""
+    """For a while, let this process take so many bytes more than it has now, and not one more."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + most, hard))

@@ -119,7 +119,7 @@ def killed(act: Callable[[], Any], after: float) -> None:
 
 
 def _plain(act: Callable[[], None], doing: str) -> Trouble | None:
-    """Trouble, also where heedmap says one sentence: what it saved itself must open."""
+    """Trouble, even where heedmap says it in one sentence: what it saved itself must open."""
 
     def strict() -> None:
         try:

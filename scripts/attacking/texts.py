@@ -69,7 +69,7 @@ def _pipe() -> Any:
 
     import heedmap
 
-    for library in (diffusers, transformers):  # they tell programmers of prompts that are too long
+    for library in (diffusers, transformers):  # they warn programmers of prompts that are too long
         library.logging.set_verbosity_error()
         library.logging.disable_progress_bar()
     torch.set_num_threads(1)  # several wait for one another, and waiting counts
@@ -306,7 +306,7 @@ class Attack:
         self._names = list(READERS)
         self._often = [_SELDOM.get(name, _SLOW.get(name, 1.0)) for name in self._names]
         self.told = {"characters": 0, "drawn": 0, "verbs": 0}
-        _table(PROMPTS[0])  # what is loaded once is nobody's time
+        _table(PROMPTS[0])  # what is loaded once is nobody's fault
 
     def __call__(self, number: int) -> tuple[Case, list[Trouble]]:
         """The case of a number, and what is wrong with it."""

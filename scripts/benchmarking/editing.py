@@ -107,7 +107,7 @@ def extra_s(
     pipe: Any, calls: dict[str, Call], editor: Editor, prompts: Sequence[str], phase: str,
     names: Sequence[str], rounds: int,
 ) -> list[float]:  # fmt: skip
-    """How much longer the layers of one UNet call take with an edit, a pair each."""
+    """How much longer the layers of one UNet call take with an edit: a number for each pair."""
     print(
         f"{time.strftime('%H:%M:%S')} {len(prompts)} prompts, {phase}", file=sys.stderr, flush=True
     )

@@ -94,7 +94,7 @@ class Cost(NamedTuple):
     """What recording took and held."""
 
     bare_s: list[float]
-    extra_s: list[float]  # recorded less bare, a pair each
+    extra_s: list[float]  # recorded less bare, for each pair
     held_mb: dict[int, float]  # by calls of the UNet
     identical: bool
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Progress, Swap, as_array, swaps
 from evaluation.measures import Figures, cells, mean, overlap, pixels, share
 from heedmap.figures.layout import Panel

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 import heedmap
-import judge
+from evaluation import judge
 from heedmap.drawing import generation
 from heedmap.models import pipelines
 from heedmap.text.tokens import tokenize

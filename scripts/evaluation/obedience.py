@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 import heedmap
-import judge
-from evaluation import cases, strangers, weights
+from evaluation import cases, judge, strangers, weights
 from evaluation.cases import BATCH, Plan, Progress, is_unseen
 from evaluation.measures import Figures, share
 from heedmap.maps.heatmaps import HeatMaps

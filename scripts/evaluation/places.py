@@ -1,4 +1,4 @@
-"""A thing confined to one half of the picture: does it come to lie there?"""
+"""A thing confined to one half of the picture: does it end up there?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, share
 from heedmap.figures.layout import Panel

@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Progress, Swap, SwapKind, as_array, swaps
 from evaluation.measures import (
     Figures,
@@ -59,7 +59,7 @@ CUT = 0.2  # of an edit's own thing, in squared error, above which a mask has cu
 def published_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
     """The replacement mapper M (K source, K target) as published with prompt-to-prompt.
 
-    Words are what stands between spaces, with their punctuation. Read from left to right with a
+    Words are whatever stands between spaces, with their punctuation. Read from left to right with a
     place in each prompt: a swapped word maps token to token if both have as many, else each of its
     b target tokens takes 1/b of all its source tokens; what lies before it maps to what stands
     there. After the last swap target token n takes the source's column n, whatever the swaps did to
@@ -103,7 +103,7 @@ def _between_spaces(table: TokenTable) -> list[tuple[str, list[int]]]:
 
 
 def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
-    """The same of `heedmap.columns`: every word keeps its own."""
+    """The same by `heedmap.text.token_mapping`: every word keeps its own."""
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     for w, n, part in replacement(source, target, pair_words(source, target, "replace")):
         columns[w, n] = part

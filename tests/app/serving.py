@@ -1,5 +1,6 @@
 """A running app and what is asked of it, and waiting for what comes about in other threads."""
 
+import asyncio
 import base64
 import contextlib
 import html
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from heedmap.app import Limits, Options
+from heedmap.app.doors import Incoming
 from heedmap.app.jobs import Job, State
 from heedmap.models import pipelines
 
@@ -175,3 +177,17 @@ def drawn(server: Served, tab: str, session: str, fields: list[Any]) -> str:
     said = json.dumps(list(event(server, tab, [None, *fields], session)), ensure_ascii=False)
     assert "Traceback" not in said and "<img src=x" not in said and "<script" not in said
     return html.unescape(said)
+
+
+def sends(*blocks: bytes | None, pause: float = 0.0) -> Incoming:
+    """What receives these blocks; None for the visitor's leaving."""
+    left = list(blocks)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(pause)
+        block = left.pop(0)
+        if block is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": block, "more_body": bool(left)}
+
+    return Incoming(receive)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.attention.probabilities import Scores, attend, fused, probabilities, split_heads
+from heedmap.attention.probabilities import Scores, fused, probabilities
 from heedmap.errors import ArgumentError
 
 
@@ -13,8 +13,6 @@ def test_worked_example():
     query, key = torch.tensor([[1.0, 0.0]]), torch.eye(2)
     weights = probabilities(query, key)
     torch.testing.assert_close(weights, torch.tensor([[0.66976155, 0.33023845]]))
-    output = attend(weights, 10 * torch.eye(2))
-    torch.testing.assert_close(output, torch.tensor([[6.69761549, 3.30238451]]))
 
 
 @pytest.mark.parametrize("scale", [None, 0.3])
@@ -22,7 +20,7 @@ def test_equals_sdpa(scale):
     torch.manual_seed(0)
     q, k, v = torch.randn(2, 3, 20, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8)
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scale)
-    torch.testing.assert_close(attend(probabilities(q, k, scale=scale), v), expected)
+    torch.testing.assert_close(probabilities(q, k, scale=scale) @ v, expected)
 
 
 def test_masked_tokens_get_exactly_nothing():
@@ -34,7 +32,7 @@ def test_masked_tokens_get_exactly_nothing():
     )
     weights = probabilities(q, k, mask=seen)
     assert (weights[..., ~seen] == 0).all()
-    torch.testing.assert_close(attend(weights, v), expected)
+    torch.testing.assert_close(weights @ v, expected)
     # The additive form that diffusers makes of an encoder mask.
     added = torch.where(seen, 0.0, -10_000.0)
     torch.testing.assert_close(probabilities(q, k, mask=added), weights)
@@ -87,21 +85,9 @@ def test_probabilities_from_the_kernels_sum_are_as_good_as_told(dtype, size, sta
     assert known  # else nothing was compared
 
 
-def test_heads_are_cut_as_diffusers_cuts_them():
-    x = torch.arange(24.0).reshape(1, 2, 12)
-    assert split_heads(x, 3).shape == (1, 3, 2, 4)
-    assert split_heads(x, 3)[0, 1, 0].tolist() == [4, 5, 6, 7]  # head 1 of the first position
-
-
 def test_errors_name_both_shapes():
     with pytest.raises(ArgumentError, match=r"\(1, 2\) and key of shape \(3, 4\) do not fit"):
         probabilities(torch.zeros(1, 2), torch.zeros(3, 4))
-    with pytest.raises(
-        ArgumentError, match=r"weights of shape \(1, 2\) and value of shape \(3, 4\)"
-    ):
-        attend(torch.zeros(1, 2), torch.zeros(3, 4))
-    with pytest.raises(ArgumentError, match=r"5 heads cannot share a tensor of shape \(1, 2, 12\)"):
-        split_heads(torch.zeros(1, 2, 12), 5)
     for query, key in (
         (torch.zeros(2), torch.zeros(3, 2)),
         (torch.zeros(3, 2), torch.zeros(2)),
@@ -109,12 +95,6 @@ def test_errors_name_both_shapes():
     ):
         with pytest.raises(ArgumentError, match="do not fit: expected"):
             probabilities(query, key)
-    for weights, value in ((torch.zeros(2), torch.zeros(2, 3)), (torch.zeros(3, 2), torch.ones(2))):
-        with pytest.raises(ArgumentError, match="with the same K"):
-            attend(weights, value)
-    for shape, heads in (((2, 12), 3), ((1, 2, 12), 0), ((1, 2, 12), -1)):
-        with pytest.raises(ArgumentError, match="heads cannot share"):
-            split_heads(torch.zeros(shape), heads)
 
 
 # --- the probabilities of a few tokens ----------------------------------------------------------

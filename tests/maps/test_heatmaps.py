@@ -28,7 +28,7 @@ from heedmap.errors import (
 )
 from heedmap.figures import layout
 from heedmap.maps import timelines
-from heedmap.maps.heatmaps import HeatMap, HeatMaps, cells
+from heedmap.maps.heatmaps import HeatMaps, cells
 from heedmap.maps.recordings import Recording
 
 PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
@@ -170,24 +170,6 @@ def test_words_that_are_not_there():
     with pytest.raises(ArgumentError, match="use at"):
         _ = maps[2]
     assert [heat.label for heat in maps] == ["at", "house", "x" * 90]
-
-
-def test_overlays_and_scales():
-    picture = Image.new("RGB", (128, 128), (40, 120, 200))
-    maps = HeatMaps(recording(), picture)
-    heat = maps["house"]
-    assert heat.overlay().size == (256, 256)
-    low, high = heat.span("shared")
-    assert low <= heat.values.min()
-    assert high >= heat.values.max()
-    assert heat.span("raw") == (0.0, 1.0)
-    assert heat.overlay(scale="raw") != heat.overlay(scale="word")
-    with pytest.raises(ArgumentError, match="pass it, as in overlay"):
-        HeatMaps(recording())["house"].overlay()
-    with pytest.raises(ArgumentError, match="expected 'word', 'shared' or 'raw'"):
-        heat.overlay(scale="loud")
-    with pytest.raises(ArgumentError, match="threshold is 2: expected a finite number from 0 to 1"):
-        heat.mask(2)
 
 
 def test_steps_and_heads_of_a_selection():
@@ -429,14 +411,6 @@ def test_wrong_kinds_are_told_in_one_sentence(call):
         "timeline frames": {"a int"},
     }  # fmt: skip
     assert set(passed) <= fine.get(next(n for n, c in CALLS.items() if c is call), set())
-
-
-def test_mask_thresholds_between_least_and_greatest():
-    values = np.linspace(0.2, 0.6, 64 * 64, dtype=np.float32).reshape(64, 64)
-    heat = HeatMap("x", values, (64, 64))
-    assert heat.mask(0).all()
-    assert heat.mask(0.5).mean() == pytest.approx(0.5, abs=0.02)
-    assert heat.mask(1).sum() >= 1
 
 
 # --- files ---

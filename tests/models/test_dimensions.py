@@ -179,7 +179,7 @@ def test_the_chain_is_what_the_model_computes(pipe):
     heads = []
     for q_h, k_h, v_h in zip(*(m.chunk(found.heads, dim=1) for m in (q, k, v)), strict=True):
         p_h = probabilities.probabilities(q_h, k_h, scale=found.scale)
-        o_h = probabilities.attend(p_h, v_h)
+        o_h = p_h @ v_h
         assert (q_h.shape, k_h.shape) == (found.head_query, found.head_key)
         assert (p_h.shape, o_h.shape) == (found.scores, found.head_output)
         heads.append(o_h)

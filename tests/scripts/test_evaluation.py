@@ -13,8 +13,7 @@ from PIL import Image
 
 import evaluate
 import heedmap
-import judge
-from evaluation import blends, cases, measures, places, swaps, weights
+from evaluation import blends, cases, judge, measures, places, swaps, weights
 from evaluation.cases import Plan, Swap
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines

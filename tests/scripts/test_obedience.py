@@ -15,9 +15,8 @@ from PIL import Image, ImageFilter
 
 import evaluate
 import heedmap
-import judge
 import readme
-from evaluation import cases, obedience, strangers
+from evaluation import cases, judge, obedience, strangers
 from heedmap.maps.recordings import Layer
 from heedmap.models import pipelines
 from heedmap.text.prompts import split_words
@@ -122,39 +121,6 @@ def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any])
     size = obedience.size_mib(pipelines.embedded_folder())
     assert size <= 24
     assert size == pytest.approx(card["size_mib"], abs=0.05)
-
-
-# --- what it is measured with -----------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_judge_is_right_on_rendered_scenes():
-    right = judge.rendered_right(300)
-    assert right["all"] >= 0.98, right
-
-
-def test_the_judge_finds_things_where_they_are():
-    drawn = [
-        scenes.draw(scenes.lay_out(scenes.HELD_OUT_SEED + k, 2, held_out=True)) for k in range(16)
-    ]
-    for scene, said in zip(drawn, judge.detect(np.stack([s.image for s in drawn])), strict=True):
-        masks = dict(zip(scene.layout.things, scene.masks, strict=True))
-        for thing, mask in masks.items():
-            (found,) = (f for f in said.things if (f.colour, f.noun) == (thing.colour, thing.noun))
-            large = found.mask.repeat(judge.CELL, 0).repeat(judge.CELL, 1)
-            assert (large & mask).sum() / (large | mask).sum() > 0.6
-            y, x = np.nonzero(mask)
-            assert found.centre == pytest.approx((x.mean() / 128, y.mean() / 128), abs=0.03)
-
-
-def test_the_judge_sees_nothing_where_nothing_is():
-    empty = [
-        scenes.draw(scenes.Layout(seed, (), setting, "")).image
-        for setting in scenes.SETTINGS
-        for seed in range(3)
-    ]
-    for said in judge.detect(np.stack(empty)):
-        assert said.things == ()
 
 
 def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
@@ -303,13 +269,6 @@ def _inmost(mask: np.ndarray) -> tuple[int, int]:
     around = Image.fromarray(mask.astype(np.uint8) * 255).filter(ImageFilter.BoxBlur(8))
     y, x = np.unravel_index(int(np.asarray(around).argmax()), mask.shape)
     return int(x), int(y)
-
-
-def test_components_are_what_touches_by_a_side():
-    mask = np.array([[1, 1, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0]], dtype=bool)
-    pieces = judge.components(mask)
-    assert sorted(int(piece.sum()) for piece in pieces) == [1, 2, 3]
-    assert np.array_equal(np.logical_or.reduce(pieces), mask)
 
 
 def test_plans_are_held_out_repeatable_and_of_their_row():

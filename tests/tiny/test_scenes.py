@@ -26,7 +26,6 @@ def drawn(count: int) -> list[Scene]:
 def told(layout: Layout, seed: int = 0) -> list[Caption]:
     rng = Random(seed)
     return [
-        scenes.full_caption(layout),
         scenes.caption(layout, rng),
         scenes.object_caption(layout, rng),
         scenes.object_caption(layout, rng, colours=False),
@@ -259,16 +258,6 @@ def test_articles_fit_their_words():
     assert any(re.search(r"\ban orange\b", text) for text in texts)
     for text in texts:
         assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", text), text
-
-
-def test_full_caption_says_everything():
-    layout = next(
-        x for x in layouts(count=2)
-        if x.relation == "left" and x.setting == "night" and not x.things[0].size
-    )  # fmt: skip
-    one, two = layout.things
-    names = [f"{'an' if t.colour == 'orange' else 'a'} {t.colour} {t.noun}" for t in (one, two)]
-    assert scenes.full_caption(layout).text == f"{names[0]} left of {names[1]} at night"
 
 
 def test_the_vocabulary_is_what_captions_are_made_of():

@@ -87,8 +87,8 @@ class Application:
 
     def __init__(self, options: Options) -> None:
         try:
-            # Gradio reads these itself: nothing is told to its makers, and no table of all
-            # events is computed anew after each.
+            # Gradio reads these itself: nothing is sent to its makers, and no table of all events
+            # is computed anew after each event.
             os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
             os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(2**31)
             import gradio  # noqa: F401
@@ -109,7 +109,7 @@ class Application:
             dtype=options.dtype,
         )
         self.line = Line(options.limits.waiting)
-        # All that visitors send and have unpacked is in here, and goes with it.
+        # Everything that visitors send and have unpacked is in here, and goes with it.
         self._uploads = tempfile.TemporaryDirectory(
             prefix="heedmap-uploads-", ignore_cleanup_errors=True
         )
@@ -157,8 +157,8 @@ class Application:
             guests.bound(page)
             return inner, page
 
-        # Outside of an event loop Gradio makes some that nobody closes; this one ends with its
-        # thread, and is in nobody's way where the caller runs one.
+        # Outside of an event loop Gradio makes loops that nobody closes; this one ends with its
+        # thread, and does no harm where the caller runs one.
         with ThreadPoolExecutor(1) as thread:
             inner, self._page = thread.submit(asyncio.run, mounted()).result()
         calls = {n: Call(one.queue, len(one.inputs)) for n, one in self._page.fns.items()}
@@ -197,7 +197,7 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket for the server; 0 is any port that is free.
 
     Raises:
-        ArgumentError: if the port is in use, or the address is none, or none of this machine.
+        ArgumentError: if the port is in use, or the address is not one, or not of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -262,8 +262,8 @@ def serve(options: Options, *, port: int = 7860, ready: Callable[[str], Any] = p
 def _share_memory() -> None:
     """Let the threads of this process take from two heaps, where the system's library is glibc.
 
-    It gives each thread one of its own, and what one has given back is of no use to another: after
-    a load of many visitors 50 MB lay idle so.
+    By default each thread gets its own, and what one has freed is of no use to another: after a
+    load of many visitors 50 MB lay idle.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_ARENAS, 2)

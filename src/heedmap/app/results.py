@@ -27,7 +27,7 @@ class Shelf:
 
     Args:
         root: the folder; made when the first result is put there.
-        most: results that are kept; the oldest are deleted beyond, but for those into which
+        most: results that are kept; beyond that the oldest are deleted, except for those into which
             somebody has put something.
     """
 
@@ -37,7 +37,7 @@ class Shelf:
         self._lock = threading.Lock()
 
     def put(self, result: Run | Pair) -> str:
-        """Save a result; the name it has on the shelf, which nobody can guess.
+        """Save a result, and return its name on the shelf, which nobody can guess.
 
         Raises:
             RunError: if the disk is full, or refuses otherwise. The sentence names no folder of the
@@ -66,7 +66,7 @@ class Shelf:
                     return
 
     def names(self) -> list[str]:
-        """What is there, the oldest first; folders of other programs and people are none of it."""
+        """What is there, the oldest first; folders of other programs and people do not count."""
         if not self.root.is_dir():
             return []
         return sorted(
@@ -79,7 +79,7 @@ class Shelf:
         """The folder of a result.
 
         Raises:
-            RunError: if there is none of that name, or it is no name that `put` gives.
+            RunError: if there is none of that name, or it is not a name that `put` gives.
         """
         folder = self.root / name if _NAME.fullmatch(name) else None
         if folder is None or folder.is_symlink() or not folder.is_dir():

@@ -31,7 +31,7 @@ EDITS = (
     ("a cat in the snow", "a dog in the snow", "cat->dog"),
     ("a (red:3) house", "", ""),
 )
-"""Edits that it can make: source, target, and the words that may change places of the picture."""
+"""Edits that it can make: source, target, and the words whose places in the picture may change."""
 
 _CHOOSE = """
 const input = element.querySelector("input");
@@ -85,7 +85,7 @@ def build(workshop: Workshop, sessions: Sessions, desk: Desk) -> gr.Blocks:
                 _edit_tab(sessions, workshop, model, made)
             with gr.Tab("Inspect", id="inspect", elem_id="inspect"):
                 _inspect_tab(workshop, desk, made)
-    # Each job that waits is followed, so that it hears its place; the line itself is the limit.
+    # Each waiting job is followed, so that its page can show its place; the line is the limit.
     page.queue(api_open=False, max_size=256, default_concurrency_limit=workshop.limits.waiting + 2)
     return page
 
@@ -298,12 +298,12 @@ def _shared_fields() -> list[Any]:
 
 
 def _number(label: str, empty: str, **options: Any) -> gr.Textbox:
-    """A field for a number that may be left empty: one of Gradio's own holds 0 then."""
+    """A field for a number that may be left empty: Gradio's own would hold 0 then."""
     return _text_field(label, empty, max_lines=1, min_width=120, **options)
 
 
 def _text_field(label: str, empty: str, **options: Any) -> gr.Textbox:
-    """A field for a text; one that is longer than any sentence tells of cannot be typed."""
+    """A field for a text, which cannot be much longer than what is allowed."""
     return gr.Textbox(
         label=label, placeholder=empty, lines=1, max_length=2 * MOST_LETTERS, **options
     )

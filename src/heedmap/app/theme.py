@@ -60,5 +60,5 @@ def theme() -> gr.themes.Base:
 
 
 def style() -> str:
-    """The rules that the theme has no words for."""
+    """The rules that a theme of Gradio's has no settings for."""
     return resources.files(__package__ or __name__).joinpath("app.css").read_text(encoding="utf-8")

@@ -4,4 +4,5 @@ Probabilities, the rules that change them, the blend of latents, and for which s
 No model, no diffusers, no words.
 """
 
+# pyright: reportUnsupportedDunderAll=false
 __all__ = ["probabilities", "rules", "windows"]

@@ -25,7 +25,7 @@ def probabilities(
 
     Args:
         query: (..., Q, d).
-        key: (..., K, d), with the same leading axes or such that broadcast.
+        key: (..., K, d), with leading axes that are the same or broadcast.
         scale: what QKᵀ is multiplied by; 1/√d unless given.
         mask: added before the softmax, broadcast to (..., Q, K); or boolean, True where a token may
             be seen. Tokens that are masked out get exactly 0.
@@ -51,29 +51,8 @@ def probabilities(
     return scores.softmax(dim=-1)
 
 
-def attend(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The output O = P V of attention.
-
-    Args:
-        weights: P, (..., Q, K).
-        value: V, (..., K, d).
-
-    Returns:
-        (..., Q, d), in the type of `value`.
-
-    Raises:
-        ArgumentError: if the numbers of tokens differ.
-    """
-    if weights.ndim < 2 or value.ndim < 2 or weights.shape[-1] != value.shape[-2]:
-        raise ArgumentError(
-            f"weights of shape {tuple(weights.shape)} and value of shape {tuple(value.shape)} do "
-            "not fit: expected (..., Q, K) and (..., K, d) with the same K; reshape one of them"
-        )
-    return (weights @ value.to(weights.dtype)).to(value.dtype)
-
-
 LARGE = 32.0
-"""A log-sum from which on probabilities are not computed from it."""
+"""From a log-sum of this size on, probabilities are not computed from it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +66,8 @@ class Scores:
         mask: added before the softmax, or boolean, as `probabilities` takes it; broadcast to
             (B, H, Q, K).
         log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, where it is known:
-            then the probabilities of a few tokens cost a few columns. Of half types, a kernel
-            gives it to less than 1e-4, and so the probabilities relative to their size.
+            then the probabilities of a few tokens cost a few columns. For half-precision types a
+            kernel's value is good to 1e-4, and so are the probabilities, relative to their size.
     """
 
     query: torch.Tensor
@@ -100,7 +79,7 @@ class Scores:
     def of(self, image: int, heads: slice, tokens: Sequence[int]) -> torch.Tensor:
         """The probabilities (H', Q, K') of some tokens in some heads of one row, float32."""
         device = self.query.device.type
-        if torch.is_autocast_enabled(device):  # it would compute in half what is float32 here
+        if torch.is_autocast_enabled(device):  # it would use half precision here
             with torch.autocast(device, enabled=False):
                 return self.of(image, heads, tokens)
         query = self.query[image, heads].float()
@@ -114,7 +93,7 @@ class Scores:
         key = key[:, list(tokens)].float() * self.scale
         offset = -self.log_sum[image, heads, :, None].float()
         p = torch.baddbmm(offset, query, key.mT).exp_()
-        # The log-sum of a half type is good to 1e-4; with all tokens there it is not needed.
+        # Of a half type the log-sum is good to 1e-4 only; with all tokens at hand it is not needed.
         return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
 
 
@@ -128,10 +107,10 @@ def fused(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """`torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum where known.
+    """`torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum if known.
 
     On the CPU the kernel that torch itself would choose also gives the logarithm of each row's sum
-    of exponentials; elsewhere, with a mask, or for scores so large that it would cost digits, None
+    of exponentials; elsewhere, with a mask, or for scores so large that digits would be lost, None
     stands in its place.
 
     Returns:
@@ -140,7 +119,8 @@ def fused(
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa
     if plain and query.device.type == "cpu" and query.ndim == 4 and not tracked:
-        choice = torch._fused_sdp_choice(query, key, value, None, 0.0, False, scale=scale)
+        choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        choice = choose(query, key, value, None, 0.0, False, scale=scale)
         if choice == SDPBackend.FLASH_ATTENTION.value:
             output, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
                 query, key, value, 0.0, False, attn_mask=None, scale=scale
@@ -154,16 +134,3 @@ def fused(
         ),
         None,
     )
-
-
-def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
-    """(B, N, H·d) to (B, H, N, d): the channels of each head apart.
-
-    Raises:
-        ArgumentError: if the channels cannot be divided by the number of heads.
-    """
-    if x.ndim != 3 or heads < 1 or x.shape[-1] % heads:
-        raise ArgumentError(
-            f"{heads} heads cannot share a tensor of shape {tuple(x.shape)}: expected (B, N, H·d)"
-        )
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -1,7 +1,7 @@
 """Rules that change attention probabilities: pure functions of P at a site.
 
-A rule is any callable `rule(P, site) -> P'`: P are one image's probabilities (H, Q, K) in float32
-at one layer and step, P' has the same shape. That is all a rule of your own needs:
+A rule is any callable `rule(P, site) -> P'`: P holds one image's probabilities (H, Q, K) in float32
+at one layer and step; P' has the same shape. That is all that a rule of your own needs:
 
     def flatten(p, site):
         return p.mean(dim=1, keepdim=True).expand_as(p)  # every place attends alike
@@ -16,7 +16,7 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, cast
 
 import torch
 from torch.nn.functional import interpolate, max_pool2d, pad
@@ -60,10 +60,10 @@ class Mix:
     own: torch.Tensor
 
     def __call__(self, p: torch.Tensor, source: torch.Tensor | None) -> torch.Tensor:
-        """P' (…, Q, K) of P and P_src.
+        """P' (…, Q, K), made of P and P_src.
 
         Raises:
-            ArgumentError: if the source has a part and is not there.
+            ArgumentError: if the source takes part and is missing.
         """
         mixed = p @ self.own.to(p)
         if self.source is None:
@@ -76,7 +76,7 @@ class Mix:
         return mixed + source @ self.source.to(p)
 
     def then(self, other: "Mix") -> "Mix":
-        """This mixture, then another of its result."""
+        """This mixture, followed by another one."""
         source = None if self.source is None else self.source @ other.own
         if other.source is not None:
             source = other.source if source is None else source + other.source
@@ -100,12 +100,12 @@ class Biased(Protocol):
 
 
 def is_linear(rule: object) -> TypeGuard[Linear]:
-    """Whether a rule tells its matrices; a number or a layer of that name tells nothing."""
+    """Whether a rule gives its matrices; a `mix` that is a number or a layer does not."""
     return callable(getattr(rule, "mix", None))
 
 
 def is_biased(rule: object) -> TypeGuard[Biased]:
-    """Whether a rule tells its bias; a number or the parameter of a layer tells nothing."""
+    """Whether a rule gives its bias; a `bias` that is a number or a layer's parameter does not."""
     return callable(getattr(rule, "bias", None))
 
 
@@ -114,7 +114,7 @@ class Inject:
     """Take columns of the source's attention: prompt-to-prompt's replace and refine.
 
     `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 for a target token while `start ≤ step/steps <
-    end` (`windows.steps_within`), else 0: a new token, that keeps its own column, has an `end` of
+    end` (`windows.steps_within`), else 0: a new token, which keeps its own column, has an `end` of
     0. M is from `text.token_mapping`: its columns stay with their own words after a swap that
     changes the number of tokens.
 
@@ -130,7 +130,9 @@ class Inject:
 
     def mix(self, site: Site) -> Mix | None:
         """A = M diag(α), B = diag(1 − α)."""
-        windows = zip(self.start.tolist(), self.end.tolist(), strict=True)
+        starts: list[float] = cast(Any, self.start).tolist()
+        ends: list[float] = cast(Any, self.end).tolist()
+        windows = zip(starts, ends, strict=True)
         acts = [site.step in steps_within(*window, site.steps) for window in windows]
         alpha = torch.tensor(acts, dtype=torch.float32)
         return Mix(self.columns * alpha, torch.diag(1 - alpha)) if alpha.any() else None
@@ -186,8 +188,8 @@ class Region:
 
     Attributes:
         tokens: positions on the K axis.
-        region: (h, w) of any size, 1 inside, 0 outside; brought to each layer's grid, of which a
-            cell is inside if at least half of it is (or, if none is, the fullest).
+        region: (h, w) of any size, 1 inside, 0 outside; resized to each layer's grid, where a cell
+            counts as inside if at least half of it is (or, if no cell is, the fullest one).
         strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
         start: fraction of the run from which the rule holds.
         end: fraction up to which it holds.
@@ -237,10 +239,10 @@ def apply(rules: Iterable[Rule], p: torch.Tensor, site: Site) -> torch.Tensor:
 
 
 def checked_result(rule: Rule, edited: Any, p: torch.Tensor, site: Site) -> torch.Tensor:
-    """What a rule gave for P (H, Q, K), in the type of P and where P lies.
+    """The result of a rule for P (H, Q, K), in the type of P and on its device.
 
     Raises:
-        ArgumentError: if that is no tensor of numbers of the same shape, or holds NaN or Inf.
+        ArgumentError: if it is not a tensor of numbers of the same shape, or holds NaN or Inf.
     """
     expected = f"expected a tensor of floats of the same shape (H, Q, K) = {tuple(p.shape)}"
     if not isinstance(edited, torch.Tensor):
@@ -263,9 +265,9 @@ def _named(rule: Rule) -> str:
 
 
 def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:
-    """All rules as one mixture, where all are linear; None where one is not, or none does anything.
+    """All rules as one mixture, if all are linear; None if one is not, or if none does anything.
 
-    Raises nothing; `linear` tells the two apart.
+    `linear` tells the last two cases apart.
     """
     whole: Mix | None = None
     for rule in rules:
@@ -276,7 +278,7 @@ def mixture(rules: Sequence[Rule], site: Site) -> Mix | None:
 
 
 def linear(rules: Iterable[Rule]) -> bool:
-    """Whether `mixture` says all of these rules."""
+    """Whether `mixture` can express all of these rules."""
     return all(map(is_linear, rules))
 
 

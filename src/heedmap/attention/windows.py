@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 
 FINEST = 10_000
-"""The largest denominator of a fraction of a run that is told from its neighbours."""
+"""Fractions of a run are told apart up to this denominator."""
 
 
 @lru_cache(maxsize=4096)
@@ -18,13 +18,13 @@ def steps_within(start: float, end: float, steps: int) -> range:
 
     A bound counts as the nearest fraction p/q with q up to 10,000, which is what was meant by its
     decimal digits: 0.6 of 25 steps are 15, though `0.6 * 25` in floats may come out above 15. So
-    there are ⌈end·steps⌉ − ⌈start·steps⌉ of them, and windows that meet leave no step out and have
+    there are ⌈end·steps⌉ − ⌈start·steps⌉ of them, and windows that meet leave no step out and take
     none twice. Prompt-to-prompt's own code (Hertz et al., 2022) rounds down instead: it takes
     cross-attention for the first ⌊f·(steps + 1)⌋ steps, self-attention for the first ⌊f·steps⌋.
 
     Args:
-        start: fraction of the run from which on, 0 to 1.
-        end: fraction up to which, 0 to 1.
+        start: the fraction of the run from which on, 0 to 1.
+        end: the fraction up to which, 0 to 1.
         steps: of the whole run.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The command line: thin, one function a verb.
+"""The command line: thin, one function for each verb.
 
 Only Typer is imported here; a verb imports what it uses when it runs, so that `--help` is instant,
 `words` loads no torch and `inspect` no diffusers. A `HeedmapError` ends in its sentence and exit
@@ -51,7 +51,7 @@ app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # frames leave the options' texts a third of the line
+    rich_markup_mode=None,  # frames would leave a third of the line for an option's text
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -82,7 +82,7 @@ app.command("app")(serve)
 
 def main() -> None:
     """Run the command line."""
-    # What the libraries below have to say is for programmers; errors come through as exceptions.
+    # What the libraries log is for programmers; errors come through as exceptions.
     for library in ("DIFFUSERS", "TRANSFORMERS"):
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     if not sys.warnoptions:

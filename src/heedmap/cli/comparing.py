@@ -95,7 +95,7 @@ def compare(
 
 
 def about_run(folder: Path, run: "Run", label: str, words: Sequence[str]) -> dict[str, Any]:
-    """What `compare --json` says of a run: how much each word drew, null where it is not read."""
+    """What `compare --json` says of a run: how much each word drew, null where it was not read."""
     found: dict[str, Any] = {}
     for word in words:
         try:

@@ -87,7 +87,7 @@ def print_table(
     console = Console(highlight=False)
     framed = console.is_terminal
     if not framed:
-        console.width = 1_000_000  # nothing is folded: a program may read it
+        console.width = 1_000_000  # nothing is wrapped: a program may read it
 
     def made(rows: Iterable[Sequence[str]]) -> Table:
         table = Table(
@@ -112,7 +112,7 @@ def print_table(
 
 @contextmanager
 def loading(model: str | None, *, hidden: bool) -> Generator[None]:
-    """Show that a model is being loaded: by a bar, or by the hub's own while it downloads."""
+    """Show that a model is being loaded: by a bar, or by the hub's own bars while it downloads."""
     local = model is None or os.path.exists(model)  # whatever length its name may have
     if hidden or local:
         os.environ.setdefault("TQDM_DISABLE", "1")
@@ -139,7 +139,7 @@ def progress_bar(label: str, *, hidden: bool) -> Generator[Callable[[int, int], 
         TimeRemainingColumn,
     )
 
-    # What is not known yet, how much there is and so how long it takes, leaves no trace of itself.
+    # How much there is, and so how long it takes, is not known yet: those columns stay empty.
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

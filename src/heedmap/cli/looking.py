@@ -1,4 +1,4 @@
-"""`heedmap inspect`, `words`, `layers`: look at what is there; no picture is drawn."""
+"""`heedmap inspect`, `words`, `layers`: look at what is there; nothing is drawn by a model."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def inspect(
 
     whole = runs.Run.load(run)
     root = run / "inspect"
-    if out is None and root.is_symlink():  # whoever sent the run would say where to write
+    if out is None and root.is_symlink():  # otherwise whoever sent the run could say where to write
         raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
     place = writing.Destination(out, writing.kinds.SELECTION, force=force, root=root)
     maps = whole.maps
@@ -224,7 +224,7 @@ def layers(
 
 
 def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatMap]":
-    """The maps asked for, by the name of their file; of every word if nothing is."""
+    """The maps that were asked for, by the name of their file; by default those of every word."""
     from heedmap.files.writing import slug
     from heedmap.results.runs import word_file
 
@@ -238,7 +238,7 @@ def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatM
             chosen[word_file(word)] = maps.at(word.number)
         else:
             name = f"words/{slug(query, 40)}"
-            while f"{name}.png" in chosen:  # what has no letters has no name of its own
+            while f"{name}.png" in chosen:  # without letters it has no name of its own
                 name += "-"
             chosen[f"{name}.png"] = maps[query]
     return chosen
@@ -257,7 +257,7 @@ def numbered(query: str) -> str | int:
 def draw_over(
     maps: "HeatMaps", queries: Sequence[str] | None, over: Sequence[str], scale: "Scale"
 ) -> dict[str, bytes]:
-    """The sheets of one word over the axes asked for: what is in each file, by its name."""
+    """The sheets of one word over the given axes: the content of each file, by its name."""
     from heedmap.figures import layout
     from heedmap.maps import timelines
 
@@ -276,7 +276,7 @@ def draw_over(
 
 
 def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
-    """The name of the folder for a selection: what is not as usual."""
+    """The name of the folder for a selection: whatever is not the default."""
     from heedmap.files.writing import slug
 
     parts = [*(selection["words"] or ["all"])]
@@ -331,7 +331,7 @@ def print_layers(
         "scores": [layer.scores for layer in layers],
         "output": [layer.output for layer in layers],
     }
-    if columns["Q"] == columns["output"]:  # as in all that are known: then the table is narrower
+    if columns["Q"] == columns["output"]:  # as in all known models: then the table is narrower
         columns = {"Q, output" if name == "Q" else name: columns[name] for name in columns}
         del columns["output"]
     names = [layer.name for layer in layers]
@@ -372,7 +372,7 @@ def print_tokens(table: "TokenTable") -> None:
 
 
 def print_unread(table: "TokenTable") -> None:
-    """Print what of a prompt the model did not read, if there is such."""
+    """Print the part of a prompt that the model did not read, if there is one."""
     if table.missing:
         since = f": all from {table.cut.text!r} (word {table.cut.number}) on" if table.cut else ""
         more = plural(table.missing, "more token")

@@ -15,7 +15,7 @@ from heedmap.errors import ArgumentError, HeedmapError
 if TYPE_CHECKING:
     from heedmap.drawing.repeats import Repetition
 
-_LONGEST = 60  # characters of a setting that is told
+_LONGEST = 60  # characters of a setting that are printed
 
 
 def repeat(
@@ -59,7 +59,7 @@ def repeat(
         same = _repeated(run, model, device, dtype, out, force, quiet, json)
     except (HeedmapError, OSError, MemoryError, typer.Exit, typer.Abort):
         raise
-    except Exception as error:  # else it would look as if the pictures differed
+    except Exception as error:  # otherwise it would look as if the pictures differed
         if "out of memory" in str(error).lower():
             raise
         fail(f"{run} could not be drawn again ({type(error).__name__}: {error})")
@@ -77,7 +77,7 @@ def _repeated(
     quiet: bool,
     json: bool,
 ) -> bool:
-    """Draw a saved run again, and tell of it: whether it is the same."""
+    """Draw a saved run again, and say whether it is the same."""
     from heedmap.files import kinds
     from heedmap.files.writing import Destination
     from heedmap.results import folders

@@ -105,7 +105,7 @@ def serve(
 
     Serves this machine alone unless --host or --name says otherwise. Ctrl-C ends it.
     """
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of the libraries below are for one user
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' bars are for a single user
     from heedmap import app
     from heedmap.files import writing
 
@@ -143,15 +143,15 @@ def serve(
 
 @contextmanager
 def _leaving() -> Iterator[None]:
-    """End the block at a signal as at Ctrl-C, and then the process, whatever is still at work.
+    """End the block at a signal as at Ctrl-C, and then the process, whatever is still running.
 
-    A model that is being loaded cannot be interrupted, and a thread that computes while Python
-    goes down aborts it: once all is cleaned up, nothing is waited for.
+    The loading of a model cannot be interrupted, and a thread that computes while Python shuts down
+    would abort it: once everything is cleaned up, nothing is waited for.
     """
     came: list[tuple[int, float]] = []
 
     def end(number: int, _: Any) -> None:
-        # A second Ctrl-C does not interrupt the cleaning; one that comes later is meant.
+        # A second Ctrl-C at once does not interrupt the cleaning up; a later one is meant to.
         if not came or time.monotonic() - came[-1][1] > 5:
             came.append((number, time.monotonic()))
             raise KeyboardInterrupt
@@ -182,7 +182,7 @@ def _leaving() -> Iterator[None]:
 
 
 def parse_names(texts: list[str]) -> tuple[str, ...]:
-    """Names of a server, as a browser tells them; ArgumentError if one is none."""
+    """Names of a server, as a browser sends them; ArgumentError if one is not a name."""
     for text in texts:
         try:
             ipaddress.ip_address(text)
@@ -196,7 +196,7 @@ def parse_names(texts: list[str]) -> tuple[str, ...]:
 
 
 def parse_users(texts: list[str]) -> dict[str, str]:
-    """Passwords by name, from `USER:PASSWORD`; a sentence about one that is none tells no part."""
+    """Passwords by name, from `USER:PASSWORD`; an error about a wrong one quotes no part of it."""
     users: dict[str, str] = {}
     for text in texts:
         if not text.strip():

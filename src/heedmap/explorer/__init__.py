@@ -166,7 +166,7 @@ def _written(
     limit: int | None,
     kinds: Mapping[int, str],
 ) -> str:
-    """The page of runs and of what they are to each other; `kinds` is by the number of a run."""
+    """The page of runs and of how they belong together; `kinds` is by the number of a run."""
     small = all(run.image.width * run.image.height <= SMALL for run in runs)
     limit = limit or (SMALL_LIMIT if small else LIMIT)
     shown = _pictures([run.image for run in runs], limit // 2)
@@ -203,7 +203,7 @@ def _written(
 
 
 def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
-    """Each picture as a data URL, and whether it is exact: unless all together are too large."""
+    """Each picture as a data URL, and whether it is exact: not if together they are too large."""
     opaque = [layout.enlarge(image, short_side=1) for image in images]
     links = [_link(image, "png", optimize=True) for image in opaque]
     if sum(map(len, links)) <= budget:
@@ -297,7 +297,7 @@ def _said(value: Any) -> str:
 
 
 def _bare(value: Any) -> Any:
-    """A setting without what only a machine reads: the bits of a mask."""
+    """A setting without what is only for machines: the bits of a mask."""
     if isinstance(value, Mapping):
         return {key: _bare(inner) for key, inner in value.items() if key != "packed"}
     return [_bare(one) for one in value] if isinstance(value, list) else value
@@ -311,7 +311,7 @@ def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
             return repeat_run(settings, negative=run.negative_maps is not None)
         return repeat_edit(settings, kind)
     except (TypeError, ValueError, AttributeError, KeyError):
-        return []  # settings read from a file that heedmap did not write: none can be repeated
+        return []  # settings from a file that heedmap did not write: there is nothing to repeat
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def _assembled(title: str, data: Mapping[str, Any]) -> str:
         "data": _json(data),
         "script": script,
     }
-    # In one pass, so that nothing within a part is taken for a place of another.
+    # In one pass, so that nothing inside of a part is taken for a placeholder.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _part("page.html"))
 
 

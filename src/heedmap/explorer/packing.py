@@ -3,13 +3,13 @@
 Axes as in `heedmap.maps`, and C · what the page tells apart: every word (its tokens added up), then
 the start token, the end token and the padding, where they were recorded.
 
-A table holds planes (h·w numbers each) of some parts of the layers, windows of the steps, and heads
-where they are told apart. A recording is given as one table that averages steps and heads, and, as
-far as the page's budget goes, by finer ones. What a table holds is exact but for rounding:
-a plane is written as `low + k · unit` with whole `k` up to 65535 or 255, so that the error of a
-plane is at most 1/131070 or 1/510 of its own range, and that of a mean of planes at most the mean
-of these. Nothing coarser than asked is ever passed off as finer: a table says its windows and
-parts, and the page offers those alone.
+A table holds planes (h·w numbers each) for parts of the layers, windows of the steps, and heads
+where these are told apart. A recording is given as one table that averages steps and heads, and, as
+far as the page's budget goes, by finer ones. What a table holds is exact but for rounding: a plane
+is written as `low + k · unit` with whole `k` up to 65535 or 255, so that the error of a plane is at
+most 1/131070 or 1/510 of its own range, and that of a mean of planes at most the mean of these.
+Nothing coarse is ever passed off as finer than it is: a table says which windows and parts it has,
+and the page offers only those.
 """
 
 import base64
@@ -85,7 +85,7 @@ def pack(recording: Recording, budget: int) -> dict[str, Any]:
 
 
 def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """What is told apart, and of each the columns of the recording's K axis that it adds up."""
+    """What is told apart, and for each the columns of the recording's K axis that are added up."""
     at = recording.columns
     entries: list[dict[str, Any]] = []
     columns: list[list[int]] = []
@@ -200,7 +200,7 @@ def _finest(
 
 
 def _numbers(recording: Recording, columns: Sequence[Sequence[int]], shape: _Shape) -> int:
-    """How many numbers a table has."""
+    """How many numbers a table holds."""
     count = 0
     for part in _parts(recording, shape):
         layer = recording.layers[part[0]]

@@ -1,7 +1,7 @@
 """The kinds of folders that heedmap writes, each with the closed list of its files' names.
 
-What a folder tells of itself may come from a stranger: names read from it only ever leave out some
-of those that stand here, and none of these leads outside of the folder.
+What a folder says of itself may come from a stranger: names read from it can only leave out some of
+those listed here, and none of these leads outside of the folder.
 """
 
 import re
@@ -30,7 +30,7 @@ def _names(fixed: Iterable[str], *more: str) -> re.Pattern[str]:
 
 
 def _entries(about: dict[str, Any] | None, part: str) -> list[Any]:
-    """A list within a JSON object; empty if it is none."""
+    """A list within a JSON object; empty if it is not a list."""
     found = (about or {}).get(part)
     return found if isinstance(found, list) else []
 
@@ -45,8 +45,9 @@ def written_in(folder: Path, *of: Kind) -> list[str]:
     """The names of the files in a folder that heedmap wrote there, in their order.
 
     Args:
-        folder: looked at now; of links in it nothing is told, nor of what they lead to.
-        of: the kinds that it may have; it has the first that fits. Nothing is told of another.
+        folder: as it is now; links in it, and what they lead to, are left out.
+        of: the kinds that it may be of; the first that fits counts. A folder of any other kind has
+            no such files.
     """
     kind = next((one for one in of if one.holds(folder)), None)
     if kind is None:
@@ -62,7 +63,7 @@ def written_in(folder: Path, *of: Kind) -> list[str]:
 
 
 def _told(folder: Path, mark: str, fixed: set[str]) -> tuple[set[str], dict[str, Any] | None]:
-    """The files that a folder's mark lists, or, of an older one, all fixed names; and the mark."""
+    """The files that a mark lists (an older one: all fixed names), and what the mark holds."""
     about = read_object(folder / mark)
     listed = _entries(about, "files")
     return (set(map(str, listed)) if listed else set(fixed)), about

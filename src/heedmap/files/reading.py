@@ -18,11 +18,11 @@ from PIL import Image
 from heedmap.errors import ArgumentError, RunError, quoted
 
 MAX_SIDE = 2**14
-"""Pixels on a side of a picture."""
+"""The most pixels on a side of a picture."""
 MAX_PIXELS = 2**26
-"""Pixels of a picture."""
+"""The most pixels of a picture."""
 LONGEST = 64
-"""How many times as long as wide one may be."""
+"""How many times longer than wide a picture may be."""
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -30,7 +30,7 @@ def path_of(given: object) -> Path:
     """A path that was given.
 
     Raises:
-        ArgumentError: if it is none.
+        ArgumentError: if it is not one.
     """
     try:
         if not isinstance(given, (str, os.PathLike)) or given == "" or b"\0" in os.fsencode(given):
@@ -44,7 +44,7 @@ def path_of(given: object) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a plain file, or a link to one; a name that no file can have is none."""
+    """Whether there is a plain file, or a link to one; False for a name that no file can have."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -52,7 +52,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything of that name, a link to nothing too."""
+    """Whether there is anything of that name, even a link to nothing."""
     try:
         return os.path.lexists(path)
     except ValueError:
@@ -60,7 +60,7 @@ def is_there(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder, or a link to one; a name that no folder can have is none."""
+    """Whether there is a folder, or a link to one; False for a name that no folder can have."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):
@@ -68,7 +68,7 @@ def is_folder(path: Path) -> bool:
 
 
 def read_bytes(path: Path, *, most: int, otherwise: str) -> bytes:
-    """What a plain file holds.
+    """The bytes of a plain file.
 
     Args:
         path: of the file.
@@ -87,10 +87,10 @@ def read_bytes(path: Path, *, most: int, otherwise: str) -> bytes:
 
 @contextmanager
 def opened(path: Path, *, most: int, otherwise: str) -> Iterator[BinaryIO]:
-    """A plain file, open to be read; what it is, is asked of what was opened.
+    """A plain file, open for reading; its kind is asked of what was opened.
 
-    Whoever sent a folder may change it meanwhile: between a look at a path and its opening there
-    would be time for a pipe, or for nothing.
+    Whoever sent a folder may change it meanwhile: between a look at a path and its opening, a pipe
+    could take the place of the file, or the file could go.
 
     Args:
         path: of the file.
@@ -103,7 +103,7 @@ def opened(path: Path, *, most: int, otherwise: str) -> Iterator[BinaryIO]:
     if not is_file(path):  # a device may do something when it is opened
         raise RunError(otherwise)
     try:
-        # What is no plain file does not wait for another end then, nor for bytes.
+        # So what is not a plain file is not waited for: neither for its other end nor for bytes.
         with open(os.open(path, os.O_RDONLY | _NOT_WAITING), "rb") as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
@@ -134,7 +134,7 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
     data = read_bytes(path, most=4 * MAX_PIXELS, otherwise=broken)
     try:
         with (
-            # What Pillow says of a file, from its first bytes on, is no concern of its user.
+            # What Pillow says about a file, from its first bytes on, does not concern its user.
             warnings.catch_warnings(action="ignore"),
             Image.open(io.BytesIO(data), formats=("PNG",)) as image,
         ):

@@ -1,9 +1,9 @@
-"""What the files of a saved result hold: one schema a file, and the only place that reads them.
+"""What the files of a saved result hold: a schema for each, and the only place that reads them.
 
 `run.json`, `pair.json`, `grid.json` and the table and metadata of `maps.safetensors` come from
-whoever sent the folder. What passed its schema has the types that stand here, finite numbers of a
-sensible size and text that can be written; what is asked elsewhere is only whether the parts of a
-folder fit one another. Names that a schema does not know stay: they are plain JSON, not too deep.
+whoever sent the folder. What has passed its schema has the types written here, finite numbers of a
+sensible size and text that can be written; elsewhere it is only asked whether the parts of a folder
+fit one another. Names that a schema does not know stay: they are plain JSON, not too deep.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from heedmap.files import reading
 from heedmap.options import Axis, BranchName, EditKind, Tokens
 
 DEPTH = 32
-"""How deep lists and objects of a file may be nested."""
+"""How deeply lists and objects of a file may be nested."""
 MAX_VALUES = 1_000_000
 """How many values a file may hold in all; a grid of a thousand cells has some 30,000."""
 MAX_LAYERS = 1024
@@ -111,7 +111,7 @@ class Scheduler(Struct, frozen=True):
 
 
 class Edit(Struct, frozen=True):
-    """What was asked of the edit that a run is; older versions noted less."""
+    """What was asked for, of a run that is an edit; older versions noted less."""
 
     source: Text
     cross: Window
@@ -161,7 +161,7 @@ class Ruled(Struct, frozen=True, tag_field="kind", tag="rule"):
 
 
 class Versions(Struct, frozen=True):
-    """Of the packages that drew."""
+    """The versions of the packages that drew it."""
 
     heedmap: Name
 
@@ -290,12 +290,12 @@ _File = TypeVar("_File", bound=Struct)
 def read_file(
     path: Path, schema: type[_File], what: str, *, version: int, most: int
 ) -> tuple[_File, Any]:
-    """What the file that tells a folder's kind holds, as `read` gives it.
+    """The content of the file that tells a folder's kind, as `read` returns it.
 
     Args:
         path: of the file.
         schema: of the file.
-        what: the folder is, with its article.
+        what: what the folder is, with its article.
         version: as in `read`.
         most: bytes that the file may have.
 
@@ -308,12 +308,12 @@ def read_file(
 
 
 def read(data: bytes, schema: type[_File], what: str, *, version: int) -> tuple[_File, Any]:
-    """What a file holds: as its schema has it, and as plain JSON types with all else it has.
+    """The content of a file: as its schema has it, and as plain JSON types with everything else.
 
     Args:
         data: the file's bytes, or the text of its metadata.
         schema: of the file.
-        what: the file is called, for the error.
+        what: what the file is called in the error.
         version: that its "format" must have.
 
     Raises:
@@ -351,7 +351,7 @@ def _converted(plain: object, schema: type[_File]) -> _File:
 
 
 def _check_plain(plain: Any) -> None:
-    """Raise a ValueError at what is nested too deep, too much, or too large for any use."""
+    """Raise a ValueError at what is nested too deeply, too much, or too large for any use."""
     level, count, depth = [plain], 0, 0
     while level:
         if any(isinstance(one, int) and abs(one) > 2**64 for one in level):

@@ -7,9 +7,9 @@ A scratch folder, ".heedmap." and eight signs, holds
     new/      what takes the place, when it is whole
     old/      what was there, while and after it is replaced
 
-At any time the user's files are where they were, or in `old`. Hard links of them in `new` come to
-the place with it. What a process that was killed has left is put right by the next that writes
-there: an `old` beside a `new` was not replaced yet, and goes back; alone, it was.
+At any time the user's files are where they were, or in `old`. Hard links to them in `new` take the
+place with it. What a killed process has left is put right by the next one that writes there: an
+`old` beside a `new` was not replaced yet, and goes back; alone, it was.
 
 An empty folder that cannot be renamed (somebody is in it, a disk is mounted there) holds the
 scratch folder itself, and what is in `new` is moved up, the mark last: without it nothing is a
@@ -32,7 +32,7 @@ from heedmap.files.targets import PREFIX, read_object, shown, why
 
 try:
     import fcntl
-except ImportError:  # Windows: there, what was left behind stays
+except ImportError:  # Windows: what was left behind stays there
     fcntl = None
 
 _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
@@ -46,7 +46,7 @@ def alone(parent: Path) -> Iterator[bool]:
     """Keep other processes that write to a folder waiting for a moment.
 
     Yields:
-        Whether that was possible: some systems know no locks.
+        Whether that was possible: some systems have no locks.
     """
     try:
         handle = None if fcntl is None else os.open(parent, os.O_RDONLY)
@@ -76,14 +76,14 @@ def _locked(handle: int, patience: float) -> bool:
 
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A scratch folder in another, gone afterwards, as those of killed processes before.
+    """A scratch folder in another one; it is gone afterwards, and those of killed processes before.
 
     Args:
         parent: that other folder.
-        name: of what is to be written there; none, if it is the folder itself that is filled.
+        name: of what is to be written there; empty if it is the folder itself that is filled.
 
     Raises:
-        OSError: if none can be made.
+        OSError: if it cannot be made.
     """
     handle = made = None
     try:
@@ -113,9 +113,9 @@ def note(made: Path, name: str, known: Collection[str], mark: str = "") -> None:
 
     Args:
         made: that folder.
-        name: of what it stands beside; none, if it is in it.
+        name: of what it stands beside; empty if it is within it.
         known: the names of the files that may be deleted.
-        mark: if what is new is being moved up: what comes last.
+        mark: while what is new is moved up, the file that comes last.
     """
     about = {"heedmap": "scratch", "name": name, "known": sorted(known), "mark": mark}
     (made / "journal.new").write_text(json.dumps(about), encoding="utf-8")
@@ -124,7 +124,7 @@ def note(made: Path, name: str, known: Collection[str], mark: str = "") -> None:
 
 
 def tidy(parent: Path) -> None:
-    """Put right what processes left behind in a folder that were killed while they wrote there."""
+    """Put right what processes that were killed while they wrote to a folder left behind there."""
     if fcntl is None or not os.path.isdir(parent) or os.path.islink(parent):
         return
     with alone(parent) as possible, suppress(OSError):
@@ -133,14 +133,14 @@ def tidy(parent: Path) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """`tidy`, of a folder that others are kept from."""
+    """`tidy`, for a folder that others are kept from."""
     with os.scandir(parent) as entries:
         found = [e.path for e in entries if _NAME.fullmatch(e.name) and _is_own(e)]
     for path in map(Path, found):
         try:
             handle = os.open(path / "lock", os.O_RDWR | os.O_NONBLOCK)
         except FileNotFoundError:
-            with suppress(OSError):  # killed as soon as it was made, or none of ours
+            with suppress(OSError):  # killed as soon as it was made, or not ours
                 path.rmdir()
         except OSError:
             continue
@@ -191,10 +191,10 @@ def _move_rest(made: Path) -> None:
 
 
 def move_up(path: Path, there: Path) -> None:
-    """Rename a file or folder to a name that nothing has.
+    """Rename a file or folder to a name that is free.
 
     Raises:
-        FileExistsError: if something has it.
+        FileExistsError: if it is taken.
     """
     if os.path.lexists(there):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(there))
@@ -241,11 +241,11 @@ def _put_back(old: Path, parent: Path, name: str) -> None:
 
 
 def _is_own(entry: os.DirEntry[str]) -> bool:
-    """Whether this is a folder, no link, of the user who runs this."""
+    """Whether this is a folder, not a link, and belongs to the user who runs this."""
     about = entry.stat(follow_symlinks=False)
     return stat.S_ISDIR(about.st_mode) and (fcntl is None or about.st_uid == os.geteuid())
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder, and no link to one."""
+    """Whether there is a folder, not a link to one."""
     return path.is_dir() and not path.is_symlink()

@@ -25,13 +25,13 @@ def swap(made: Path, target: Path, own: Collection[str]) -> None:
 
     Raises:
         OSError: if it could not be done; then nothing was replaced.
-        RunError: if `new` has a file of the name of one that heedmap did not write.
+        RunError: if `new` has a file with the name of one that heedmap did not write.
     """
     old, new, carried = made / "old", made / "new", set[str]()
     _carry(target, new, own, carried)
     note(made, target.name, {*own, *carried})
     os.rename(target, old)
-    # Nobody finds it there: what came or went until now is all.
+    # Nobody finds it any more: what came or went until now is all there is to note.
     made_anew = {there for _, there in _carry(old, new, own, carried)}
     for name, entry in [*walk(old)][::-1]:
         if entry.is_dir(follow_symlinks=False) and is_folder(new / name):
@@ -49,7 +49,7 @@ def fill(made: Path, mark: str) -> None:
         mark: the file that comes last.
 
     Raises:
-        OSError: if it could not be done, as where something is of one of the names.
+        OSError: if it could not be done, for example where one of the names is taken.
     """
     new = made / "new"
     names = sorted(os.listdir(new), key=lambda name: (name == mark, name))
@@ -67,23 +67,23 @@ def fill(made: Path, mark: str) -> None:
 
 
 def be_like(source: str | Path, there: Path, *, times: bool = False) -> None:
-    """Give a file or folder the owner and the mode of another, and if asked for its times."""
+    """Give a file or folder the owner and the mode of another one, and its times if asked to."""
     about, made = os.stat(source), os.stat(there)
     if (about.st_uid, about.st_gid) != (made.st_uid, made.st_gid) and hasattr(os, "chown"):
-        for owner in (-1, about.st_uid):  # root alone gives a folder to another user
+        for owner in (-1, about.st_uid):  # only root gives a folder to another user
             with suppress(OSError):
                 os.chown(there, owner, about.st_gid)
     (shutil.copystat if times else shutil.copymode)(source, there)
 
 
 def _carry(old: Path, new: Path, own: Collection[str], carried: set[str]) -> list[tuple[str, Path]]:
-    """Link all of a folder that is not heedmap's own into another.
+    """Link everything in a folder that is not heedmap's own into another one.
 
     Args:
         old: from where.
         new: to where.
         own: the names of heedmap's files in `old`.
-        carried: the names of what was carried before, and afterwards of all.
+        carried: the names of what was carried before; afterwards, of everything.
 
     Returns:
         The folders that were made, and what after.
@@ -130,10 +130,10 @@ def _same(one: str, other: Path) -> bool:
 
 
 def _link(source: str, there: Path) -> None:
-    """Give a file a second name; where a disk knows no such thing, copy it.
+    """Give a file a second name; where a disk has no such thing, copy it.
 
     Raises:
-        FileExistsError: if something has that name.
+        FileExistsError: if that name is taken.
     """
     if os.path.lexists(there):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(there))

@@ -1,4 +1,4 @@
-"""Where something is to be written: whether it can be, and whether something of a user's is there.
+"""Where something is to be written: whether it can be, and whether a user has something there.
 
 What cannot be written to is told before anything is drawn, and again when it is written.
 """
@@ -37,7 +37,7 @@ class TakenError(RunError):
 class WriteError(RunError):
     """The system refused to write: a full disk, a quota, a disk that is only read, no permission.
 
-    It is no OSError: who catches `HeedmapError` has all that a save can say.
+    It is not an OSError: whoever catches `HeedmapError` has all that a save can say.
 
     Args:
         said: the sentence, up to the reason.
@@ -63,12 +63,12 @@ class Kind:
     """A kind of folder that heedmap writes, and how its own files are told from a user's.
 
     Attributes:
-        what: it is called, with its article: "a run of heedmap".
-        mark: the file that tells a folder of this kind, a JSON object.
-        keys: that this object has.
+        what: what it is called, with its article: "a run of heedmap".
+        mark: the file by which a folder of this kind is known; a JSON object.
+        keys: what this object has at least.
         names: every name, within the folder, that a file of heedmap's may have.
-        written: given a folder of this kind, those of them that were written there, where the
-            folder tells; what else has such a name is a user's. Left out: all.
+        written: given a folder of this kind, those of them that were written there, as far as the
+            folder says so; anything else of such a name is a user's. Left out: all.
         folders: every name, within the folder, that a folder of heedmap's may have.
     """
 
@@ -86,7 +86,7 @@ class Kind:
 
 
 def read_object(path: Path, most: int = _MOST) -> dict[str, Any] | None:
-    """The JSON object in a file; None if it is none, or no plain file of so many bytes."""
+    """The JSON object in a file; None if there is none, or the file is not plain or too large."""
     try:
         about = os.lstat(path)
         if not stat.S_ISREG(about.st_mode) or about.st_size > most:
@@ -125,7 +125,7 @@ def writable(given: str | Path) -> Path:
     path, target = path_of(given), target_of(given)
     if staying(target):
         check_place(path)  # it is filled where it is, if it is empty
-    else:  # the parents as they were given tell of links that end nowhere
+    else:  # the parents as they were given show links that end nowhere
         check_place(target.parent if path.name in ("", "..") else path.parent, target.name)
     return target
 
@@ -150,13 +150,13 @@ def staying(folder: Path) -> str:
 
 
 def is_others(about: os.stat_result) -> bool:
-    """Whether a file or folder belongs to somebody else; to root, and on Windows, none does."""
+    """Whether a file or folder belongs to somebody else; never for root, nor on Windows."""
     user = os.geteuid() if hasattr(os, "geteuid") else 0
     return user not in (0, about.st_uid)
 
 
 def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
-    """Whether nothing is in a folder, but what has these names."""
+    """Whether nothing is in a folder apart from these names."""
     found = set(os.listdir(folder)) - set(besides)
     return not found or (found == {"lost+found"} and folder.is_mount())  # made with a disk
 
@@ -176,15 +176,15 @@ def check_place(given: str | Path, name: str = "") -> None:
     there = path.absolute()
     while not os.path.lexists(there):
         there = there.parent
-    if not there.is_dir():  # a link that ends nowhere is none either
+    if not there.is_dir():  # a link that ends nowhere is no folder either
         raise RunError(f"{shown(there)} is no folder: nothing can be written below it")
     try:
         parts = (*path.absolute().relative_to(there).parts, name)
         inner = path.absolute() / f"{PREFIX}{'x' * 8}" / name / ("x/" * _DEEP)
         for tried in (inner, *(there / part for part in parts)):
-            with suppress(FileNotFoundError):  # what is too long is told of only here
+            with suppress(FileNotFoundError):  # only here is it known what is too long
                 os.lstat(tried)
-        # Only trying tells: root may write everywhere, and still nothing can be made in /proc.
+        # Only trying shows it: root may write everywhere, and still nothing can be made in /proc.
         # A full disk still takes folders, and refuses the first byte.
         probe = Path(tempfile.mkdtemp(prefix=PREFIX, dir=there))
         with suppress(FileNotFoundError):  # another process took it for one that was left behind
@@ -276,7 +276,7 @@ def check_file(given: str | Path, *, force: bool) -> None:
 
 
 def _is_folder(folder: Path, said: str) -> bool:
-    """Whether a folder is there; TakenError if it is something else."""
+    """Whether a folder is there; TakenError if something else is."""
     try:
         there = os.lstat(folder)
     except FileNotFoundError:
@@ -339,7 +339,7 @@ def _check_kept(said: str, name: str, entry: os.DirEntry[str]) -> None:
 
 
 def walk(folder: Path, within: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """All that is in a folder, by its name within; folders before what they hold, no link followed.
+    """Everything in a folder, by its name within; folders before what they hold, no link followed.
 
     Raises:
         OSError: if a folder cannot be read.

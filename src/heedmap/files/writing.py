@@ -1,9 +1,9 @@
-"""One way to write for a user: whole or not at all, and nothing that heedmap did not write is lost.
+"""The one way to write for a user: whole or not at all, and only what heedmap wrote is replaced.
 
-A folder is filled in a scratch folder beside it (`saving.scratch`), and takes its place by a
-rename. What is there already is only replaced by force, and only if it is of the same kind
-(`saving.kinds`); what else lies in it stays, byte for byte. Whatever the system refuses, as a full
-disk does, is a `WriteError` of one sentence, and leaves nothing behind.
+A folder is filled in a scratch folder beside it (`scratch`), and takes its place by a rename. What
+is there already is only replaced by force, and only if it is of the same kind (`kinds`); what else
+lies in it stays, byte for byte. Whatever the system refuses, as a full disk does, is a `WriteError`
+of one sentence, and leaves nothing behind.
 
     with whole_folder("outputs/x", kinds.RUN) as partial:
         ...                                 # write to partial
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 _MEANWHILE = "{} was written by somebody else meanwhile: choose another name"
-_NAME = 200  # bytes of a name that is made of a text; a system takes 255, and more is added
+_NAME = 200  # bytes of a name made of a text; a system takes 255, and more is added
 
 
 @contextmanager
@@ -73,13 +73,14 @@ def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iter
         folder: the folder to be. An empty one may be there.
         kind: what it is.
         force: whether an older one of that kind is replaced: the files in it that heedmap wrote,
-            and nothing else. There is none of that name for a moment then, between two renames.
+            and nothing else. For a moment then, between two renames, there is no folder of that
+            name.
 
     Yields:
         An empty folder to write to.
 
     Raises:
-        ArgumentError: if `folder` is no path, or `force` neither True nor False.
+        ArgumentError: if `folder` is not a path, or `force` is neither True nor False.
         TakenError: if something is there that may not be replaced.
         WriteError: if the system refuses, before or while the block writes.
     """
@@ -118,7 +119,7 @@ def put_file(path: str | Path, data: bytes, *, force: bool = False) -> Path:
         The path.
 
     Raises:
-        ArgumentError: if `path` is no path, or `force` neither True nor False.
+        ArgumentError: if `path` is not a path, or `force` is neither True nor False.
         TakenError: if something is there that may not be replaced.
         WriteError: if the system refuses.
     """
@@ -166,11 +167,11 @@ class Destination:
         out: the folder that was named, if one was.
         kind: of the results.
         force: whether older ones of that kind are replaced.
-        many: whether `out` is the one that the new folders are made in.
+        many: whether `out` is the folder in which the new ones are made.
         root: that folder, where none was named.
 
     Raises:
-        ArgumentError: if `out` is no path, or `force` neither True nor False.
+        ArgumentError: if `out` is not a path, or `force` is neither True nor False.
         TakenError: if something is there that may not be replaced.
         RunError: if nothing can be written there.
     """
@@ -200,7 +201,7 @@ class Destination:
         """Save a result.
 
         Args:
-            save: writes it, given the folder and `force`.
+            save: writes it; called with the folder and `force`.
             name: of its folder, where none was named; `-2` and so on follow if that is taken, also
                 if another process takes it in this moment.
 
@@ -236,7 +237,7 @@ def put_counting(first: Path, save: Callable[[Path], Any], force: bool) -> Path:
 
 
 def slug(text: str, length: int) -> str:
-    """Text made into part of a file's name: letters, digits, hyphens; never empty, nor too long."""
+    """A text as part of a file's name: letters, digits, hyphens; never empty, never too long."""
     made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()[:length]
     fitting = made.encode("utf-8", "ignore")[:_NAME].decode("utf-8", "ignore")
     return fitting.strip("-_") or "word"
@@ -254,7 +255,7 @@ def _all_own(folder: Path, kind: Kind) -> frozenset[str] | None:
 
 @contextmanager
 def _scratch(parent: Path, name: str) -> Iterator[Path]:
-    """A scratch folder in another, which is made, and after a failure taken away, if need be."""
+    """A scratch folder in another one, which is made if need be, and removed after a failure."""
     missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
     try:
         with ExitStack() as stack:
@@ -273,7 +274,7 @@ def _scratch(parent: Path, name: str) -> Iterator[Path]:
 
 @contextmanager
 def _writing(given: str | Path) -> Iterator[None]:
-    """A sentence where the system refuses; what is saved within another result has none itself."""
+    """Turn what the system refuses into a sentence; not for what is saved within another result."""
     try:
         yield
     except (OSError, WriteError) as error:
@@ -283,7 +284,7 @@ def _writing(given: str | Path) -> Iterator[None]:
 
 @contextmanager
 def _placing(given: str | Path, parent: Path) -> Iterator[None]:
-    """Keep others out while something takes its place; a sentence where the system refuses."""
+    """Keep others out while something takes its place; a refusal of the system is a sentence."""
     with alone(parent):
         try:
             yield
@@ -318,10 +319,10 @@ def _put_folder(new: Path, target: Path) -> None:
 
 
 def _put_file(new: Path, target: Path) -> None:
-    """Give a file a name that nothing has."""
+    """Give a file a name that is free."""
     try:
         os.link(new, target)
     except FileExistsError as error:
         raise TakenError(_MEANWHILE.format(shown(target))) from error
-    except OSError:  # a disk that knows no second names
+    except OSError:  # a disk that has no second names
         os.rename(new, target)

@@ -16,7 +16,7 @@ SCALES: dict[Scale, str] = {
     "word": "each word its own",
     "raw": "raw probability",
 }
-"""What a scale is called where the maps of several words are shown."""
+"""What a scale is called where maps of several words are shown."""
 
 
 def check_scale(scale: object) -> None:
@@ -113,7 +113,7 @@ class HeatMap:
                 constant map has an empty mask.
 
         Raises:
-            ArgumentError: if the threshold is no number from 0 to 1.
+            ArgumentError: if the threshold is not a number from 0 to 1.
         """
         threshold = checks.fraction("threshold", threshold)
         low, high = self.span("word")

@@ -66,7 +66,7 @@ class HeatMaps:
             UnknownWordError: if the prompt has no such word.
             TruncatedWordError: if it stands past the last token that the model read.
         """
-        if not isinstance(query, str):
+        if not checks.is_text(query):
             raise ArgumentError(
                 f"{quoted(query)} is no word: pass text, or use at() for word numbers"
             )
@@ -84,8 +84,8 @@ class HeatMaps:
     def alone(self, word: str | int) -> HeatMap:
         """The map of a word or phrase, or of the word of a number, without the others' scale.
 
-        Its `shared` is 0 to 1. Where many maps are drawn of a prompt of many words, to know what
-        all of them have would take nearly all of the time.
+        Its `shared` is 0 to 1. Where many maps of a long prompt are drawn, finding the range of all
+        words would take nearly all of the time.
 
         Raises:
             UnknownWordError: if the prompt has no such word.
@@ -113,11 +113,12 @@ class HeatMaps:
         return self._map(self.tokens.tokens[position].text, (position,))
 
     def share(self, query: str) -> HeatMap:
-        """What a word or phrase has of all that the content words have at each place: 0 to 1.
+        """The share of a word or phrase among the content words at each place: 0 to 1.
 
-        Most attention goes to the start token, and how much differs from place to place; among the
-        words alone it shows which of them a place is about. Words such as "the" and "of" do not
-        count, unless they are asked for. Where none of them draws anything, the share is 0.
+        Most attention goes to the start token, and how much does differs from place to place; a
+        share among the words alone shows which of them a place is about. Words such as "the" and
+        "of" do not count, unless they are asked for. Where none of them draws anything, the share
+        is 0.
 
         A word of negative weight draws less than nothing, and acts by it: what counts is how much
         each word's own map is away from 0, on either side. With weights of 0 and above that is the
@@ -132,7 +133,7 @@ class HeatMaps:
         mine = {word.number for word in own}
         others = [w for w in self.words if is_content(w.text) and w.number not in mine]
         drawn, rest = self._drawn_by(own), self._drawn_by(others)
-        among = drawn + rest  # rounded, it is not below `drawn`: no share is above 1
+        among = drawn + rest  # even rounded it is not below `drawn`: no share is above 1
         values = np.divide(drawn, among, out=np.zeros_like(drawn), where=among > 0)
         return HeatMap(query.strip(), values, self.recording.size, self.image)
 
@@ -196,11 +197,11 @@ class HeatMaps:
         title: str | None = None,
         scale: Scale = "shared",
     ) -> Image.Image:
-        """The picture, then one overlay a word, captioned, with the scale that was used.
+        """The picture, then an overlay for each word, captioned, with the scale that was used.
 
         Of a prompt of more than 75 words the first 75 are shown, and the title says so. Where no
-        picture is known, the heat alone. Of a prompt without words it is the picture, and
-        says so.
+        picture is known, the heat stands alone. For a prompt without words the sheet is the
+        picture, and says so.
 
         Args:
             chosen: maps of this selection; left out, those of every word.
@@ -222,7 +223,7 @@ class HeatMaps:
         # No panel is wider: what is shrunk afterwards need not be drawn first.
         most = layout.MAX_WIDTH // 2
         image = None if self.image is None else layout.shrunk(self.image, most)
-        panels = []
+        panels: list[layout.Panel] = []
         for heat in heats:
             own = heat.image
             if own is not None:
@@ -240,7 +241,7 @@ class HeatMaps:
         )
 
     def _bare_sheet(self, title: str) -> Image.Image:
-        """The sheet of no map at all."""
+        """The sheet where there is no map at all."""
         if self.image is None:
             raise ArgumentError(
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
@@ -273,7 +274,7 @@ class HeatMaps:
     ) -> tuple[int, ...]:
         self._kept("layer")
         names = [self.recording.layers[i].name for i in self._layer_indices()]
-        found = []
+        found: list[int] = []
         for i in self._layer_indices():
             layer = self.recording.layers[i]
             grids = (layer.grid, min(layer.grid))

@@ -35,7 +35,7 @@ def unpacked(about: Mapping[str, Any], name: str) -> np.ndarray | None:
         name: of the word that it confines, for the error.
 
     Raises:
-        ArgumentError: if that is no mask.
+        ArgumentError: if it is not a mask.
     """
     held = about.get("packed")
     if held is None:

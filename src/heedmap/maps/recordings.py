@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from heedmap.errors import RunError
 from heedmap.files import reading, schemas
@@ -34,7 +34,7 @@ MAX_FILE = 4 * 2**30
 _HEADER = 2**24  # bytes in which it says what it holds
 _SPARSE = 2**26  # bytes from which on a file that holds next to nothing is not read
 LARGEST = 1e20
-"""Of a number in a file; a probability, or what weights and rules made of one."""
+"""The largest number in a file: probabilities, or what weights and rules made of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Recording:
             with path.open("xb" if new else "rb") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
-            os.chmod(path, mode)  # else it is its owner's alone, whatever the umask
+            os.chmod(path, mode)  # otherwise it would be its owner's alone, whatever the umask
         except (SafetensorError, OSError) as error:
             if new:
                 with suppress(OSError):
@@ -144,7 +144,7 @@ class Recording:
 
 
 def _refused(error: SafetensorError) -> OSError:
-    """What the system said, of which safetensors tells in a text alone."""
+    """What the system said; safetensors has it as text only."""
     found = re.search(r"os error (\d+)", str(error))
     return (
         OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))
@@ -154,7 +154,7 @@ def _refused(error: SafetensorError) -> OSError:
 def check_fit(
     grids: Iterable[tuple[int, int]], latent: tuple[int, int], size: tuple[int, int]
 ) -> None:
-    """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can be of one run.
+    """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can belong to one run.
 
     A UNet halves its latent from stage to stage, rounding up, the patches of a transformer are 2, 4
     or more cells wide, and a decoder makes of each cell a square of pixels.
@@ -238,7 +238,7 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
     need(file.names == {f"layer.{i}" for i in range(len(layers))}, "it has not one array a layer")
-    arrays = []
+    arrays: list[np.ndarray] = []
     for i, layer in enumerate(layers):
         # The shape is compared before the array is read, so nothing unexpected is allocated.
         shape = (
@@ -249,7 +249,7 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
         )
         need(file.fits(f"layer.{i}", shape), f"layer.{i} is of another shape or type than it says")
         array = file.read(f"layer.{i}", shape)
-        # NaN is neither; what is larger could not be added up.
+        # NaN is refused by both; larger numbers could not be added up.
         need(
             bool(array.min() >= -LARGEST and array.max() <= LARGEST),
             f"layer.{i} holds NaN, infinite or far too large numbers",

@@ -1,13 +1,13 @@
-"""What of a recording is meant: layers by name, steps and heads by number, timesteps by range.
+"""Which part of a recording is meant: layers by name, steps, heads and timesteps by number.
 
-Each function takes what a user may have written and gives it back in one form, or says in one
-sentence what was expected.
+Each function takes what a user may have written and returns it in one form, or says in one sentence
+what was expected.
 """
 
 import fnmatch
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, quoted
@@ -75,21 +75,23 @@ def numbers(wanted: object, total: int, what: str) -> list[int]:
     if wanted is None:
         return list(range(total))
     try:
-        if isinstance(wanted, slice):
-            return list(range(total))[wanted]
-        several = [wanted] if isinstance(wanted, Integral | str) else list(cast(Any, wanted))
-    except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; no list at all
+        if _is_slice(wanted):
+            return sorted(list(range(total))[wanted])
+        several: list[object] = (
+            [wanted] if isinstance(wanted, Integral | str) else list(cast(Any, wanted))
+        )
+    except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; not a list at all
         raise SelectionError(
             f"{what}s={quoted(wanted)} is no selection: expected a whole number, a slice or a list"
         ) from None
     found: set[int] = set()
     for one in several:
-        known = isinstance(one, Integral) and not isinstance(one, bool)
-        if not known or not -total <= int(one) < total:
+        number = None if isinstance(one, bool) or not isinstance(one, Integral) else int(one)
+        if number is None or not -total <= number < total:
             raise SelectionError(
                 f"{what} {quoted(one)} is not there: expected whole numbers from 0 to {total - 1}"
             )
-        found.add(int(one) % total)
+        found.add(number % total)
     return sorted(found)
 
 
@@ -102,3 +104,7 @@ def timestep_range(wanted: object) -> tuple[float, float]:
             "lowest"
         )
     return min(ends), max(ends)
+
+
+def _is_slice(value: object) -> TypeGuard["slice[Any, Any, Any]"]:
+    return isinstance(value, slice)

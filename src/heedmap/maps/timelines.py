@@ -127,7 +127,8 @@ def _each_step(
     steps = maps.steps
     chosen = set(_evenly(len(steps), checks.whole("frames", frames, least=1)))
     _check_many(maps, len(steps), MOST_STEPS, "steps", scale)
-    heats, spans = [], []
+    heats: list[tuple[int, HeatMap]] = []
+    spans: list[tuple[float, float]] = []
     for at, step in enumerate(steps):
         heat = _of(maps.select(steps=step), word, scale)
         spans.append(heat.span(scale))
@@ -173,7 +174,7 @@ def layers_by_heads(
     """
     kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
     try:
-        wanted = set(kept or ("layer",) if axes is None else axes)
+        wanted: set[str] = set(kept or ("layer",) if axes is None else axes)
     except TypeError:  # no collection, or one of things that have no hash
         wanted = set()
     if not wanted or not wanted <= {"layer", "head"}:

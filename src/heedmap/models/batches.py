@@ -22,7 +22,7 @@ R = TypeVar("R")
 # How many tensors of the denoiser at its widest, and of the decoder's widest stage at the picture's
 # size, are alive at once. Measured on the embedded model: 5.2 of the latter, at 256 and 512 px.
 _STAGE, _PICTURE = 40, 6
-_SHARE = 0.8  # of the free memory: the rest is for what else the machine does
+_SHARE = 0.8  # of the free memory: the rest is for whatever else the machine does
 
 
 def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
@@ -56,7 +56,7 @@ def device_of(pipe: Any) -> torch.device:
 
 
 def free_bytes(device: torch.device) -> int:
-    """The memory that is free on a device, with what torch holds there and does not use."""
+    """The memory that is free on a device, including what torch holds there without using it."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
@@ -74,7 +74,7 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
         batch: the user's own choice; else four fifths of the free memory are filled.
 
     Raises:
-        ArgumentError: if `batch` is no whole number of at least 2.
+        ArgumentError: if `batch` is not a whole number of at least 2.
     """
     if batch is not None:
         if isinstance(batch, bool) or not isinstance(batch, Integral) or batch < 2:
@@ -94,13 +94,13 @@ def in_batches(
     """Draw things in as few batches as hold them, about equally full.
 
     Where memory runs out a batch is halved, and those after it are no larger; a thing for which
-    alone there is no memory ends in the error itself.
+    there is no memory even alone ends in the error itself.
 
     Args:
         things: what is to be drawn.
         most: how many of them at once.
-        draw: draws some; given, besides these, how many batches are done and how many will be to
-            do with this one.
+        draw: draws some of them; called with these, the number of batches done, and the number of
+            batches in all, as far as is known then.
 
     Returns:
         What `draw` gave for each batch, in order.
@@ -142,5 +142,5 @@ def _is_memory(error: Exception) -> bool:
 
 
 def _item(module: torch.nn.Module) -> int:
-    """Bytes of a number of a model."""
+    """Bytes that one number of a model takes."""
     return next(module.parameters()).element_size()

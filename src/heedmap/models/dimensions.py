@@ -133,7 +133,7 @@ def layer_shapes(
 
     Raises:
         ArgumentError: if the size does not fit the model.
-        ModelError: if the model has no text cross-attention, or is not made for prompts.
+        ModelError: if the model has no text cross-attention, or does not take prompts.
         TraceError: if a trace is open on it, or its attention cannot be seen.
     """
     if "prompt_embeds" not in arguments:
@@ -162,7 +162,7 @@ def layer_shapes(
 
 
 def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
-    """The layers that are meant by "down", "mid", "up", a name, or a pattern with `*`.
+    """The layers meant by "down", "mid", "up", a name, or a pattern with `*`.
 
     Raises:
         SelectionError: if there are none; it lists those there are.
@@ -175,7 +175,7 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """For each layer a shorter pattern that fits it alone; its name where there is none."""
+    """For each layer a shorter pattern that fits no other; its name where there is none."""
     shorts = []
     for name in names:
         short = name.replace("attentions", "*").replace("transformer_blocks", "*")
@@ -289,7 +289,7 @@ def _call(pipe: Any, prompt: str, size: Shape | None) -> dict[str, Any]:
             call[name] = Image.new("RGB", (width, height), "grey")
     if "mask_image" in takes:
         call["mask_image"] = Image.new("L", (width, height), "white")
-    if "strength" in takes:  # of one step, less than all is none
+    if "strength" in takes:  # of a single step, a part would be none at all
         call["strength"] = 1.0
     return call
 

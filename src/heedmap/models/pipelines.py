@@ -1,4 +1,4 @@
-"""Load a pipeline: the embedded model, a folder, or a model of the hub."""
+"""Load a pipeline: the embedded model, a folder, or a model from the hub."""
 
 import json
 import logging
@@ -52,7 +52,7 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
     Args:
         model: None for the embedded model (needs no network), a folder that `save_pretrained`
             wrote, or the id of a model on the hub. Only safetensors weights are read.
-        device: "cpu", "cuda", "mps", or "auto" for the best there is.
+        device: "cpu", "cuda", "mps", or "auto" for the best one there is.
         dtype: "float32", "float16", "bfloat16", or "auto": float32 on the CPU, else float16.
 
     Returns:
@@ -70,7 +70,7 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
     if isinstance(where, Path):
         arguments["local_files_only"] = True
     with _without_advice():
-        from diffusers import DiffusionPipeline  # 3 s: only when a model is really loaded
+        from diffusers import DiffusionPipeline  # takes 3 s: only when a model is really loaded
 
         try:
             pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
@@ -83,7 +83,7 @@ def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = 
 
 
 def tokenizer(model: str | Path | None = None) -> Any:
-    """The tokenizer alone of a model: no weights are read and no pipeline is imported.
+    """Only the tokenizer of a model: no weights are read and no pipeline is imported.
 
     Raises:
         ModelError: if there is none.
@@ -186,7 +186,7 @@ def unit_of(pipe: Any) -> int:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Hide what transformers says on import of a class that needs torchvision for other models.
+    """Hide what transformers says when a class is imported that needs torchvision for other models.
 
     Nothing here reads pictures with it; all else that is logged comes through.
     """

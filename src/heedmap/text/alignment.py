@@ -1,6 +1,6 @@
-"""Two prompts to one correspondence: which word stands for which, and so what an edit is.
+"""From two prompts to a correspondence: which word stands for which, and so what an edit is.
 
-Pure text, standard library only; what the correspondence is good for is not known here.
+Pure text, standard library only; what the correspondence is used for is not known here.
 """
 
 import re
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import EditKind
 from heedmap.text.prompts import fold, word_keys
@@ -37,7 +38,7 @@ class WordAlignment:
             prompts, those past the limit too, is in one pair. None on the left: the word was added;
             None on the right: it was dropped.
         kind: "replace" if every word has its partner, "refine" if words were added or dropped (or
-            what was asked for).
+            the kind that was asked for).
         why: one sentence, without full stop, that says what changed and what was therefore chosen.
     """
 
@@ -47,7 +48,7 @@ class WordAlignment:
 
     @property
     def same(self) -> tuple[tuple[Word, Word], ...]:
-        """The words that stayed, but for case, Unicode form and punctuation."""
+        """The words that stayed, apart from case, Unicode form and punctuation."""
         return tuple((a, b) for a, b in self.pairs if a and b and _key(a) == _key(b))
 
     @property
@@ -91,7 +92,7 @@ def pair_words(
 
     Args:
         source: what the model reads of the prompt that is edited.
-        target: what it reads of the prompt it shall become.
+        target: what it reads of the prompt that it is to become.
         kind: "replace" pairs the words in order, whatever they are; "refine" says that tokens
             without a counterpart keep their own attention, even where no word was added. None
             chooses: "replace" if every word has its partner, else "refine"; and "refine" too where
@@ -101,7 +102,7 @@ def pair_words(
         ArgumentError: if `kind` is unknown or is "replace" and the numbers of words differ, or if
             the prompts are too long to be aligned.
     """
-    if kind is not None and not (isinstance(kind, str) and kind in ("replace", "refine")):
+    if kind is not None and not (checks.is_text(kind) and kind in ("replace", "refine")):
         raise ArgumentError(f"kind is 'replace', 'refine' or None, not {quoted(kind)}.")
     if kind == "replace":
         if len(source.words) != len(target.words):
@@ -110,7 +111,7 @@ def pair_words(
     else:
         pairs = _paired(source.words, target.words)
     found = WordAlignment(tuple(pairs), "replace", "")
-    # Where no word differs, new signs are all that could show: they keep what they draw.
+    # Where no word differs, only new punctuation could show: it keeps its own attention.
     ids = [[token.id for token in table.tokens] for table in (source, target)]
     signs = found.one_to_one and not found.swapped and ids[0] != ids[1]
     chosen: EditKind = kind or ("replace" if found.one_to_one and not signs else "refine")
@@ -226,12 +227,12 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
 
     An arrow is "->" or "→"; spaces around words do not matter; a word may be a phrase. Several
     swaps are set apart by commas: "cat->dog, red->blue". Whether the words are in the prompts is
-    not asked here: `TokenTable.find` tells.
+    not asked here: `TokenTable.find` does that.
 
     Raises:
-        ArgumentError: if it is no text of this form.
+        ArgumentError: if it is not a text of this form.
     """
-    if not isinstance(text, str):
+    if not checks.is_text(text):
         raise ArgumentError(f"A swap is a text such as 'cat->dog', not {quoted(text)}.")
     swaps: list[tuple[str, str]] = []
     for part in _COMMA.split(text):

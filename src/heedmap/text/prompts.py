@@ -64,7 +64,7 @@ def split_words(prompt: str) -> list[tuple[int, int]]:
     ("don't", "snow-covered", "long_hair") and the inner points and commas of a number ("1.5").
     A placeholder of textual inversion, `<my-cat>`, is one word with its brackets. Every emoji is a
     word of its own. Chinese and Japanese have no spaces: a run of Han and kana is one word; so is
-    a run of any other script without spaces, as Thai. Punctuation alone is no word.
+    a run of any other script without spaces, as Thai. Punctuation alone is not a word.
 
     The spans are in order and do not overlap; the time is linear in the length of the prompt.
     """
@@ -90,8 +90,8 @@ def word_keys(text: str) -> tuple[str, ...]:
     return tuple(fold(text[start:end]) for start, end in split_words(text))
 
 
-# English words that stand for no thing and no property: without them a share among the content
-# words says what a reader expects.
+# English words that stand for neither a thing nor a property: without them a share among the
+# content words says what a reader expects.
 _FUNCTION_WORD = re.compile(
     "a|about|above|across|after|against|all|along|also|amid|among|an|and|another|any|are|"
     "around|as|at|atop|away|be|because|been|before|behind|being|below|beneath|beside|besides|"
@@ -106,7 +106,7 @@ _FUNCTION_WORD = re.compile(
 
 
 def is_content(text: str) -> bool:
-    """Whether a word stands for a thing or a property; those of other languages than English do."""
+    """Whether a word stands for a thing or a property; every word that is not English does."""
     return not _FUNCTION_WORD.fullmatch(fold(text))
 
 
@@ -124,6 +124,6 @@ _BOUNDS = frozenset(
 
 
 def describes(text: str) -> bool:
-    """Whether a word may stand in a noun phrase beside another; no verb, as far as it is seen."""
+    """Whether a word may stand in a noun phrase beside another; no verb may, if it is known."""
     key = fold(text)
     return is_content(text) and key not in _BOUNDS and not key.endswith("ing")

@@ -95,7 +95,7 @@ class _Table:
     def _fill(self) -> None:
         for i in range(len(self.a) + 1):
             for j in range(len(self.b) + 1):
-                options = []
+                options: list[int] = []
                 if i:
                     options.append(self.best(i - 1, j) + self.gap)
                 if j:

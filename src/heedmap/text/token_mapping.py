@@ -1,4 +1,4 @@
-"""Two prompts to the columns of P that an edit takes: which token stands for which.
+"""From two prompts to the columns of P that an edit takes: which token stands for which.
 
 The two forms that prompt-to-prompt needs (Hertz et al. 2022, arXiv 2208.01626): a matrix for
 Replace and a list of columns for Refine. Pure text, standard library only.
@@ -21,7 +21,7 @@ def replacement(
     """Return the matrix M `[K source, K target]` of Replace, as its entries that are not 0.
 
     `R[p, n] = Σ_w P_source[p, w] · M[w, n]` gives the target's tokens the source's attention
-    (Hertz et al. 2022). M is built thus:
+    (Hertz et al. 2022). M is built as follows:
 
     - A word of a tokens that became one of as many maps token to token, the k-th to the k-th, as in
       the published code; one that became a word of b: `M[w, n] = 1/b` for each w of the one and
@@ -52,7 +52,7 @@ def replacement(
 
     Raises:
         ArgumentError: if words were added or dropped, or if the alignment is of other prompts.
-        TruncatedWordError: if of a swapped word the model reads no token.
+        TruncatedWordError: if the model reads no token of a swapped word.
     """
     sides = ([pair[0] for pair in alignment.pairs], [pair[1] for pair in alignment.pairs])
     for table, words, name in ((source, sides[0], "source"), (target, sides[1], "target")):
@@ -98,11 +98,11 @@ def replacement(
 def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     """Return for each target position the source position whose column it takes, None for its own.
 
-    The text tokens are aligned by their ids after Needleman and Wunsch with gap 0, match 1 and
-    mismatch -1, as prompt-to-prompt does (Hertz et al. 2022). Among alignments of the same score
-    the one with the most tokens in words that were kept whole is taken, then the one with the
-    fewest breaks. The start takes the start's column, the end the end's, the j-th padding token
-    the j-th's; padding that the source has less of keeps its own. All taken positions ascend.
+    The text tokens are aligned by their ids (Needleman and Wunsch, with gap 0, match 1 and mismatch
+    -1), as prompt-to-prompt does (Hertz et al. 2022). Among alignments of the same score the one
+    with the most tokens in words that were kept whole is taken, then the one with the fewest
+    breaks. The start takes the start's column, the end the end's, the j-th padding token the
+    j-th's; padding that the source has less of keeps its own. All taken positions ascend.
 
     Args:
         source: what the model reads of the prompt that is edited.
@@ -143,7 +143,7 @@ def _specials(source: TokenTable, target: TokenTable) -> dict[int, tuple[int, ..
 
 
 def _in_order(here: Sequence[int], there: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """The k-th goes to the k-th, the surplus to the last; nothing goes where nothing is."""
+    """The k-th goes to the k-th, the surplus to the last; nothing goes where there is nothing."""
     last = len(there) - 1
     return {w: (there[min(k, last)],) for k, w in enumerate(here) if there}
 
@@ -153,7 +153,7 @@ def _ids(table: TokenTable, positions: Sequence[int]) -> list[int]:
 
 
 def _owners(table: TokenTable) -> dict[int, int]:
-    """Position to number of the word whose token it is."""
+    """By position, the number of the word whose token it is."""
     return {p: number for number, word in enumerate(table.words) for p in word.tokens}
 
 

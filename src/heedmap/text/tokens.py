@@ -1,6 +1,6 @@
 """From a tokenizer to the table: which characters of a prompt each token covers.
 
-A tokenizer of any kind will do that gives character offsets; nothing of transformers is imported.
+Any tokenizer that gives character offsets will do; nothing of transformers is imported.
 """
 
 from bisect import bisect_right
@@ -84,7 +84,7 @@ def read(
 def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Trim spaces off the spans, and give them the accents that normalisation merged away.
 
-    Of "e" + U+0301, composed before it is tokenized, the offsets cover the "e" alone: what follows
+    For "e" + U+0301, composed before it is tokenized, the offsets cover the "e" alone: what follows
     a span up to the next token or space is part of it.
     """
     spans: list[tuple[int, int]] = []
@@ -174,7 +174,7 @@ def tokenize(
         limit: how many tokens are read, specials included; the tokenizer's own if None.
 
     Raises:
-        ArgumentError: if the prompt is no text, or too long.
+        ArgumentError: if the prompt is not a text, or too long.
         ModelError: if the tokenizer gives no character offsets.
     """
     _check_prompt(prompt)
@@ -196,7 +196,7 @@ def tokenize(
     encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
     # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
     whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets = whole["offset_mapping"]
+    offsets: list[tuple[int, int]] = whole["offset_mapping"]
     if made is not None:
         offsets = [(made.origin[a][0], made.origin[max(a, b - 1)][1]) for a, b in offsets]
     return read(
@@ -225,7 +225,8 @@ def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewri
     if whole == prompt:
         return None
     placeholders = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
-    text, origin, at = "", [], 0
+    origin: list[tuple[int, int]] = []
+    text, at = "", 0
     while at < len(prompt):
         piece = next((p for p in placeholders if prompt.startswith(p, at)), prompt[at])
         for char in expand(piece):
@@ -241,13 +242,15 @@ def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewri
 
 
 def by_position(count: int) -> TokenTable:
-    """The table of text states of which no text is known: the words are the positions.
+    """The table of text states whose text is not known: the words are the positions.
 
     Args:
         count: K, the number of text tokens; the word "5" is the token at position 5.
     """
     prompt = " ".join(map(str, range(count)))
-    tokens, words, at = [], [], 0
+    tokens: list[Token] = []
+    words: list[Word] = []
+    at = 0
     for position in range(count):
         text = str(position)
         end = at + len(text)

@@ -6,9 +6,9 @@ Pure text, standard library only. What is read:
   the colon, without the bracket. Brackets may be nested: their weights multiply.
 - All other brackets are text, as in "a cat (cute)" or "(a:b)". So are "[cat]" and "((cat))", which
   other programs take for weights.
-- `\(`, `\)` and `\:` are text without the backslash: "(16\:9)" is "(16:9)", not 16 times nine. Of
-  backslashes before one of these signs each two are one: `\\(` is a backslash and a bracket.
-  Any other backslash is text.
+- `\(`, `\)` and `\:` are text without the backslash: "(16\:9)" is "(16:9)", not 16 times nine.
+  Before one of these signs two backslashes stand for one: `\\(` is a backslash and a bracket. Any
+  other backslash is text.
 - What only looks like a weight is refused, not read as text: "(cat:1,5)", "(cat:2x)", "(cat:nan)",
   "(cat:)"; "(at 10:30 am)" and "(a:b)" do not look like one.
 - In a prompt with weights all brackets have to balance.
@@ -85,13 +85,13 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     """Read the weights that are written into a prompt; this module says how they are written.
 
     Args:
-        prompt: the text as a user wrote it. The time is linear in its length, but for a sort.
+        prompt: the text as a user wrote it. The time is linear in its length, apart from a sort.
 
     Raises:
-        ArgumentError: if a weight is no number, or past `MOST_WEIGHT`, or a bracket around a weight
-            has no partner. Messages count the characters of the prompt from 1.
+        ArgumentError: if a weight is not a number, or beyond `MOST_WEIGHT`, or a bracket around a
+            weight has no partner. Messages count the characters of the prompt from 1.
     """
-    if not isinstance(prompt, str):
+    if not checks.is_text(prompt):
         raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
     cuts: list[tuple[int, int]] = []  # what the model does not read
     spans: list[Span] = []
@@ -292,7 +292,7 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
         opening.setdefault(span[0], []).append(span)
         closing.setdefault(span[1], []).append(span)
     edges = sorted({0, len(text), *opening, *closing})
-    marks = []
+    marks: list[str] = []
     for edge in edges:
         # Inner brackets close first; of two around the same words the one written first is outside.
         ends = sorted(closing.get(edge, [])[::-1], key=lambda span: -span[0])

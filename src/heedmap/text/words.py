@@ -1,9 +1,9 @@
 """Prompt, words, tokens: what a person wrote and what the model read of it, tied by characters.
 
-Pure text. Everything rests on character spans: a tokenizer says which
-characters of the prompt each token covers, `split_words` says which characters a person would call
-a word, and a token belongs to the word whose span it overlaps. Nothing is searched by its text in
-the token list, so repeats, commas, case and words of several tokens need no special care.
+Pure text. Everything rests on character spans: a tokenizer says which characters of the prompt each
+token covers, `split_words` which characters a person would call a word, and a token belongs to the
+word whose span it overlaps. Nothing is searched by its text in the token list, so repeats, commas,
+case and words of several tokens need no special care.
 
 Positions count on the `K` axis, the text tokens of the encoded sequence, specials included.
 """
@@ -139,7 +139,7 @@ class TokenTable:
         Raises:
             UnknownWordError: if there is no such place; the message says which words there are.
         """
-        if not isinstance(query, str):
+        if not checks.is_text(query):
             raise ArgumentError(
                 f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
                 "use at()."
@@ -191,9 +191,9 @@ class TokenTable:
 
         A phrase is a run of words that stand for things and properties, with nothing but spaces or
         a hyphen between them: of "tree" in "next to a blue tree, at night" it is "blue tree". Verbs
-        end it, as far as they are told by "-ing" ("a dog chasing cats" is two phrases). A run
-        of more than three words is no phrase but a list (or another language than English), and the
-        word is then taken alone; so is one that is given in quotation marks, as '"tree"'. All
+        end it, as far as they are told by "-ing" ("a dog chasing cats" is two phrases). A run of
+        more than three words is not a phrase but a list (or in another language than English), and
+        the word is then taken alone; so is one that is given in quotation marks, as '"tree"'. All
         places that were read are meant.
 
         Raises:
@@ -305,7 +305,8 @@ def _places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
     sought = "".join(f"\0{key}" for key in wanted) + "\0"
     ends = accumulate(len(key) + 1 for key in keys)
     number = {start: index for index, start in enumerate([0, *ends])}
-    found, at = [], joined.find(sought)
+    found: list[int] = []
+    at = joined.find(sought)
     while at >= 0:
         found.append(number[at])
         at = joined.find(sought, at + len(sought) - 1)

@@ -2,7 +2,7 @@
 
 Coordinates: x to the right, y downwards, both in [-1, 1]; the box is the thing's own square.
 Colours are named by shade ("base" is the colour that a caption speaks of), so that one drawing
-serves every colour. Nothing here is random but what the generator handed in decides.
+serves every colour. Nothing here is random except for what the given generator decides.
 """
 
 import math

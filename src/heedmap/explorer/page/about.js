@@ -62,19 +62,19 @@ function shownSection() {
   );
 }
 
-/** Text that breaks before an option, where it must. */
+/** Text whose lines may break before an option. */
 function setCode(block, text) {
   if (block.textContent === text) return;
   block.replaceChildren(...text.split(/(?= --)/).map((part) => make("span", { textContent: part })));
 }
 
-/** Whether a block's text is on the clipboard now; where it is not, it is selected. */
+/** Whether a block's text is on the clipboard now; if not, it is selected. */
 async function copied(block) {
   try {
     await navigator.clipboard.writeText(block.textContent);
     return true;
   } catch {
-    // Closed: by plain HTTP, or in a frame that nobody allowed it. Copying what is selected is not.
+    // The clipboard is shut by plain HTTP, and in a frame without leave; copying a selection is not.
     getSelection().selectAllChildren(block);
     const plain = (event) => {
       event.clipboardData.setData("text/plain", block.textContent);

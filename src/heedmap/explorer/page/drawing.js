@@ -1,4 +1,4 @@
-/* Heat over a picture as heedmap.figures lays it, and what two pictures differ in. */
+/* Heat over a picture as heedmap.figures lays it, and how two pictures differ. */
 
 /** Enlarge bytes (h, w, 4) by a whole number with Pillow's Lanczos, down to its rounding. */
 function enlarge(bytes, w, h, times) {
@@ -172,7 +172,7 @@ function difference(before, after, table) {
   return { image: out, most };
 }
 
-/** A picture with all darkened that lies outside of a mask. */
+/** A picture that is darkened outside of a mask. */
 function inside(picture, mask) {
   const out = new ImageData(picture.own.width, picture.own.height);
   for (let i = 0; i < out.data.length; i += 4) {

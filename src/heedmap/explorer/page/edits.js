@@ -10,7 +10,7 @@ function setMode(mode) {
     input.checked = input.value === mode;
     input.parentElement.hidden = input.value === "blend" && !pair.blend;
   }
-  render(); // what was out of sight was not drawn meanwhile
+  render(); // what was hidden was not drawn meanwhile
 }
 
 function buildPairs() {

@@ -1,4 +1,4 @@
-/* Elements, numbers as text, and what is said aloud. All text goes in as text. */
+/* Elements, numbers as text, and what screen readers say. All text goes in as text. */
 
 const $ = (id) => document.getElementById(id);
 

@@ -23,7 +23,7 @@ class View {
     return this.layers.flatMap((layer, i) => (fits(layer, i) && head < layer.heads ? [i] : []));
   }
 
-  /** What of a table makes up a selection exactly; null where the table cannot tell. */
+  /** The parts of a table that make up a selection exactly; null where there are none. */
   within(table, selection) {
     if (selection.head >= 0 && !table.heads) return null;
     const wanted = new Set(this.chosen(selection));
@@ -38,7 +38,7 @@ class View {
     return steps === selection.to - selection.from && steps ? { parts, windows, steps } : null;
   }
 
-  /** The first table that can tell, with what of it is needed. */
+  /** The first table that has a selection exactly, with the parts that are needed. */
   source(selection) {
     for (const table of this.tables) {
       const taken = this.within(table, selection);
@@ -181,7 +181,7 @@ class View {
     return out;
   }
 
-  /** How much several entries draw, each by itself and whatever its sign, added up. */
+  /** How much several entries draw: their magnitudes, added up. */
   drawnBy(maps, entries) {
     const out = new Float32Array(maps.w * maps.h);
     for (const entry of entries) {
@@ -191,7 +191,7 @@ class View {
     return out;
   }
 
-  /** What these entries have of all that the content words have, at each place: 0 to 1. */
+  /** The share of these entries among the content words, at each place: 0 to 1. */
   share(maps, entries) {
     const others = this.words.filter((i) => this.entries[i].content && !entries.includes(i));
     const own = this.drawnBy(maps, entries);

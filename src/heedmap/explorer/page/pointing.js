@@ -11,7 +11,7 @@ function pointAt(x, y, aloud = false) {
   }
 }
 
-/** What acted at the point in a run's picture: the most first, whatever its sign. */
+/** What acted at the point in a run's picture: the largest magnitude first. */
 function actingAt(run, v) {
   const maps = state.point && mapsOf(run, v);
   if (!maps) return [];
@@ -30,7 +30,7 @@ function actingAt(run, v) {
 
 function renderPoint() {
   const [, hint, box] = $("reading").children;
-  if (!state.point && !box.firstChild) { // nothing was pointed at before either
+  if (!state.point && !box.firstChild) { // nothing was pointed at before, either
     for (const figure of shown.figures) figure.cross.style.display = "none";
     return;
   }

@@ -1,4 +1,4 @@
-/* What is shown, as the Python and the command that give the same. */
+/* The Python and the command that give what is shown. */
 
 /** The arguments of `select` for what is chosen, as Python writes them. */
 function selectCode() {
@@ -74,7 +74,7 @@ function commandShown() {
   return parts.join(" ");
 }
 
-/** What the page shows and neither gives as it stands. */
+/** What the page shows, but neither of the two can give. */
 function unsaidOfShown() {
   const said = [];
   const own = (term) => (lookUp(term, term.run) || { key: "" }).key.startsWith(".share");

@@ -44,7 +44,7 @@ const runsNow = () => {
   const pair = pairNow();
   return pair ? [pair.source, pair.edited] : [0];
 };
-/** Whether the pictures of the runs themselves are seen, not what is made of both. */
+/** Whether the runs' own pictures are shown, not a picture made of both. */
 const runsInSight = () => !pairNow() || ["side", "wipe"].includes(state.mode);
 const mainView = () => data.runs[runsNow()[0]].views[0];
 const viewsShown = (run) => data.runs[run].views.slice(0, state.negative ? 2 : 1);

@@ -83,7 +83,7 @@ function bindRail() {
   });
   rail.addEventListener("pointermove", (event) => grip && show(event));
   rail.addEventListener("pointerup", () => (grip = null));
-  rail.addEventListener("pointercancel", () => { // a finger that scrolls the page chooses nothing
+  rail.addEventListener("pointercancel", () => { // a finger that scrolls the page does not choose
     if (grip) changed({ steps: grip.before });
     grip = null;
   });
@@ -125,7 +125,7 @@ function stopPlaying() {
   $("play").setAttribute("aria-label", "Play the steps");
 }
 
-/** Let a window as wide as the range walk to the last step: of one where all steps are shown. */
+/** Let a window as wide as the range walk to the last step; one step wide if all are shown. */
 function play() {
   const bounds = stepBounds();
   const most = bounds.length - 1;

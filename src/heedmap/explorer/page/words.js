@@ -55,7 +55,7 @@ function fillPrompt(line, run, v, changed) {
   if (first) first.tabIndex = 0;
 }
 
-/** Text after a word; a comma is not parted from it at the end of a line. */
+/** Text after a word; a comma stays with its word at the end of a line. */
 function joinTo(line, text) {
   const word = line.lastElementChild;
   const close = text.match(/^\S*/)[0];
@@ -91,7 +91,7 @@ function chip(run, view, entry, kind) {
 
 const leaving = { frame: 0 };
 
-/** Take the heat off with the next frame: on the way to another word it is never drawn without. */
+/** Take the heat off with the next frame: on the way to another word the picture never flashes. */
 function leave() {
   leaving.frame = leaving.frame || requestAnimationFrame(() => hover(null));
 }

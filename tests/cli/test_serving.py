@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.calling import bad, call, files, in_a_process
-
 from app.serving import FIELDS, PROMPT
+
+from cli.calling import bad, call, files, in_a_process
 from heedmap.app import Limits, Options, address, bind, is_loopback
 from heedmap.cli.serving import parse_names, parse_users
 from heedmap.errors import ArgumentError

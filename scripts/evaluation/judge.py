@@ -1,15 +1,12 @@
 """An independent judge of pictures of the drawn world: which things, in which colours, where.
 
-    python scripts/judge.py --minutes 5 --out scripts/judge.safetensors     train it
-    python scripts/judge.py --check 600                                     how often it is right
-
 A small fully convolutional net that has only ever seen rendered scenes, never a generated picture,
 so that nothing of the model under test is in it. It labels every cell of a 32×32 grid with a noun
 and a colour, and the picture with a setting; connected cells of one noun are a thing.
+
+`python scripts/evaluate.py judge` trains it, and says how often it is right.
 """
 
-import argparse
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -333,6 +330,7 @@ def train(minutes: float, out: Path, seed: int, begin: Path | None, batch: int =
 
     With `begin` go on from those weights, at a third of the rate.
     """
+    torch.set_num_threads(1)
     torch.manual_seed(seed)
     judge = (load(begin) if begin else Judge()).train()
     print(sum(p.numel() for p in judge.parameters()), "parameters", flush=True)
@@ -357,23 +355,3 @@ def train(minutes: float, out: Path, seed: int, begin: Path | None, batch: int =
             print(f"step {step}  done {done:.2f}  loss {np.mean(losses[-50:]):.4f}", flush=True)
     state = judge.state_dict()
     save_file({k: v.half() if v.is_floating_point() else v for k, v in state.items()}, out)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float, default=5.0, help="processor time of one thread")
-    parser.add_argument("--out", type=Path, default=WEIGHTS)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--begin", type=Path, metavar="FILE", help="weights to go on from")
-    parser.add_argument("--check", type=int, metavar="N", help="only measure it, on N scenes")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    if options.check is None:
-        train(options.minutes, options.out, options.seed, options.begin)
-    print(json.dumps(rendered_right(options.check or 600, load(options.out))))
-
-
-if __name__ == "__main__":
-    main()

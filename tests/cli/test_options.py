@@ -1,0 +1,60 @@
+"""Options of the command line that go together: how Typer sees them, and what a verb is given."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from heedmap.cli import options
+from heedmap.errors import ArgumentError
+from heedmap.options import DrawOptions, EditOptions
+
+
+@dataclass(frozen=True)
+class Two:
+    """Two options."""
+
+    wide: Annotated[int, typer.Option("--wide", "-w", metavar="N", help="How wide.")] = 3
+    names: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None
+
+
+def test_a_group_is_spelled_out_and_given_whole():
+    seen = []
+
+    @options.grouped
+    def verb(what: str, *, two: Two, told: Annotated[bool, typer.Option("--told")] = False) -> None:
+        """Do it."""
+        seen.append((what, two, told))
+
+    assert list(inspect.signature(verb).parameters) == ["what", "wide", "names", "told"]
+    app = typer.Typer()
+    app.command()(verb)
+    run = CliRunner()
+    assert run.invoke(app, ["x"]).exit_code == 0
+    assert (
+        run.invoke(app, ["x", "-w", "5", "--names", "a", "--names", "b", "--told"]).exit_code == 0
+    )
+    assert seen == [("x", Two(), False), ("x", Two(5, ["a", "b"]), True)]
+    said = run.invoke(app, ["--help"]).stdout
+    assert "How wide." in said and "Do it." in said
+
+
+def test_what_is_not_said_is_what_the_library_takes():
+    drawn = options.Drawn(keep=frozenset(DrawOptions.keep)).options()
+    assert set(drawn) == {"steps", "guidance", "size", "negative", "keep"}
+    for name in ("steps", "guidance", "size", "negative"):
+        assert drawn[name] == getattr(DrawOptions, name)
+    changed = options.Changed().options()
+    assert changed.pop("words") == {}
+    for name, value in changed.items():
+        assert value == getattr(EditOptions, name), name
+
+
+def test_by_word():
+    assert options.by_word(None, "--words") == {}
+    assert options.by_word([("a", 1), ("b", 2)], "--words") == {"a": 1, "b": 2}
+    with pytest.raises(ArgumentError, match="--words has 'a' twice: give all of a word at once"):
+        options.by_word([("a", 1), ("a", 2)], "--words")
