@@ -179,6 +179,10 @@ def parse_axes(text: str) -> frozenset[str]:
     return axes
 
 
+Format = Annotated[
+    Literal["png", "svg", "pdf"] | None,
+    typer.Option("--format", help="Of figures: png, or svg or pdf for papers. Left out: png."),
+]
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to draw.")]
 Model = Annotated[
     str | None,

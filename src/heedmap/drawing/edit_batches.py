@@ -22,7 +22,7 @@ from heedmap.drawing.edit_plans import Ground, Plan, is_number
 from heedmap.drawing.generation import Preview, Progress
 from heedmap.drawing.word_rules import weights_rule
 from heedmap.errors import ArgumentError, quoted
-from heedmap.figures import layout
+from heedmap.figures import overlays
 from heedmap.models.batches import fitting, in_batches
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import Trace
@@ -261,7 +261,7 @@ def _pair(
     before, after = plan.changed()
     mask = None
     if blended is not None:
-        mask = layout.resize_map(blended.float().numpy(), source.image.size) > 0.5
+        mask = overlays.resize_map(blended.float().numpy(), source.image.size) > 0.5
         inside = mask
     else:
         heats = [source.maps.at(n) for n in before] + [edited.maps.at(n) for n in after]
