@@ -75,7 +75,7 @@ class Sheet(Figure):
         if kind == "png":
             return png(self.image())
         canvas, dpi, file = self.canvas, self.dpi, io.BytesIO()
-        words = " · ".join(text.get_text() for text in self.texts)
+        words = " · ".join(one.get_text() for one in self.findobj(Text))
         told: dict[str, Any] = {"Title": self.title, "Creator": None}
         # Twice as fine where a picture has more pixels than are shown, for print.
         pictures = [one for one in self.artists if isinstance(one, _Picture)]
@@ -159,10 +159,12 @@ class _Picture(Artist):
 
 
 class _Line(Text):
-    """A line of text: in pictures its outlines, evenly set at all sizes; else letters."""
+    """A line of text: letters in SVG and PDF; in pictures outlines, evenly set at all sizes."""
 
     def draw(self, renderer: RendererBase) -> None:
-        self.set_path_effects([] if renderer.option_scale_image() else [Normal()])
+        # Outlines too where fonts are mixed: matplotlib's PDF lacks some signs of the others.
+        letters = renderer.option_scale_image() and len(self.get_fontfamily()) == 1
+        self.set_path_effects([] if letters else [Normal()])
         super().draw(renderer)
 
 
