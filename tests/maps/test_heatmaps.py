@@ -26,7 +26,7 @@ from heedmap.errors import (
     UnknownWordError,
     quoted,
 )
-from heedmap.figures import layout
+from heedmap.figures import layout, overlays
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, cells
 from heedmap.maps.recordings import Recording
@@ -228,7 +228,7 @@ def test_a_map_shows_itself_in_a_notebook(latent):
     low, high = maps["house"].span("word")
     alone = shown(maps["house"]._repr_png_())
     size = tuple(side * -(-384 // (min(latent) * 8)) for side in maps.recording.size)
-    assert holds(alone, layout.heat(maps["house"].values, size, low=low, high=high))
+    assert holds(alone, overlays.heat(maps["house"].values, size, low=low, high=high))
     picture = Image.new("RGB", maps.recording.size, (40, 120, 200))
     known = HeatMaps(maps.recording, picture)["house"]
     over = shown(known._repr_png_())
@@ -333,10 +333,10 @@ def test_a_prompt_without_words(prompt):
     assert start.values.shape == (64, 64) and start.shared == (0.0, 1.0)
     start.overlay(scale="shared")
     sheet = maps.sheet()
-    assert holds(np.asarray(sheet), layout.enlarge(picture))
+    assert holds(np.asarray(sheet), overlays.enlarge(picture))
     assert sheet == maps.sheet([])
     quiet = layout.framed(
-        layout.grid([layout.Panel("", layout.enlarge(picture), "the picture")]), title=prompt
+        layout.grid([layout.Panel("", overlays.enlarge(picture), "the picture")]), title=prompt
     )
     assert sheet.height > quiet.height  # it says that there are no words
     assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))
@@ -543,7 +543,7 @@ def test_sheets_of_large_pictures_cost_what_those_of_small_ones_do():
     sheet = HeatMaps(made, large).sheet()
     assert time.process_time() - began < 3
     assert sheet.width <= layout.MAX_WIDTH
-    same = HeatMaps(made, layout.shrunk(large, 1200)).sheet()
+    same = HeatMaps(made, overlays.shrunk(large, 1200)).sheet()
     assert np.array_equal(np.asarray(sheet), np.asarray(same))
-    assert layout.shrunk(large, 6000) is large
-    assert layout.shrunk(large, 300).size == (300, 150)
+    assert overlays.shrunk(large, 6000) is large
+    assert overlays.shrunk(large, 300).size == (300, 150)

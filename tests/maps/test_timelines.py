@@ -16,7 +16,7 @@ from making import Made, darkness, letter_tokenizer, recording, small, stable_di
 from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError, TruncatedWordError, UnknownWordError
-from heedmap.figures import layout
+from heedmap.figures import layout, overlays
 from heedmap.figures.animations import Animation
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import HeatMaps
@@ -88,7 +88,7 @@ def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Im
     """Overlays of these values on one scale, from the least of them to the greatest."""
     low, high = min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)
     image = maps.image.resize(size, Image.Resampling.LANCZOS)
-    return [layout.overlay(image, part, low=low, high=high) for part in parts]
+    return [overlays.overlay(image, part, low=low, high=high) for part in parts]
 
 
 # --- over the steps ---------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_frames_reach_the_sheet_as_they_are():
     low, high_value = min(p.min() for p in parts), max(p.max() for p in parts)
     image = maps.image.resize((256, 256), Image.Resampling.LANCZOS)
     for part in parts:
-        made = layout.overlay(image, part, low=low, high=high_value)
+        made = overlays.overlay(image, part, low=low, high=high_value)
         inner = np.asarray(made.resize((wide, high), Image.Resampling.LANCZOS))[1:-1, 1:-1]
         rows, columns = np.nonzero((sheet == inner[0, 0]).all(axis=-1))
         assert any(
@@ -188,8 +188,8 @@ def test_without_a_picture_the_heat_alone(panels, framed):
     every = [maps.select(steps=step)["house"].values for step in range(3)]
     low, high = min(e.min() for e in every), max(e.max() for e in every)
     assert panels[0].picture.size == (362, 181)
-    heat = (layout.resize_map(every[0], (362, 181)) - low) / (high - low)
-    expected = layout.colour(np.clip(heat, 0, 1))
+    heat = (overlays.resize_map(every[0], (362, 181)) - low) / (high - low)
+    expected = overlays.colour(np.clip(heat, 0, 1))
     assert np.abs(np.asarray(panels[0].picture, int) - expected).max() <= 6  # one colour apart
 
 
@@ -243,7 +243,7 @@ def test_the_colormap_stays_even_in_a_gif():
     """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
     ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
     frames = tuple(
-        layout.framed(layout.overlay(scene(256, 200), ramp * part, low=0, high=1), title="a")
+        layout.framed(overlays.overlay(scene(256, 200), ramp * part, low=0, high=1), title="a")
         for part in (0.3, 0.7, 1)
     )
     drawn, *_ = read_back(Animation("x", frames, (100,) * 3).gif())
@@ -313,7 +313,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
             if (n, h) not in heats:
                 assert cell == ""  # a layer of two heads beside one of four
                 continue
-            expected = layout.heat(heats[n, h], cell.size, low=low, high=high)
+            expected = overlays.heat(heats[n, h], cell.size, low=low, high=high)
             assert same(cell, expected)
     assert [len([c for c in row if c == ""]) for _, row in rows] == [2, 0, 2]
     said = framed[0]
@@ -422,7 +422,7 @@ def test_a_row_a_run_on_one_scale(tables, framed):
         image = run.image.resize((256, 256), Image.Resampling.LANCZOS)
         assert same(row[0], image)
         for cell, value in zip(row[1:], values, strict=True):
-            assert same(cell, layout.overlay(image, value, low=low, high=high))
+            assert same(cell, overlays.overlay(image, value, low=low, high=high))
     said = framed[0]
     assert (said["bar"].low, said["bar"].high) == (low, high)
     assert said["bar"].name == "shared by all words and runs shown"
@@ -440,7 +440,7 @@ def test_scales_of_a_comparison(tables, framed):
         values = [run.maps[word].values for run in runs]
         low, high = min(v.min() for v in values), max(v.max() for v in values)
         image = rows[0][1][0]
-        assert same(rows[0][1][place], layout.overlay(image, values[0], low=low, high=high))
+        assert same(rows[0][1][place], overlays.overlay(image, values[0], low=low, high=high))
     comparisons.compare(runs, ["red"], scale="raw")
     assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == (0, 1)
     with pytest.raises(ArgumentError, match="scale 'loud' is not known"):
