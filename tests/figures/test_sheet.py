@@ -12,7 +12,6 @@ import threading
 import xml.etree.ElementTree as ET
 import zlib
 
-import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure

@@ -359,27 +359,6 @@ def test_seeds_alone_have_their_sources_in_the_first_row(strip, monkeypatch):
     assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
 
 
-@pytest.mark.parametrize(
-    ("shape", "size", "least"), [((1, 7), (128, 128), 256), ((5, 12), (128, 128), 150),
-                                 ((2, 3), (512, 768), 200), ((1, 40), (64, 64), 96)]
-)  # fmt: skip
-def test_contact_sheets_are_legible(shape, size, least):
-    picture = Image.new("RGB", size, "red")
-    rows = [(f"row {n}", [picture] * shape[1]) for n in range(shape[0])]
-    sheet = layout.contact_sheet(rows, ["column"] * shape[1], title="a prompt", note="note")
-    red = (np.asarray(sheet) == (255, 0, 0)).all(axis=-1)
-    wide = red.any(axis=0).sum() / shape[1]
-    high = red.any(axis=1).sum() / shape[0]
-    assert min(wide, high) >= least - 3  # but for the frame
-    assert wide / high == pytest.approx(size[0] / size[1], abs=0.02)
-    assert sheet.width <= layout.MAX_WIDTH or least == 96
-
-
-def test_contact_sheets_need_a_picture_in_every_place():
-    with pytest.raises(ArgumentError, match="got 1 pictures for 2 columns"):
-        layout.contact_sheet([("", [Image.new("RGB", (8, 8))])], ["a", "b"], title="")
-
-
 def test_the_tables_agree_with_the_pairs(strip, saved):
     with (saved / "grid.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
