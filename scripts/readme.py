@@ -180,7 +180,7 @@ def main() -> None:
     keep = {"layer", "step"}
     run = hm.generate(hm.load(), "a red house next to a blue tree", seed=7, keep=keep)
     run.sheet().save(GALLERY / "red-house-blue-tree.png", optimize=True)
-    run.timeline("house", frames=5).save(GALLERY / "house-over-steps.png", optimize=True)
+    run.timeline("house", frames=5).image().save(GALLERY / "house-over-steps.png", optimize=True)
     print(json.dumps({"gallery": [str(p) for p in GALLERY.iterdir()]}))
 
 

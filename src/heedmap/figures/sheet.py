@@ -64,7 +64,8 @@ class Sheet(Figure):
         width, height = np.rint(self.get_size_inches() * self.dpi).astype(int).tolist()
         renderer = RendererAgg(width, height, self.dpi)
         self.draw(renderer)
-        return Image.fromarray(np.asarray(renderer.buffer_rgba())[..., :3])
+        drawn = Image.frombuffer("RGBA", (width, height), renderer.buffer_rgba(), "raw", "RGBA", 0, 1)
+        return drawn.convert("RGB")
 
     def data(self, kind: str = "png") -> bytes:
         """The bytes of a file: no date, and the same ones for the same figure.
