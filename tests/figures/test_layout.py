@@ -280,7 +280,7 @@ def test_contact_sheets_are_legible(shape, size, least):
     picture = Image.new("RGB", size, "red")
     rows = [(f"row {n}", [picture] * shape[1]) for n in range(shape[0])]
     columns = ["column"] * shape[1]
-    sheet = pixels(layout.contact_sheet(rows, columns, title="a prompt", note="note"))
+    sheet = pixels(layout.framed(layout.table(rows, columns), title="a prompt", note="note"))
     red = (sheet == (255, 0, 0)).all(axis=-1)
     wide = red.any(axis=0).sum() / shape[1]
     high = red.any(axis=1).sum() / shape[0]

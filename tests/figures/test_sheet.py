@@ -92,7 +92,7 @@ def test_the_same_png_every_time_and_nothing_else_in_it():
 
 def test_notebooks_show_it():
     sheet = example()
-    assert sheet._repr_png_() == sheet._repr_mimebundle_(include=None)["image/png"] == sheet.data()
+    assert sheet._repr_mimebundle_(include=None, exclude=None) == {"image/png": sheet.data()}
 
 
 # --- SVG and PDF ------------------------------------------------------------------------------
@@ -201,6 +201,8 @@ def test_saved_by_the_suffix_whole_or_not_at_all(tmp_path):
             sheet.save(tmp_path / name)
     with pytest.raises(ArgumentError, match="3 is no path"):
         sheet.save(3)
+    with pytest.raises(ArgumentError, match="kind 'jpg' is not known: expected 'png', 'svg' or"):
+        sheet.data("jpg")
 
 
 # --- texts of any kind ------------------------------------------------------------------------

@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import recording
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -236,6 +239,36 @@ def test_a_map_shows_itself_in_a_notebook(latent):
     assert over.shape == alone.shape
 
 
+def test_a_map_is_a_figure_on_its_scale():
+    picture = Image.new("RGB", (128, 128), (40, 120, 200))
+    heat = HeatMaps(recording(), picture)["house"]
+    for scale, name in (("word", "the word's own"), ("raw", "raw probability")):
+        figure = heat.figure(scale=scale)
+        words = [text.get_text() for text in figure.findobj(Text)]
+        assert (words[0], words[-1]) == ("house", f"scale: {name}")
+        assert holds(np.asarray(figure.image()), heat.overlay(scale=scale, short_side=384))
+    assert words[1:3] == ["0", "1"]
+    assert heat._repr_png_() == heat.figure().data()
+
+
+@pytest.mark.parametrize("scale", ["word", "shared", "raw"])
+def test_a_map_on_axes_of_ones_own(scale):
+    """On axes as large as the picture its pixels are those of the overlay, a colour apart."""
+    picture = Image.radial_gradient("L").resize((128, 128)).convert("RGB")
+    known, bare = (HeatMaps(recording(), image)["house"] for image in (picture, None))
+    for heat, image in ((known, None), (bare, picture)):
+        figure = Figure((128 / 72, 128 / 72), 72)
+        shown = heat.plot(figure.add_axes((0, 0, 1, 1)), image=image, scale=scale)
+        renderer = RendererAgg(128, 128, 72)
+        figure.draw(renderer)
+        expected = known.overlay(short_side=128, scale=scale)
+        got = np.asarray(renderer.buffer_rgba())[..., :3].astype(int)
+        assert np.abs(got - np.asarray(expected)).max() <= 4
+        assert shown.get_clim() == heat.span(scale)
+    alone = bare.plot(Figure().add_subplot(), scale=scale)
+    assert alone.get_array().shape == (128, 128) and len(alone.axes.images) == 1
+
+
 def test_all_maps_show_themselves_in_a_notebook():
     made = recording()
     bare = HeatMaps(made)
@@ -403,6 +436,8 @@ CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
     "short side": lambda maps, value: maps["house"].overlay(short_side=value),
     "drawn low": lambda maps, value: maps["house"].drawn(value, 9),
     "drawn high": lambda maps, value: maps["house"].drawn(-9, value),
+    "plot": lambda maps, value: maps["house"].plot(value),
+    "figure scale": lambda maps, value: maps["house"].figure(scale=value),
     "sheet": lambda maps, value: maps.sheet(value),
     "sheet scale": lambda maps, value: maps.sheet(scale=value),
     "sheet title": lambda maps, value: maps.sheet(title=value),

@@ -332,15 +332,20 @@ def labels(grid: Grid, monkeypatch) -> tuple[list[str], list[str], str, str]:
     """The labels of the rows and the columns of a sheet, its title and note."""
     seen = []
 
-    def noted(rows, columns, **said):
+    def noted(rows, columns):
         assert all(len(row) == len(columns) for _, row in rows)
-        seen.append(([label for label, _ in rows], columns, said["title"], said["note"]))
-        return sheet(rows, columns, **said)
+        seen.append(([label for label, _ in rows], columns))
+        return table(rows, columns)
 
-    sheet = layout.contact_sheet
-    monkeypatch.setattr(layout, "contact_sheet", noted)
+    def titled(body, *, title, note):
+        seen.append((title, note))
+        return framed(body, title=title, note=note)
+
+    table, framed = layout.table, layout.framed
+    monkeypatch.setattr(layout, "table", noted)
+    monkeypatch.setattr(layout, "framed", titled)
     assert grid.sheet().mode == "RGB"
-    return seen[0]
+    return (*seen[0], *seen[1])
 
 
 def test_the_sheet_is_labelled_by_what_varies(strip, monkeypatch):

@@ -21,7 +21,7 @@ from heedmap.figures.overlays import COLORMAP, OPACITY, heat, overlay, to_rgb
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "contact_sheet", "framed", "grid", "sheet", "table"]
+__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "grid", "sheet", "table"]
 
 _LONGEST = 1000  # signs of a title; a prompt of CLIP has some 400 at most
 MAX_WIDTH = 2400  # px: no sheet is wider
@@ -211,17 +211,6 @@ def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = No
     return Sheet.of(Block(width + 2 * _MARGIN, end + _MARGIN, tuple(things)), title)
 
 
-def contact_sheet(
-    rows: Sequence[tuple[str, Sequence[Image.Image | str]]],
-    columns: Sequence[str],
-    *,
-    title: str,
-    note: str = "",
-) -> "Sheet":
-    """Draw pictures in a `table` whose rows and columns are labelled, `framed`."""
-    return framed(table(rows, columns), title=title, note=note)
-
-
 def table(
     rows: Sequence[tuple[str, Sequence[Image.Image | str]]],
     columns: Sequence[str],
@@ -245,7 +234,7 @@ def table(
     if not rows or not columns or any(len(row) != len(columns) for _, row in rows):
         given = ", ".join(str(len(row)) for _, row in rows) or "no"
         raise ArgumentError(
-            f"a contact sheet needs one picture a column in every row; got {given} pictures for "
+            f"a table needs one picture a column in every row; got {given} pictures for "
             f"{len(columns)} columns"
         )
     cells = [[c if isinstance(c, str) else to_rgb(c) for c in row] for _, row in rows]

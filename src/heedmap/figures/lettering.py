@@ -20,7 +20,6 @@ __all__ = ["Lines", "drawable", "fit_text", "font", "runs_left"]
 _FIRST = "DejaVu Sans"  # which matplotlib brings along
 _LONG = 1000  # signs that are measured as they will be drawn
 _JOINERS = "\u200c\u200d"
-_ODD = re.compile("serif|mono|cond|math|cursive|display", re.IGNORECASE)
 # Boxes, no outlines, or glyphs under the numbers of other characters.
 _USELESS = re.compile("last.?resort|blank|colou?r|^cm[a-z]+10|STIX(Non|Size)", re.IGNORECASE)
 
@@ -197,8 +196,8 @@ def _families() -> "dict[str, FontEntry]":
         if (entry.style, entry.weight, entry.stretch) == ("normal", 400, "normal")
         and not _USELESS.search(f"{entry.name} {entry.fname}")
     }
-    ranks = {name: (len(_ODD.findall(name)), "Sans" not in name, name) for name in plain}
-    return {name: plain[name] for name in sorted(plain, key=lambda n: (n != _FIRST, ranks[n]))}
+    names = sorted(plain, key=lambda name: (name != _FIRST, "Sans" not in name, name))
+    return {name: plain[name] for name in names}
 
 
 def _has(family: str, sign: str) -> bool:

@@ -19,8 +19,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image, ImageDraw
 
+from heedmap.errors import ArgumentError, quoted
 from heedmap.figures.blocks import Block, Said, Shown
-from heedmap.figures.formats import format_of, png
+from heedmap.figures.formats import FORMATS, format_of, png
 from heedmap.figures.lettering import drawable, font
 from heedmap.files.writing import put_file
 
@@ -64,15 +65,19 @@ class Sheet(Figure):
         width, height = np.rint(self.get_size_inches() * self.dpi).astype(int).tolist()
         renderer = RendererAgg(width, height, self.dpi)
         self.draw(renderer)
-        drawn = Image.frombuffer("RGBA", (width, height), renderer.buffer_rgba(), "raw", "RGBA", 0, 1)
-        return drawn.convert("RGB")
+        return Image.fromarray(np.asarray(renderer.buffer_rgba())).convert("RGB")
 
     def data(self, kind: str = "png") -> bytes:
         """The bytes of a file: no date, and the same ones for the same figure.
 
         Args:
             kind: "png", "svg" or "pdf".
+
+        Raises:
+            ArgumentError: if there is no such format.
         """
+        if kind not in FORMATS:
+            raise ArgumentError(f"kind {quoted(kind)} is not known: expected 'png', 'svg' or 'pdf'")
         if kind == "png":
             return png(self.image())
         canvas, dpi, file = self.canvas, self.dpi, io.BytesIO()
@@ -111,9 +116,6 @@ class Sheet(Figure):
                 is left there either.
         """
         return put_file(path, self.data(format_of(path)), force=force)
-
-    def _repr_png_(self) -> bytes:
-        return self.data()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, bytes]:
         # Jupyter asks pyplot's formatter for figures, which shows none that has no axes.

@@ -170,7 +170,8 @@ class Grid:
             columns.insert(0, "the source")
             for (_, row), line in zip(rows, lines.values(), strict=True):
                 row.insert(0, line[0].pair.source.image)
-        return layout.contact_sheet(rows, columns, title=self._title(), note=self._note())
+        body = layout.table(rows, columns)
+        return layout.framed(body, title=self._title(), note=self._note())
 
     def explorer(self) -> str:
         """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
