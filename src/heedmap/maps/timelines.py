@@ -1,10 +1,9 @@
 """One word of a run in pictures: over the steps, still and moving, and by layer and head.
 
-Every sheet has one scale for all that it shows, and says which: of the word (from the least to the
-greatest value that the sheet could show), "shared" (of all the prompt's words there) or "raw" (0 to
-1). Steps, heads and layers are averaged as `HeatMaps.select` does, and named as on a run's page:
-steps and heads count from 1 there, so `select(steps=0)` is step 1. Pure functions; no file is
-written.
+Every sheet is a matplotlib Figure with one scale for all that it shows, and says which: of the word
+(from the least to the greatest value that it could show), "shared" (of all the prompt's words) or
+"raw" (0 to 1). Steps, heads and layers are averaged as `HeatMaps.select` does, and named as on a
+run's page: steps and heads count from 1 there, so `select(steps=0)` is step 1.
 """
 
 import math
@@ -62,9 +61,6 @@ def timeline(
         frames: how many steps; all, where there are fewer.
         scale: "word", "shared" or "raw".
 
-    Returns:
-        A matplotlib Figure, which saves itself as PNG, SVG or PDF.
-
     Raises:
         SelectionError: if the steps were averaged while recording, or are more than 1000.
         WordError: if the model did not read such a word.
@@ -82,8 +78,7 @@ def timeline(
     ]
     if maps.image is not None:
         panels.append(Panel("the picture", maps.image))
-    heat = heats[0][1]
-    over = "" if maps.image is None else ", over the finished picture"
+    heat, over = heats[0][1], "" if maps.image is None else ", over the finished picture"
     said = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself{over}"
     return layout.framed(
         layout.grid(panels),
@@ -172,9 +167,6 @@ def layers_by_heads(
         word: a word or phrase of the prompt, or a word's number.
         axes: "layer", "head" or both; left out, those of the two that were kept.
         scale: "word", "shared" or "raw", over all that is shown.
-
-    Returns:
-        A matplotlib Figure, which saves itself as PNG, SVG or PDF.
 
     Raises:
         SelectionError: if an axis was averaged while recording, or both were, or there are more
@@ -303,7 +295,7 @@ def _check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) ->
         }.get(of, ("layers_by_heads", 'layers="mid"', "layers"))
         raise SelectionError(
             f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
-            f"sheets.{verb}(run.maps.select({example}), word), or with inspect --{option}"
+            f"timelines.{verb}(run.maps.select({example}), word), or with inspect --{option}"
         )
     if scale == "shared" and count * len(maps.words) > _MOST_WORK:
         raise SelectionError(
