@@ -34,6 +34,7 @@ from evaluation import blends, judge, obedience, places, strangers, swaps, weigh
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
 from heedmap.figures.layout import Panel, grid
+from heedmap.figures.sheet import Sheet
 from heedmap.models import pipelines
 
 # --- sub-commands -----------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def sheet_of(path: Path, question: str) -> Path:
 def save(path: Path, panels: Sequence[Panel], columns: int) -> None:
     """Write pictures with captions and verdicts as one sheet."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    grid(panels, columns=columns).save(path)
+    Sheet.of(grid(panels, columns=columns)).save(path, force=True)
 
 
 def write_card(

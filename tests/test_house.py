@@ -397,6 +397,11 @@ def test_words_loads_no_torch(tmp_path: Path):
     assert not loaded_by(code, tmp_path) & {"torch", "diffusers", "matplotlib"}
 
 
+def test_matplotlib_is_loaded_when_a_figure_is_drawn(tmp_path: Path):
+    code = "import heedmap.cli.looking, heedmap.results.grids, heedmap.results.comparisons"
+    assert not loaded_by(code, tmp_path) & {"matplotlib", "torch"}
+
+
 def test_the_readmes_tables_are_the_cards():
     import readme
 

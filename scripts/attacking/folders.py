@@ -123,9 +123,9 @@ def uses(result: Any, scratch: Path | None) -> Iterator[tuple[str, Callable[[], 
         words = result.maps.words
         kept = result.maps.recording.keep
         if words and "step" in kept:
-            yield "timeline", lambda: result.timeline(words[-1].number)
+            yield "timeline", lambda: result.timeline(words[-1].number).image()
         if words and kept & {"layer", "head"}:
-            yield "layers by heads", lambda: result.layers_by_heads(words[0].number)
+            yield "layers by heads", lambda: result.layers_by_heads(words[0].number).data("svg")
     if isinstance(result, Pair):
         yield "difference", result.difference
     yield "saving", lambda: _saved(result, scratch / "saved")

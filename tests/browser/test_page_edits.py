@@ -8,7 +8,7 @@ from making import Edited
 
 from browser.conftest import MISSING, canvas, point, readings, same
 from heedmap import explorer
-from heedmap.figures import layout
+from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -19,8 +19,8 @@ def test_a_word_shows_in_source_and_edit_on_one_scale(show: Any, pair: Any, pair
     spans = [run.maps["snow"].shared for run in (pair.source, pair.edited)]
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)
     for nth, (run, word) in enumerate(((pair.source, "cat"), (pair.edited, "dog"))):
-        expected = layout.overlay(
-            layout.enlarge(run.image), run.maps[word].values, low=low, high=high
+        expected = overlays.overlay(
+            overlays.enlarge(run.image), run.maps[word].values, low=low, high=high
         )
         same(canvas(opened, nth), expected)
     assert "cat → dog" in opened.legend()
@@ -65,4 +65,4 @@ def test_a_strip_of_edits_is_chosen_from(show: Any, pair: Any):
     opened.page.get_by_role("button", name="same").click()
     expect(opened.page.locator(".prompt").nth(1)).to_contain_text("cat")
     expect(opened.page.locator("figure")).to_have_count(3)
-    same(canvas(opened, 1), layout.enlarge(pair.source.image))
+    same(canvas(opened, 1), overlays.enlarge(pair.source.image))

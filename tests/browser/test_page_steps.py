@@ -9,7 +9,7 @@ from making import Edited, data_of, small, stable_diffusion
 
 from browser.conftest import MISSING, canvas, same
 from heedmap import explorer
-from heedmap.figures import layout
+from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -226,5 +226,5 @@ def test_in_an_edit_a_range_is_of_both(show: Any):
     spans = [maps["house"].shared for maps in both]
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)
     for nth, (maps, word) in enumerate(zip(both, ("red", "blue"), strict=True)):
-        large = layout.enlarge(source.image if nth == 0 else edited.image)
-        same(canvas(opened, nth), layout.overlay(large, maps[word].values, low=low, high=high))
+        large = overlays.enlarge(source.image if nth == 0 else edited.image)
+        same(canvas(opened, nth), overlays.overlay(large, maps[word].values, low=low, high=high))

@@ -86,7 +86,7 @@ def test_an_interrupted_grid_leaves_nothing(model, desk, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Grid, "sheet", stop)
+    monkeypatch.setattr(Grid, "figure", stop)
     result = call(*GRID, "--weight", "red=0,2", "--out", "x")
     assert result.exit_code == 130
     assert list(desk.iterdir()) == []

@@ -16,6 +16,7 @@ from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, files, good, in_a_process, quiet, raising
 from heedmap.drawing import generation
+from heedmap.errors import RunError
 from heedmap.files import kinds
 from heedmap.files.targets import check_folder
 from heedmap.maps import timelines
@@ -125,7 +126,7 @@ def test_inspect_over_the_steps(saved: Path, run: Run):
         "inspect.json", "sheet.png", "words/house.png", "timeline.png", "timeline.gif",
     }  # fmt: skip
     with Image.open(folder / "timeline.png") as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(run.timeline("house")))
+        assert np.array_equal(np.asarray(picture), np.asarray(run.timeline("house").image()))
     assert (folder / "timeline.gif").read_bytes() == run.animation("house").gif()
     with Image.open(folder / "words" / "house.png") as picture:
         expected = run.maps["house"].overlay(scale="word")
@@ -149,7 +150,30 @@ def test_inspect_over_layers_and_heads(saved: Path, run: Run, over, file, axes):
     part = run.maps.select("up")
     expected = timelines.layers_by_heads(part, "house", axes=axes, scale="shared")
     with Image.open(path) as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf"])
+def test_inspect_saves_figures_for_papers(saved: Path, run: Run, kind):
+    arguments = ("-w", "house", "--over", "steps", "--format", kind)
+    about = json.loads(good("inspect", saved, *arguments, "--json"))
+    folder = saved / "inspect" / f"house-over-steps-{kind}"
+    assert about["selection"]["format"] == kind
+    assert files(folder) == {
+        *("inspect.json", f"sheet.{kind}", "words/house.png"),
+        *(f"timeline.{kind}", "timeline.gif"),
+    }
+    assert check_folder(folder, kinds.SELECTION, force=True) == files(folder)
+    assert (folder / f"timeline.{kind}").read_bytes() == run.timeline("house").data(kind)
+    said = good("inspect", saved, *arguments, "--force")
+    assert f"The words together: sheet.{kind}" in said and f"timeline.{kind}" in said
+    # A file of this name is the user's where another was written.
+    (folder / "sheet.png").write_bytes(b"mine")
+    before = files(folder)
+    assert good("inspect", saved, *arguments, "--force", "-q").strip() != str(folder)
+    with pytest.raises(RunError, match=r"holds sheet\.png, which heedmap did not write"):
+        check_folder(folder, kinds.SELECTION, force=True)
+    assert files(folder) == before and (folder / "sheet.png").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(

@@ -1,419 +1,52 @@
-"""Pictures: numbers worked by hand, nothing cut, no empty boxes, the same bytes every time."""
+"""Sheets and tables: everything at the place that is worked out by hand, nothing cut."""
 
-import io
-import json
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from fontTools.ttLib import TTFont
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from making import darkness
 from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError
-from heedmap.figures import layout, lettering
-from heedmap.figures.layout import (
-    COLORMAPS,
-    Panel,
-    colour,
-    enlarge,
-    grid,
-    overlay,
-    overlay_several,
-    resize_map,
-    sheet,
-)
+from heedmap.figures import blocks, layout, overlays
+from heedmap.figures.blocks import Block, Said, Shown
+from heedmap.figures.layout import Panel, ScaleBar
+from heedmap.figures.sheet import Sheet
 
-INFERNO_TOP, INFERNO_FOOT = (252, 255, 164), (0, 0, 3)  # as published
 LONG = "extraordinarily-" * 18 + "long"
 
 
-def scene(width: int = 64, height: int = 48, mode: str = "RGB") -> Image.Image:
+def scene(width: int = 64, height: int = 48) -> Image.Image:
     picture = Image.new("RGB", (width, height), (150, 205, 245))
-    ImageDraw.Draw(picture).rectangle(
-        (width // 4, height // 3, width // 2, height - 1), (205, 50, 45)
-    )
-    return picture.convert(mode)
+    box = (width // 4, height // 3, width // 2, height - 1)
+    ImageDraw.Draw(picture).rectangle(box, (205, 50, 45))
+    return picture
 
 
 def ramp(h: int = 8, w: int = 8) -> np.ndarray:
     return np.linspace(0, 1, h * w, dtype=np.float32).reshape(h, w)
 
 
-def png(picture: Image.Image) -> bytes:
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    return file.getvalue()
+def pixels(figure: Sheet | Block) -> np.ndarray:
+    sheet = figure if isinstance(figure, Sheet) else Sheet.of(figure)
+    return np.asarray(sheet.image())
 
 
-def example(words: str = "a red house", **more) -> Image.Image:
+def example(words: str = "a red house", **more) -> Sheet:
     image = scene()
     panels = [
-        Panel(word, overlay(image, ramp(), low=0, high=1), f"{n}")
+        Panel(word, overlays.overlay(image, ramp(), low=0, high=1), f"{n}")
         for n, word in enumerate(words.split())
     ]
-    given = {"title": words, "scale": "shared by the words", "low": 0.0, "high": 0.25} | more
-    return sheet(image, panels, **given)
+    given = {"title": words, "bar": ScaleBar("shared by the words", 0.0, 0.25)} | more
+    return layout.sheet(image, panels, **given)
 
 
-def characters(path: str) -> dict[int, str]:
-    """What a font can draw, by another reader than ours."""
-    with TTFont(path, fontNumber=0) as font:
-        return font.getBestCmap()
+def texts(block: Block) -> list[str]:
+    return [thing.text for thing in block.things if isinstance(thing, Said)]
 
 
-@pytest.fixture
-def only_dejavu(monkeypatch):
-    """A machine without any other font."""
-
-    def forget():
-        for cached in (lettering._font_file, lettering._length, lettering.drawable):
-            cached.cache_clear()
-
-    own = lettering._fonts(False)
-    monkeypatch.setattr(lettering, "_fonts", lambda others: () if others else own)
-    forget()
-    yield
-    monkeypatch.undo()
-    forget()
-
-
-# --- resizing ---------------------------------------------------------------------------------
-
-
-def test_bilinear_by_hand():
-    # Cell centres at half pixels, border held: the four pixels of a side lie at 0, ¼, ¾, 1.
-    at = np.array([0, 0.25, 0.75, 1])
-    got = resize_map(np.array([[0, 1], [2, 3]]), (4, 4))
-    assert got.dtype == np.float32
-    np.testing.assert_allclose(got, 2 * at[:, None] + at[None, :], atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [(1, 1), (7, 3), (48, 72), (301, 64)])
-@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -2.7e8, 1e-30])
-def test_a_constant_stays_constant_to_the_bit(value, size):
-    got = resize_map(np.full((5, 9), value, np.float32), size)
-    assert got.shape == size[::-1]
-    assert np.all(got == np.float32(value))
-
-
-@settings(max_examples=50)
-@given(
-    arrays.arrays(
-        np.float32,
-        arrays.array_shapes(min_dims=2, max_dims=2, max_side=9),
-        elements=st.floats(-1e6, 1e6, width=32),
-    ),
-    st.tuples(st.integers(1, 40), st.integers(1, 40)),
-)
-def test_nothing_rings(values, size):
-    before = values.copy()
-    got = resize_map(values, size)
-    assert got.shape == size[::-1]
-    assert values.min() <= got.min() and got.max() <= values.max()
-    np.testing.assert_array_equal(values, before)
-
-
-def test_rows_stay_rows_on_a_picture_that_is_not_square():
-    got = resize_map(np.array([[0.0], [1.0]]), (3, 8))  # two rows, one column
-    assert np.all(got == got[:, :1]) and np.all(np.diff(got[:, 0]) >= 0)
-    assert got[0, 0] == 0 and got[-1, 0] == 1
-
-
-@pytest.mark.parametrize(
-    ("size", "factor", "short", "wanted"),
-    [
-        ((128, 128), None, 256, (256, 256)),
-        ((130, 200), None, 256, (260, 400)),
-        ((64, 96), None, 512, (512, 768)),
-        ((256, 900), None, 256, (256, 900)),
-        ((832, 1216), None, 256, (832, 1216)),
-        ((40, 30), 3, 256, (120, 90)),
-    ],
-)
-def test_enlarge_by_whole_numbers(size, factor, short, wanted):
-    image = scene(*size)
-    got = enlarge(image, factor=factor, short_side=short)
-    assert got.size == wanted and got.mode == "RGB" and got is not image
-
-
-# --- colour -----------------------------------------------------------------------------------
-
-
-def test_colours_of_both_ends():
-    got = colour([[0, 1]])
-    assert got.dtype == np.uint8 and got.shape == (1, 2, 3)
-    np.testing.assert_allclose(got[0], [INFERNO_FOOT, INFERNO_TOP], atol=1)
-
-
-@pytest.mark.parametrize("name", COLORMAPS)
-def test_lightness_rises_evenly(name):
-    rgb = colour(np.linspace(0, 1, 33)[None], name)[0] / 255
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    y = linear @ [0.2126, 0.7152, 0.0722]
-    lightness = np.where(y > 0.008856, 116 * np.cbrt(y) - 16, 903.3 * y)
-    steps = np.diff(lightness)
-    assert steps.min() > 0 and steps.max() < 2.5 * steps.mean()
-
-
-# --- overlay ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "CMYK", "1"])
-@pytest.mark.parametrize("size", [(83, 121), (64, 48), (1, 1), (3, 200)])
-def test_overlay_keeps_the_size_and_the_picture(mode, size):
-    image = scene(*size, mode=mode)
-    before = image.tobytes()
-    got = overlay(image, ramp(4, 6), low=0, high=1)
-    assert got.size == size and got.mode == "RGB"
-    assert image.tobytes() == before and image.mode == mode
-
-
-def test_heat_zero_shows_the_picture_and_heat_one_the_colour():
-    image = Image.new("RGB", (40, 20), (200, 200, 200))
-    got = np.asarray(overlay(image, [[0.1, 0.5]], low=0.1, high=0.5))
-    assert np.all(got[:, 0] == 120)  # grey stays grey, at 0.6 of its light
-    np.testing.assert_allclose(got[0, -1], 0.15 * 120 + 0.85 * np.array(INFERNO_TOP), atol=1)
-    whole = np.asarray(overlay(image, [[0.1, 0.5]], low=0.1, high=0.5, opacity=1))
-    np.testing.assert_allclose(whole[0, -1], INFERNO_TOP, atol=1)
-
-
-def test_cold_places_keep_their_hues():
-    got = np.asarray(overlay(scene(), np.zeros((2, 2)), low=0, high=1)).astype(int)
-    sky, wall = got[0, 0], got[-1, 20]
-    assert sky[2] > sky[1] > sky[0] and wall[0] > 2 * wall[1]
-
-
-def test_opacity_zero_is_the_picture_itself():
-    image = scene()
-    assert overlay(image, ramp(), low=0, high=1, opacity=0).tobytes() == image.tobytes()
-
-
-def test_the_scale_is_the_callers_and_clips():
-    image = scene()
-    shifted = overlay(image, ramp() * 0.02 + 5, low=5, high=5.02)
-    np.testing.assert_allclose(
-        np.asarray(shifted, int), np.asarray(overlay(image, ramp(), low=0, high=1), int), atol=2
-    )
-    hot = overlay(image, np.full((2, 2), 9.0), low=0, high=1)
-    assert hot.tobytes() == overlay(image, np.ones((3, 3)), low=0, high=1).tobytes()
-    cold = overlay(image, np.full((2, 2), -9.0), low=0, high=1)
-    assert cold.tobytes() == overlay(image, np.zeros((3, 3)), low=0, high=1).tobytes()
-
-
-@pytest.mark.parametrize("value", [0.0, 0.3, -1e30])
-def test_a_constant_map_on_its_own_scale_is_all_cold(value):
-    image = scene()
-    got = overlay(image, np.full((4, 4), value), low=value, high=value)
-    assert got.tobytes() == overlay(image, np.zeros((4, 4)), low=0, high=1).tobytes()
-
-
-@pytest.mark.parametrize("paper", [0, 60, 128, 200, 255])
-def test_heat_is_legible_on_dark_and_on_bright(paper):
-    def luminance(rgb):
-        c = np.asarray(rgb) / 255
-        return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [
-            0.2126, 0.7152, 0.0722,
-        ]  # fmt: skip
-
-    got = np.asarray(overlay(Image.new("L", (9, 1), paper), [[0, 0.5, 1]], low=0, high=1))[0]
-    cold, hot = luminance(got[0]) + 0.05, luminance(got[-1]) + 0.05
-    assert hot / cold > 2  # the contrast ratio of WCAG
-    assert np.abs(got[4].astype(int) - got[0]).max() > 25  # half heat is seen too
-
-
-def test_what_is_transparent_is_white():
-    clear = Image.new("RGBA", (4, 4), (255, 0, 0, 0))
-    palette = Image.new("P", (4, 4), 0)
-    palette.putpalette([255, 0, 0])
-    palette.info["transparency"] = 0
-    for image in (clear, palette):
-        assert np.all(np.asarray(overlay(image, [[0]], low=0, high=1, opacity=0)) == 255)
-
-
-def test_several_maps_by_hand():
-    """One grey pixel: half covered by orange, a quarter by blue, 0.375 of the picture left."""
-    image = Image.new("RGB", (1, 1), (100, 100, 100))
-    spans = [(0.0, 1.0), (0.0, 2.0)]
-    got = overlay_several(image, [[[0.5]], [[0.5]]], spans, opacity=1, hues=("#ff8000", "#0000ff"))
-    ends = [60 * 0.375 + 0.625 * (2 * a + b) / 3 for a, b in ((255, 0), (128, 0), (0, 255))]
-    assert got.getpixel((0, 0)) == tuple(round(end) for end in ends)
-    again = overlay_several(
-        image, [[[0.5]], [[0.5]]], spans[::-1], opacity=1, hues=("#0000ff", "#ff8000")
-    )
-    assert again.tobytes() == got.tobytes()
-    bare = overlay_several(scene(), [np.zeros((2, 2))], [(0, 1)], opacity=0)
-    assert bare.tobytes() == scene().tobytes()
-    with pytest.raises(ArgumentError, match="a span and a hue each; got 1 maps, 2 spans, 7 hues"):
-        overlay_several(image, [[[0.5]]], spans)
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: resize_map([[math.nan, 1]], (2, 2)), "1 of 2 values"),
-        (lambda: resize_map([[math.inf, 1e300]], (2, 2)), "2 of 2 values"),
-        (lambda: resize_map([1, 2], (2, 2)), r"\(h, w\).*shape \(2,\)"),
-        (lambda: resize_map(np.zeros((0, 3)), (2, 2)), r"shape \(0, 3\)"),
-        (lambda: resize_map([[1], [1, 2]], (2, 2)), "unequal length"),
-        (lambda: resize_map([["a"]], (2, 2)), "real numbers"),
-        (lambda: resize_map([[1j]], (2, 2)), "complex"),
-        (lambda: resize_map([[1]], (2, 0)), "the height is 0: expected a whole number from 1"),
-        (lambda: resize_map([[1]], (2, 3, 4)), r"\(width, height\)"),
-        (lambda: colour([[1.01]]), "scale them first"),
-        (lambda: colour([[-0.01]]), r"\[0, 1\]"),
-        (lambda: colour([[0]], "jet"), "one of inferno, .*got 'jet'"),
-        (lambda: overlay(scene(), [[0]], low=1, high=0), "low must not be above high"),
-        (
-            lambda: overlay(scene(), [[0]], low=math.nan, high=0),
-            "low is nan: expected a finite number",
-        ),
-        (
-            lambda: overlay(scene(), [[0]], low=0, high=math.inf),
-            "high is inf: expected a finite number",
-        ),
-        (
-            lambda: overlay(scene(), [[0]], low=0, high=1, opacity=1.1),
-            "opacity is 1.1: expected a finite number from 0 to 1",
-        ),
-        (
-            lambda: overlay(scene(), [[0]], low=0, high=1, opacity=None),
-            "opacity is None: expected a finite number",
-        ),
-        (lambda: overlay(np.zeros((4, 4, 3)), [[0]], low=0, high=1), "Pillow image; got ndarray"),
-        (lambda: overlay(Image.new("F", (4, 4)), [[0]], low=0, high=1), "mode 'F'"),
-        (lambda: enlarge(Image.new("RGB", (0, 4))), "0×4"),
-        (lambda: enlarge(scene(), factor=0), "factor is 0: expected a whole number from 1 to 256"),
-        (lambda: enlarge(scene(), factor=1.5), "factor is 1.5: expected a whole"),
-        (lambda: grid([]), "at least one panel"),
-        (
-            lambda: grid([Panel("a", scene())], columns=99),
-            "columns is 99: expected a whole number from 1 to 17",
-        ),
-        (lambda: example(low=math.nan), "finite number"),
-    ],
-)
-def test_errors_say_what_is_wrong(call, says):
-    with pytest.raises(ArgumentError, match=says):
-        call()
-
-
-def test_heat_alone_is_the_colour_map():
-    got = np.asarray(layout.heat([[0.1, 0.5]], (40, 20), low=0.1, high=0.5))
-    assert got.shape == (20, 40, 3)
-    np.testing.assert_allclose(got[0, [0, -1]], [INFERNO_FOOT, INFERNO_TOP], atol=1)
-    spread = resize_map([[0, 1]], (40, 20))
-    assert np.array_equal(got, colour(spread))
-    assert len(np.unique(np.asarray(layout.heat([[3, 3]], (4, 4), low=3, high=3)))) <= 3
-
-
-# --- text -------------------------------------------------------------------------------------
-
-
-def test_spelled_where_there_is_no_glyph(only_dejavu):
-    assert lettering.drawable("한국 house 🏠!") == "U+D55C·AD6D house U+1F3E0·!"
-    assert lettering.drawable("a한") == "a·U+D55C"
-    assert lettering.drawable("\u1112\u1161\u11ab") == "U+D55C"  # jamo, composed
-    assert lettering.drawable("👩\u200d💻 ❤\ufe0f") == "U+1F469·1F4BB ❤"
-    assert lettering.drawable(" a\n\tb\u00a0 c\u200b ") == "a b c"
-    assert lettering.drawable("\x00\ud800\ue000\u3164") == "U+0000·D800·E000·3164"
-    assert png(grid([Panel("한", scene())])) == png(grid([Panel("U+D55C", scene())]))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "plain",
-        "한국어 집",
-        "日本の家",
-        "בית אדום",
-        "بيت أحمر",
-        "हिन्दी",
-        "🏠👩\u200d💻",
-        "e\u0301\u0327 ﷽",
-        "\U0010fffd",
-    ],
-)
-def test_every_character_has_its_font(text):
-    runs = lettering._runs(lettering.drawable(text))
-    assert "".join(run for _, run in runs) == lettering.drawable(text)
-    for path, run in runs:
-        known = characters(path)
-        assert [sign for sign in run if ord(sign) not in known] == []
-    assert darkness(grid([Panel(text, scene())])) > darkness(grid([Panel("", scene())]))
-
-
-def test_another_font_helps_out():
-    stix, dejavu = characters(lettering._fonts(True)[-1]), characters(lettering._fonts(False)[0])
-    sign = next(chr(code) for code in sorted(stix) if code not in dejavu and chr(code).isalpha())
-    assert lettering.drawable(f"a{sign}b") == f"a{sign}b"
-    assert len(lettering._runs(f"a{sign}b")) == 3
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.text("abWi-é漢שב\u0301", min_size=1, max_size=40), max_size=30).map(" ".join),
-    st.integers(96, 500),
-)
-def test_text_is_set_whole_and_within_its_column(text, width):
-    block = lettering.fit_text(text, width, size=24)
-    assert "".join(block.lines).replace(" ", "") == lettering.drawable(text).replace(" ", "")
-    assert 11 <= block.size <= 24
-    assert block.width <= width
-    if block.size > 11:  # only the smallest size may break words or run past two lines
-        assert len(block.lines) <= 2
-        assert " ".join(block.lines) == lettering.drawable(text)
-
-
-@pytest.mark.parametrize("middle", [True, False])
-@pytest.mark.parametrize(
-    "text", ["house", LONG, "a " * 200, "gjpqÅÉ", "בית אדום ליד עץ", "한국어 집"]
-)
-def test_ink_stays_in_the_box(text, middle):
-    block = lettering.fit_text(text, 160, size=24)
-    paper = Image.new("RGB", (400, block.height + 200), "white")
-    block.draw(paper, 100, 100, 160, (0, 0, 0), middle)
-    rows, columns = np.nonzero(np.asarray(paper.convert("L")) < 255)
-    assert columns.min() >= 98 and columns.max() <= 261
-    assert rows.min() >= 98 and rows.max() <= 100 + block.height + 1
-
-
-def test_marks_stay_with_their_letters_and_too_many_do_no_harm():
-    text = "e\u0327\u0323" * 200  # nothing composes the two marks
-    lines = lettering.fit_text(text, 112, size=16).lines
-    assert len(lines) > 5 and all(line.startswith(("e", "\u0229")) for line in lines)
-    assert len(lettering.fit_text("a" + "\u0327" * 3000, 112, size=16).lines) < 100
-
-
-def test_hebrew_begins_at_the_right():
-    block = lettering.fit_text("בית", 300, size=24)
-    paper = Image.new("RGB", (300, 60), "white")
-    block.draw(paper, 0, 0, 300, (0, 0, 0), False)
-    assert np.nonzero(np.asarray(paper.convert("L")) < 255)[1].min() > (
-        200 if lettering._RAQM else -1
-    )
-
-
-def test_without_raqm_all_is_still_drawn(only_dejavu, monkeypatch):
-    monkeypatch.setattr(lettering, "_RAQM", False)
-    lettering._font.cache_clear()
-    try:
-        assert (
-            lettering.drawable("می\u200c\u062e\u0648\u0627\u0647\u0645")
-            == "می\u062e\u0648\u0627\u0647\u0645"
-        )
-        assert example("בית بيت 한 e\u0301").width > 0
-    finally:
-        lettering._font.cache_clear()
-
-
-# --- sheets -----------------------------------------------------------------------------------
+# --- grids ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -421,32 +54,27 @@ def test_without_raqm_all_is_still_drawn(only_dejavu, monkeypatch):
 )
 @pytest.mark.parametrize("size", [(64, 64), (83, 121), (200, 20)])
 def test_captions_are_never_cut(caption, size):
-    """All the ink of the texts, drawn with room to spare, is found again in the grid."""
+    """A caption has a column of its own, and stands in it, as it does in the room above it."""
     white = Image.new("RGB", size, "white")
-    bare = grid([Panel("", white), Panel("", white)], columns=2)
-    full = grid([Panel(caption, white, "note"), Panel("", white)], columns=2)
+    bare = layout.grid([Panel("", white), Panel("", white)], columns=2)
+    full = layout.grid([Panel(caption, white, "note"), Panel("", white)], columns=2)
     assert full.width == bare.width
     room = (full.width - layout._GAP) // 2
-    ink, found = darkness(full) - darkness(bare), False
-    for points in range(16, 27):  # the size that the grid chose
-        paper = Image.new("RGB", (room + 200, 3000), "white")
-        lettering.fit_text(caption, room, size=points).draw(
-            paper, 100, 100, room, layout._INK, True
-        )
-        note = lettering.fit_text("note", room, size=max(11, round(points * 0.8)))
-        note.draw(paper, 100, 2800, room, layout._SOFT, True)
-        found |= darkness(paper) == ink
-    assert found
-    between = np.asarray(full.convert("L"))[:, room + 2 : room + layout._GAP - 2]
-    assert np.all(between == 255)
+    ink = (pixels(full) < 200).any(axis=-1)
+    ink[: ink.shape[0] - (full.height - bare.height) - 1] = False  # below the pictures
+    rows, columns = np.nonzero(ink)
+    assert columns.min() >= 0 and columns.max() < room
+    # The middle of the ink is the middle of the column, however many lines there are.
+    assert abs((columns.min() + columns.max()) / 2 - room / 2) <= 2
+    assert rows.max() <= full.height - 1
+    assert "".join(texts(full)).replace(" ", "").endswith("note")
 
 
-def test_a_title_of_any_length_is_whole():
-    one, many = example(title="a"), example(title="a wonderful house " * 200)
-    assert many.width == one.width and many.height > one.height
-    edge = np.asarray(many.convert("L"))
-    assert np.all(edge[:, :28] == 255) and np.all(edge[:, -28:] == 255)
-    assert np.all(edge[:28] == 255) and np.all(edge[-24:] == 255)
+def test_captions_of_nothing_take_no_room():
+    white = Image.new("RGB", (64, 64), "white")
+    assert texts(layout.grid([Panel("", white)])) == []
+    bare, full = (layout.grid([Panel(text, white)]) for text in ("", "house"))
+    assert full.height > bare.height and darkness(Sheet.of(full).image()) > 0
 
 
 @pytest.mark.parametrize("shape", [1, 832 / 1216, 4 / 3, 0.2, 5, 1000])
@@ -470,7 +98,8 @@ def test_the_plan_of_every_sheet(shape):
 @pytest.mark.parametrize("size", [(32, 32), (52, 76)])
 def test_sheets_of_many_words(count, size):
     panels = [Panel(f"word{n},", scene(*size)) for n in range(count)]
-    got = sheet(scene(*size), panels, title="word " * count, scale="raw", low=0, high=1)
+    bar = ScaleBar("raw", 0, 1)
+    got = layout.sheet(scene(*size), panels, title="word " * count, bar=bar).image()
     assert got.mode == "RGB" and 500 <= got.width <= 2400 and 250 <= got.height <= 1800
     assert count < 8 or 1.1 < got.width / got.height < 2.4
 
@@ -478,35 +107,96 @@ def test_sheets_of_many_words(count, size):
 def test_the_picture_comes_first_and_rows_follow_in_order():
     colours = [(200, 0, 0), (0, 160, 0), (0, 0, 220), (150, 150, 0), (0, 150, 150)]
     panels = [Panel("", Image.new("RGB", (64, 64), c)) for c in colours]
-    got = np.asarray(
-        sheet(panels[0].picture, panels[1:], title="", scale="", low=0, high=1, columns=3)
-    )
+    bar = ScaleBar("", 0, 1)
+    got = pixels(layout.sheet(panels[0].picture, panels[1:], title="", bar=bar, columns=3))
     first = [np.argwhere((got == c).all(-1)).min(0) for c in colours]
     assert first == sorted(first, key=lambda at: (at[0], at[1]))
     assert first[0][0] == first[2][0] < first[3][0] and first[0][1] == first[3][1]
 
 
+def test_pictures_stand_at_their_places_pixel_by_pixel():
+    """Two columns of 384 pixels, margins of 32, gaps of 20: no title, no captions, no bar."""
+    noise = np.random.default_rng(0).integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
+    panels = [Panel("", Image.fromarray(one)) for one in noise]
+    got = pixels(layout.framed(layout.grid(panels, columns=2), title=""))
+    assert got.shape == (32 + 384 + 6 + 32, 2 * 32 + 2 * 384 + 20, 3)
+    for panel, left in zip(panels, (32, 32 + 384 + 20), strict=True):
+        large = np.asarray(panel.picture.resize((384, 384), Image.Resampling.LANCZOS))
+        inner = got[33 : 32 + 383, left + 1 : left + 383]
+        np.testing.assert_array_equal(inner, large[1:-1, 1:-1])
+        outline = got[32, left : left + 384], got[415, left : left + 384]
+        assert all((edge == (205, 205, 209)).all() for edge in outline)
+    assert (got[:32] == 255).all() and (got[416:] == 255).all()
+    assert (got[:, :32] == 255).all() and (got[:, 416:436] == 255).all()
+
+
 def test_pictures_of_another_shape_are_fitted_in():
     red = Image.new("RGB", (300, 100), (255, 0, 0))
-    got = np.asarray(grid([Panel("", scene(64, 64)), Panel("", red)], columns=2))
+    got = pixels(layout.grid([Panel("", scene(64, 64)), Panel("", red)], columns=2))
     at = np.argwhere((got == (255, 0, 0)).all(-1))
     high, wide = at.max(0) - at.min(0) + 3  # with its outline
     assert abs(wide / high - 3) < 0.05
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: layout.grid([]), "at least one panel"),
+        (
+            lambda: layout.grid([Panel("a", scene())], columns=99),
+            "columns is 99: expected a whole number from 1 to 17",
+        ),
+        (lambda: example(bar=ScaleBar("x", math.nan, 1)), "finite number"),
+        (lambda: layout.table([], ["a"]), "got no pictures for 1 columns"),
+        (lambda: layout.table([("", [scene()])], ["a", "b"]), "got 1 pictures for 2 columns"),
+    ],
+)
+def test_errors_say_what_is_wrong(call, says):
+    with pytest.raises(ArgumentError, match=says):
+        call()
+
+
+# --- what stands around them ------------------------------------------------------------------
+
+
+def test_a_title_of_any_length_is_whole():
+    one, many = (example(title=t).image() for t in ("a", "a wonderful house " * 200))
+    assert many.width == one.width and many.height > one.height
+    edge = np.asarray(many.convert("L"))
+    assert np.all(edge[:, :28] == 255) and np.all(edge[:, -28:] == 255)
+    assert np.all(edge[:28] == 255) and np.all(edge[-24:] == 255)
+
+
+def test_a_title_stands_where_its_script_begins():
+    for title, left in (("house", True), ("בית", False)):
+        got = pixels(layout.framed(Block.of(Image.new("RGB", (480, 40), "white")), title=title))
+        columns = np.nonzero((got < 128).any(axis=(0, 2)))[0]
+        assert (columns.min() in range(32, 36)) == left
+        assert (columns.max() in range(507, 512)) != left
+
+
+def test_titles_end_after_a_thousand_signs():
+    words = texts(layout.grid([Panel("", scene())]))
+    assert words == []
+    sheet = layout.framed(layout.grid([Panel("", scene())]), title="x" * 20_000, note="y" * 20_000)
+    drawn = "".join(one.get_text() for one in sheet.artists if hasattr(one, "get_text"))
+    assert drawn == "x" * 1000 + "…" + "y" * 1000 + "…"
+
+
 def test_the_footer_names_the_scale():
     # The same sheet but for the footer: only its rows differ.
-    one, other = (np.asarray(example(scale=s)) for s in ("raw", "each word its own"))
+    names = ("raw", "each word its own")
+    one, other = (pixels(example(bar=ScaleBar(name, 0, 0.25))) for name in names)
     changed = np.nonzero((one != other).any((1, 2)))[0]
     assert changed.min() > one.shape[0] - 70
-    assert png(example(low=0.1)) != png(example(low=0.2))
-    assert example(low="least", high="most").size[0] == one.shape[1]
-    assert png(example(opacity=0.5)) != png(example(opacity=0.9))
+    for more in ({"low": 0.1}, {"opacity": 0.5}, {"low": "least", "high": "most"}):
+        again = pixels(example(bar=ScaleBar("raw", **{"low": 0, "high": 0.25} | more)))
+        assert again.shape == one.shape and (again != one).any()
 
 
 def test_the_ends_of_a_bar():
     ends = [
-        layout.ScaleBar("x", *given).ends()
+        ScaleBar("x", *given).ends()
         for given in ((0.0012345, 0.2), (1e-9, 0.2), ("least", "most"), (0, 1), (-0.5, 1e-9))
     ]
     assert ends == [
@@ -517,69 +207,99 @@ def test_the_ends_of_a_bar():
         ("-0.5", "1e-09"),
     ]
     with pytest.raises(ArgumentError, match="finite number"):
-        layout.ScaleBar("x", math.nan, 1).ends()
+        ScaleBar("x", math.nan, 1).ends()
 
 
 def test_a_bar_has_the_colours_of_its_pictures():
-    alone = np.asarray(layout.ScaleBar("x", 0, 1, alone=True).draw((256, 4)))
-    np.testing.assert_allclose(alone[0], colour(np.linspace(0, 1, 256)[None])[0], atol=1)
-    over = np.asarray(layout.ScaleBar("x", 0, 1).draw((256, 4)))
-    grey = overlay(Image.new("RGB", (256, 4), (176,) * 3), ramp(1, 256), low=0, high=1)
-    np.testing.assert_allclose(over, grey, atol=1)
+    alone = np.asarray(ScaleBar("x", 0, 1, alone=True).drawn((256, 4)))
+    expected = overlays.colour(np.linspace(0, 1, 256)[None])[0]
+    np.testing.assert_allclose(alone[0], expected, atol=1)
+    over = np.asarray(ScaleBar("x", 0, 1).drawn((256, 4)))
+    grey = Image.new("RGB", (256, 4), (176,) * 3)
+    np.testing.assert_allclose(over, overlays.overlay(grey, ramp(1, 256), low=0, high=1), atol=1)
+
+
+def test_a_bar_is_a_fifth_of_its_room_between_its_ends():
+    block = ScaleBar("raw", 0, 1, alone=True).block(500, 16)
+    (bar,) = (thing for thing in block.things if isinstance(thing, Shown))
+    assert bar.size == (100, 16)
+    cold, hot, name = (thing for thing in block.things if isinstance(thing, Said))
+    assert (cold.text, hot.text, name.text) == ("0", "1", "scale: raw")
+    assert cold.x < bar.x < bar.x + 100 < hot.x < name.x
+    got = pixels(block)[2:18, int(bar.x) : int(bar.x) + 100]
+    np.testing.assert_array_equal(got, np.asarray(bar.picture))
+
+
+# --- tables -----------------------------------------------------------------------------------
 
 
 def test_rows_of_a_table_are_as_high_as_their_pictures():
     square, flat = Image.new("RGB", (90, 90), "red"), Image.new("RGB", (90, 30), "red")
-    got = np.asarray(layout.table([("a", [square]), ("b", [flat])], ["x"], side=180))
+    got = pixels(layout.table([("a", [square]), ("b", [flat])], ["x"], side=180))
     red = (got == (255, 0, 0)).all(axis=-1)
     high = red.any(axis=1).sum()
     assert abs(high - (180 + 60 - 4)) <= 1
     assert got.shape[0] < 180 + 60 + 60
 
 
-def test_bodies_stand_side_by_side_or_below():
-    one, other = Image.new("RGB", (30, 20), "red"), Image.new("RGB", (10, 40), "blue")
-    beside, below = (layout.joined([one, other], across=a) for a in (True, False))
-    assert beside.size == (30 + 32 + 10, 40)
-    assert below.size == (30, 20 + 32 + 40)
-    assert beside.getpixel((62, 39)) == below.getpixel((9, 91)) == (0, 0, 255)
-    assert beside.getpixel((0, 30)) == below.getpixel((20, 60)) == (255, 255, 255)
+def test_labels_stand_beside_and_above():
+    picture = Image.new("RGB", (90, 90), "red")
+    block = layout.table([("row", [picture, picture])], ["one", "two"], side=180)
+    first, second = (thing for thing in block.things if isinstance(thing, Shown))
+    one, two, row = (thing for thing in block.things if isinstance(thing, Said))
+    assert (one.text, two.text, row.text) == ("one", "two", "row")
+    assert first.size == second.size == (180, 180)
+    assert first.y == second.y and second.x == first.x + 180 + 12
+    assert one.y == two.y < first.y and row.x == 0 < first.x
+    assert first.x < one.x < first.x + 180 and second.x < two.x < second.x + 180
+    assert first.y < row.y < first.y + 180
+    assert block.width == second.x + 180 and block.height == first.y + 180
 
 
-SCRIPT = """
-import hashlib, sys
-from PIL import Image
-from heedmap.figures.layout import Panel, overlay, sheet
-light = not {"matplotlib", "torch"} & set(sys.modules)
-import matplotlib
-before = matplotlib.rcParams.copy()
-image = Image.radial_gradient("L").resize((60, 40))
-heat = overlay(image, [[0, 1], [2, 3]], low=0, high=3)
-panels = [Panel(word, heat, "note") for word in "a \\ud55c \\u05d1\\u05d9\\u05ea".split()]
-drawn = sheet(image, panels, title="a title", scale="raw", low=0, high=3)
-digest = hashlib.sha256(drawn.tobytes()).hexdigest()
-untouched = before == matplotlib.rcParams.copy()
-"""
-
-
-def test_the_same_bytes_every_time_and_no_pyplot():
-    more = """
-import json
-names = [n for n in sys.modules if n.partition(".")[0] in ("heedmap", "torch", "diffusers")]
-print(json.dumps([light, untouched, "matplotlib.pyplot" in sys.modules, sorted(names), digest]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT + more],
-        env=os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    light, untouched, pyplot, names, digest = json.loads(done.stdout)
-    assert light and untouched and not pyplot
-    known = (
-        *("checks", "errors", "figures", "figures.layout", "figures.lettering"),
-        *("figures.overlays", "files", "files.reading"),
+def test_a_table_says_why_a_picture_is_not_there():
+    red = Image.new("RGB", (64, 64), "red")
+    bare, told = (
+        Sheet.of(layout.table([("", [red, why])], ["a", "b"], side=128, least=128)).image()
+        for why in ("", "not in this prompt")
     )
-    assert names == ["heedmap", *(f"heedmap.{name}" for name in known)]
-    here: dict = {}
-    exec(SCRIPT, here)
-    assert here["digest"] == digest
+    assert bare.size == told.size
+    assert darkness(told) > darkness(bare)
+    assert (np.asarray(bare)[40:, 150:] == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "least"),
+    [
+        ((1, 7), (128, 128), 256),
+        ((5, 12), (128, 128), 150),
+        ((2, 3), (512, 768), 200),
+        ((1, 40), (64, 64), 96),
+    ],
+)
+def test_contact_sheets_are_legible(shape, size, least):
+    picture = Image.new("RGB", size, "red")
+    rows = [(f"row {n}", [picture] * shape[1]) for n in range(shape[0])]
+    columns = ["column"] * shape[1]
+    sheet = pixels(layout.framed(layout.table(rows, columns), title="a prompt", note="note"))
+    red = (sheet == (255, 0, 0)).all(axis=-1)
+    wide = red.any(axis=0).sum() / shape[1]
+    high = red.any(axis=1).sum() / shape[0]
+    assert min(wide, high) >= least - 3  # but for the frame
+    assert wide / high == pytest.approx(size[0] / size[1], abs=0.02)
+    assert sheet.shape[1] <= layout.MAX_WIDTH or least == 96
+
+
+# --- blocks -----------------------------------------------------------------------------------
+
+
+def test_blocks_stand_side_by_side_or_below():
+    one, other = (
+        Block.of(Image.new("RGB", size, colour))
+        for size, colour in (((30, 20), "red"), ((10, 40), "blue"))
+    )
+    across, below = (blocks.beside([one, other], across=a) for a in (True, False))
+    assert (across.width, across.height) == (30 + 32 + 10, 40)
+    assert (below.width, below.height) == (30, 20 + 32 + 40)
+    across, below = pixels(across), pixels(below)
+    assert across[39, 62].tolist() == below[91, 9].tolist() == [0, 0, 255]
+    assert across[30, 0].tolist() == below[60, 20].tolist() == [255, 255, 255]

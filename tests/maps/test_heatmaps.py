@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import recording
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -26,7 +29,7 @@ from heedmap.errors import (
     UnknownWordError,
     quoted,
 )
-from heedmap.figures import layout
+from heedmap.figures import layout, overlays
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import HeatMaps, cells
 from heedmap.maps.recordings import Recording
@@ -210,12 +213,42 @@ def test_a_map_shows_itself_in_a_notebook(latent):
     low, high = maps["house"].span("word")
     alone = shown(maps["house"]._repr_png_())
     size = tuple(side * -(-384 // (min(latent) * 8)) for side in maps.recording.size)
-    assert holds(alone, layout.heat(maps["house"].values, size, low=low, high=high))
+    assert holds(alone, overlays.heat(maps["house"].values, size, low=low, high=high))
     picture = Image.new("RGB", maps.recording.size, (40, 120, 200))
     known = HeatMaps(maps.recording, picture)["house"]
     over = shown(known._repr_png_())
     assert holds(over, known.overlay(short_side=384))
     assert over.shape == alone.shape
+
+
+def test_a_map_is_a_figure_on_its_scale():
+    picture = Image.new("RGB", (128, 128), (40, 120, 200))
+    heat = HeatMaps(recording(), picture)["house"]
+    for scale, name in (("word", "the word's own"), ("raw", "raw probability")):
+        figure = heat.figure(scale=scale)
+        words = [text.get_text() for text in figure.findobj(Text)]
+        assert (words[0], words[-1]) == ("house", f"scale: {name}")
+        assert holds(np.asarray(figure.image()), heat.overlay(scale=scale, short_side=384))
+    assert words[1:3] == ["0", "1"]
+    assert heat._repr_png_() == heat.figure().data()
+
+
+@pytest.mark.parametrize("scale", ["word", "shared", "raw"])
+def test_a_map_on_axes_of_ones_own(scale):
+    """On axes as large as the picture its pixels are those of the overlay, a colour apart."""
+    picture = Image.radial_gradient("L").resize((128, 128)).convert("RGB")
+    known, bare = (HeatMaps(recording(), image)["house"] for image in (picture, None))
+    for heat, image in ((known, None), (bare, picture)):
+        figure = Figure((128 / 72, 128 / 72), 72)
+        shown = heat.plot(figure.add_axes((0, 0, 1, 1)), image=image, scale=scale)
+        renderer = RendererAgg(128, 128, 72)
+        figure.draw(renderer)
+        expected = known.overlay(short_side=128, scale=scale)
+        got = np.asarray(renderer.buffer_rgba())[..., :3].astype(int)
+        assert np.abs(got - np.asarray(expected)).max() <= 4
+        assert shown.get_clim() == heat.span(scale)
+    alone = bare.plot(Figure().add_subplot(), scale=scale)
+    assert alone.get_array().shape == (128, 128) and len(alone.axes.images) == 1
 
 
 def test_all_maps_show_themselves_in_a_notebook():
@@ -315,11 +348,11 @@ def test_a_prompt_without_words(prompt):
     assert start.values.shape == (64, 64) and start.shared == (0.0, 1.0)
     start.overlay(scale="shared")
     sheet = maps.sheet()
-    assert holds(np.asarray(sheet), layout.enlarge(picture))
+    assert holds(np.asarray(sheet), overlays.enlarge(picture))
     assert sheet == maps.sheet([])
     quiet = layout.framed(
-        layout.grid([layout.Panel("", layout.enlarge(picture), "the picture")]), title=prompt
-    )
+        layout.grid([layout.Panel("", overlays.enlarge(picture), "the picture")]), title=prompt
+    ).image()
     assert sheet.height > quiet.height  # it says that there are no words
     assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))
     bare = HeatMaps(made)
@@ -359,7 +392,8 @@ def test_numbers_of_numpy_are_numbers():
     np.testing.assert_array_equal(maps.token(np.int64(2)).values, heat.values)
     np.testing.assert_array_equal(heat.mask(np.float32(0.5)), heat.mask(0.5))
     assert heat.overlay(short_side=np.int64(300)) == heat.overlay(short_side=300)
-    assert timelines.timeline(maps, np.int64(1)) == timelines.timeline(maps, 1)
+    one, other = (timelines.timeline(maps, n).image() for n in (np.int64(1), 1))
+    assert one == other
 
 
 WRONG = [
@@ -384,6 +418,8 @@ CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
     "short side": lambda maps, value: maps["house"].overlay(short_side=value),
     "drawn low": lambda maps, value: maps["house"].drawn(value, 9),
     "drawn high": lambda maps, value: maps["house"].drawn(-9, value),
+    "plot": lambda maps, value: maps["house"].plot(value),
+    "figure scale": lambda maps, value: maps["house"].figure(scale=value),
     "sheet": lambda maps, value: maps.sheet(value),
     "sheet scale": lambda maps, value: maps.sheet(scale=value),
     "sheet title": lambda maps, value: maps.sheet(title=value),
@@ -517,7 +553,7 @@ def test_sheets_of_large_pictures_cost_what_those_of_small_ones_do():
     sheet = HeatMaps(made, large).sheet()
     assert time.process_time() - began < 3
     assert sheet.width <= layout.MAX_WIDTH
-    same = HeatMaps(made, layout.shrunk(large, 1200)).sheet()
+    same = HeatMaps(made, overlays.shrunk(large, 1200)).sheet()
     assert np.array_equal(np.asarray(sheet), np.asarray(same))
-    assert layout.shrunk(large, 6000) is large
-    assert layout.shrunk(large, 300).size == (300, 150)
+    assert overlays.shrunk(large, 6000) is large
+    assert overlays.shrunk(large, 300).size == (300, 150)

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import Made, darkness, letter_tokenizer, recording, small, stable_diffusion
+from making import Made, letter_tokenizer, recording, small, stable_diffusion
 from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError, TruncatedWordError, UnknownWordError
-from heedmap.figures import layout
+from heedmap.figures import layout, overlays
 from heedmap.figures.animations import Animation
+from heedmap.figures.blocks import Block
+from heedmap.figures.sheet import Sheet
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
@@ -80,7 +82,8 @@ def tables(monkeypatch) -> list[tuple[list, list]]:
     return seen
 
 
-def same(one: Image.Image, other: Image.Image) -> bool:
+def same(one: Image.Image | Sheet, other: Image.Image | Sheet) -> bool:
+    one, other = (it.image() if isinstance(it, Sheet) else it for it in (one, other))
     return one.size == other.size and one.tobytes() == other.tobytes()
 
 
@@ -88,7 +91,7 @@ def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Im
     """Overlays of these values on one scale, from the least of them to the greatest."""
     low, high = min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)
     image = maps.image.resize(size, Image.Resampling.LANCZOS)
-    return [layout.overlay(image, part, low=low, high=high) for part in parts]
+    return [overlays.overlay(image, part, low=low, high=high) for part in parts]
 
 
 # --- over the steps ---------------------------------------------------------------------------
@@ -96,7 +99,7 @@ def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Im
 
 def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     maps = maps_of(steps=9)
-    drawn = timelines.timeline(maps, "house", frames=3)
+    drawn = timelines.timeline(maps, "house", frames=3).image()
     every = [maps.select(steps=step)["house"].values for step in range(9)]
     expected = by_hand(maps, every)
     assert [panel.caption for panel in panels] == ["step 1", "step 5", "step 9", "the picture"]
@@ -119,13 +122,13 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
 def test_frames_reach_the_sheet_as_they_are():
     """All the panels' pixels, but for their outlines, are in the sheet."""
     maps = maps_of(steps=3)
-    sheet = np.asarray(timelines.timeline(maps, "house"))
+    sheet = np.asarray(timelines.timeline(maps, "house").image())
     _, wide, high = layout._plan(4, 1, None)
     parts = [maps.select(steps=step)["house"].values for step in range(3)]
     low, high_value = min(p.min() for p in parts), max(p.max() for p in parts)
     image = maps.image.resize((256, 256), Image.Resampling.LANCZOS)
     for part in parts:
-        made = layout.overlay(image, part, low=low, high=high_value)
+        made = overlays.overlay(image, part, low=low, high=high_value)
         inner = np.asarray(made.resize((wide, high), Image.Resampling.LANCZOS))[1:-1, 1:-1]
         rows, columns = np.nonzero((sheet == inner[0, 0]).all(axis=-1))
         assert any(
@@ -188,8 +191,8 @@ def test_without_a_picture_the_heat_alone(panels, framed):
     every = [maps.select(steps=step)["house"].values for step in range(3)]
     low, high = min(e.min() for e in every), max(e.max() for e in every)
     assert panels[0].picture.size == (362, 181)
-    heat = (layout.resize_map(every[0], (362, 181)) - low) / (high - low)
-    expected = layout.colour(np.clip(heat, 0, 1))
+    heat = (overlays.resize_map(every[0], (362, 181)) - low) / (high - low)
+    expected = overlays.colour(np.clip(heat, 0, 1))
     assert np.abs(np.asarray(panels[0].picture, int) - expected).max() <= 6  # one colour apart
 
 
@@ -243,8 +246,9 @@ def test_the_colormap_stays_even_in_a_gif():
     """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
     ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
     frames = tuple(
-        layout.framed(layout.overlay(scene(256, 200), ramp * part, low=0, high=1), title="a")
+        layout.framed(Block.of(overlay), title="a").image()
         for part in (0.3, 0.7, 1)
+        for overlay in [overlays.overlay(scene(256, 200), ramp * part, low=0, high=1)]
     )
     drawn, *_ = read_back(Animation("x", frames, (100,) * 3).gif())
     for before, after in zip(frames, drawn, strict=True):
@@ -313,7 +317,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
             if (n, h) not in heats:
                 assert cell == ""  # a layer of two heads beside one of four
                 continue
-            expected = layout.heat(heats[n, h], cell.size, low=low, high=high)
+            expected = overlays.heat(heats[n, h], cell.size, low=low, high=high)
             assert same(cell, expected)
     assert [len([c for c in row if c == ""]) for _, row in rows] == [2, 0, 2]
     said = framed[0]
@@ -422,7 +426,7 @@ def test_a_row_a_run_on_one_scale(tables, framed):
         image = run.image.resize((256, 256), Image.Resampling.LANCZOS)
         assert same(row[0], image)
         for cell, value in zip(row[1:], values, strict=True):
-            assert same(cell, layout.overlay(image, value, low=low, high=high))
+            assert same(cell, overlays.overlay(image, value, low=low, high=high))
     said = framed[0]
     assert (said["bar"].low, said["bar"].high) == (low, high)
     assert said["bar"].name == "shared by all words and runs shown"
@@ -440,7 +444,7 @@ def test_scales_of_a_comparison(tables, framed):
         values = [run.maps[word].values for run in runs]
         low, high = min(v.min() for v in values), max(v.max() for v in values)
         image = rows[0][1][0]
-        assert same(rows[0][1][place], layout.overlay(image, values[0], low=low, high=high))
+        assert same(rows[0][1][place], overlays.overlay(image, values[0], low=low, high=high))
     comparisons.compare(runs, ["red"], scale="raw")
     assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == (0, 1)
     with pytest.raises(ArgumentError, match="scale 'loud' is not known"):
@@ -478,16 +482,16 @@ def test_runs_of_different_shape_keep_theirs(tables):
     image = scene(192, 96)
     shaped = replace(wide.maps.recording, size=image.size)
     wide = replace(wide, image=image, maps=replace(wide.maps, image=image, recording=shaped))
-    sheet = comparisons.compare([run_of(seed=1), wide], ["house"])
+    sheet = comparisons.compare([run_of(seed=1), wide], ["house"]).image()
     rows, _ = tables[0]
     assert [row[0].size for _, row in rows] == [(256, 256), (362, 181)]
-    flat = comparisons.compare([wide, replace(wide, settings={**wide.settings, "seed": 9})])
+    flat = comparisons.compare([wide, replace(wide, settings={**wide.settings, "seed": 9})]).image()
     assert flat.height < sheet.height
 
 
 def test_many_words_go_on_below(tables):
     prompt = " ".join(f"word{n}" for n in range(20))
-    sheet = comparisons.compare([run_of(prompt, seed=1), run_of(prompt, seed=2)])
+    sheet = comparisons.compare([run_of(prompt, seed=1), run_of(prompt, seed=2)]).image()
     assert [len(columns) for _, columns in tables] == [10, 10, 3]
     assert [word for _, columns in tables for word in columns[1:]] == prompt.split()
     assert sheet.width <= 1600
@@ -537,12 +541,13 @@ def test_labels_say_what_differs(settings, labels):
 
 def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
     run = Made(maps.image or scene(), maps, {"prompt": maps.tokens.prompt})
+    other = replace(run, settings={"prompt": "other", "seed": 3})
     return [
-        timelines.timeline(maps, word, frames=2),
         timelines.animation(maps, word, frames=1, side=128).frames[0],
-        timelines.layers_by_heads(maps, word),
-        timelines.layers_by_heads(maps, word, axes=["layer"]),
-        comparisons.compare([run, replace(run, settings={"prompt": "other", "seed": 3})], [word]),
+        timelines.timeline(maps, word, frames=2).image(),
+        timelines.layers_by_heads(maps, word).image(),
+        timelines.layers_by_heads(maps, word, axes=["layer"]).image(),
+        comparisons.compare([run, other], [word]).image(),
     ]
 
 
@@ -552,9 +557,8 @@ def test_words_of_any_length_and_script_are_whole(word):
     maps = maps_of(prompt=f"at sea, {word}" if len(word) < 60 else "at sea")
     heat = maps["sea"]
     labelled = replace(heat, label=word)
-    named = layout.png(layout.framed(labelled.drawn(0, 1), title=f"Over the steps: {word}"))
-    with Image.open(io.BytesIO(named)) as sheet:
-        paper = np.asarray(sheet.convert("L"))
+    named = layout.framed(Block.of(labelled.drawn(0, 1)), title=f"Over the steps: {word}")
+    paper = np.asarray(named.image().convert("L"))
     assert (paper[:, :28] == 255).all()
     assert (paper[:, -28:] == 255).all()
     if len(word) < 60:
@@ -578,17 +582,6 @@ def test_runs_have_them_as_methods():
     assert same(run.timeline("house", frames=2), timelines.timeline(maps, "house", frames=2))
     assert run.animation("house").gif() == timelines.animation(maps, "house").gif()
     assert same(run.layers_by_heads("house"), timelines.layers_by_heads(maps, "house"))
-
-
-def test_a_table_says_why_a_picture_is_not_there():
-    red = Image.new("RGB", (64, 64), "red")
-    bare = layout.table([("", [red, ""])], ["a", "b"], side=128, least=128)
-    told = layout.table([("", [red, "not in this prompt"])], ["a", "b"], side=128, least=128)
-    assert bare.size == told.size
-    assert darkness(told) > darkness(bare)
-    assert (np.asarray(bare)[40:, 150:] == 255).all()
-    with pytest.raises(ArgumentError, match="got 1 pictures for 2 columns"):
-        layout.table([("", [red])], ["a", "b"])
 
 
 def test_pyplot_is_never_imported():

@@ -331,15 +331,20 @@ def labels(grid: Grid, monkeypatch) -> tuple[list[str], list[str], str, str]:
     """The labels of the rows and the columns of a sheet, its title and note."""
     seen = []
 
-    def noted(rows, columns, **said):
+    def noted(rows, columns):
         assert all(len(row) == len(columns) for _, row in rows)
-        seen.append(([label for label, _ in rows], columns, said["title"], said["note"]))
-        return sheet(rows, columns, **said)
+        seen.append(([label for label, _ in rows], columns))
+        return table(rows, columns)
 
-    sheet = layout.contact_sheet
-    monkeypatch.setattr(layout, "contact_sheet", noted)
+    def titled(body, *, title, note):
+        seen.append((title, note))
+        return framed(body, title=title, note=note)
+
+    table, framed = layout.table, layout.framed
+    monkeypatch.setattr(layout, "table", noted)
+    monkeypatch.setattr(layout, "framed", titled)
     assert grid.sheet().mode == "RGB"
-    return seen[0]
+    return (*seen[0], *seen[1])
 
 
 def test_the_sheet_is_labelled_by_what_varies(strip, monkeypatch):
@@ -356,27 +361,6 @@ def test_seeds_alone_have_their_sources_in_the_first_row(strip, monkeypatch):
     assert (rows, columns) == (["the source", ""], ["seed 7", "seed 8"])
     assert title == "a red house → a (red:3) house"
     assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
-
-
-@pytest.mark.parametrize(
-    ("shape", "size", "least"), [((1, 7), (128, 128), 256), ((5, 12), (128, 128), 150),
-                                 ((2, 3), (512, 768), 200), ((1, 40), (64, 64), 96)]
-)  # fmt: skip
-def test_contact_sheets_are_legible(shape, size, least):
-    picture = Image.new("RGB", size, "red")
-    rows = [(f"row {n}", [picture] * shape[1]) for n in range(shape[0])]
-    sheet = layout.contact_sheet(rows, ["column"] * shape[1], title="a prompt", note="note")
-    red = (np.asarray(sheet) == (255, 0, 0)).all(axis=-1)
-    wide = red.any(axis=0).sum() / shape[1]
-    high = red.any(axis=1).sum() / shape[0]
-    assert min(wide, high) >= least - 3  # but for the frame
-    assert wide / high == pytest.approx(size[0] / size[1], abs=0.02)
-    assert sheet.width <= layout.MAX_WIDTH or least == 96
-
-
-def test_contact_sheets_need_a_picture_in_every_place():
-    with pytest.raises(ArgumentError, match="got 1 pictures for 2 columns"):
-        layout.contact_sheet([("", [Image.new("RGB", (8, 8))])], ["a", "b"], title="")
 
 
 def test_the_tables_agree_with_the_pairs(strip, saved):

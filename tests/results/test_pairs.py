@@ -96,6 +96,9 @@ def test_sheets_of_all_kinds():
         nowhere.source.image, nowhere.edited.image, np.zeros((128, 128), dtype=bool)
     )
     assert nowhere.sheet().width > 256
+    figure = made_pair().figure()
+    assert figure.image() == plain
+    assert b"<title>at house \xe2\x86\x92 at sea</title>" in figure.data("svg")
 
 
 def test_a_sheet_of_negative_weights():

@@ -252,6 +252,9 @@ def test_of_very_many_words_the_first_are_shown(tmp_path, monkeypatch):
     assert [word["file"] for word in told] == [f"words/{n}-at.png" for n in range(5)] + [None] * 7
     back = Run.load(folder)
     assert len(back.maps) == 12 and back.maps.at(11).values.shape == (64, 64)
+    assert (
+        run.figure().image() == run.sheet() == run.maps.figure(title=run.settings["prompt"]).image()
+    )
     few = run.maps.sheet([run.maps.at(n) for n in range(5)], title="x · the first 5 words")
     assert np.array_equal(np.asarray(run.maps.sheet(title="x")), np.asarray(few))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import print_json, print_lines, print_table
-from heedmap.cli.options import Json
+from heedmap.cli.options import Format, Json
 from heedmap.cli.reading import parse_path
 from heedmap.errors import ArgumentError, WordError
 
@@ -43,10 +43,11 @@ def compare(
             "--out",
             "-o",
             parser=parse_path,
-            metavar="FILE.png",
-            help="A new file. Left out: one in outputs/, by the runs.",
+            metavar="FILE",
+            help="A new file, .png, .svg or .pdf. Left out: one in outputs/, by the runs.",
         ),
     ] = None,
+    kind: Format = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print the file's name only.")
@@ -57,20 +58,22 @@ def compare(
 
     No model is loaded. Saves one sheet, on one scale; what differs among the runs labels them.
     """
-    from heedmap.figures import layout
+    from heedmap.figures import formats
     from heedmap.files import writing
     from heedmap.results import comparisons, runs
 
-    path = out or default_file([folder.resolve().name for folder in folders])
+    path = out or default_file([folder.resolve().name for folder in folders], kind or "png")
     writing.writable(path)
-    if path.suffix.lower() != ".png" or path.is_dir():
-        raise ArgumentError(f"{path} is no name for the sheet: expected a file that ends in .png.")
+    found = formats.format_of(path)
+    if path.is_dir() or (kind or found) != found:
+        wanted = f"a file that ends in .{kind}" if kind else "a file, and this is a folder"
+        raise ArgumentError(f"{path} is no name for the figure: expected {wanted}.")
     if out is not None:
         writing.check_file(out, force=force)
     loaded = [runs.Run.load(folder) for folder in folders]
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
-    data = layout.png(sheet)
+    data = sheet.data(found)
     if out is None:
         path = writing.put_counting(
             path, lambda free: writing.put_file(free, data, force=force), force
@@ -130,8 +133,8 @@ def print_comparison(about: Mapping[str, Any]) -> None:
     typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 
-def default_file(names: Sequence[str], root: str | Path = "outputs") -> Path:
+def default_file(names: Sequence[str], kind: str = "png", root: str | Path = "outputs") -> Path:
     """A file below `root`, named after the runs."""
     from heedmap.files.writing import slug
 
-    return Path(root) / f"{slug(' '.join(['compare', *names]), 100)}.png"
+    return Path(root) / f"{slug(' '.join(['compare', *names]), 100)}.{kind}"

@@ -16,7 +16,7 @@ from heedmap.cli.console import (
     printable,
     progress_bar,
 )
-from heedmap.cli.options import Device, Dtype, Force, Json, Model, Prompt, Quiet, Size
+from heedmap.cli.options import Device, Dtype, Force, Format, Json, Model, Prompt, Quiet, Size
 from heedmap.cli.reading import (
     parse_names,
     parse_numbers,
@@ -87,6 +87,7 @@ def inspect(
             help="A new or an empty one. Left out: a new one in RUN/inspect, by selection.",
         ),
     ] = None,
+    kind: Format = None,
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -96,7 +97,7 @@ def inspect(
     No model is loaded. Saves overlays and a sheet of what was selected; with --over, sheets of a
     word over the steps (timeline.png, timeline.gif), layers or heads too.
     """
-    from heedmap.figures import layout
+    from heedmap.figures import formats
     from heedmap.files import writing
     from heedmap.results import runs
 
@@ -111,7 +112,8 @@ def inspect(
     chosen = look_up(maps, word)
     usual = "shared" if over is None else "word"
     scale = scale or usual
-    drawn = {} if over is None else draw_over(maps, word, over, scale)
+    kind = kind or "png"
+    drawn = {} if over is None else draw_over(maps, word, over, scale, kind)
     selection = {
         "words": word,
         "layers": layers,
@@ -119,6 +121,7 @@ def inspect(
         "heads": heads,
         "over": None if over is None else ",".join(over),
         "scale": scale,
+        "format": None if kind == "png" else kind,
     }
 
     def about(folder: Path) -> dict[str, Any]:
@@ -128,7 +131,7 @@ def inspect(
             "prompt": maps.tokens.prompt,
             "selection": {name: value for name, value in selection.items() if value is not None},
             "layers": [layer.name for layer in maps.layers],
-            "sheet": str(folder / "sheet.png"),
+            "sheet": str(folder / f"sheet.{kind}"),
             **({"over": [str(folder / file) for file in drawn]} if drawn else {}),
             "words": [
                 {
@@ -144,13 +147,13 @@ def inspect(
 
     def save(folder: Path, *, force: bool) -> None:
         with writing.whole_folder(folder, writing.kinds.SELECTION, force=force) as partial:
-            sheet = maps.sheet(list(chosen.values()), scale=scale)
-            (partial / "sheet.png").write_bytes(layout.png(sheet))
+            sheet = maps.figure(list(chosen.values()), scale=scale)
+            (partial / f"sheet.{kind}").write_bytes(sheet.data(kind))
             for file, data in drawn.items():
                 (partial / file).write_bytes(data)
             (partial / "words").mkdir()
             for file, heat in chosen.items():
-                (partial / file).write_bytes(layout.png(heat.overlay(scale=scale)))
+                (partial / file).write_bytes(formats.png(heat.overlay(scale=scale)))
             text = dumps(about(folder)) + "\n"
             (partial / "inspect.json").write_text(text, encoding="utf-8")
 
@@ -255,10 +258,9 @@ def numbered(query: str) -> str | int:
 
 
 def draw_over(
-    maps: "HeatMaps", queries: Sequence[str] | None, over: Sequence[str], scale: "Scale"
+    maps: "HeatMaps", queries: Sequence[str] | None, over: Sequence[str], scale: "Scale", kind: str
 ) -> dict[str, bytes]:
     """The sheets of one word over the given axes: the content of each file, by its name."""
-    from heedmap.figures import layout
     from heedmap.maps import timelines
 
     asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
@@ -269,10 +271,10 @@ def draw_over(
     if list(over) == ["steps"]:
         still = timelines.timeline(maps, word, scale=scale)
         moving = timelines.animation(maps, word, scale=scale)
-        return {"timeline.png": layout.png(still), "timeline.gif": moving.gif()}
+        return {f"timeline.{kind}": still.data(kind), "timeline.gif": moving.gif()}
     axes: list[Any] = [axis.removesuffix("s") for axis in over]
     sheet = timelines.layers_by_heads(maps, word, axes=axes, scale=scale)
-    return {f"{'-'.join(over)}.png": layout.png(sheet)}
+    return {f"{'-'.join(over)}.{kind}": sheet.data(kind)}
 
 
 def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
@@ -288,6 +290,8 @@ def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
         parts.append(f"over {selection['over']}")
     if selection["scale"] != usual:
         parts.append(f"{selection['scale']} scale")
+    if selection["format"]:
+        parts.append(selection["format"])
     return slug(" ".join(parts), 100)
 
 
@@ -311,7 +315,7 @@ def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     ]
     typer.echo(
         f"Shares of attention, averaged over {plural(len(about['layers']), 'layer')}"
-        f"{printable('; '.join(['', *chosen]))}. The words together: sheet.png"
+        f"{printable('; '.join(['', *chosen]))}. The words together: {Path(about['sheet']).name}"
     )
     if over := [Path(file).name for file in about.get("over", ())]:
         typer.echo(f"Over its {about['selection']['over']}: {', '.join(over)}")

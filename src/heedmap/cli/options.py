@@ -14,6 +14,10 @@ from heedmap.cli.reading import parse_axes, parse_path, parse_size, parse_window
 from heedmap.errors import ArgumentError
 from heedmap.options import DrawOptions, EditOptions
 
+Format = Annotated[
+    Literal["png", "svg", "pdf"] | None,
+    typer.Option("--format", help="Of figures: png, or svg or pdf for papers. Left out: png."),
+]
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to draw.")]
 Model = Annotated[
     str | None,

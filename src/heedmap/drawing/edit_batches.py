@@ -18,7 +18,7 @@ from heedmap.attention.windows import steps_within
 from heedmap.drawing.batch import Batch, Preview, Progress, draw
 from heedmap.drawing.edit_plans import Ground, Plan
 from heedmap.errors import quoted
-from heedmap.figures import layout
+from heedmap.figures import overlays
 from heedmap.models.batches import fitting, in_batches
 from heedmap.options import DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule
@@ -190,7 +190,7 @@ def _pair(
     before, after = plan.changed()
     mask = None
     if blended is not None:
-        mask = layout.resize_map(blended.float().numpy(), source.image.size) > 0.5
+        mask = overlays.resize_map(blended.float().numpy(), source.image.size) > 0.5
         inside = mask
     else:
         heats = [source.maps.at(n) for n in before] + [edited.maps.at(n) for n in after]

@@ -24,7 +24,7 @@ from PIL import Image
 from heedmap.errors import ArgumentError
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
-from heedmap.figures import layout, overlays
+from heedmap.figures import overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.text.alignment import pair_words
 
@@ -189,9 +189,9 @@ def _written(
         "runs": told,
         "pairs": pairs,
         "look": {
-            "colours": {name: _colours(name) for name in layout.COLORMAPS},
-            "colour": layout.COLORMAP,
-            "opacity": layout.OPACITY,
+            "colours": {name: _colours(name) for name in overlays.COLORMAPS},
+            "colour": overlays.COLORMAP,
+            "opacity": overlays.OPACITY,
             "light": overlays.LIGHT,
             "grey": overlays.GREY,
             "grey_several": overlays.GREY_SEVERAL,
@@ -204,7 +204,7 @@ def _written(
 
 def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
     """Each picture as a data URL, and whether it is exact: not if together they are too large."""
-    opaque = [layout.enlarge(image, short_side=1) for image in images]
+    opaque = [overlays.enlarge(image, short_side=1) for image in images]
     links = [_link(image, "png", optimize=True) for image in opaque]
     if sum(map(len, links)) <= budget:
         return [(link, True) for link in links]
@@ -226,7 +226,7 @@ def _blend(mask: np.ndarray) -> dict[str, Any]:
 
 def _colours(name: str) -> str:
     """The 256 colours of a colour map, as its bytes."""
-    ramp = layout.colour(np.linspace(0, 1, 256)[None], name)
+    ramp = overlays.colour(np.linspace(0, 1, 256)[None], name)
     return base64.b64encode(ramp.tobytes()).decode("ascii")
 
 

@@ -1,57 +1,27 @@
-"""Pictures: heat laid over a picture, and sheets of many captioned panels.
+"""Sheets of many captioned panels and tables: where everything stands, in pixels.
 
-Pure functions of arrays, text and Pillow images: no file is written, no global state touched
-(matplotlib lends its colour maps and fonts; pyplot is never imported), and the same arguments give
-the same pixels. Single pictures are drawn by `overlays`, whose names are here too; below
-they are set in grids, tables and sheets. Whatever cannot be drawn raises `ArgumentError`.
+Pure functions of texts and Pillow images: no file is written, no global state touched, and the same
+arguments give the same figure. Whatever cannot be drawn raises `ArgumentError`.
 """
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw
-from PIL.PngImagePlugin import PngInfo
+from PIL import Image
 
 from heedmap.checks import finite, whole
 from heedmap.errors import ArgumentError
-from heedmap.figures.lettering import Text, fit_text
-from heedmap.figures.overlays import (
-    COLORMAP,
-    COLORMAPS,
-    OPACITY,
-    colour,
-    enlarge,
-    heat,
-    overlay,
-    overlay_several,
-    resize_map,
-    shrunk,
-    to_rgb,
-)
+from heedmap.figures.blocks import SOFT, Block, Said, Shown, said, shown
+from heedmap.figures.lettering import fit_text
+from heedmap.figures.overlays import COLORMAP, OPACITY, heat, overlay, to_rgb
 
-__all__ = [
-    "COLORMAPS",
-    "Panel",
-    "ScaleBar",
-    "colour",
-    "contact_sheet",
-    "enlarge",
-    "framed",
-    "grid",
-    "heat",
-    "joined",
-    "overlay",
-    "overlay_several",
-    "png",
-    "resize_map",
-    "sheet",
-    "shrunk",
-    "table",
-    "to_rgb",
-]
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
+
+__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "grid", "sheet", "table"]
 
 _LONGEST = 1000  # signs of a title; a prompt of CLIP has some 400 at most
 MAX_WIDTH = 2400  # px: no sheet is wider
@@ -59,7 +29,6 @@ MAX_WIDTH = 2400  # px: no sheet is wider
 _SIDES = (384, 320, *range(256, 15, -8))  # px: what a panel may measure, best first
 _COLUMN = 112  # px: the narrowest column: a caption needs room beside a slim picture
 _GAP, _MARGIN = 20, 32  # px
-_WHITE, _INK, _SOFT, _RULE = (255, 255, 255), (29, 29, 31), (99, 99, 104), (205, 205, 209)
 
 
 @dataclass(frozen=True)
@@ -102,8 +71,24 @@ class ScaleBar:
         cold, hot = (e if isinstance(e, str) else f"{e:.3g}" for e in (low, high))
         return cold, hot
 
-    def draw(self, size: tuple[int, int]) -> Image.Image:
-        """Draw the bar without its texts, at a size (W, H)."""
+    def block(self, width: int, size: int) -> Block:
+        """The bar with its texts of `size` pixels, in a room of this width."""
+        cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in self.ends())
+        at_bar = cold.width + size // 2
+        at_hot = at_bar + width // 5 + size // 2
+        at_name = at_hot + hot.width + 2 * size
+        name = fit_text(f"scale: {self.name}", width - at_name, size=size)
+        bar = self.drawn((width // 5, size))
+        things = (
+            Shown(at_bar, size // 6, bar, bar.size, outlined=False),
+            *said(cold, 0, 0, cold.width, colour=SOFT),
+            *said(hot, at_hot, 0, hot.width, colour=SOFT),
+            *said(name, at_name, 0, name.width, colour=SOFT),
+        )
+        return Block(width, max(text.height for text in (cold, hot, name)), things)
+
+    def drawn(self, size: tuple[int, int]) -> Image.Image:
+        """The bar without its texts, at a size (W, H)."""
         ramp = np.linspace(0, 1, 256)[None]
         if self.alone:
             return heat(ramp, size, low=0, high=1, colormap=self.colormap)
@@ -111,8 +96,8 @@ class ScaleBar:
         return overlay(grey, ramp, low=0, high=1, opacity=self.opacity, colormap=self.colormap)
 
 
-def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Image.Image:
-    """Set panels in rows, in reading order, captions beneath: an RGB picture without margins.
+def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
+    """Set panels in rows, in reading order, captions beneath, without margins.
 
     All get one size, in the shape of the first picture: as large as their number and the width of
     a sheet allow. Pictures of another shape are fitted in, never distorted. Without `columns`, the
@@ -127,33 +112,21 @@ def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Image.Image:
     notes = [fit_text(panel.note, room, size=max(11, round(size * 0.8))) for panel in panels]
     texts = [caption.height + note.height for caption, note in zip(captions, notes, strict=True)]
     rows = [high + 6 + max(texts[i : i + columns]) + _GAP for i in range(0, len(panels), columns)]
-    paper = Image.new("RGB", (columns * (room + _GAP) - _GAP, sum(rows) - _GAP), _WHITE)
+    things: list[Shown | Said] = []
     for index, picture in enumerate(pictures):
         x, y = index % columns * (room + _GAP), sum(rows[: index // columns])
-        _paste(paper, picture, (x, y, room, high), _fitted(picture, wide, high))
+        things.append(shown(picture, (x, y, room, high), _fitted(picture, wide, high)))
         y += high + 6
-        captions[index].draw(paper, x, y, room, _INK, True)
-        notes[index].draw(paper, x, y + captions[index].height, room, _SOFT, True)
-    return paper
+        things += said(captions[index], x, y, room, middle=True)
+        y += captions[index].height
+        things += said(notes[index], x, y, room, colour=SOFT, middle=True)
+    return Block(columns * (room + _GAP) - _GAP, sum(rows) - _GAP, tuple(things))
 
 
 def _fitted(picture: Image.Image, wide: int, high: int) -> tuple[int, int]:
     """The largest size in the shape of a picture that fits into `wide` × `high` pixels."""
     fit = min(wide / picture.width, high / picture.height)
     return max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
-
-
-def _paste(
-    paper: Image.Image,
-    picture: Image.Image,
-    place: tuple[int, int, int, int],
-    size: tuple[int, int],
-) -> None:
-    """Set a picture of this size, outlined, in the middle of a place (x, y, width, height)."""
-    picture = picture.resize(size, Image.Resampling.LANCZOS)
-    ImageDraw.Draw(picture).rectangle((0, 0, size[0] - 1, size[1] - 1), outline=_RULE)
-    x, y, width, height = place
-    paper.paste(picture, (x + (width - size[0]) // 2, y + (height - size[1]) // 2))
 
 
 def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
@@ -185,41 +158,27 @@ def sheet(
     panels: Sequence[Panel],
     *,
     title: str,
-    scale: str,
-    low: float | str,
-    high: float | str,
-    opacity: float = OPACITY,
-    colormap: str = COLORMAP,
+    bar: ScaleBar,
     columns: int | None = None,
     caption: str = "",
     note: str = "the picture",
-) -> Image.Image:
+) -> "Sheet":
     """Draw a sheet: title, the picture and then the panels, and the scale with its colour bar.
 
     Args:
-        image: the picture, first of the grid; None where none is known, and panels are heat alone.
+        image: the picture, first of the grid; None where none is known.
         panels: as a rule one a word, each an `overlay`.
         title: the prompt; as in `framed`.
-        scale: the name of the scale; with the four that follow a `ScaleBar`.
-        low: what is cold.
-        high: what is hot.
-        opacity: that of the panels.
-        colormap: that of the panels.
+        bar: what the colours of the panels mean.
         columns: as in `grid`.
         caption: of the picture.
         note: below it, smaller.
-
-    Returns:
-        An RGB picture, at most `MAX_WIDTH` wide.
     """
     first = [] if image is None else [Panel(caption, image, note)]
-    bar = ScaleBar(scale, low, high, opacity, colormap, image is None)
     return framed(grid([*first, *panels], columns=columns), title=title, bar=bar)
 
 
-def framed(
-    body: Image.Image, *, title: str, note: str = "", bar: ScaleBar | None = None
-) -> Image.Image:
+def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":
     """Set a title and a note above a body such as a `grid`, and a colour bar with its scale below.
 
     Args:
@@ -228,51 +187,28 @@ def framed(
         note: below the title, smaller; the same.
         bar: what the colours mean; left out where none are to be explained.
     """
+    from heedmap.figures.sheet import Sheet
+
     width = max(body.width, 480)
     size = min(22, max(16, width // 75))
     title, note = (
         text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in (title, note)
     )
     head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
-    said = fit_text(note, width, size=size, least=12, lines=3)
-    top = _MARGIN + head.height + said.height + (size if head.lines or said.lines else 0)
-    foot = top + body.height + 3 * size // 2
-    texts: list[tuple[Text, int]] = []
+    under = fit_text(note, width, size=size, least=12, lines=3)
+    top = _MARGIN + head.height + under.height + (size if head.texts or under.texts else 0)
+    things: list[Shown | Said] = [
+        *said(head, _MARGIN, _MARGIN, width),
+        *said(under, _MARGIN, _MARGIN + head.height, width, colour=SOFT),
+        *body.at(_MARGIN + (width - body.width) // 2, top),
+    ]
     end = top + body.height
     if bar is not None:
-        cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in bar.ends())
-        at_bar = _MARGIN + cold.width + size // 2
-        at_hot = at_bar + width // 5 + size // 2
-        at_name = at_hot + hot.width + 2 * size
-        name = fit_text(f"scale: {bar.name}", _MARGIN + width - at_name, size=size)
-        texts = [(cold, _MARGIN), (hot, at_hot), (name, at_name)]
-        end = foot + max(text.height for text, _ in texts)
-    paper = Image.new("RGB", (width + 2 * _MARGIN, end + _MARGIN), _WHITE)
-    head.draw(paper, _MARGIN, _MARGIN, width, _INK, False)
-    said.draw(paper, _MARGIN, _MARGIN + head.height, width, _SOFT, False)
-    paper.paste(body, ((paper.width - body.width) // 2, top))
-    for text, x in texts:
-        text.draw(paper, x, foot, text.width, _SOFT, False)
-    if bar is not None:
-        paper.paste(
-            bar.draw((width // 5, size)),
-            (texts[0][0].width + _MARGIN + size // 2, foot + size // 6),
-        )
-    return paper
-
-
-def contact_sheet(
-    rows: Sequence[tuple[str, Sequence[Image.Image | str]]],
-    columns: Sequence[str],
-    *,
-    title: str,
-    note: str = "",
-    side: int = 256,
-    least: int = 96,
-    bar: ScaleBar | None = None,
-) -> Image.Image:
-    """Draw pictures in a `table` whose rows and columns are labelled, `framed`."""
-    return framed(table(rows, columns, side=side, least=least), title=title, note=note, bar=bar)
+        end += 3 * size // 2
+        scale = bar.block(width, size)
+        things += scale.at(_MARGIN, end)
+        end += scale.height
+    return Sheet.of(Block(width + 2 * _MARGIN, end + _MARGIN, tuple(things)), title)
 
 
 def table(
@@ -281,8 +217,8 @@ def table(
     *,
     side: int = 256,
     least: int = 96,
-) -> Image.Image:
-    """Draw pictures in rows and columns with their labels, without margins.
+) -> Block:
+    """Set pictures in rows and columns with their labels, without margins.
 
     All get one size, in the shape of the first: `side` pixels (the geometric mean of its sides)
     where a sheet of `MAX_WIDTH` holds the columns, else as many as it does, yet `least` at least:
@@ -298,7 +234,7 @@ def table(
     if not rows or not columns or any(len(row) != len(columns) for _, row in rows):
         given = ", ".join(str(len(row)) for _, row in rows) or "no"
         raise ArgumentError(
-            f"a contact sheet needs one picture a column in every row; got {given} pictures for "
+            f"a table needs one picture a column in every row; got {given} pictures for "
             f"{len(columns)} columns"
         )
     cells = [[c if isinstance(c, str) else to_rgb(c) for c in row] for _, row in rows]
@@ -313,46 +249,22 @@ def table(
     wide = max(int(min(side * root, room)), round(least * root))
     high = max(1, round(wide / root**2))
     labels = [fit_text(label, wide, size=size) for label in columns]
-    top = max(label.height for label in labels) + 6
-    # A row is as high as its pictures: among runs of different shape some are flat.
-    tall = [
-        max((_fitted(c, wide, high)[1] for c in row if not isinstance(c, str)), default=high)
-        for row in cells
-    ]
-    down = [max(tall[n], head.height) + gap for n, head in enumerate(heads)]
-    paper = Image.new(
-        "RGB", (at + len(columns) * (wide + gap) - gap, top + sum(down) - gap), _WHITE
-    )
+    y = max(label.height for label in labels) + 6
+    things: list[Shown | Said] = []
     for index, label in enumerate(labels):  # all stand on the pictures
-        label.draw(paper, at + index * (wide + gap), top - 6 - label.height, wide, _INK, True)
-    for number, row in enumerate(cells):
-        y = top + sum(down[:number])
-        head, deep = heads[number], down[number] - gap
-        head.draw(paper, 0, y + (deep - head.height) // 2, aside, _INK, False)
-        for index, cell in enumerate(row):
+        things += said(label, at + index * (wide + gap), y - 6 - label.height, wide, middle=True)
+    for head, row in zip(heads, cells, strict=True):
+        # A row is as high as its pictures: among runs of different shape some are flat.
+        sizes = [None if isinstance(c, str) else _fitted(c, wide, high) for c in row]
+        deep = max(max((s[1] for s in sizes if s), default=high), head.height)
+        things += said(head, 0, y + (deep - head.height) // 2, aside)
+        for index, (cell, fitted) in enumerate(zip(row, sizes, strict=True)):
             x = at + index * (wide + gap)
             if isinstance(cell, str):
-                said = fit_text(cell, wide, size=size - 4)
-                said.draw(paper, x, y + (deep - said.height) // 2, wide, _SOFT, True)
-            else:
-                _paste(paper, cell, (x, y, wide, deep), _fitted(cell, wide, high))
-    return paper
-
-
-def joined(parts: Sequence[Image.Image], *, across: bool) -> Image.Image:
-    """Set bodies beside (or below) one another, on white, flush at the top (or the left)."""
-    ends = [sum(p.size[0 if across else 1] + _MARGIN for p in parts[:n]) for n in range(len(parts))]
-    places = [(end, 0) if across else (0, end) for end in ends]
-    far = [(x + p.width, y + p.height) for p, (x, y) in zip(parts, places, strict=True)]
-    paper = Image.new("RGB", (max(x for x, _ in far), max(y for _, y in far)), _WHITE)
-    for part, place in zip(parts, places, strict=True):
-        paper.paste(part, place)
-    return paper
-
-
-def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
-    """A picture as the bytes of a PNG file, with what else it tells as text."""
-    file = io.BytesIO()
-    # Pillow packs at 6 unless told otherwise: sheets take twice as long, and are no smaller.
-    image.save(file, "PNG", compress_level=4, pnginfo=text)
-    return file.getvalue()
+                why = fit_text(cell, wide, size=size - 4)
+                middle = y + (deep - why.height) // 2
+                things += said(why, x, middle, wide, colour=SOFT, middle=True)
+            elif fitted:
+                things.append(shown(cell, (x, y, wide, deep), fitted))
+        y += deep + gap
+    return Block(at + len(columns) * (wide + gap) - gap, y - gap, tuple(things))

@@ -1,24 +1,27 @@
-"""Text in pictures: set in lines that fit, in fonts that have every character.
+"""Text for figures: broken into lines that fit, in fonts that have every character.
 
-Nothing is cut, and no empty box is drawn: what no font of the machine has is spelled by its number.
+matplotlib shapes a line and falls back over the families that it is given. Nothing is cut, and no
+empty box is drawn: what no font of the machine has is spelled by its number.
 """
 
 import math
 import re
 import unicodedata
-from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from PIL import Image, ImageDraw, ImageFont, features
+if TYPE_CHECKING:
+    from matplotlib.font_manager import FontEntry, FontProperties
 
-__all__ = ["Text", "drawable", "fit_text"]
+__all__ = ["Lines", "drawable", "fit_text", "font", "runs_left"]
 
-_RAQM = features.check("raqm")  # without it Pillow knows no direction and joins no letters
+_FIRST = "DejaVu Sans"  # which matplotlib brings along
+_LONG = 1000  # signs that are measured as they will be drawn
 _JOINERS = "\u200c\u200d"
-_ODD = re.compile("bold|black|light|thin|italic|oblique|serif|mono|cond|medium", re.IGNORECASE)
-_USELESS = re.compile("last.?resort|blank|colou?r", re.IGNORECASE)  # boxes, or no outlines
+# Boxes, no outlines, or glyphs under the numbers of other characters.
+_USELESS = re.compile("last.?resort|blank|colou?r|^cm[a-z]+10|STIX(Non|Size)", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
@@ -28,160 +31,195 @@ def drawable(text: str) -> str:
     Blanks and line breaks become single spaces, invisible signs are dropped, and what no font of
     this machine can draw is spelled by its number, as in ``U+D55C·AD6D``: never an empty box.
     """
-    shown, spelled = "", False
+    shown, spelled = [""], False
     for sign in " ".join(unicodedata.normalize("NFC", text).split()):
         if unicodedata.category(sign) == "Cf" or 0xFE00 <= ord(sign) <= 0xFE0F:
-            shown += sign if sign in _JOINERS and _RAQM and shown and not spelled else ""
-        elif sign == " " or _font_file(sign):
-            shown += "·" + sign if spelled and sign != " " else sign
+            if sign in _JOINERS and shown[-1] and not spelled:
+                shown.append(sign)
+        elif sign == " " or _family(sign):
+            shown.append("·" + sign if spelled and sign != " " else sign)
             spelled = False
         else:
-            shown += ("·" if shown[-1:].strip() else "") + ("" if spelled else "U+")
-            shown += f"{ord(sign):04X}"
+            joint = "·" if shown[-1].strip() else ""
+            shown.append(f"{joint}{'' if spelled else 'U+'}{ord(sign):04X}")
             spelled = True
-    return shown
+    return "".join(shown)
 
 
 @dataclass(frozen=True)
-class Text:
-    """Text set in `lines` of `size` pixels, ready to be drawn; the lines hold it whole."""
+class Lines:
+    """Text broken into lines; they hold it whole.
 
-    lines: tuple[str, ...]
+    Attributes:
+        texts: of each line.
+        widths: of each line, in pixels.
+        size: of the letters, in pixels.
+    """
+
+    texts: tuple[str, ...]
+    widths: tuple[float, ...]
     size: int
+
+    @property
+    def step(self) -> int:
+        """Pixels from one line to the next."""
+        return round(self.size * 1.3)
 
     @property
     def height(self) -> int:
         """Pixels from the top of the first line to the foot of the last."""
-        return len(self.lines) * round(self.size * 1.3)
+        return len(self.texts) * self.step
 
     @property
     def width(self) -> int:
         """Pixels of the longest line."""
-        return math.ceil(max((_length(line, self.size) for line in self.lines), default=0))
-
-    def draw(
-        self, paper: Image.Image, x: int, y: int, room: int, ink: tuple[int, int, int], middle: bool
-    ) -> None:
-        """Draw in a column `room` wide: in its middle, or from the side where the script begins."""
-        canvas = ImageDraw.Draw(paper)
-        for number, line in enumerate(self.lines):
-            base = y + number * round(self.size * 1.3) + self.size
-            way, slack = _way(line), room - _length(line, self.size)
-            left = x + (slack / 2 if middle else slack if way == "rtl" else 0)
-            for path, run in _runs(line)[:: -1 if way == "rtl" else 1]:
-                font = _font(path, self.size)
-                canvas.text((round(left), base), run, ink, font, anchor="ls", direction=way)
-                left += font.getlength(run, direction=way)
+        return math.ceil(max(self.widths, default=0))
 
 
-def fit_text(text: str, width: int, *, size: int, least: int = 11, lines: int = 2) -> Text:
-    """Set text in a column `width` pixels wide: never cut, whatever its length.
+def fit_text(text: str, width: int, *, size: int, least: int = 11, lines: int = 2) -> Lines:
+    """Break text into lines for a column `width` pixels wide: never cut, whatever its length.
 
     Takes the largest size from `size` down to `least` at which no word is broken and `lines` lines
     are enough. Where there is none, the text runs on at `least` over as many lines as it needs, and
     words wider than the column are broken.
     """
     text = drawable(text)
-    for points in range(size, least, -1):
-        if len(text) * points < 4 * lines * width and all(
-            _length(word, points) <= width for word in text.split()
-        ):
-            block = Text(_wrap(text, width, points), points)
-            if len(block.lines) <= lines:
-                return block
-    return Text(_wrap(text, width, least), least)
+    words = text.split()
+    # What fills many lines is measured letter by letter: as wide or a little wider than it will be.
+    wide = _width if len(text) <= _LONG else _wide_at_most
+    points, found = least, None
+    if len(text) * least < 4 * lines * width:
+        for points in range(size, least, -1):
+            if max(map(wide, words), default=0) * points <= width:
+                found = _filled(words, width / points, wide)
+                if len(found) <= lines:
+                    break
+                found = None
+    if found is None:
+        points = least
+        found = _filled([*_parts(words, width / least, wide)], width / least, wide)
+    return Lines(tuple(found), tuple(wide(line) * points for line in found), points)
 
 
-def _wrap(text: str, width: int, size: int) -> tuple[str, ...]:
-    lines: list[str] = []
-    while text:
-        ends = range(1, min(len(text), 4 * width // size + 8) + 1)
-        cut = max(1, bisect_right(ends, width, key=lambda end: _length(text[:end], size)))
-        if cut < len(text):  # at a space, else behind a joint such as a hyphen
-            space, joint = text.rfind(" ", 1, cut + 1), max(text.rfind(j, 1, cut) for j in "-·/,")
-            cut = space if space > 0 else joint + 1 if joint > cut // 2 else cut
-        # A mark stays with its letter, unless there are more of them than a line takes.
-        ends = (end for end in range(cut, 0, -1) if end == len(text) or not _clings(text[end]))
-        cut = next(ends, cut)
-        lines.append(text[:cut])
-        text = text[cut:].lstrip()
-    return tuple(lines)
-
-
-@lru_cache(maxsize=4096)
-def _length(line: str, size: int) -> float:
-    """How wide a line of drawable text is, in pixels."""
-    way = _way(line)
-    return sum(_font(path, size).getlength(run, direction=way) for path, run in _runs(line))
-
-
-def _runs(line: str) -> list[tuple[str, str]]:
-    """Cut drawable text into runs of one font: (file, characters)."""
-    runs: list[tuple[str, str]] = []
-    for sign in line:
-        path, last = _font_file(sign) or _fonts(False)[0], runs[-1][0] if runs else ""
-        if last and (sign == " " or _clings(sign)) and (sign in _JOINERS or _has(last, sign)):
-            path = last
-        if path == last:
-            runs[-1] = path, runs[-1][1] + sign
+def _filled(words: list[str], room: float, wide: Callable[[str], float]) -> list[str]:
+    """Words in lines, each as full as the room (in sizes of a letter) allows."""
+    lines: list[list[str]] = []
+    used = 0.0
+    for word in words:
+        if lines and used + _width(" ") + wide(word) <= room:
+            lines[-1].append(word)
+            used += _width(" ") + wide(word)
         else:
-            runs.append((path, sign))
-    return runs
+            lines.append([word])
+            used = wide(word)
+    return [" ".join(line) for line in lines]
+
+
+def _parts(words: list[str], room: float, wide: Callable[[str], float]) -> Iterator[str]:
+    """Words, those wider than the room broken: behind a joint such as a hyphen, if there is one.
+
+    A mark stays with its letter, unless there are more of them than a line takes.
+    """
+    for word in words:
+        start, used = 0, 0.0
+        for at, sign in enumerate(word if wide(word) > room else ""):
+            used += _width(sign)
+            if used > room and at > start:
+                joint = max(word.rfind(joint, start + (at - start) // 2, at) for joint in "-·/,")
+                cut = next((c for c in range(at, start, -1) if not _clings(word[c])), at)
+                cut = joint + 1 if joint >= 0 and not _clings(word[joint + 1]) else cut
+                yield word[start:cut]
+                start, used = cut, _wide_at_most(word[cut : at + 1])
+        yield word[start:]
 
 
 def _clings(sign: str) -> bool:
     return sign in _JOINERS or unicodedata.category(sign)[0] == "M"
 
 
-def _way(line: str) -> str | None:
-    """Where a line runs, by its first strong character; None where Pillow cannot be told."""
+def runs_left(line: str) -> bool:
+    """Whether a line runs from right to left, by its first strong character."""
     ways = (unicodedata.bidirectional(sign) for sign in line)
-    first = next((way for way in ways if way in ("L", "R", "AL")), "L")
-    return ("ltr" if first == "L" else "rtl") if _RAQM else None
+    return next((way for way in ways if way in ("L", "R", "AL")), "L") != "L"
+
+
+# --- fonts ------------------------------------------------------------------------------------
+
+
+def font(line: str, size: float) -> "FontProperties":
+    """The fonts of a line of drawable text, whatever style is set elsewhere.
+
+    Args:
+        line: the text; families that none of its characters needs are left out.
+        size: in points.
+    """
+    needed = {_family(sign) for sign in line if sign not in _JOINERS + " "} - {_FIRST, None}
+    return _properties((_FIRST, *sorted(filter(None, needed))), size)
+
+
+def _properties(families: tuple[str, ...], size: float) -> "FontProperties":
+    from matplotlib.font_manager import FontProperties
+
+    plain = {"style": "normal", "variant": "normal", "weight": 400, "stretch": "normal"}
+    return FontProperties(family=list(families), size=size, **plain)
+
+
+@lru_cache(maxsize=4096)
+def _width(text: str) -> float:
+    """How wide drawable text is, in sizes of a letter: without hinting it grows evenly."""
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, font(text, 100), ismath=False)[0] / 100
+
+
+def _wide_at_most(text: str) -> float:
+    """The same from the widths of its characters alone: what joins or overlaps is narrower."""
+    return sum(map(_width, text))
 
 
 @lru_cache(maxsize=65536)
-def _font_file(sign: str) -> str | None:
-    """The first font that draws a character; None where there is none."""
+def _family(sign: str) -> str | None:
+    """The first family that draws a character; None where there is none."""
     if unicodedata.category(sign) == "Co":  # private use: no two fonts agree
         return None
-    fonts = (path for others in (False, True) for path in _fonts(others))
-    return next((path for path in fonts if _has(path, sign)), None)
-
-
-def _has(path: str, sign: str) -> bool:
-    """Whether a font draws a character: it has a glyph for it, with ink in it."""
-    if ord(sign) not in _glyphs(path):
-        return False
-    return sign == " " or _font(path, 32).getmask(sign).getbbox() is not None
+    return next((name for name in _families() if _has(name, sign)), None)
 
 
 @cache
-def _glyphs(path: str) -> frozenset[int]:
-    """The characters that a font file has; none where the file cannot be used."""
-    from matplotlib.ft2font import FT2Font
+def _families() -> "dict[str, FontEntry]":
+    """The upright families that matplotlib knows, by name, plain ones first."""
+    from matplotlib.font_manager import fontManager
 
+    plain = {
+        entry.name: entry
+        for entry in fontManager.ttflist[::-1]  # of several the first, which matplotlib takes
+        if (entry.style, entry.weight, entry.stretch) == ("normal", 400, "normal")
+        and not _USELESS.search(f"{entry.name} {entry.fname}")
+    }
+    names = sorted(plain, key=lambda name: (name != _FIRST, "Sans" not in name, name))
+    return {name: plain[name] for name in names}
+
+
+def _has(family: str, sign: str) -> bool:
+    """Whether a family draws a character: it has a glyph for it, with ink in it."""
+    if ord(sign) not in _signs(family):
+        return False
+    from matplotlib.font_manager import fontManager, get_font
+    from matplotlib.ft2font import LoadFlags
+
+    face = get_font(fontManager.findfont(_properties((family,), 10), fallback_to_default=False))
+    face.set_size(32, 72)
+    glyph = face.load_char(ord(sign), LoadFlags.NO_HINTING)
+    return glyph.width > 0 < glyph.height
+
+
+@cache
+def _signs(family: str) -> frozenset[int]:
+    """The characters that a family has; none where matplotlib cannot use it."""
+    from matplotlib.font_manager import FontPath, get_font
+
+    entry = _families()[family]
     try:
-        _font(path, 32)
-        return frozenset(code for code, glyph in FT2Font(path).get_charmap().items() if glyph)
+        return frozenset(get_font(FontPath(entry.fname, entry.index)).get_charmap())
     except (OSError, RuntimeError, ValueError):
         return frozenset()
-
-
-@lru_cache(maxsize=256)
-def _font(path: str, size: int) -> ImageFont.FreeTypeFont:
-    engine = ImageFont.Layout.RAQM if _RAQM else ImageFont.Layout.BASIC
-    return ImageFont.truetype(path, size, layout_engine=engine)
-
-
-@cache
-def _fonts(others: bool) -> tuple[str, ...]:
-    """DejaVu, which matplotlib brings along; or what else there is, plain upright faces first."""
-    from matplotlib import font_manager, get_data_path
-
-    own = Path(get_data_path(), "fonts", "ttf")
-    if not others:
-        return (str(own / "DejaVuSans.ttf"),)
-    found = [path for path in font_manager.findSystemFonts() if not _USELESS.search(path)]
-    found.sort(key=lambda path: (len(_ODD.findall(Path(path).name)), "Sans" not in path, path))
-    return (*found, str(own / "STIXGeneral.ttf"))

@@ -3,12 +3,13 @@
 Pure functions of arrays and Pillow images: no file is written, no global state touched (matplotlib
 lends its colour maps; pyplot is never imported), and the same arguments give the same pixels. `h`,
 `w` are the rows and columns of a map, `H`, `W` those of a picture. Whatever cannot be drawn raises
-`ArgumentError`. `layout` has these names too.
+`ArgumentError`.
 """
 
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,10 @@ from PIL import Image
 from heedmap.checks import finite, fraction, several, whole
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.reading import MAX_SIDE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
 
 __all__ = [
     "COLORMAP",
@@ -28,7 +33,9 @@ __all__ = [
     "heat",
     "overlay",
     "overlay_several",
+    "plot",
     "resize_map",
+    "shrunk",
     "to_rgb",
 ]
 
@@ -159,6 +166,49 @@ def overlay_several(
     colours = [[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in hues[: len(maps)]]
     mixed = base * clear + cover @ np.array(colours) / np.where(total > 0, total, 1) * (1 - clear)
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def plot(
+    ax: "Axes",
+    image: Image.Image | None,
+    values: ArrayLike,
+    size: tuple[int, int],
+    *,
+    low: float,
+    high: float,
+) -> "AxesImage":
+    """Draw on axes what `overlay` draws, or `heat` where there is no picture, in pixels of it.
+
+    Args:
+        ax: axes of any figure; their ticks are hidden.
+        image: the picture, of any mode.
+        values: (h, w), finite.
+        size: (W, H), the picture's.
+        low: the value that is cold.
+        high: the value that is hot.
+
+    Returns:
+        The heat, whose colours go from `low` to `high`: of it `figure.colorbar` makes a bar.
+    """
+    if not hasattr(ax, "imshow"):
+        raise ArgumentError(
+            f"ax is {quoted(ax)}: expected axes of matplotlib, as in Figure().add_subplot()"
+        )
+    hot, cover = _scaled(values, size, low, high), None
+    if image is not None:
+        base, opacity = _dimmed(image, OPACITY, GREY)
+        cover = opacity * hot
+        ax.imshow(np.rint(base).astype(np.uint8), origin="upper", interpolation="auto")
+    ax.set_axis_off()
+    return ax.imshow(
+        low + hot * (high - low),
+        COLORMAP,
+        vmin=low,
+        vmax=high,
+        alpha=cover,
+        origin="upper",
+        interpolation="auto",
+    )
 
 
 def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np.floating], float]:

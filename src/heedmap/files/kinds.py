@@ -17,11 +17,8 @@ _RUN = {
 }
 _PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}
 _GRID = {"grid.json", "grid.png", "grid.csv", "index.html"}
-_SELECTION = {"inspect.json", "sheet.png"}
-_OVER = {
-    *("timeline.png", "timeline.gif", "layers.png", "heads.png"),
-    *("layers-heads.png", "heads-layers.png"),
-}
+_SELECTION = {"inspect.json", "timeline.gif"}
+_OF_SELECTION = r"(?:sheet|timeline|layers|heads|layers-heads|heads-layers)\.(?:png|svg|pdf)"
 _WORD = r"words/\d+-[^/]+\.png"
 
 
@@ -103,8 +100,9 @@ def _of_selection(folder: Path) -> set[str]:
     """What was written into the folder of a selection: it lists whole paths."""
     about = read_object(folder / "inspect.json")
     words = [word.get("file") for word in _entries(about, "words") if isinstance(word, dict)]
-    found = set(_SELECTION)
-    for within, paths in (("words/", words), ("", _entries(about, "over"))):
+    found = {"inspect.json"}
+    drawn = [(about or {}).get("sheet"), *_entries(about, "over")]
+    for within, paths in (("words/", words), ("", drawn)):
         names = (PurePosixPath(str(path).replace("\\", "/")).name for path in paths)
         found |= {f"{within}{name}" for name in names}
     return found
@@ -139,7 +137,7 @@ SELECTION = Kind(
     "a selection of a run",
     "inspect.json",
     frozenset({"run", "folder", "selection", "words"}),
-    _names(_SELECTION | _OVER, r"words/[^/]+\.png"),
+    _names(_SELECTION, _OF_SELECTION, r"words/[^/]+\.png"),
     _of_selection,
     re.compile("words"),
 )

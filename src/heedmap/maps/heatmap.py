@@ -1,14 +1,21 @@
 """One word's heat map: its values, its colours over the picture, its mask."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
-from heedmap.figures import layout
+from heedmap.figures import layout, overlays
+from heedmap.figures.blocks import Block
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+    from heedmap.figures.sheet import Sheet
 
 Scale = Literal["word", "shared", "raw"]
 SCALES: dict[Scale, str] = {
@@ -94,16 +101,46 @@ class HeatMap:
             short_side: as in `overlay`.
         """
         if self.image is None:
-            blank = layout.enlarge(Image.new("RGB", self.size), short_side=short_side)
-            return layout.heat(self.values, blank.size, low=low, high=high)
-        large = layout.enlarge(self.image, short_side=short_side)
-        return layout.overlay(large, self.values, low=low, high=high)
+            blank = overlays.enlarge(Image.new("RGB", self.size), short_side=short_side)
+            return overlays.heat(self.values, blank.size, low=low, high=high)
+        large = overlays.enlarge(self.image, short_side=short_side)
+        return overlays.overlay(large, self.values, low=low, high=high)
+
+    def figure(self, *, scale: Scale = "word") -> "Sheet":
+        """The heat over the picture, or alone where none is known, with the scale that was used.
+
+        Args:
+            scale: what is shown as coldest and hottest, see `span`.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+        """
+        low, high = self.span(scale)
+        said = {"word": "the word's own"}.get(scale, SCALES[scale])
+        bar = layout.ScaleBar(said, low, high, alone=self.image is None)
+        body = Block.of(self.drawn(low, high, short_side=384))
+        return layout.framed(body, title=self.label, bar=bar)
+
+    def plot(
+        self, ax: "Axes", *, image: Image.Image | None = None, scale: Scale = "word"
+    ) -> "AxesImage":
+        """Draw the heat over the picture, or alone where none is known, on axes of your own figure.
+
+        Args:
+            ax: of any matplotlib figure; what else is drawn on them is in pixels of the picture.
+            image: the picture, where the map does not know it.
+            scale: what is shown as coldest and hottest, see `span`.
+
+        Returns:
+            The heat; `figure.colorbar` makes a bar of its colours.
+        """
+        low, high = self.span(scale)
+        picture = self.image if image is None else image
+        size = self.size if picture is None else picture.size
+        return overlays.plot(ax, picture, self.values, size, low=low, high=high)
 
     def _repr_png_(self) -> bytes:
-        low, high = self.span("word")
-        bar = layout.ScaleBar("the word's own", low, high, alone=self.image is None)
-        drawn = self.drawn(low, high, short_side=384)
-        return layout.png(layout.framed(drawn, title=self.label, bar=bar))
+        return self.figure().data()
 
     def mask(self, threshold: float = 0.5) -> np.ndarray:
         """Where the word acted: bool (H, W) at the picture's size.
@@ -117,7 +154,7 @@ class HeatMap:
         """
         threshold = checks.fraction("threshold", threshold)
         low, high = self.span("word")
-        large = layout.resize_map(self.values, self.size)
+        large = overlays.resize_map(self.values, self.size)
         if high <= low:
             return np.zeros(large.shape, dtype=bool)
         return large >= low + threshold * (high - low)

@@ -7,14 +7,14 @@ row-major) · K text token · h, w a layer's own grid. Everything is numpy.
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, quoted
-from heedmap.figures import layout
+from heedmap.figures import layout, overlays
 from heedmap.maps import selections
 from heedmap.maps.heatmap import SCALES, HeatMap, Scale, check_scale
 from heedmap.maps.recordings import Layer, Recording
@@ -22,6 +22,9 @@ from heedmap.maps.selections import LayerFilter
 from heedmap.options import Axis
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
 
 CELLS = 64
 """Cells on the short side of a heat map."""
@@ -197,7 +200,17 @@ class HeatMaps:
         title: str | None = None,
         scale: Scale = "shared",
     ) -> Image.Image:
-        """The picture, then an overlay for each word, captioned, with the scale that was used.
+        """What `figure` shows, as a picture; the arguments are the same."""
+        return self.figure(chosen, title=title, scale=scale).image()
+
+    def figure(
+        self,
+        chosen: Sequence[HeatMap] | None = None,
+        *,
+        title: str | None = None,
+        scale: Scale = "shared",
+    ) -> "Sheet":
+        """The picture, then one overlay a word, captioned, with the scale that was used.
 
         Of a prompt of more than 75 words the first 75 are shown, and the title says so. Where no
         picture is known, the heat stands alone. For a prompt without words the sheet is the
@@ -207,6 +220,9 @@ class HeatMaps:
             chosen: maps of this selection; left out, those of every word.
             title: left out, the prompt.
             scale: as in `HeatMap.span`.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
 
         Raises:
             ArgumentError: if there is neither a map nor a picture to show, or no such scale.
@@ -219,42 +235,40 @@ class HeatMaps:
         else:
             heats = _checked_maps(chosen)
         if not heats:
-            return self._bare_sheet(title)
+            return self._bare_figure(title)
         # No panel is wider: what is shrunk afterwards need not be drawn first.
         most = layout.MAX_WIDTH // 2
-        image = None if self.image is None else layout.shrunk(self.image, most)
+        image = None if self.image is None else overlays.shrunk(self.image, most)
         panels: list[layout.Panel] = []
         for heat in heats:
             own = heat.image
             if own is not None:
-                own = image if own is self.image else layout.shrunk(own, most)
+                own = image if own is self.image else overlays.shrunk(own, most)
             drawn = replace(heat, image=own).drawn(*heat.span(scale))
             panels.append(layout.Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
-        low, high = heats[0].span(scale)
+        ends = ("least", "most") if scale == "word" else heats[0].span(scale)
         return layout.sheet(
-            None if image is None else layout.enlarge(image),
+            None if image is None else overlays.enlarge(image),
             panels,
             title=title,
-            scale=SCALES[scale],
-            low="least" if scale == "word" else low,
-            high="most" if scale == "word" else high,
+            bar=layout.ScaleBar(SCALES[scale], *ends, alone=image is None),
         )
 
-    def _bare_sheet(self, title: str) -> Image.Image:
-        """The sheet where there is no map at all."""
+    def _bare_figure(self, title: str) -> "Sheet":
+        """The figure of no map at all."""
         if self.image is None:
             raise ArgumentError(
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
                 "as in sheet([maps.token(0)])"
             )
-        panel = layout.Panel("", layout.enlarge(self.image), "the picture")
+        panel = layout.Panel("", overlays.enlarge(self.image), "the picture")
         why = "" if self.words else "the prompt has no words that the model read"
         return layout.framed(layout.grid([panel]), title=title, note=why)
 
     def _repr_png_(self) -> bytes | None:
         if not self.recording.arrays or not (self.words or self.image):
             return None  # nothing to show: the notebook falls back to text
-        return layout.png(self.sheet())
+        return self.figure().data()
 
     def _layer_indices(self) -> tuple[int, ...]:
         return (

@@ -1,27 +1,31 @@
 """One word of a run in pictures: over the steps, still and moving, and by layer and head.
 
-Every sheet has one scale for all that it shows, and says which: of the word (from the least to the
-greatest value that the sheet could show), "shared" (of all the prompt's words there) or "raw" (0 to
-1). Steps, heads and layers are averaged as `HeatMaps.select` does, and named as on a run's page:
-steps and heads count from 1 there, so `select(steps=0)` is step 1. Pure functions; no file is
-written.
+Every sheet is a matplotlib Figure with one scale for all that it shows, and says which: of the word
+(from the least to the greatest value that it could show), "shared" (of all the prompt's words) or
+"raw" (0 to 1). Steps, heads and layers are averaged as `HeatMaps.select` does, and named as on a
+run's page: steps and heads count from 1 there, so `select(steps=0)` is step 1.
 """
 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, plural, quoted
-from heedmap.figures import layout
+from heedmap.figures import layout, overlays
 from heedmap.figures.animations import Animation
+from heedmap.figures.blocks import Block, beside
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.files.reading import MAX_SIDE
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.recordings import Layer
 from heedmap.options import Axis
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
 
 __all__ = ["animation", "layers_by_heads", "shown_at", "span_of", "timeline"]
 
@@ -45,7 +49,7 @@ _DONE, _REST = (99, 99, 104), (225, 225, 229)  # the strip that shows how far a 
 
 def timeline(
     maps: HeatMaps, word: str | int, *, frames: int = FRAMES, scale: Scale = "word"
-) -> Image.Image:
+) -> "Sheet":
     """Draw a word's overlay at several steps, in reading order, and the picture they lead to.
 
     The frames are single steps, evenly chosen from the first to the last of the selection; between
@@ -75,8 +79,7 @@ def timeline(
     ]
     if maps.image is not None:
         panels.append(Panel("the picture", maps.image))
-    heat = heats[0][1]
-    over = "" if maps.image is None else ", over the finished picture"
+    heat, over = heats[0][1], "" if maps.image is None else ", over the finished picture"
     said = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself{over}"
     return layout.framed(
         layout.grid(panels),
@@ -109,11 +112,11 @@ def animation(
     label = f"Over the steps: {heats[0][1].label}"
     drawn = [
         layout.framed(
-            _with_strip(heat.drawn(low, high, short_side=1), (step + 1) / total),
+            Block.of(_with_strip(heat.drawn(low, high, short_side=1), (step + 1) / total)),
             title=label,
             note=f"step {step + 1} of {total}",
             bar=bar,
-        )
+        ).image()
         for step, heat in heats
     ]
     each = round(min(max(5000 / len(drawn), 80), 400) / 10) * 10  # GIFs count in hundredths
@@ -153,7 +156,7 @@ def _with_strip(picture: Image.Image, done: float) -> Image.Image:
 
 def layers_by_heads(
     maps: HeatMaps, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
-) -> Image.Image:
+) -> "Sheet":
     """Draw a word's map in every layer (rows) and head (columns), nothing averaged over them.
 
     Tall tables go on in a second block beside the first: the pictures of SD 1.5 measure about 130
@@ -202,7 +205,7 @@ def _one_axis(
     axis: Axis,
     parts: Sequence[tuple[str, str, HeatMaps]],
     scale: Scale,
-) -> Image.Image:
+) -> "Sheet":
     heats = [_of(part, word, scale) for _, _, part in parts]
     low, high = span_of(heats, scale)
     panels = [
@@ -220,7 +223,7 @@ def _one_axis(
     )
 
 
-def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> Image.Image:
+def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
     layers, heads = maps.layers, maps.heads
     _check_many(maps, len(layers) * len(heads), MOST_PLACES, "layers by heads", scale)
     blocks, side = _blocks(len(layers), len(heads), maps.recording.size)
@@ -249,7 +252,7 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> Image.Image:
         tables.insert(0, layout.table([("", [image])], ["the picture"], side=side, least=side))
     said = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
     return layout.framed(
-        layout.joined(tables, across=True),
+        beside(tables, across=True),
         title=f"By layer and head: {heats[0].label}",
         note=f"{said} · {_mean_of(maps, 'layer', 'head')} · {maps.tokens.prompt}",
         bar=_bar(scale, heats[0], "in all layers and heads shown", low, high),
@@ -264,7 +267,7 @@ def _blocks(rows: int, columns: int, size: tuple[int, int]) -> tuple[int, int]:
         aside = 224 + blocks * 130  # margins, the picture, labels
         wide = (layout.MAX_WIDTH - aside) / (blocks * columns)
         high = 2300 / math.ceil(rows / blocks)
-        for gap, least in ((12, 112), (4, 0)):  # as in `pictures.table`
+        for gap, least in ((12, 112), (4, 0)):  # as in `layout.table`
             side = int(min(160, (wide - gap) / root, (high - gap) * root))
             if side >= least and side > best[1]:
                 best = blocks, side
@@ -294,7 +297,7 @@ def _check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) ->
         }.get(of, ("layers_by_heads", 'layers="mid"', "layers"))
         raise SelectionError(
             f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
-            f"sheets.{verb}(run.maps.select({example}), word), or with inspect --{option}"
+            f"timelines.{verb}(run.maps.select({example}), word), or with inspect --{option}"
         )
     if scale == "shared" and count * len(maps.words) > _MOST_WORK:
         raise SelectionError(
@@ -310,7 +313,7 @@ def shown_at(maps: HeatMaps, side: int) -> HeatMaps:
     size = max(1, round(side * root)), max(1, round(side / root))
     image = maps.image
     if image is not None:
-        image = layout.to_rgb(image).resize(size, Image.Resampling.LANCZOS)
+        image = overlays.to_rgb(image).resize(size, Image.Resampling.LANCZOS)
     return replace(maps, image=image, recording=replace(maps.recording, size=size))
 
 

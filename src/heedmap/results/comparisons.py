@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
@@ -10,8 +10,12 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
 from heedmap.explorer import RunLike
 from heedmap.figures import layout
+from heedmap.figures.blocks import beside
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.timelines import SIDE, shown_at, span_of
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
 
 __all__ = ["common_words", "compare", "labels"]
 
@@ -40,7 +44,7 @@ _TOLD = (
 
 def compare(
     runs: Sequence[RunLike], words: Sequence[str] | None = None, *, scale: Scale = "shared"
-) -> Image.Image:
+) -> "Sheet":
     """Draw runs below one another: each with its picture and the overlays of words.
 
     Args:
@@ -49,6 +53,9 @@ def compare(
             Where a prompt lacks one, its place says so.
         scale: "shared" (one for all that is shown), "word" (for each word its own, the same in all
             runs) or "raw" (0 to 1).
+
+    Returns:
+        A matplotlib Figure, which saves itself as PNG, SVG or PDF.
 
     Raises:
         ArgumentError: if there are fewer than two runs, or no word is common to all.
@@ -93,7 +100,7 @@ def compare(
         tables.append(layout.table(rows, columns, side=side))
     prompts = {str(run.settings.get("prompt")) for run in runs}
     return layout.framed(
-        layout.joined(tables, across=False),
+        beside(tables, across=False),
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),
         bar=layout.ScaleBar(

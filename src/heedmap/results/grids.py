@@ -7,17 +7,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from heedmap import explorer
 from heedmap.errors import ArgumentError, RunError
 from heedmap.figures import layout
+from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.writing import whole_folder
 from heedmap.results.pairs import Pair, fits, read_mask
 from heedmap.results.runs import Run
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
 
 FORMAT = 1
 _MOST_PIXELS = 2**28  # of all cells: a thousand of 512×512, three bytes each
@@ -131,10 +135,17 @@ class Grid:
         return [cell.row() for cell in self.cells]
 
     def sheet(self) -> Image.Image:
+        """What `figure` shows, as a picture."""
+        return self.figure().image()
+
+    def figure(self) -> "Sheet":
         """The contact sheet: the longest axis in the columns, all others in the rows.
 
         Beside the edits stands the source of each seed: in the first column, or, where the seeds
         are the columns, in the first row.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
         axes = self.axes
         # Of axes of one length the one that changes a picture in steps one can follow.
@@ -159,7 +170,8 @@ class Grid:
             columns.insert(0, "the source")
             for (_, row), line in zip(rows, lines.values(), strict=True):
                 row.insert(0, line[0].pair.source.image)
-        return layout.contact_sheet(rows, columns, title=self._title(), note=self._note())
+        body = layout.table(rows, columns)
+        return layout.framed(body, title=self._title(), note=self._note())
 
     def explorer(self) -> str:
         """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
@@ -199,7 +211,7 @@ class Grid:
                 "them, in order and numbered from 1: expected them as `grid` makes them"
             )
         with whole_folder(folder, kinds.GRID, force=force) as partial:
-            (partial / "grid.png").write_bytes(layout.png(self.sheet()))
+            (partial / "grid.png").write_bytes(self.figure().data())
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             self._write_table(partial / "grid.csv")
             for seed, run in self.sources.items():
@@ -207,7 +219,7 @@ class Grid:
             for cell in self.cells:
                 cell.pair.edited.save(partial / cell.folder, overlays=False)
                 if cell.pair.blend is not None:
-                    mask = layout.png(Image.fromarray(cell.pair.blend))
+                    mask = png(Image.fromarray(cell.pair.blend))
                     (partial / cell.folder / "blend.png").write_bytes(mask)
             cells = [
                 {

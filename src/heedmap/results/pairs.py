@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import UNSET
@@ -15,11 +15,16 @@ from skimage.metrics import structural_similarity
 from heedmap import explorer
 from heedmap.errors import ArgumentError, RunError
 from heedmap.figures import layout
+from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
+from heedmap.figures.overlays import colour, enlarge, overlay
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.writing import whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.results.runs import Run
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
 
 FORMAT = 1
 _ASKED = {
@@ -54,17 +59,25 @@ class Pair:
         """How much each pixel changed: 0 to the largest change, as heat."""
         change = _floats(self.source.image) - _floats(self.edited.image)
         size = np.abs(change).mean(axis=-1)
-        return Image.fromarray(layout.colour(size / max(float(size.max()), 1 / 255)))
+        return Image.fromarray(colour(size / max(float(size.max()), 1 / 255)))
 
     def sheet(self) -> Image.Image:
-        """Before, after, the difference, both sides' changed words, and the blend's mask."""
+        """What `figure` shows, as a picture."""
+        return self.figure().image()
+
+    def figure(self) -> "Sheet":
+        """Before, after, the difference, both sides' changed words, and the blend's mask.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+        """
         before, after = self._heats(self.source, "source"), self._heats(self.edited, "edited")
         heats = (*before, *after)
         top = max([float(heat.values.max()) for heat in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
         panels = [
-            Panel("the edit", layout.enlarge(self.edited.image), self.edited.settings["prompt"]),
-            Panel("the difference", layout.enlarge(self.difference()), self._said()),
+            Panel("the edit", enlarge(self.edited.image), self.edited.settings["prompt"]),
+            Panel("the difference", enlarge(self.difference()), self._said()),
         ]
         for side, heats in (("before", before), ("after", after)):
             panels += [
@@ -72,14 +85,12 @@ class Pair:
             ]
         if self.blend is not None:
             mask = Image.fromarray((self.blend * 255).astype(np.uint8))
-            panels.append(Panel("let in", layout.enlarge(mask.convert("RGB"))))
+            panels.append(Panel("let in", enlarge(mask.convert("RGB"))))
         return layout.sheet(
-            layout.enlarge(self.source.image),
+            enlarge(self.source.image),
             panels,
             title=f"{self.source.settings['prompt']} → {self.edited.settings['prompt']}",
-            scale="shared by both prompts' words",
-            low=low,
-            high=top,
+            bar=layout.ScaleBar("shared by both prompts' words", low, top),
             caption="the source",
             note=self.source.settings["prompt"],
         )
@@ -113,10 +124,10 @@ class Pair:
             self.source.save(partial / "source")
             self.edited.save(partial / "edited")
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
-            (partial / "sheet.png").write_bytes(layout.png(self.sheet()))
-            (partial / "difference.png").write_bytes(layout.png(self.difference()))
+            (partial / "sheet.png").write_bytes(self.figure().data())
+            (partial / "difference.png").write_bytes(png(self.difference()))
             if self.blend is not None:
-                (partial / "blend.png").write_bytes(layout.png(Image.fromarray(self.blend)))
+                (partial / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
             files = kinds.files_in(partial, "pair.json")
             about = {"format": FORMAT, "files": files, "about": self.about}
             text = json.dumps(about, indent=2, ensure_ascii=False)
@@ -155,7 +166,7 @@ class Pair:
         picture = heat.image
         if picture is None:
             raise ArgumentError("these maps know no picture")
-        return layout.overlay(layout.enlarge(picture), heat.values, low=low, high=top)
+        return overlay(enlarge(picture), heat.values, low=low, high=top)
 
     def _said(self) -> str:
         change = {side: self.about["change"][side]["mse"] for side in ("inside", "outside")}

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 from PIL import Image
@@ -13,8 +13,8 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap import explorer
 from heedmap.checks import flag
 from heedmap.errors import RunError
-from heedmap.figures import layout
 from heedmap.figures.animations import Animation
+from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import timelines
@@ -22,6 +22,9 @@ from heedmap.maps.heatmaps import MOST_SHOWN, HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.text.words import Word
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
 
 FORMAT = 1
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
@@ -45,12 +48,19 @@ class Run:
     negative_maps: HeatMaps | None = None
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
-        """The picture, then one overlay a word, captioned, with the scale that was used."""
-        return self.maps.sheet(title=str(self.settings["prompt"]), scale=scale)
+        """What `figure` shows, as a picture."""
+        return self.figure(scale=scale).image()
+
+    def figure(self, *, scale: Scale = "shared") -> "Sheet":
+        """The picture, then one overlay a word, captioned, with the scale that was used.
+
+        A matplotlib Figure: `run.figure().save("house.pdf")` (`HeatMaps.figure`).
+        """
+        return self.maps.figure(title=str(self.settings["prompt"]), scale=scale)
 
     def timeline(
         self, word: str | int, *, frames: int = timelines.FRAMES, scale: Scale = "word"
-    ) -> Image.Image:
+    ) -> "Sheet":
         """A word's overlay at several steps, on one scale (`timelines.timeline`)."""
         return timelines.timeline(self.maps, word, frames=frames, scale=scale)
 
@@ -60,7 +70,7 @@ class Run:
 
     def layers_by_heads(
         self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
-    ) -> Image.Image:
+    ) -> "Sheet":
         """A word's heat in every layer and head, one scale (`timelines.layers_by_heads`)."""
         return timelines.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
@@ -101,16 +111,16 @@ class Run:
     def _write(self, folder: Path, overlays: bool) -> None:
         text = PngInfo()
         text.add_itxt("parameters", parameters_text(self.settings))
-        (folder / "image.png").write_bytes(layout.png(self.image, text))
+        (folder / "image.png").write_bytes(png(self.image, text))
         files = {}
         if overlays:
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-            (folder / "sheet.png").write_bytes(layout.png(self.sheet()))
+            (folder / "sheet.png").write_bytes(self.figure().data())
             (folder / "words").mkdir()
             for word in self.maps.words[:MOST_SHOWN]:
                 heat = self.maps.at(word.number)
                 files[word.number] = word_file(word)
-                drawn = layout.png(heat.overlay(scale="shared"))
+                drawn = png(heat.overlay(scale="shared"))
                 (folder / files[word.number]).write_bytes(drawn)
         self.maps.recording.save(folder / "maps.safetensors")
         if self.negative_maps is not None:
