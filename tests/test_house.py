@@ -201,9 +201,8 @@ def test_functions_are_short_and_take_few_arguments(path: Path):
 TESTED_ELSEWHERE = {
     "drawing/batch.py": "drawing/test_generation.py",
     "drawing/saved_options.py": "drawing/test_repeats.py",
+    "figures/blocks.py": "figures/test_layout.py",
     "figures/animations.py": "figures/test_layout.py",
-    "figures/lettering.py": "figures/test_layout.py",
-    "figures/overlays.py": "figures/test_layout.py",
     "recording/trace.py": "recording/test_tracing.py",
     "results/comparisons.py": "maps/test_timelines.py",
     "results/folders.py": "cli/test_repeating.py",
@@ -398,7 +397,7 @@ def test_words_loads_no_torch(tmp_path: Path):
 
 
 def test_matplotlib_is_loaded_when_a_figure_is_drawn(tmp_path: Path):
-    code = "import heedmap.cli.looking, heedmap.results.grids, heedmap.results.comparisons"
+    code = "import heedmap.cli.inspecting, heedmap.results.grids, heedmap.results.comparisons"
     assert not loaded_by(code, tmp_path) & {"matplotlib", "torch"}
 
 

@@ -19,9 +19,11 @@ from heedmap.cli.console import fail
 from heedmap.cli.drawing import generate
 from heedmap.cli.editing import edit
 from heedmap.cli.grids import grid
-from heedmap.cli.looking import inspect, layers, words
+from heedmap.cli.inspecting import inspect
+from heedmap.cli.layers import layers
 from heedmap.cli.repeating import repeat
 from heedmap.cli.serving import serve
+from heedmap.cli.words import words
 from heedmap.errors import HeedmapError
 
 __all__ = ["app", "main"]

@@ -15,9 +15,9 @@ from heedmap.cli.console import (
     progress_bar,
     warnings_told,
 )
-from heedmap.cli.looking import print_unread
 from heedmap.cli.options import Drawn, Loaded, Prompt, Saved, Told, grouped
 from heedmap.cli.reading import parse_box
+from heedmap.cli.words import print_unread
 
 if TYPE_CHECKING:
     from heedmap.results.runs import Run

@@ -1,9 +1,8 @@
-"""`heedmap inspect`, `words` and `layers`: what they show of a run, a prompt and a model."""
+"""`heedmap inspect`: what it saves and prints, and one sentence for whatever goes wrong."""
 
 import errno
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,21 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import random_pixart
 from PIL import Image
 
-from cli.calling import FILES, PROMPT, bad, files, good, in_a_process, quiet, raising
+from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
 from heedmap.drawing import generation
 from heedmap.errors import RunError
 from heedmap.files import kinds
 from heedmap.files.targets import check_folder
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.models import dimensions
 from heedmap.results.runs import Run
-from heedmap.text.tokens import tokenize
-
-# --- inspect ----------------------------------------------------------------------------------
 
 
 def test_inspect_writes_where_its_user_says_and_not_where_a_stranger_does(saved: Path, tmp_path):
@@ -274,167 +268,3 @@ assert not {{"torch", "diffusers", "transformers"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-# --- words ------------------------------------------------------------------------------------
-
-
-def test_words_prints_the_table(model):
-    said = good("words", "a red house")
-    rows = [line.split() for line in said.splitlines()]
-    assert rows[0] == ["#", "word", "tokens", "positions", "read"]
-    assert rows[1] == ["0", "a", "a", "1", "yes"]
-    assert rows[2] == ["1", "red", "r", "e", "d", "2,", "3,", "4", "yes"]
-    assert rows[3] == ["2", "house", "house", "5", "yes"]
-    assert said.splitlines()[4] == "5 tokens of the 75 that the model can read."
-    assert len(rows) == 5
-
-
-def test_words_says_what_is_not_read(model):
-    said = good("words", "house " * 74 + "red tree")
-    lines = said.splitlines()
-    assert lines[75].split() == ["74", "red", "r", "75", "in", "part"]
-    assert lines[76].split() == ["75", "tree", "-", "-", "no"]
-    assert lines[-1] == "6 more tokens are not read: all from 'red' (word 74) on."
-
-
-def test_words_json_is_the_table(model):
-    prompt = 'a "red" house, 집 🏠'
-    assert (
-        json.loads(good("words", prompt, "--json")) == tokenize(prompt, model.tokenizer).to_dict()
-    )
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "",
-        "   ",
-        "\n\n",
-        "🏠",
-        "빨간 집",
-        "house " * 1000,
-        "'\"`$(rm)",
-        "[red]a[/red]",
-        "\x1b[31mred\x07",
-    ],
-)
-def test_words_of_hostile_prompts(model, prompt: str):
-    said = good("words", prompt)
-    assert set(said) - {"\n"} <= {c for c in said if c.isprintable()}
-    assert json.loads(good("words", prompt, "--json"))["prompt"] == prompt
-
-
-def test_markup_in_a_prompt_is_text(model):
-    said = good("generate", "[red] house [/]", "--steps", 1, "--seed", 1, "--out", "[red]")
-    assert said.startswith("[red]\n")
-    assert "where “red” acted" in said
-    assert "\x1b" not in good("words", "[bold]house[/bold] \x1b[31m")
-
-
-def test_words_of_the_embedded_model(embedded):
-    """The tokenizer that `words` uses alone is the pipeline's."""
-    prompt = "a red house next to a blue tree"
-    about = json.loads(good("words", prompt, "--json"))
-    assert about == tokenize(prompt, embedded.tokenizer).to_dict()
-    assert [word["text"] for word in about["words"]] == prompt.split()
-
-
-def test_words_and_layers_of_a_transformer(desk: Path):
-    model = str(desk / "patches")
-    random_pixart().save_pretrained(model)
-
-    def said(*arguments: str) -> str:
-        done = in_a_process(*arguments, "--model", model)
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        return done.stdout
-
-    rows = [line.split() for line in said("words", "a Red house").splitlines()]
-    assert rows[1] == ["0", "a", "a", "a", "0,", "1", "yes"]
-    assert rows[2] == ["1", "Red", "R", "e", "d", "2,", "3,", "4", "yes"]
-    assert rows[4][:5] == ["6", "tokens", "of", "the", "299"]
-    found = json.loads(said("layers", "--size", "64x48", "--json"))["layers"]
-    assert [layer["name"] for layer in found] == [f"transformer_blocks.{n}.attn2" for n in range(3)]
-    assert {tuple(layer["grid"]) for layer in found} == {(3, 4)}
-    assert {tuple(layer["masked"]) for layer in found} == {(299, 294)}
-
-
-# --- layers -----------------------------------------------------------------------------------
-
-
-CROSS = "{}.attentions.{}.transformer_blocks.0.attn2".format
-NAMES = [
-    CROSS("down_blocks.0", 0),
-    CROSS("down_blocks.1", 0),
-    CROSS("mid_block", 0),
-    CROSS("up_blocks.1", 0),
-    CROSS("up_blocks.1", 1),
-    CROSS("up_blocks.2", 0),
-    CROSS("up_blocks.2", 1),
-]
-
-
-def test_layers_prints_every_layer_and_follows_the_first(model):
-    lines = good("layers").splitlines()
-    assert lines[0].endswith(", 128×128 pixels: 7 layers of cross-attention")
-    assert lines[1].split() == ["layer", "grid", "heads", "Q,", "output", "K,", "V", "scores"]
-    rows = [line.split() for line in lines[2:9]]
-    assert [row[0] for row in rows] == NAMES
-    assert rows[0][1:] == ["16×16", "2×8", "256×16", "77×16", "256×77"]
-    assert rows[2][1:] == ["4×4", "2×16", "16×32", "77×32", "16×77"]
-    assert lines[11] == NAMES[0]
-    followed = [" ".join(line.split()) for line in lines[12:]]
-    assert followed[0] == "made of shape"
-    assert followed[3] == "Q = X·W_q (256 × 16) · (16 × 16) 256 × 16"
-    assert followed[4] == "K = E·W_k (77 × 32) · (32 × 16) 77 × 16"
-    assert followed[9] == "S_h = Q_h·K_hᵀ/√8 (256 × 8) · (8 × 77) 256 × 77"
-    assert followed[13] == "Y = O·W_o + b (256 × 16) · (16 × 16) 256 × 16"
-    assert len(followed) == 14
-
-
-def test_layers_of_another_size(model):
-    lines = good("layers", "--size", "104x176", "--layer", "mid").splitlines()
-    assert ", 104×176 pixels: " in lines[0]
-    assert [line.split()[1] for line in lines[2:5]] == ["22×13", "11×7", "6×4"]
-    assert lines[11] == NAMES[2]
-    assert "hidden states of 6 × 4 places" in lines[13]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "found"),
-    [("up", NAMES[3:]), (NAMES[1], NAMES[1:2]), ("*attentions.1*", NAMES[4::2])],
-)
-def test_layers_follows_those_that_are_asked_for(model, wanted, found):
-    lines = good("layers", "--layer", wanted).splitlines()
-    assert [line for line in lines[9:] if line in NAMES] == found
-    about = json.loads(good("layers", "--layer", wanted, "--json"))
-    assert [layer["name"] for layer in about["layers"]] == found
-
-
-def test_layers_json_is_one_object(model):
-    about = json.loads(good("layers", "--json"))
-    assert about["size"] == [128, 128]
-    shapes = dimensions.layer_shapes(model)
-    assert about["layers"] == json.loads(json.dumps([layer.to_dict() for layer in shapes]))
-
-
-@pytest.mark.parametrize("columns", [80, 100])
-def test_layers_at_a_terminal_folds_nothing(model, monkeypatch, columns: int):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", good("layers", "--layer", "*")).splitlines()
-    assert max(map(len, lines)) <= columns
-    rows = [line.split()[0] for line in lines if "256×77" in line or "×77 " in line]
-    assert rows == (NAMES if columns == 100 else dimensions.short_names(NAMES))
-    assert [line for line in lines if line in NAMES] == NAMES  # the headings are whole
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--layer", "sideways"], f"no layer fits 'sideways': the layers are {NAMES[0]}, "),
-        (["--size", "100x100"], "multiples of 8"),
-    ],
-)
-def test_layers_says_what_is_wrong(model, arguments, part):
-    assert part in bad("layers", *arguments)
