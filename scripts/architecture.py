@@ -23,7 +23,7 @@ SOURCE = ROOT / "src" / "heedmap"
 PICTURE = SOURCE / "floors.svg"
 COLUMN = {
     **dict.fromkeys(("recording", "wiring", "attention", "tiny", "checks"), 0),
-    **dict.fromkeys(("results", "explorer", "maps", "figures", "files"), 2),
+    **dict.fromkeys(("results", "explorer", "maps", "figures", "files", "options"), 2),
 }
 """Where a folder stands on its floor, so that arrows pass beside the boxes; 1 if not listed."""
 

@@ -270,8 +270,9 @@ def test_modules_have_what_they_announce(path: Path):
 
 @cache
 def mentioned() -> collections.Counter[str]:
-    """How often src and scripts use each name, apart from where it is defined."""
-    names: collections.Counter[str] = collections.Counter()
+    """How often src, scripts and README use each name, apart from where it is defined."""
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = collections.Counter(re.findall(r"heedmap(?:\.\w+)*\.(\w+)", told))
     for path in [*SOURCE.rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Name):
