@@ -114,7 +114,7 @@ def drawn() -> str:
         )  # fmt: skip
         parts += _box(name, x, y, FILLS[knows][0])
     parts.append(
-        f'<text x="{EDGE + 2 * ACROSS}" y="{ground + 18}" font-size="12">the ground: all may use '
+        f'<text x="{EDGE + ACROSS}" y="{ground - 21}" font-size="12">the ground: all may use '
         "it</text>"
     )
     for number, (fill, words) in enumerate(FILLS.values()):

@@ -23,7 +23,7 @@ def test_it_is_an_svg_with_each_folder_of_the_house_on_its_floor():
     }
     floors = architecture.house().FLOORS
     folders = {path.parent.name for path in architecture.SOURCE.glob("*/__init__.py")}
-    assert set(names) == folders | {"errors", "checks"} == set().union(*floors)
+    assert set(names) == folders | {"checks", "errors", "options"} == set().union(*floors)
     heights = [{names[name] for name in floor} for floor in floors]
     assert all(len(height) == 1 for height in heights)  # of one floor, at one height
     assert all(min(low) > max(high) for low, high in pairwise(heights))
