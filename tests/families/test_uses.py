@@ -21,7 +21,7 @@ from diffusers import (
     StableDiffusionXLInpaintPipeline,
     T2IAdapter,
 )
-from heedmap.drawing.word_rules import Reweight
+from heedmap.recording.edits import Reweight
 
 from families import models
 from families.checking import (
