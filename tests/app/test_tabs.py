@@ -13,6 +13,7 @@ from heedmap.app import tabs
 from heedmap.app.limits import MOST_LETTERS
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
+from heedmap.options import DrawOptions
 from heedmap.text.alignment import pair_words, swap_of
 from heedmap.text.tokens import tokenize
 from heedmap.text.weights import parse_weights
@@ -21,9 +22,7 @@ from heedmap.tiny import scenes
 
 def test_empty_fields_leave_all_to_the_model():
     found = tabs._shared_values(None, tabs._EMPTY)
-    assert found["model"] == pipelines.EMBEDDED and found["keep"] == {"layer"}
-    rest = {name: value for name, value in found.items() if name not in ("model", "keep")}
-    assert rest == dict.fromkeys(("seed", "steps", "guidance", "size", "negative"))
+    assert found == {"model": pipelines.EMBEDDED, "seed": None, "options": DrawOptions()}
 
 
 def test_fields_are_numbers_and_texts():
@@ -31,11 +30,9 @@ def test_fields_are_numbers_and_texts():
     assert tabs._shared_values("org/model", values) == {
         "model": "org/model",
         "seed": 7,
-        "steps": 25,
-        "guidance": 4.5,
-        "size": (96, 128),
-        "negative": "rain",
-        "keep": {"step", "head"},
+        "options": DrawOptions(
+            steps=25, guidance=4.5, size=(96, 128), negative="rain", keep=("step", "head")
+        ),
     }
 
 

@@ -70,8 +70,8 @@ def test_a_run_is_saved_shown_and_read_back(load, family, tmp_path):
     assert all(f'"{layer.short}"' in page for layer in run.maps.layers)
     assert [entry["text"] for entry in packed["entries"]][:3] == ["a", "red", "house"]
     assert packed["entries"][-1]["kind"] == "pad"
-    for shown in (run.sheet(), run.timeline("red"), run.layers_by_heads("red")):
-        assert min(shown.size) > 100
+    for shown in (run.figure(), run.timeline("red"), run.layers_by_heads("red")):
+        assert min(shown.image().size) > 100
     one = run.maps.select(layers="*.0.*attn2", steps=slice(0, 2), heads=[1])["red"]
     assert one.values.max() > 0
 

@@ -21,7 +21,6 @@ from diffusers import (
     StableDiffusionXLInpaintPipeline,
     T2IAdapter,
 )
-from heedmap.recording.edits import Reweight
 
 from families import models
 from families.checking import (
@@ -41,6 +40,7 @@ from families.checking import (
 from families.models import mask, picture
 from heedmap.drawing.generation import generate
 from heedmap.errors import HeedmapError, TraceError
+from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
