@@ -361,6 +361,24 @@ def test_the_embedded_models_tokens():
     }
 
 
+@pytest.mark.parametrize(
+    ("prompt", "where", "partner"),
+    [
+        ("(a (red:2) house", "'(' at character 1 of the prompt is not closed", "a ')' after the w"),
+        (
+            "a (red:2) house)",
+            "')' at character 16 of the prompt closes nothing",
+            "a '(' before the",
+        ),
+    ],
+)
+def test_a_bracket_without_its_partner_is_told_which(prompt, where, partner):
+    with pytest.raises(ArgumentError) as caught:
+        parse_weights(prompt)
+    assert f"The bracket {where}" in str(caught.value)
+    assert f"the prompt has weights: add {partner}" in str(caught.value)
+
+
 # --- writing ----------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
@@ -17,10 +17,12 @@ from heedmap.files.reading import LONGEST, MAX_PIXELS, MAX_SIDE
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
 EMBEDDED = "heedmap-tiny"
 """The name of the embedded model, in settings and in `--model`."""
 DEVICES = ("auto", "cpu", "cuda", "mps")
-"""Pixels that a side of a picture may have."""
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 
 
@@ -46,7 +48,9 @@ def name_of(pipe: Any) -> str:
     return EMBEDDED if name == str(embedded_folder()) else name
 
 
-def load(model: str | Path | None = None, *, device: str = "auto", dtype: str = "auto") -> Any:
+def load(
+    model: str | Path | None = None, *, device: str = "auto", dtype: str = "auto"
+) -> "DiffusionPipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
     Args:
