@@ -1,4 +1,4 @@
-"""Attack the house as strangers would: folders and archives, texts, saving, the app.
+"""Attack heedmap as strangers would: folders and archives, texts, saving, the app.
 
     python scripts/attack.py folders --n 200000       fuzzed results: opened, shown, saved again
     python scripts/attack.py texts --n 1000000        whatever reads text: prompts, options, fields
@@ -8,9 +8,9 @@
     python scripts/attack.py round                    all of it, short: two minutes
 
 Everything is on this machine alone (Linux). The same seed gives the same cases, whatever the number
-of processes. The exit code is 1 if anything was found, and each finding is told with the command
-that brings it about again; `--keep NAME` puts that case into `tests/corpus`, which a test replays.
-`attacking` says what is tried, a file a question.
+of processes. The exit code is 1 if anything was found, and each finding is printed with the command
+that reproduces it; `--keep NAME` puts that case into `tests/corpus`, which a test replays.
+`attacking` says what is tried, in a file for each question.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from attacking import folders, kills, load, probe, reporting, seeds, texts
 from attacking.crowd import Tally, run
 from attacking.findings import Finding, remember
 
-# The round: so many cases of each part, and the seconds of the load.
+# The round: the number of cases of each part, and the seconds of the load.
 _ROUND = {"folders": 2000, "texts": 20_000, "kills": 8, "load": 8, "probe": 0}
 _ROUND_SECONDS = 10.0
 
@@ -133,7 +133,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Attack; the exit code."""
+    """Attack; returns the exit code."""
     options = parse(arguments)
     parts = list(PARTS) if options.part == "round" else [options.part]
     tallies = []

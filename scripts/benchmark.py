@@ -6,15 +6,15 @@
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
 
-`record` runs one step of a real pipeline with random weights and takes down what every attention
-layer is given. Then these layers alone are replayed, bare and recorded in turn, many times: what
-the recorded ones take longer, in CPU time, as a share of the whole UNet's forward pass, is the cost
-of recording. A replay is a call of the UNet with another forward pass in it, so whatever a recorder
+`record` runs one step of a real pipeline with random weights and keeps what every attention layer
+is given. Then these layers alone are replayed, bare and recorded in turn, many times: what the
+recorded ones take longer, in CPU time, as a share of the whole UNet's forward pass, is the cost of
+recording. A replay is a call of the UNet with another forward pass in it, so whatever a recorder
 put on the UNet and its layers acts as in a run. `edit` does the same with batches of prompts of
 which all but one take the attention of that one.
 
 Methods of other tools, in their shortest form, are measured in the same way: `benchmarking` says
-which, a file a question.
+which, a file for each question.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import torch
 from rich.console import Console
 
 from benchmarking import editing, recording
-from heedmap import models
+from heedmap.models import pipelines
 
 # --- the command line -------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     ):  # fmt: skip
         verb.add_argument("--width", type=int, default=320, help="channels of the UNet (320)")
         verb.add_argument("--latent", type=int, default=64, help="side of the latent (64)")
-        verb.add_argument("--dtype", choices=models.DTYPES[1:], default="bfloat16")
+        verb.add_argument("--dtype", choices=pipelines.DTYPES[1:], default="bfloat16")
         verb.add_argument("--threads", type=int, default=1, help="(1)")
         verb.set_defaults(function=function, device="cpu")
     for verb, rounds in ((for_recording, 24), (for_edits, 8)):

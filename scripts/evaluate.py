@@ -4,17 +4,20 @@
     python scripts/evaluate.py obey --n 40 --sheet obey.png  quickly, with a sheet to look at
     python scripts/evaluate.py obey --card                   and write the figures on its card
     python scripts/evaluate.py edits                         do its edits do what they are for?
+    python scripts/evaluate.py judge --check 600             is the judge of pictures right?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
-nouns, colours and relation), looks at them with the judge of `judge.py`, and at the heat maps of
-their words: is the hottest place inside of the thing?
+nouns, colours and relation), looks at them with `evaluation.judge`, and at the heat maps of their
+words: is the hottest place inside of the thing?
 
 `edits` swaps nouns and colours of such captions, weights and confines words, and measures whether
 the target appears and the rest stays; beside it what plain generation and the rules of others do.
-What the figures mean stands in `evaluation`, a file a question.
+What the figures mean is said in `evaluation`, in a file for each question.
 
-All figures are shares from 0 to 1, but for ratios, and for what says its unit. The same seed gives
-the same captions and pictures.
+`judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
+
+All figures are shares from 0 to 1, except for ratios and for what names its unit. The same seed
+gives the same captions and pictures.
 """
 
 import argparse
@@ -27,12 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import heedmap
-import judge
-from evaluation import blends, obedience, places, strangers, swaps, weights
+from evaluation import blends, judge, obedience, places, strangers, swaps, weights
 from evaluation.measures import Figures
-from heedmap import models
 from heedmap.errors import HeedmapError
-from heedmap.pictures import Panel, grid
+from heedmap.figures.layout import Panel, grid
+from heedmap.figures.sheet import Sheet
+from heedmap.models import pipelines
 
 # --- sub-commands -----------------------------------------------------------------------------
 
@@ -70,7 +73,7 @@ def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         progress=show_progress,
     )  # fmt: skip
     if options.sheet:
-        # A sheet a question, since each has its own number of columns.
+        # A sheet for each question, since each has its own number of columns.
         for name, (panels, columns) in drawn.items():
             if panels:
                 save(sheet_of(options.sheet, name), panels, columns)
@@ -86,6 +89,13 @@ def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         show(rows)
 
 
+def run_judge(options: argparse.Namespace) -> None:
+    """The sub-command `judge`."""
+    if options.check is None:
+        judge.train(options.minutes, options.out, options.seed, options.begin)
+    print(json.dumps(judge.rendered_right(options.check or 600, judge.load(options.out))))
+
+
 def edits(
     pipe: Any, *, n: int, seed: int, steps: int, guidance: float, progress: obedience.Progress
 ) -> tuple[Figures, dict[str, tuple[list[Panel], int]]]:
@@ -98,7 +108,7 @@ def edits(
         seed: of the noise.
         steps: denoising steps.
         guidance: classifier-free guidance scale.
-        progress: told how far it is.
+        progress: called with how far it is.
 
     Returns:
         the figures, and by question the panels of a sheet with its number of columns.
@@ -122,7 +132,7 @@ def edits(
 
 
 def show(rows: Figures, width: int = 14) -> None:
-    """Print a line a row of figures."""
+    """Print a line for each row of figures."""
     for name, values in rows.items():
         print(f"{name:{width}}{_line(values) if isinstance(values, dict) else values}")
 
@@ -150,7 +160,7 @@ def sheet_of(path: Path, question: str) -> Path:
 def save(path: Path, panels: Sequence[Panel], columns: int) -> None:
     """Write pictures with captions and verdicts as one sheet."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    grid(panels, columns=columns).save(path)
+    Sheet.of(grid(panels, columns=columns)).save(path, force=True)
 
 
 def write_card(
@@ -190,31 +200,49 @@ def model_options(parser: argparse.ArgumentParser, n: int) -> None:
     parser.add_argument("--card", action="store_true", help="write the figures on the card")
 
 
+def judge_options(parser: argparse.ArgumentParser) -> None:
+    """The options of the sub-command `judge`."""
+    parser.add_argument("--minutes", type=float, default=5.0, help="processor time of one thread")
+    parser.add_argument("--out", type=Path, default=judge.WEIGHTS, metavar="FILE", help="weights")
+    parser.add_argument("--seed", type=int, default=0, help="of the training (0)")
+    parser.add_argument("--begin", type=Path, metavar="FILE", help="weights to go on from")
+    parser.add_argument("--check", type=int, metavar="N", help="only measure it, on N scenes")
+
+
+def run_on_model(options: argparse.Namespace) -> None:
+    """A sub-command that measures a model."""
+    folder = options.model or pipelines.embedded_folder()
+    pipe = heedmap.load(options.model)
+    if options.guidance is None:
+        card = folder / "card.json"
+        own = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}
+        options.guidance = own.get("defaults", {}).get("guidance", obedience.GUIDANCE)
+    pipe.set_progress_bar_config(disable=True)
+    options.measure(options, pipe, folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(required=True, metavar="WHAT")
-    # A further sub-command is a line here and a function that takes options, pipe and folder.
+    # A further question is a line here and a function that takes options, pipe and folder.
     for name, function, n, about in (
         ("obey", run_obey, 300, "does it draw what it is told?"),
         ("edits", run_edits, 200, "do its edits do what they are for?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
-        verb.set_defaults(function=function)
+        verb.set_defaults(function=run_on_model, measure=function)
+    about = "is the judge of pictures right? trains it first, unless told to check"
+    verb = verbs.add_parser("judge", help=about, description=about)
+    judge_options(verb)
+    verb.set_defaults(function=run_judge)
     options = parser.parse_args()
-    if options.n < 1:
+    if getattr(options, "n", 1) < 1:
         parser.error("--n must be at least 1")
-    folder = options.model or models.embedded_folder()
     try:
-        pipe = heedmap.load(options.model)
-        if options.guidance is None:
-            card = folder / "card.json"
-            own = json.loads(card.read_text(encoding="utf-8")) if card.exists() else {}
-            options.guidance = own.get("defaults", {}).get("guidance", obedience.GUIDANCE)
-        pipe.set_progress_bar_config(disable=True)
-        options.function(options, pipe, folder)
+        options.function(options)
     except HeedmapError as error:
         parser.error(str(error))
 

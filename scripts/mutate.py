@@ -1,17 +1,18 @@
-"""Break the house in many small ways, and see whether its tests notice: a mutation run.
+"""Break heedmap in many small ways, and see whether its tests notice: a mutation run.
 
     python scripts/mutate.py --n 400 --seed 0                  four hundred faults, drawn at random
-    python scripts/mutate.py --modules edits.py steering.py    every fault of these two files
-    python scripts/mutate.py --n 12 --modules sequences.py     a quick look
+    python scripts/mutate.py --modules attention/rules.py      every fault of this file
+    python scripts/mutate.py --n 12 --modules text/sequences.py   a quick look
 
 Each fault is tried on the quick tests of its own module that execute the line, then, where these
 see nothing, on the quick ones under tests/families. The exit code is 1 if a fault survives that is
 not in `mutation/equivalent.toml`, the list of those that change nothing anybody could see, with the
-reason for each; or if that list names a fault that there is not (`--listed` also tries the listed).
+reason for each; or if that list names a fault that does not exist (`--listed` also tries the listed
+ones).
 
-Kept libraries were looked at: mutmut 3 skips what is decorated and draws no samples, cosmic-ray
-starts a process for each fault, which imports torch and diffusers each time, and writes into the
-source tree.
+Maintained libraries were looked at: mutmut 3 skips what is decorated and draws no samples,
+cosmic-ray starts a process for each fault, which imports torch and diffusers each time, and writes
+into the source tree.
 """
 
 import argparse
@@ -29,57 +30,65 @@ ROOT = Path(__file__).resolve().parents[1]
 LISTED = Path(__file__).parent / "mutation" / "equivalent.toml"
 
 # The tests of the picture against the definition of what was asked for.
-_DEFINED = ("test_definitions", "test_blending", "test_masks")
-# What is broken, and its own tests, those that know it best first. Where a file moves, it is here
-# (and in `equivalent.toml`) that it must be told.
+_DEFINED = tuple(
+    f"recording/test_{name}" for name in ("definitions", "blending", "masked_attention")
+)
+_TRACED = ("recording/test_tracing", "recording/test_steering")
+# What is broken, and the tests that know it besides those of its own name, the best first.
 HOUSE: dict[str, tuple[str, ...]] = {
-    "attention.py": ("test_attention", "test_edits", "test_tracing"),
-    "edits.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
-    "steering.py": ("test_edits", "test_steering", "test_word_edits", *_DEFINED),
-    "tracing.py": ("test_tracing", "test_steering", "test_layers", "test_word_edits", *_DEFINED),
-    "windows.py": ("test_windows", "test_edits"),
-    "schedules.py": ("test_schedules", "test_tracing"),
-    "calls.py": ("test_calls", "test_tracing", "test_steering", *_DEFINED),
-    "tallies.py": ("test_tallies", "test_tracing", *_DEFINED),
-    "columns.py": ("test_columns",),
-    "sequences.py": ("test_sequences", "test_columns", "test_alignment"),
-    "alignment.py": ("test_alignment", "test_columns"),
-    "weights.py": ("test_weights",),
-    "word_edits.py": ("test_word_edits", *_DEFINED),
-    "plans.py": ("test_plans", "test_editing", *_DEFINED),
-    "variants.py": ("test_variants", "test_editing", *_DEFINED),
-    "processors.py": ("test_tracing", "test_steering", *_DEFINED),
-    "layers.py": ("test_layers", "test_tracing", "test_steering"),
-    "encodings.py": ("test_encodings", "test_calls", "test_tracing"),
-    "batches.py": ("test_batches",),
-    "reading.py": ("test_reading", "test_schemas"),
-    "schemas.py": ("test_schemas", "test_runs", "test_pairs", "test_grids"),
-    "recordings.py": ("test_recordings", "test_schemas", "test_maps"),
-    "masks.py": ("test_packed_masks", "test_repeats"),
-    "schedulers.py": ("test_schedulers", "test_repeats"),
-    "errors.py": ("test_errors",),
-    "asked.py": ("test_repeats",),
-    "saving/__init__.py": ("test_saving",),
-    "saving/kinds.py": ("test_saving",),
-    "saving/scratch.py": ("test_saving",),
-    "saving/targets.py": ("test_saving",),
-    "app/archives.py": ("app/test_archives",),
-    "app/doors.py": ("app/test_doors", "app/test_gate"),
-    "app/gate.py": ("app/test_talk", "app/test_gate", "app/test_doors"),
-    "app/keeping.py": ("app/test_keeping",),
-    "app/messages.py": ("app/test_talk", "app/test_doors"),
-    "app/opening.py": ("app/test_opening", "app/test_archives"),
-    "app/pages.py": ("app/test_pages",),
-    "app/places.py": ("app/test_places", "app/test_doors"),
-    "app/uploads.py": ("app/test_workshop", "app/test_gate"),
-    "app/wire.py": ("app/test_crowds", "app/test_wire"),
+    "attention/probabilities.py": ("attention/test_rules", "recording/test_tracing"),
+    "attention/rules.py": ("recording/test_steering", "recording/test_edits", *_DEFINED),
+    "attention/windows.py": ("attention/test_rules",),
+    "text/token_mapping.py": (),
+    "text/sequences.py": ("text/test_token_mapping", "text/test_alignment"),
+    "text/alignment.py": ("text/test_token_mapping",),
+    "text/weights.py": (),
+    "wiring/encodings.py": ("recording/test_calls", "recording/test_tracing"),
+    "wiring/processors.py": (*_TRACED, *_DEFINED),
+    "wiring/schedules.py": ("recording/test_tracing",),
+    "wiring/families.py": ("wiring/test_unet", *_TRACED),
+    "wiring/family.py": ("wiring/test_families", *_TRACED),
+    "wiring/pixart.py": (),
+    "wiring/unet.py": _TRACED,
+    "recording/calls.py": (*_TRACED, *_DEFINED),
+    "recording/steering.py": ("attention/test_rules", "recording/test_edits", *_DEFINED),
+    "recording/tallies.py": ("recording/test_tracing", *_DEFINED),
+    "recording/tracing.py": (*_TRACED, "wiring/test_unet", "recording/test_edits", *_DEFINED),
+    "models/batches.py": (),
+    "recording/edits.py": _DEFINED,
+    "drawing/edit_plans.py": ("drawing/test_editing", *_DEFINED),
+    "drawing/edit_batches.py": ("drawing/test_editing", *_DEFINED),
+    "files/reading.py": ("files/test_schemas",),
+    "files/schemas.py": ("results/test_runs", "results/test_pairs", "results/test_grids"),
+    "files/writing.py": ("files/test_swaps", "files/test_targets"),
+    "files/kinds.py": ("files/test_writing",),
+    "files/scratch.py": ("files/test_writing",),
+    "files/swaps.py": ("files/test_writing",),
+    "files/targets.py": ("files/test_writing",),
+    "maps/recordings.py": ("files/test_schemas", "maps/test_heatmaps"),
+    "maps/masks.py": ("drawing/test_repeats",),
+    "drawing/schedulers.py": ("drawing/test_repeats",),
+    "drawing/saved_options.py": ("drawing/test_repeats",),
+    "app/archives.py": (),
+    "app/doors.py": ("app/test_gate",),
+    "app/gate.py": ("app/test_talk", "app/test_doors"),
+    "app/keeping.py": (),
+    "app/messages.py": ("app/test_talk", "app/test_gate"),
+    "app/opening.py": ("app/test_archives",),
+    "app/pages.py": (),
+    "app/places.py": ("app/test_crowds", "app/test_doors"),
+    "app/uploads.py": ("app/test_gate", "app/test_workshop"),
+    "app/wire.py": ("app/test_crowds",),
+    "errors.py": (),
 }
 
 
 def own_tests(module: str, root: Path = ROOT) -> list[str]:
-    """The files of a module's own tests."""
-    files = [f"tests/{name}.py" for name in HOUSE[module]]
-    return [file for file in files if (root / file).exists()]
+    """The files of a module's own tests: that of its name, and those that `HOUSE` names."""
+    folder, _, name = module.rpartition("/")
+    mirrored = f"{folder}/test_{name}".removesuffix(".py").lstrip("/")
+    names = dict.fromkeys([mirrored, *HOUSE[module]])
+    return [file for name in names if (root / (file := f"tests/{name}.py")).exists()]
 
 
 def families(root: Path = ROOT) -> list[str]:
@@ -106,7 +115,7 @@ def equivalent() -> dict[tuple[str, str, str, str, int], str]:
 
 
 def drawn(mutants: Sequence[Mutant], count: int | None, seed: int) -> list[Mutant]:
-    """So many of them, or all, in an order that a change elsewhere in the house leaves as it is."""
+    """So many of them, or all, in an order that a change elsewhere leaves as it is."""
 
     def place(mutant: Mutant) -> bytes:
         return hashlib.sha256(repr((seed, mutant.key)).encode()).digest()
@@ -162,7 +171,7 @@ def _shown(mutant: Mutant) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; the exit code."""
+    """Run; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,21 +1,27 @@
 """Make the README's pictures and its tables from the embedded model and its card.
 
-    python scripts/readme.py            the pictures, and the tables
-    python scripts/readme.py --table    the tables alone
+    python scripts/readme.py                          the tables, and every picture
+    python scripts/readme.py house-over-steps.png     the tables, and this picture
+    python scripts/readme.py --table                  the tables alone
 
-`tests/test_house.py` compares the tables with the card.
+`tests/test_house.py` compares the tables with the card, `tests/scripts/test_readme.py` the pictures
+of the README with the recipes.
 """
 
 import argparse
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heedmap.recordings import Layer
+from PIL import Image, ImageChops
+
+from heedmap.maps.recordings import Layer
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 GALLERY = ROOT / "outputs" / "gallery"
+GONE_WRONG = (54, 81, 107, 131, 148, 174)
+"""The first swaps of nouns that `evaluate.py edits --n 200 --seed 0` finds wrong, by number."""
 
 
 def tables(card: dict[str, Any]) -> dict[str, str]:
@@ -160,28 +166,92 @@ def _percent(value: float | None) -> str:
     return "none to judge" if value is None else f"{100 * value:.1f} %"
 
 
+# --- the pictures -----------------------------------------------------------------------------
+
+
+def _house(pipe: Any) -> Any:
+    """The README's run."""
+    import heedmap as hm
+
+    return hm.generate(pipe, "a red house next to a blue tree", seed=7, keep={"layer", "step"})
+
+
+def _gone_wrong(pipe: Any) -> Image.Image:
+    """Swaps of nouns that went wrong: source, edit and what plain generation draws.
+
+    Raises:
+        SystemExit: if one of them is right, as it may be with another model.
+    """
+    from evaluation import cases, judge, swaps
+    from heedmap.figures.layout import grid
+
+    every = cases.swaps("noun", max(GONE_WRONG) + 1, 0)
+    todo = [every[number] for number in GONE_WRONG]
+    how = {"steps": 25, "guidance": 4.0}
+    drawn = swaps.draw(pipe, "noun", todo, judge.load(), lambda *_: None, **how)
+    for number, swap in zip(GONE_WRONG, drawn, strict=True):
+        if swap.right("edit"):
+            raise SystemExit(
+                f"Swap {number} of GONE_WRONG went right: list those that "
+                "`python scripts/evaluate.py edits --sheet FILE` shows to be wrong."
+            )
+    return grid(swaps.panels(drawn), columns=6)
+
+
+PICTURES: dict[str, Callable[[Any], Image.Image]] = {
+    "red-house-blue-tree.png": lambda pipe: _house(pipe).sheet(),
+    "house-over-steps.png": lambda pipe: _house(pipe).timeline("house", frames=5),
+    "edits-gone-wrong.png": _gone_wrong,
+}
+"""How each picture of the README is made, by its name in the gallery."""
+
+
+def made(name: str, pipe: Any, gallery: Path = GALLERY) -> bool:
+    """Make a picture, and write it if there is none or it has changed.
+
+    A value that is off by 1 of 255 is no change: sums are rounded otherwise with other threads.
+
+    Returns:
+        whether the file was written.
+    """
+    picture, path = PICTURES[name](pipe).convert("RGB"), gallery / name
+    if path.exists():
+        with Image.open(path) as older:
+            same = older.size == picture.size
+            off = ImageChops.difference(older.convert("RGB"), picture) if same else None
+        if off is not None and max(most for _, most in off.getextrema()) <= 1:
+            return False
+    gallery.mkdir(parents=True, exist_ok=True)
+    picture.save(path, optimize=True)
+    return True
+
+
+# --- the command line -------------------------------------------------------------------------
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("pictures", nargs="*", metavar="PICTURE", help=", ".join(PICTURES))
     parser.add_argument("--table", action="store_true", help="the tables alone, no pictures")
     options = parser.parse_args()
+    if unknown := set(options.pictures) - set(PICTURES):
+        parser.error(f"no recipe for {', '.join(sorted(unknown))}: there are {', '.join(PICTURES)}")
     import heedmap as hm
-    from heedmap import models
+    from heedmap.models import pipelines
 
     text = README.read_text(encoding="utf-8")
-    for name, table in tables(models.card()).items():
+    for name, table in tables(pipelines.card()).items():
         before, rest = text.split(f"<!-- {name} -->")
         text = before + marked(name, table) + rest.split(f"<!-- /{name} -->")[1]
     README.write_text(text, encoding="utf-8")
     if options.table:
         return
-    GALLERY.mkdir(parents=True, exist_ok=True)
-    keep = {"layer", "step"}
-    run = hm.generate(hm.load(), "a red house next to a blue tree", seed=7, keep=keep)
-    run.sheet().save(GALLERY / "red-house-blue-tree.png", optimize=True)
-    run.timeline("house", frames=5).save(GALLERY / "house-over-steps.png", optimize=True)
-    print(json.dumps({"gallery": [str(p) for p in GALLERY.iterdir()]}))
+    pipe = hm.load()
+    pipe.set_progress_bar_config(disable=True)
+    for name in options.pictures or PICTURES:
+        print(name, "written" if made(name, pipe) else "as it was", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 import torch
+from diffusers import DDIMScheduler
 from diffusers.models.attention_processor import Attention
+from making import random_pipeline, random_pixart
 from torch.nn.functional import linear
 
 import heedmap as hm
@@ -59,6 +61,11 @@ def acts(window: float | tuple[float, float], step: int, steps: int) -> bool:
     return Fraction(str(low)) * steps <= step < Fraction(str(high)) * steps
 
 
+def denoiser(pipe):
+    """The UNet or the transformer of a pipeline."""
+    return pipe.unet if hasattr(pipe, "unet") else pipe.transformer
+
+
 @contextmanager
 def beside(
     pipe,
@@ -72,7 +79,7 @@ def beside(
     held = Held()
     at = {"pass": -1, "latent": (0, 0)}
 
-    def before(unet, args, kwargs):
+    def before(model, args, kwargs):
         at["pass"] += 1
         at["latent"] = tuple((args[0] if args else kwargs["sample"]).shape[-2:])
 
@@ -117,13 +124,13 @@ def beside(
         scale = float(expected.abs().max())
         torch.testing.assert_close(output.double(), expected, rtol=0, atol=tolerance * scale)
 
-    handles = [pipe.unet.register_forward_pre_hook(before, with_kwargs=True)]
+    handles = [denoiser(pipe).register_forward_pre_hook(before, with_kwargs=True)]
     handles += [
         layer.register_forward_hook(
             lambda layer, args, kwargs, output, name=name: after(name, layer, args, kwargs, output),
             with_kwargs=True,
         )
-        for name, layer in pipe.unet.named_modules()
+        for name, layer in denoiser(pipe).named_modules()
         if isinstance(layer, Attention)
     ]
     try:
@@ -174,8 +181,27 @@ def confined(
 K = 77
 STEPS = 5
 SIZE = (128, 128)
-# "a red house" by the letters' tokenizer: start, a, r, e, d, house, end, and padding.
+# "a red house" by the letters' tokenizers: start and a (T5 reads a as two tokens, and no start),
+# r, e, d, house, end, and padding.
 RED, HOUSE, TAIL = [2, 3, 4], [5], list(range(6, K))
+
+
+def oracled(kind, processor):
+    """A pipeline of random weights with these processors, drawn at SIZE unless told otherwise."""
+    made = random_pipeline() if kind == "unet" else random_pixart(sample_size=16)
+    made.scheduler = DDIMScheduler.from_config(made.scheduler.config)
+    denoiser(made).set_attn_processor(processor())
+    return made
+
+
+def reads(pipe):
+    """The arguments with which a pipeline reads K tokens."""
+    return {"max_sequence_length": K} if hasattr(pipe, "transformer") else {}
+
+
+def first(pipe):
+    """The tokens of the first word, where that is "a"."""
+    return [0, 1] if hasattr(pipe, "transformer") else [1]
 
 
 def weighed(p, weights):
@@ -193,6 +219,7 @@ def normal(p):
 
 def generated(pipe, edits, rule, prompt="a red house", steps=2, **arguments):
     with beside(pipe, steps, lambda here: [rule(here)]) as held:
+        arguments = reads(pipe) | arguments
         run = hm.generate(pipe, prompt, seed=1, steps=steps, edits=edits, **arguments)
     return run, held
 
@@ -225,7 +252,7 @@ def edited(pipe, source, target, rule, steps=STEPS, sharing=None, **arguments):
         return found if isinstance(found, tuple) else (here.p[0], found)
 
     with beside(pipe, steps, both, sharing or (lambda step, cells: [0, 1]), images=2) as held:
-        arguments = {"self_attention": 0, "seed": 7, "steps": steps} | arguments
+        arguments = {"self_attention": 0, "seed": 7, "steps": steps, **reads(pipe)} | arguments
         pair = hm.edit(pipe, source, target, **arguments)
     return pair, held
 

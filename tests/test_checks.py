@@ -57,8 +57,8 @@ def test_what_is_not_finite(value):
     ],
 )
 def test_sentences_say_the_range(least, most, said):
-    with pytest.raises(SelectionError, match=rf"^n is 1\.5: expected {said}$"):
-        checks.whole("n", 1.5, least=least, most=most, error=SelectionError)
+    with pytest.raises(ArgumentError, match=rf"^n is 1\.5: expected {said}$"):
+        checks.whole("n", 1.5, least=least, most=most)
 
 
 @given(st.integers(), st.integers(-9, 9), st.integers(-9, 9))

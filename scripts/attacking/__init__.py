@@ -1,1 +1,1 @@
-"""What `attack.py` does, a file a question; whatever is found is a `findings.Finding`."""
+"""What `attack.py` does, a file for each question; whatever is found is a `findings.Finding`."""

@@ -4,7 +4,7 @@
 `about`     the same in what a file of maps says of itself
 `header`    the same in the header of its arrays: shapes, offsets, types
 `bytes`     a file's bytes: cut, flipped, put in between
-`kind`      a pipe, a folder, a link, a socket, nothing in place of a file
+`kind`      a pipe, a folder, a link, a socket or nothing in place of a file
 `shape`     maps, settings and picture made anew, alike and of odd sizes (`shapes`)
 `chunk`, `ihdr`   a picture's parts (`chunks`)
 """

@@ -62,7 +62,7 @@ def split(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def join(chunks: list[tuple[bytes, bytes]], *, wrong: int = -1) -> bytes:
-    """A PNG of these chunks; that of the number `wrong` has another check sum."""
+    """A PNG of these chunks; the one with the number `wrong` has another check sum."""
     parts = [_SIGN]
     for number, (name, held) in enumerate(chunks):
         check = zlib.crc32(name + held) ^ (number == wrong)

@@ -1,7 +1,7 @@
 """Many cases in several processes: what each finds, however a process ends.
 
-Each process takes every so-manieth number. One that dies, or hangs where no alarm reaches it, is
-found by the number that it was at, and another goes on after it.
+Of n processes each takes every n-th number. One that dies, or hangs where no alarm reaches it, is
+found by the number that it was at, and another one goes on after it.
 """
 
 import gc
@@ -16,7 +16,7 @@ from typing import Any
 from attacking.findings import Finding, Trouble
 
 _DEAF = 60.0  # seconds at one case after which a process is killed
-_EVERY = 2.0  # seconds from one word of a process to the next
+_EVERY = 2.0  # seconds from one message of a process to the next
 
 # What tries a case: from its number to the case, as plain JSON, and what is wrong with it.
 Attempt = Callable[[int], tuple[Any, list[Trouble]]]
@@ -32,7 +32,7 @@ class Tally:
         seconds: by the clock.
         found: by key, the first case of each.
         often: by key, how many cases.
-        told: what else was counted.
+        told: whatever else was counted.
     """
 
     part: str
@@ -79,7 +79,7 @@ def run(
         n: how many.
         processes: that try at once.
         minutes: after which no further case is tried.
-        progress: told now and then.
+        progress: called now and then.
     """
     tally, began = Tally(part), time.monotonic()
     until = None if minutes is None else time.time() + 60 * minutes
@@ -119,7 +119,7 @@ def run(
 
 
 def _heard(worker: _Worker, tally: Tally) -> str:
-    """Take what a process says; how it ended, or nothing."""
+    """Take what a process says; returns how it ended, or nothing."""
     try:
         while worker.wire.poll():
             kind, said = worker.wire.recv()

@@ -19,19 +19,19 @@ from heedmap.errors import HeedmapError, HeedmapWarning
 
 _HOUSE = f"{Path(heedmap.__file__).parent}/"
 SECONDS = 1.0
-"""Of the processor that one thing may take; the clock would count what other programs take."""
+"""Seconds of the processor that one thing may take; the clock would count other programs, too."""
 SAVING = 3.0
-"""The same of saving, which draws and packs a picture for each of up to 75 words, and of a table of
-up to 1500 maps."""
+"""The same for saving, which draws and packs a picture for each of up to 75 words, and for a table
+of up to 1500 maps."""
 _DRAWING = ("saving", "layers by heads")
 STOPPED = 10.0
-"""Seconds of the processor after which it is not waited for any longer."""
+"""Seconds of the processor after which nobody waits for it any longer."""
 HANGS = 5.0
 """Seconds by the clock in which nothing was computed: whatever waits is called back."""
 LONGEST = 2000
 """Characters that a sentence may have."""
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
-"""What must never stand in a page as it is here."""
+"""What must never appear in a page as it is written here."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Finding:
 
 
 class Wrong(Exception):
-    """Something that heedmap did is not as it must be.
+    """Something that heedmap did is wrong.
 
     Args:
         kind: of trouble.
@@ -92,7 +92,7 @@ class _Stopped(BaseException):
 
 @contextmanager
 def alarm() -> Iterator[None]:
-    """Call back what computes for long, and what waits, as for a pipe that nobody writes to.
+    """Call back what computes for too long, and what waits, as for a pipe that nobody writes to.
 
     Where other programs hold the processor, little is computed in a second: what still computes is
     no more than slow.

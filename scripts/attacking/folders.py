@@ -23,13 +23,14 @@ import numpy as np
 from attacking import changes, seeds, zips
 from attacking.findings import EVIL, Trouble, Wrong, trouble
 from attacking.recipes import ODD_PATHS, Case, Deck
-from heedmap import explorer, folders
+from heedmap import explorer
 from heedmap.app import archives, limits
-from heedmap.app.shelf import read_result
+from heedmap.app.results import read_result
 from heedmap.explorer import repeating
-from heedmap.grids import Grid
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.results import folders
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 SAMPLED = 16
 MEMORY = 2**30
@@ -122,9 +123,9 @@ def uses(result: Any, scratch: Path | None) -> Iterator[tuple[str, Callable[[], 
         words = result.maps.words
         kept = result.maps.recording.keep
         if words and "step" in kept:
-            yield "timeline", lambda: result.timeline(words[-1].number)
+            yield "timeline", lambda: result.timeline(words[-1].number).image()
         if words and kept & {"layer", "head"}:
-            yield "layers by heads", lambda: result.layers_by_heads(words[0].number)
+            yield "layers by heads", lambda: result.layers_by_heads(words[0].number).data("svg")
     if isinstance(result, Pair):
         yield "difference", result.difference
     yield "saving", lambda: _saved(result, scratch / "saved")
@@ -246,7 +247,7 @@ def _opened_up(function: Callable[..., Any], path: str, _: Any) -> None:
 
 @contextmanager
 def bounded(most: int = MEMORY) -> Iterator[None]:
-    """Let this process take so many bytes more than it has now, and not one more, for a while."""
+    """For a while, let this process take so many bytes more than it has now, and not one more."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + most, hard))

@@ -17,11 +17,11 @@ from attacking import seeds
 from attacking.crowd import Tally
 from attacking.findings import Finding, Trouble, Wrong, trouble
 from attacking.folders import alike
-from heedmap import folders
 from heedmap.errors import HeedmapError
-from heedmap.grids import Grid
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.results import folders
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 _ROUNDS = ("first", "again")  # where nothing is yet, and over an older result
 _AFTER = 1.15  # of the time that a save takes: up to which it may be killed
@@ -119,7 +119,7 @@ def killed(act: Callable[[], Any], after: float) -> None:
 
 
 def _plain(act: Callable[[], None], doing: str) -> Trouble | None:
-    """Trouble, also where heedmap says one sentence: what it saved itself must open."""
+    """Trouble, even where heedmap says it in one sentence: what it saved itself must open."""
 
     def strict() -> None:
         try:

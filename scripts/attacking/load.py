@@ -50,7 +50,7 @@ class Counts:
     lock: Any = field(default_factory=threading.Lock)
 
     def count(self, name: str, seconds: float | None = None) -> None:
-        """One more of these."""
+        """Count one more of these."""
         with self.lock:
             setattr(self, name, getattr(self, name) + 1)
             if seconds is not None:
@@ -219,7 +219,7 @@ def _hostile(
 def _half_requests(
     visitor: Visitor, numbers: dict[str, int], until: float, chance: random.Random
 ) -> None:
-    """Many connections, each with half of a head."""
+    """Many connections, each with half a head of a request."""
     held = []
     try:
         for _ in range(60):
@@ -263,7 +263,7 @@ def _bombs() -> list[bytes]:
 def _unheard_job(
     visitor: Visitor, numbers: dict[str, int], until: float, chance: random.Random
 ) -> None:
-    """A job of a session that never listens."""
+    """Jobs of sessions that never listen."""
     fields = [None, "a cat", _EMBEDDED, "1", "100", "", "", "", *EMPTY[5:]]
     visitor.join(numbers["Generate"], fields)
     time.sleep(0.5)

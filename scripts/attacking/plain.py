@@ -13,7 +13,7 @@ def written(path: Path, data: bytes) -> None:
 
 
 def content(path: Path) -> bytes | None:
-    """What is in a plain file of no odd size; None of all else that earlier changes left there."""
+    """The content of a plain file of a normal size; None for anything else."""
     try:
         about = path.lstat()
         plain = stat.S_ISREG(about.st_mode) and about.st_size < 2**27

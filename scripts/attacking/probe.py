@@ -1,8 +1,8 @@
 """Every route, function and field of the app, asked for what it must not tell.
 
-A file of the machine with a word by chance in it, and another visitor's result with another one,
-must never come out, never be copied, and never be told from a file that is not there. The server
-runs in a process of its own; its temporary folder is looked through afterwards.
+A file of the machine with a random word in it, and another visitor's result with another one, must
+never come out, never be copied, and never be told from a file that is not there. The server runs in
+a process of its own; its temporary folder is looked through afterwards.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ class _Probe:
     # --- what came of it
 
     def wrong(self, kind: str, what: str, where: str, case: Any) -> None:
-        """Something was told, read or copied."""
+        """Something was given away, read or copied."""
         self.tally.add(Finding("probe", Trouble(kind, what, where), case))
 
     def look(self, answer: tuple[int, bytes, Any] | None, where: str, case: Any) -> None:
-        """Whether an answer tells what it must not."""
+        """Whether an answer gives away what it must not."""
         self.tally.cases += 1
         self.look_at_log(where, case)
         if answer is None:

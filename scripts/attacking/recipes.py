@@ -77,7 +77,7 @@ class Deck:
             return self._shape(chance, seed)
         if kind < 0.24:
             return _picture_change(chance, [file for file in files if file.endswith(".png")])
-        # The files that tell most, more often than the many runs of a grid.
+        # The files that matter most, more often than the many runs of a grid.
         held = [file for file in files if (seed, file) in self._trees]
         own = [file for file in held if "/" not in file]
         file = chance.choice(own if chance.random() < 0.5 else held)

@@ -12,7 +12,7 @@ from rich.text import Text
 from attacking.crowd import Tally
 from attacking.findings import Finding
 
-# What is done again by its case; of all else the seed says it.
+# What is reproduced by its case; everything else by its seed.
 _BY_CASE = ("folders", "texts")
 
 
@@ -20,7 +20,7 @@ def show(tallies: Sequence[Tally], *, as_json: bool, seed: int) -> None:
     """Print what was tried and what was found.
 
     Args:
-        tallies: a part each.
+        tallies: one for each part.
         as_json: one JSON object, nothing else.
         seed: of the draw.
     """
@@ -43,7 +43,7 @@ def show(tallies: Sequence[Tally], *, as_json: bool, seed: int) -> None:
 
 
 def again(finding: Finding, seed: int) -> str:
-    """The command that brings a finding about again."""
+    """The command that reproduces a finding."""
     case = json.dumps(finding.case)
     if finding.part in _BY_CASE:
         return f"python scripts/attack.py {finding.part} --case {shlex.quote(case)}"

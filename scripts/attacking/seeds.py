@@ -32,7 +32,7 @@ def draw(pipe: Any, out: Path) -> None:
 
 
 def make(folder: Path) -> Path:
-    """Draw and save them, in a process of its own: what reads them shall load no model.
+    """Draw and save them, in a process of its own: the process that reads them is to load no model.
 
     Args:
         folder: where to; one that has them is left as it is.

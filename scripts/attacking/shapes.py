@@ -15,7 +15,7 @@ from PIL import Image
 
 from attacking.plain import content, written
 
-_MOST = 2**22  # numbers in the arrays that are really written: what says more says it of nothing
+_MOST = 2**22  # numbers in the arrays that are really written; files that claim more have no more
 
 ODD: dict[str, tuple[Any, ...]] = {
     "layers": (0, 2, 100, 1000, 20_000),

@@ -18,13 +18,16 @@ from typer.testing import CliRunner
 
 from attacking.findings import Trouble, Wrong, trouble
 from attacking.wording import any_text, written
-from heedmap import alignment, cli, models, plans, prompts, tokens, weights
+from heedmap import cli
 from heedmap.app import limits, messages
-from heedmap.cli import options, serving
-from heedmap.maps import HeatMaps
-from heedmap.recordings import Layer, Recording
-from heedmap.saving import slug
-from heedmap.words import TokenTable
+from heedmap.cli import reading, serving
+from heedmap.drawing import edit_plans
+from heedmap.files.writing import slug
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.models import pipelines
+from heedmap.text import alignment, prompts, tokens, weights
+from heedmap.text.words import TokenTable
 
 # What the command line tells as one sentence, and the app as a refusal.
 FINE = (typer.BadParameter,)
@@ -37,7 +40,7 @@ Case = dict[str, Any]
 
 @cache
 def _table(prompt: str) -> TokenTable:
-    return tokens.tokenize(prompt, models.tokenizer())
+    return tokens.tokenize(prompt, pipelines.tokenizer())
 
 
 PROMPTS = ("a red house, a cat on grass", "the 猫 don't 🏠 <my-cat> 1.5 Ünïcödé", "cat " * 90)
@@ -66,7 +69,7 @@ def _pipe() -> Any:
 
     import heedmap
 
-    for library in (diffusers, transformers):  # they tell programmers of prompts that are too long
+    for library in (diffusers, transformers):  # they warn programmers of prompts that are too long
         library.logging.set_verbosity_error()
         library.logging.disable_progress_bar()
     torch.set_num_threads(1)  # several wait for one another, and waiting counts
@@ -136,22 +139,22 @@ def _aligned(text: str) -> None:
 
 def _weighed(text: str) -> None:
     before, _, after = text.partition(" ")
-    plans.weigh(PROMPTS[0], _table(PROMPTS[0]), {before: _number(after)})
+    weights.weighed(weights.parse_weights(PROMPTS[0]), _table(PROMPTS[0]), {before: _number(after)})
 
 
 def _sized(text: str) -> None:
-    size = options.parse_size(text)
-    models.check_size(SimpleNamespace(vae_scale_factor=8), size)
+    size = reading.parse_size(text)
+    pipelines.check_size(SimpleNamespace(vae_scale_factor=8), size)
     limits.Limits().check_size(size)
 
 
 def _windowed(text: str) -> None:
-    for window in options.parse_windows(text):
-        plans.read_window(window, "cross")
+    for window in reading.parse_windows(text):
+        edit_plans.read_window(window, "cross")
 
 
 def _edited(text: str) -> None:
-    from heedmap.word_edits import Confine, Reweight, described, edit_from, rules_of
+    from heedmap.recording.edits import Confine, Reweight, described, edit_from, rules_of
 
     word, _, said = text.partition("=")
     value = _number(said or word)
@@ -161,7 +164,7 @@ def _edited(text: str) -> None:
         lambda: Confine("cat", (0, 0, 16, 16), start=value, end=value),
         lambda: Confine("cat", (0, 0, 16, 16), along=value),
         lambda: Confine("cat", value), lambda: Confine("cat", (0, 0, value, 16)),
-        lambda: Confine(*options.parse_box(text)),
+        lambda: Confine(*reading.parse_box(text)),
     ][len(text) % 8]  # fmt: skip
     edit = made()
     again = edit_from(described(edit))
@@ -173,14 +176,14 @@ def _edited(text: str) -> None:
 def _windows_given(text: str) -> None:
     word, _, said = text.partition("=")
     value = _number(said)
-    plans.read_window(value, "cross")
-    plans.read_windows({word: (value, 1)})
+    edit_plans.read_window(value, "cross")
+    edit_plans.read_windows({word: (value, 1)})
 
 
 def _selected(text: str) -> None:
     maps, value = _maps(), _number(text)
     ways: list[dict[str, Any]] = [
-        {"layers": text}, {"layers": options.parse_names(text)}, {"steps": value},
+        {"layers": text}, {"layers": reading.parse_names(text)}, {"steps": value},
         {"heads": value}, {"resolution": value}, {"timesteps": (value, 0)}, {"heads": [value]},
     ]  # fmt: skip
     how = ways[len(text) % len(ways)]
@@ -188,9 +191,9 @@ def _selected(text: str) -> None:
 
 
 def _ranged(text: str) -> None:
-    steps = options.parse_range(text)
-    if options.parse_range(options.show_range(steps)) != steps:
-        raise Wrong("unequal", "range: not read back as it was", "options.show_range")
+    steps = reading.parse_range(text)
+    if reading.parse_range(reading.show_range(steps)) != steps:
+        raise Wrong("unequal", "range: not read back as it was", "reading.show_range")
     _maps().select(steps=steps)
 
 
@@ -239,7 +242,7 @@ def _called(text: str) -> None:
         ["compare", text, text], ["generate", "a cat", "--size", text],
         ["generate", "a cat", "--confine", text, "--size", "3x3"], ["edit", text, "--size", "3x3"],
         ["edit", "a cat", "a dog", "--only", text, "--size", "3x3"],
-        ["edit", "a cat", "--grid", "--weight", text, "--size", "3x3"],
+        ["grid", "a cat", "--weight", text, "--size", "3x3"],
         ["generate", "a cat", "--keep", text, "--size", "3x3"], ["layers", "--size", text],
     )  # fmt: skip
     chosen = verbs[sum(map(ord, text)) % len(verbs)]
@@ -282,9 +285,9 @@ READERS: dict[str, Callable[[str], Any]] = {
     "window": _windows_given, "select": _selected, "range": _ranged, "maps": _mapped,
     "field": _field, "message": _message, "body": _raw_message, "users": _users, "slug": _named,
     "split": prompts.split_words, "fold": prompts.fold, "keys": prompts.word_keys,
-    "word window": options.parse_word_window, "strip": options.parse_strip,
-    "numbers": options.parse_numbers, "names": options.parse_names, "over": options.parse_over,
-    "box": options.parse_box, "axes": options.parse_axes, "verb": _called, "draw": _drawn,
+    "word window": reading.parse_word_window, "strip": reading.parse_strip,
+    "numbers": reading.parse_numbers, "names": reading.parse_names, "over": reading.parse_over,
+    "box": reading.parse_box, "axes": reading.parse_axes, "verb": _called, "draw": _drawn,
 }  # fmt: skip
 # How often each is drawn: most equally, those that take long seldom.
 _SELDOM = {"verb": 0.04, "draw": 0.02}
@@ -303,7 +306,7 @@ class Attack:
         self._names = list(READERS)
         self._often = [_SELDOM.get(name, _SLOW.get(name, 1.0)) for name in self._names]
         self.told = {"characters": 0, "drawn": 0, "verbs": 0}
-        _table(PROMPTS[0])  # what is loaded once is nobody's time
+        _table(PROMPTS[0])  # what is loaded once is nobody's fault
 
     def __call__(self, number: int) -> tuple[Case, list[Trouble]]:
         """The case of a number, and what is wrong with it."""

@@ -92,7 +92,7 @@ class Server:
 
 
 class Visitor:
-    """Who asks a server, from one address.
+    """A client of a server, with an address of its own.
 
     Args:
         port: of the server.

@@ -1,4 +1,4 @@
-"""Texts as nobody writes them: of the forms that readers know, and broken.
+"""Texts as nobody writes them: of the forms that readers know, but broken.
 
 A text is kept as pieces and how often each comes, so that a case of a million letters is short.
 """

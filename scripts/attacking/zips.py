@@ -45,7 +45,7 @@ def pack(folder: Path, changes: Sequence[Mapping[str, Any]]) -> bytes:
     by_how = {change["how"]: change for change in changes}
     file = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        warnings.simplefilter("ignore")  # names that come twice are meant to
+        warnings.simplefilter("ignore")  # names come twice on purpose
         held = [(path, content(path)) for path in sorted(folder.rglob("*"))]
         for number, (path, data) in enumerate(pair for pair in held if pair[1] is not None):
             name = f"result/{path.relative_to(folder).as_posix()}"

@@ -35,12 +35,12 @@ from benchmarking.replay import (
     run,
     take_down,
 )
-from heedmap.alignment import pair_words
-from heedmap.columns import replacement
-from heedmap.edits import Inject, Weights
-from heedmap.encodings import prompt_table
-from heedmap.steering import Steering
-from heedmap.tracing import trace
+from heedmap.attention.rules import Inject, Weights
+from heedmap.recording.steering import Steering
+from heedmap.recording.tracing import steered
+from heedmap.text.alignment import pair_words
+from heedmap.text.token_mapping import replacement
+from heedmap.wiring.encodings import prompt_table
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 PHASES = {"both": SELF, "cross": CROSS - SELF, "none": 1 - CROSS}
@@ -76,7 +76,7 @@ def steering(pipe: Any, prompts: Sequence[str], phase: str) -> Steering:
 
 def heedmap_edit(pipe: Any, prompts: Sequence[str], phase: str) -> AbstractContextManager[Any]:
     """Recorded as in `heedmap.edit`."""
-    return trace(pipe, keep={"layer"}, steering=steering(pipe, prompts, phase))
+    return steered(pipe, keep={"layer"}, steering=steering(pipe, prompts, phase))
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def extra_s(
     pipe: Any, calls: dict[str, Call], editor: Editor, prompts: Sequence[str], phase: str,
     names: Sequence[str], rounds: int,
 ) -> list[float]:  # fmt: skip
-    """How much longer the layers of one UNet call take with an edit, a pair each."""
+    """How much longer the layers of one UNet call take with an edit: a number for each pair."""
     print(
         f"{time.strftime('%H:%M:%S')} {len(prompts)} prompts, {phase}", file=sys.stderr, flush=True
     )
@@ -152,7 +152,7 @@ def no_op(pipe: Any, steps: int = 2) -> float:
     same = steering(pipe, prompts, "both")
     ones = Weights(torch.ones(len(prompt_table(pipe, PROMPT).tokens)))
     rules = {number: [*those, ones] for number, those in same.rules.items()}
-    with trace(pipe, steering=Steering(rules, same.sources, same.self_windows)):
+    with steered(pipe, steering=Steering(rules, same.sources, same.self_windows)):
         edited = run(pipe, steps, prompts=prompts)
     return float((edited - plain).abs().max() / (plain.max() - plain.min()))
 

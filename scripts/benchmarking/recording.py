@@ -38,9 +38,9 @@ from benchmarking.replay import (
     take_down,
     twin,
 )
-from heedmap.maps import HeatMaps
-from heedmap.recordings import Recording
-from heedmap.tracing import trace
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording
+from heedmap.recording.tracing import trace
 
 TOKENS: dict[str, Any] = {"all_tokens": "all", "prompt_tokens": "prompt"}
 BARS = {"all_tokens": 1.2, "prompt_tokens": 0.5}  # percent, at the full shape
@@ -94,7 +94,7 @@ class Cost(NamedTuple):
     """What recording took and held."""
 
     bare_s: list[float]
-    extra_s: list[float]  # recorded less bare, a pair each
+    extra_s: list[float]  # recorded less bare, for each pair
     held_mb: dict[int, float]  # by calls of the UNet
     identical: bool
 

@@ -8,10 +8,10 @@ import numpy as np
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Progress, Swap, as_array, swaps
 from evaluation.measures import Figures, cells, mean, overlap, pixels, share
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 import heedmap
-import judge
-from heedmap import models, studio
+from evaluation import judge
+from heedmap.drawing import generation
+from heedmap.models import pipelines
+from heedmap.text.tokens import tokenize
 from heedmap.tiny import scenes
-from heedmap.tokens import tokenize
 
 SwapKind = Literal["noun", "colour"]
 FIRST = scenes.HELD_OUT_SEED + 100_000_000
@@ -63,7 +64,7 @@ def draw(
     """Make a picture of each text, in batches, with what the judge sees in it."""
     for start in range(0, len(texts), BATCH):
         part = slice(start, start + BATCH)
-        runs = studio.generate_batch(pipe, list(texts[part]), seeds=list(seeds[part]), **how)
+        runs = generation.generate_batch(pipe, list(texts[part]), seeds=list(seeds[part]), **how)
         pictures = np.stack([as_array(run) for run in runs])
         yield from zip(runs, judge.detect(pictures, eye), strict=True)
         progress(name, start + len(runs), len(texts))
@@ -160,4 +161,4 @@ def _tokens(layout: scenes.Layout) -> int:
 
 @cache
 def _tokenizer() -> Any:
-    return models.tokenizer()
+    return pipelines.tokenizer()

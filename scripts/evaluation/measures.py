@@ -9,7 +9,7 @@ import numpy as np
 from skimage.color import rgb2lab
 from skimage.morphology import dilation, footprint_rectangle
 
-import judge
+from evaluation import judge
 from heedmap.tiny import scenes
 
 Figures = dict[str, Any]
@@ -47,7 +47,7 @@ def cells(things: Iterable[judge.Found]) -> np.ndarray:
 
 
 def widened(mask: np.ndarray, margin: int = MARGIN) -> np.ndarray:
-    """A mask (h, w) and all cells that are at most `margin` away from it, corners included."""
+    """A mask (h, w) with all cells that are at most `margin` away from it, corners included."""
     side = 2 * margin + 1
     return dilation(mask, footprint_rectangle((side, side)))
 

@@ -17,11 +17,10 @@ import numpy as np
 import torch
 
 import heedmap
-import judge
-from evaluation import cases, strangers, weights
+from evaluation import cases, judge, strangers, weights
 from evaluation.cases import BATCH, Plan, Progress, is_unseen
 from evaluation.measures import Figures, share
-from heedmap.maps import HeatMaps
+from heedmap.maps.heatmaps import HeatMaps
 from heedmap.tiny import scenes
 
 STEPS, GUIDANCE = 25, 4.0  # guidance where neither --guidance nor the card says one

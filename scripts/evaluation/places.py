@@ -1,4 +1,4 @@
-"""A thing confined to one half of the picture: does it come to lie there?"""
+"""A thing confined to one half of the picture: does it end up there?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import numpy as np
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, share
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 from heedmap.tiny import scenes
 
 MIDDLE, SIDE = scenes.SIZE // 2, scenes.SIZE

@@ -1,7 +1,8 @@
 """Words that the model was never told: does it still draw something, and heed the rest?
 
-The drawn world has no giraffe. What a model draws for one is its own affair, but an empty scene is
-of no use to anybody, and neither is one that forgets its colour or its setting over the stranger.
+The drawn world has no giraffe. What a model draws for one is up to the model, but an empty scene is
+of no use to anybody, and neither is one that forgets its colour or its setting over the unknown
+word.
 """
 
 from collections.abc import Sequence
@@ -9,11 +10,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import judge
+from evaluation import judge
 from evaluation.cases import Progress, draw
 from evaluation.measures import Figures, share
 from heedmap import Run
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 from heedmap.tiny import scenes
 
 NOUNS = (

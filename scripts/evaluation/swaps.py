@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Progress, Swap, SwapKind, as_array, swaps
 from evaluation.measures import (
     Figures,
@@ -35,15 +35,16 @@ from evaluation.measures import (
     squared_error,
     widened,
 )
-from heedmap import studio
-from heedmap.alignment import pair_words
-from heedmap.columns import replacement
-from heedmap.edits import Inject
-from heedmap.encodings import prompt_table
+from heedmap.attention.rules import Inject
+from heedmap.drawing import batch
 from heedmap.errors import ArgumentError
-from heedmap.pictures import Panel
-from heedmap.steering import Steering
-from heedmap.words import TokenTable
+from heedmap.figures.layout import Panel
+from heedmap.options import GenerateOptions
+from heedmap.recording.steering import Steering
+from heedmap.text.alignment import pair_words
+from heedmap.text.token_mapping import replacement
+from heedmap.text.words import TokenTable
+from heedmap.wiring.encodings import prompt_table
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 BATCH = 4  # swaps that are drawn at once; each makes five pictures
@@ -58,7 +59,7 @@ CUT = 0.2  # of an edit's own thing, in squared error, above which a mask has cu
 def published_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
     """The replacement mapper M (K source, K target) as published with prompt-to-prompt.
 
-    Words are what stands between spaces, with their punctuation. Read from left to right with a
+    Words are whatever stands between spaces, with their punctuation. Read from left to right with a
     place in each prompt: a swapped word maps token to token if both have as many, else each of its
     b target tokens takes 1/b of all its source tokens; what lies before it maps to what stands
     there. After the last swap target token n takes the source's column n, whatever the swaps did to
@@ -102,7 +103,7 @@ def _between_spaces(table: TokenTable) -> list[tuple[str, list[int]]]:
 
 
 def own_columns(source: TokenTable, target: TokenTable) -> torch.Tensor:
-    """The same of `heedmap.columns`: every word keeps its own."""
+    """The same by `heedmap.text.token_mapping`: every word keeps its own."""
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     for w, n, part in replacement(source, target, pair_words(source, target, "replace")):
         columns[w, n] = part
@@ -216,10 +217,9 @@ def _beside(pipe: Any, part: Sequence[Swap], **how: Any) -> list[dict[str, np.nd
         rules |= {at + 2: own, at + 3: own, at + 4: [taking(published_columns(*tables))]}
         sources |= dict.fromkeys((at + 2, at + 3, at + 4), at)
         windows |= dict.fromkeys((at + 2, at + 4), (0.0, SELF))
-    runs, _ = studio.draw(
-        pipe, prompts, written=prompts, seeds=seeds, size=None, negative=None, keep={"layer"},
-        tokens="prompt", branches=("conditional",), limit=2**30, progress=None, arguments={},
-        steering=Steering(rules, sources, windows), **how,
+    runs, _ = batch.draw(
+        pipe, batch.Batch(prompts, prompts, seeds), GenerateOptions(limit=2**30, **how),
+        Steering(rules, sources, windows),
     )  # fmt: skip
     pictures = [as_array(run) for run in runs]
     each = 1 + len(BESIDE)

@@ -19,14 +19,15 @@ import numpy as np
 from PIL import Image
 
 import heedmap
-import judge
+from evaluation import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, cells, colour_share, mean, pixels, rises, share
-from heedmap.pictures import Panel
+from heedmap.figures.layout import Panel
 
 WEIGHTS = (-1.0, 0.0, 1.0, 2.0, 4.0)
 LEAST = 0.02
-"""A change of a measure (0 to 1) that is none: at the top a share cannot rise, and it flickers."""
+"""A change of a measure (0 to 1) that does not count: at the top a share cannot rise, and it
+flickers."""
 WordKind = Literal["colour", "setting"]
 
 
@@ -107,7 +108,7 @@ def measure(
     Returns:
         n: captions that were drawn right at weight 1.
         monotone: share in which the measure rises from the least weight to the greatest: a step
-            down of at most `tolerance` is none, and in all it must rise by more than that.
+            down of at most `tolerance` does not count, and in all it must rise by more than that.
         strictly: share in which it is greater at every weight than at the one below; a share of
             the colour that is full at weight 1 cannot be.
         means: of the measure at each weight.
@@ -128,10 +129,7 @@ def measure(
             cases.append(measured(case, kind, eye))
             progress(f"reweight {name}", len(cases), len(plans))
     figures = {name: figures_of(cases) for name, cases in drawn.items()}
-    return {**figures.pop("colour"), **figures}, [
-        *drawn["colour"],
-        *drawn["setting"],
-    ]
+    return {**figures.pop("colour"), **figures}, [*drawn["colour"], *drawn["setting"]]
 
 
 def figures_of(drawn: Sequence[Weighted]) -> Figures:

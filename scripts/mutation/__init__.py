@@ -1,1 +1,1 @@
-"""A mutation run: what can be broken in the house (`mutants`), and who notices (`trials`)."""
+"""A mutation run: what can be broken (`mutants`), and which tests notice (`trials`)."""

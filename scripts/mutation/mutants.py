@@ -1,8 +1,8 @@
-"""Small faults put into source code, one at a time: which there are, and what a file is with one.
+"""Small faults put into source code, one at a time: which there are, and the file with one in it.
 
 A mutant is the text of one expression or statement replaced by another. Left as they are: messages
 (what is raised, f-strings, text), assertions, types, decorators, and keywords that only guard
-(`strict`), serve a message (`stacklevel`), or a second device (`device`), which tests have not.
+(`strict`), serve a message (`stacklevel`), or a second device (`device`), which tests do not have.
 """
 
 import ast
@@ -140,7 +140,7 @@ class _Walk:
         inside = above.inside or isinstance(node, ast.FunctionDef)
         spot = replace(above, node=node, function=name, inside=inside)
         if isinstance(node, ast.FunctionDef):
-            # Defaults are made at import, and felt wherever the function runs.
+            # Defaults are made at import, and act wherever the function runs.
             felt = replace(spot, lines=(node.body[0].lineno, node.end_lineno or node.lineno))
             for default in (*node.args.defaults, *node.args.kw_defaults):
                 if default is not None:

@@ -1,10 +1,10 @@
 """Whether tests see a mutant: processes that have the libraries loaded, and heedmap anew.
 
-Importing torch and diffusers takes seconds, a test of a small tensor none. So this process imports
-every library that the tests need, but nothing of heedmap, and forks for each mutant: the child
-imports a copy of heedmap, with the mutated file through an import hook, and runs the tests that
-execute the mutated lines. Which these are, and how long they take, is seen in a run without mutant;
-tests that measure time are left out.
+Importing torch and diffusers takes seconds, a test of a small tensor next to nothing. So this
+process imports every library that the tests need, but nothing of heedmap, and forks for each
+mutant: the child imports a copy of heedmap, with the mutated file through an import hook, and runs
+the tests that execute the mutated lines. Which these are, and how long they take, is measured in a
+run without a mutant; tests that measure time are left out.
 """
 
 import contextlib
@@ -114,7 +114,7 @@ class House:
         """Start these tests with a mutant; each has ten times as long as without.
 
         Raises:
-            SyntaxError: if the mutant is no Python, which would kill itself.
+            SyntaxError: if the mutant is not Python: nothing needs to kill it.
         """
         path = self.source / mutant.module
         compile(mutant.apply(path.read_bytes()), str(path), "exec")
@@ -185,7 +185,7 @@ class Child:
     folder: Path
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs; -1 if its time was over."""
+        """Its exit code; None while it runs; -1 if its time is over."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid:
             self._tidy()
@@ -234,7 +234,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Chosen:
-    """Of what is collected runs the chosen tests, in their order, each with so many seconds."""
+    """Runs only the chosen ones of the tests, in their order, each with so many seconds."""
 
     def __init__(self, limits: Mapping[str, float]) -> None:
         self.limits = limits
@@ -255,7 +255,7 @@ class _Chosen:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
-            os._exit(1)  # killed: nothing else is to be known
+            os._exit(1)  # killed: there is nothing else to find out
 
 
 class _Watch:
@@ -304,13 +304,13 @@ class _Watch:
         self.told.write_text(json.dumps(found), encoding="utf-8")
 
     def _tests(self, contexts: Iterable[str]) -> list[str]:
-        """The tests that these contexts are, or whose files."""
+        """The tests, or all tests of the files, that these contexts name."""
         wanted = set(contexts)
         return [test for test in self.seconds if {test, _file(test)} & wanted]
 
 
 def _asks_the_clock(code: types.CodeType) -> bool:
-    """Whether a test, or a function in it, measures time: beside other work it fails by chance."""
+    """Whether a test, or a function in it, measures time: under other load it fails by chance."""
     within = (part for part in code.co_consts if isinstance(part, types.CodeType))
     return bool(_CLOCKS & set(code.co_names)) or any(map(_asks_the_clock, within))
 

@@ -1,4 +1,4 @@
-"""How the embedded model is trained: one file a stage, over a few that the stages share.
+"""How the embedded model is trained: one file for each stage, and a few that the stages share.
 
 Stages, in the order they run: `tokenizer`, `autoencoder` (with `whitening`), `latents`, `unet`,
 `export`. Shared: `run` (processes, clock, log, checkpoints), `descent` and `muon` (optimising),

@@ -17,7 +17,7 @@ import torch
 from diffusers import AutoencoderKL
 from torch import nn
 
-from heedmap.saving import whole_folder
+from heedmap.files.writing import whole_folder
 from heedmap.tiny import scenes
 from training.descent import Average, Descent, make_optimiser, resume
 from training.kinds import AUTOENCODER

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from diffusers import StableDiffusionPipeline
 
-from heedmap.saving import whole_folder
+from heedmap.files.writing import whole_folder
 from heedmap.tiny import scenes
 from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
@@ -29,7 +29,7 @@ def export(options: argparse.Namespace) -> None:
             p.copy_(value)
     pipe = assemble(model.text, model.unet, tokenizer, trained_vae(work))
     pipe.to(dtype=torch.float16)
-    pipe.vae.register_to_config(_name_or_path="")  # else the folder of the training is told
+    pipe.vae.register_to_config(_name_or_path="")  # not that of the training
     about = card(pipe, state["seen"], options.guidance)
     with whole_folder(options.to, PIPELINE, force=True) as folder:
         pipe.save_pretrained(folder, safe_serialization=True)

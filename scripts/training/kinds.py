@@ -2,7 +2,7 @@
 
 import re
 
-from heedmap.saving import Kind
+from heedmap.files.writing import Kind
 
 _TOKENIZER = (
     r"(?:tokenizer_config|tokenizer|vocab|special_tokens_map|added_tokens)\.json|merges\.txt"

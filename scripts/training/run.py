@@ -50,7 +50,7 @@ class Run:
         return time.monotonic() - self.start
 
     def restart_clock(self) -> None:
-        """Begin to count the minutes now (compilation is over)."""
+        """Start to count the minutes now (compilation is over)."""
         self.start = time.monotonic()
 
     def fraction(self) -> float:
@@ -64,7 +64,7 @@ class Run:
     # --- the other processes
 
     def wait(self) -> None:
-        """Go on when every process has come here."""
+        """Wait until every process is here."""
         if self.world > 1:
             dist.barrier()
 

@@ -11,7 +11,7 @@ from random import Random
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
-from heedmap.saving import whole_folder
+from heedmap.files.writing import whole_folder
 from heedmap.tiny import scenes
 from training.kinds import TOKENIZER
 from training.models import MAX_TOKENS

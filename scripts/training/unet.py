@@ -237,7 +237,7 @@ SHEET_PROMPTS = (
 
 @torch.no_grad()
 def sample_sheet(model: Model, tokenizer: CLIPTokenizer, run: Run, seen: int) -> None:
-    """The same prompts and seeds every time, to a picture."""
+    """Draw the same prompts and seeds every time, as one picture."""
     vae = trained_vae(run.work).to(run.device)
     pictures = assemble(model.text, model.unet, tokenizer, vae)(
         list(SHEET_PROMPTS),

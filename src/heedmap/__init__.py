@@ -12,19 +12,19 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heedmap.comparisons import compare
-    from heedmap.dimensions import layer_shapes
-    from heedmap.editing import edit, grid
+    from heedmap.drawing.editing import edit, grid
+    from heedmap.drawing.generation import generate
+    from heedmap.drawing.repeats import repeat
     from heedmap.errors import HeedmapError, HeedmapWarning
-    from heedmap.grids import Grid
-    from heedmap.heatmaps import HeatMap
-    from heedmap.models import load
-    from heedmap.pairs import Pair
-    from heedmap.repeats import repeat
-    from heedmap.runs import Run
-    from heedmap.studio import generate
-    from heedmap.tracing import trace
-    from heedmap.word_edits import Confine, Reweight
+    from heedmap.maps.heatmap import HeatMap
+    from heedmap.models.dimensions import layer_shapes
+    from heedmap.models.pipelines import load
+    from heedmap.recording.edits import Confine, Reweight
+    from heedmap.recording.tracing import trace
+    from heedmap.results.comparisons import compare
+    from heedmap.results.grids import Grid
+    from heedmap.results.pairs import Pair
+    from heedmap.results.runs import Run
 
     __version__: str
 
@@ -48,22 +48,22 @@ __all__ = [
 ]
 
 _HOME = {
-    "Confine": "word_edits",
-    "Grid": "grids",
-    "HeatMap": "heatmaps",
+    "Confine": "recording.edits",
+    "Grid": "results.grids",
+    "HeatMap": "maps.heatmap",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
-    "Pair": "pairs",
-    "Reweight": "word_edits",
-    "Run": "runs",
-    "compare": "comparisons",
-    "edit": "editing",
-    "generate": "studio",
-    "grid": "editing",
-    "layer_shapes": "dimensions",
-    "load": "models",
-    "repeat": "repeats",
-    "trace": "tracing",
+    "Pair": "results.pairs",
+    "Reweight": "recording.edits",
+    "Run": "results.runs",
+    "compare": "results.comparisons",
+    "edit": "drawing.editing",
+    "generate": "drawing.generation",
+    "grid": "drawing.editing",
+    "layer_shapes": "models.dimensions",
+    "load": "models.pipelines",
+    "repeat": "drawing.repeats",
+    "trace": "recording.tracing",
 }
 
 

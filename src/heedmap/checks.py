@@ -1,7 +1,7 @@
 """What an argument must be: a number, a whole number, a text; or one sentence that says so.
 
-Numbers of numpy are numbers here; True and False are none, and neither are texts that spell one,
-NaN, infinities and arrays. What a function gives back is plain Python, which JSON can hold.
+Numbers of numpy are numbers here. True and False are not, and neither are texts that spell a
+number, NaN, infinities or arrays. The functions return plain Python values, which JSON can hold.
 """
 
 import math
@@ -9,27 +9,20 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
 
-from heedmap.errors import ArgumentError, HeedmapError, quoted
+from heedmap.errors import ArgumentError, quoted
 
-__all__ = ["finite", "flag", "fraction", "is_number", "several", "text", "whole"]
+__all__ = ["finite", "flag", "fraction", "is_number", "is_text", "several", "text", "whole"]
 
 
 _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
 
 
 def is_number(value: object) -> TypeGuard[Real]:
-    """Whether a value is a real number, of Python or numpy; True is none, NaN is one."""
+    """Whether a value is a real number, of Python or numpy; True is not one, NaN is."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def finite(
-    what: str,
-    value: object,
-    *,
-    least: float = -math.inf,
-    most: float = math.inf,
-    error: type[HeedmapError] = ArgumentError,
-) -> float:
+def finite(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> float:
     """A finite number from `least` to `most`.
 
     Args:
@@ -37,10 +30,9 @@ def finite(
         value: what was given.
         least: the smallest that will do.
         most: the largest that will do.
-        error: what is raised.
 
     Raises:
-        HeedmapError: if it is none; of the kind `error`.
+        ArgumentError: if it is no such number.
     """
     if is_number(value):
         try:
@@ -49,7 +41,7 @@ def finite(
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return number
-    raise error(f"{what} is {quoted(value)}: expected a finite number{_span(least, most)}")
+    raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number{_span(least, most)}")
 
 
 def fraction(what: str, value: object) -> float:
@@ -57,31 +49,28 @@ def fraction(what: str, value: object) -> float:
     return finite(what, value, least=0, most=1)
 
 
-def whole(
-    what: str,
-    value: object,
-    *,
-    least: int | None = None,
-    most: int | None = None,
-    error: type[HeedmapError] = ArgumentError,
-) -> int:
-    """A whole number from `least` to `most`; 3.0 is none.
+def whole(what: str, value: object, *, least: int | None = None, most: int | None = None) -> int:
+    """A whole number from `least` to `most`; 3.0 is not one.
 
     Args:
         what: the argument is called in the sentence.
         value: what was given.
         least: the smallest that will do.
         most: the largest that will do.
-        error: what is raised.
 
     Raises:
-        HeedmapError: if it is none; of the kind `error`.
+        ArgumentError: if it is no such number.
     """
     if isinstance(value, Integral) and not isinstance(value, bool):
         number = int(value)
         if (least is None or least <= number) and (most is None or number <= most):
             return number
-    raise error(f"{what} is {quoted(value)}: expected a whole number{_span(least, most)}")
+    raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_span(least, most)}")
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is a text, whatever its annotation says."""
+    return isinstance(value, str)
 
 
 def text(what: str, value: object, such: str = "") -> str:
@@ -115,9 +104,9 @@ def flag(what: str, value: object) -> bool:
 
 
 def several(value: object) -> list[Any] | None:
-    """What a list, or anything else that can be gone through, holds; None for all else.
+    """What a list, or anything else that can be iterated over, holds; None for all else.
 
-    A text is one thing, and so is a mapping: neither is a list of what it is made of.
+    A text is one thing, and so is a mapping: neither counts as a list of its parts.
     """
     if isinstance(value, str | bytes | Mapping):
         return None

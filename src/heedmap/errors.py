@@ -4,14 +4,14 @@ Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug
 """
 
 MAX_SENTENCE = 2000
-"""Characters of a sentence."""
+"""The most characters that a sentence may have."""
 
 
 class HeedmapError(Exception):
     """Anything that heedmap could not do and can explain.
 
-    Whatever its sentence quotes of a file or a user, it is one line of what can be printed, short
-    enough to be read; of a longer one the middle is left out, since the end says what to do.
+    The sentence is one line of printable characters, whatever it quotes from a file or a user, and
+    short enough to be read: a longer one loses its middle, since the end says what to do.
     """
 
     def __init__(self, said: str = "") -> None:
@@ -59,12 +59,12 @@ class RunError(HeedmapError):
 
 
 def quoted(value: object) -> str:
-    """A value for a message: escaped (a prompt may hold control characters), short, in one line."""
+    """A value for a message: escaped (a prompt may hold control characters), short, on one line."""
     if isinstance(value, str):
         return repr(value[:59] + "…" if len(value) > 60 else value)
     try:
         said = " ".join(repr(value).split())
-    except ValueError:  # Python spells no whole number of more than 4300 digits
+    except ValueError:  # Python writes no whole number of more than 4300 digits
         said = f"a {type(value).__name__}"
     return said if len(said) <= 80 else said[:79] + "…"
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from app.serving import PROMPT, Served
-from heedmap import models, studio
 from heedmap.app import Limits
 from heedmap.app.jobs import Line
-from heedmap.app.shelf import Shelf
+from heedmap.app.results import Shelf
 from heedmap.app.workshop import Workshop
-from heedmap.runs import Run
+from heedmap.drawing import generation
+from heedmap.models import pipelines
+from heedmap.results.runs import Run
 
 # Gradio counts its events in a table of pandas, with an option that pandas 3 finds old-fashioned.
 OLD_FASHIONED = "ignore:'future.no_silent_downcasting' is deprecated:DeprecationWarning"
@@ -27,13 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def model(random_model, monkeypatch: pytest.MonkeyPatch):
     """The random model in place of every model."""
-    monkeypatch.setattr(models, "load", lambda *_, **__: random_model)
+    monkeypatch.setattr(pipelines, "load", lambda *_, **__: random_model)
     return random_model
 
 
 @pytest.fixture(scope="module")
 def run(random_model) -> Run:
-    return studio.generate(random_model, PROMPT, seed=3, steps=2)
+    return generation.generate(random_model, PROMPT, seed=3, steps=2)
 
 
 @pytest.fixture
@@ -59,6 +60,6 @@ def shop(tmp_path: Path, model) -> Workshop:
 def server(random_model, tmp_path_factory) -> Iterator[Any]:
     """The app of the random model, with a password, on a free port."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "load", lambda *_, **__: random_model)
+        patch.setattr(pipelines, "load", lambda *_, **__: random_model)
         with Served(tmp_path_factory.mktemp("app"), {"ann": "pa:ss"}) as served:
             yield served

@@ -1,5 +1,6 @@
 """A running app and what is asked of it, and waiting for what comes about in other threads."""
 
+import asyncio
 import base64
 import contextlib
 import html
@@ -15,15 +16,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from heedmap import models
 from heedmap.app import Limits, Options
+from heedmap.app.doors import Incoming
 from heedmap.app.jobs import Job, State
+from heedmap.models import pipelines
 
 PROMPT = "a red house"
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
-FIELDS: list[Any] = [models.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
+FIELDS: list[Any] = [pipelines.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
 
-EDIT_FIELDS: list[Any] = [models.EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
+EDIT_FIELDS: list[Any] = [pipelines.EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
 
 
 def ended(job: Job) -> State:
@@ -175,3 +177,17 @@ def drawn(server: Served, tab: str, session: str, fields: list[Any]) -> str:
     said = json.dumps(list(event(server, tab, [None, *fields], session)), ensure_ascii=False)
     assert "Traceback" not in said and "<img src=x" not in said and "<script" not in said
     return html.unescape(said)
+
+
+def sends(*blocks: bytes | None, pause: float = 0.0) -> Incoming:
+    """What receives these blocks; None for the visitor's leaving."""
+    left = list(blocks)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(pause)
+        block = left.pop(0)
+        if block is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": block, "more_body": bool(left)}
+
+    return Incoming(receive)

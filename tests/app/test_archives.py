@@ -12,11 +12,11 @@ import pytest
 from cli.calling import files
 
 from app.serving import PROMPT, zipped
-from heedmap import editing
 from heedmap.app import archives
-from heedmap.app.shelf import read_result
+from heedmap.app.results import read_result
+from heedmap.drawing import editing
 from heedmap.errors import RunError
-from heedmap.runs import Run
+from heedmap.results.runs import Run
 
 
 def packed(folder: Path) -> io.BytesIO:

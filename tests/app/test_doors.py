@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +18,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from heedmap.app import doors, messages, uploads
-from heedmap.app.doors import Hosts, Incoming, Passwords, blocks_of, body_of, refusal
+from app.serving import sends
+from heedmap.app import doors, messages
+from heedmap.app.doors import Hosts, Passwords, blocks_of, body_of, refusal
 from heedmap.app.places import network
-from heedmap.app.uploads import Uploads
-from heedmap.errors import HeedmapError
 
 
 def welcome(request: Request) -> PlainTextResponse:
@@ -31,20 +29,6 @@ def welcome(request: Request) -> PlainTextResponse:
 
 
 HOUSE = Starlette(routes=[Route("/", welcome)])
-
-
-def sends(*blocks: bytes | None, pause: float = 0.0) -> Incoming:
-    """What receives these blocks; None for the visitor's leaving."""
-    left = list(blocks)
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.sleep(pause)
-        block = left.pop(0)
-        if block is None:
-            return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": block, "more_body": bool(left)}
-
-    return Incoming(receive)
 
 
 def read(headers: dict[str, str], *blocks: bytes | None, most: int = 8, pause: float = 0) -> bytes:
@@ -295,88 +279,6 @@ def test_a_browser_without_a_password_is_asked_for_one(monkeypatch: pytest.Monke
     assert door.get("/", headers={"authorization": "Basic !"}).status_code == 401
     assert door.get("/", headers=basic("ann:pass:word")).status_code == 200
     assert TestClient(Passwords(HOUSE, {})).get("/").status_code == 200
-
-
-# --- uploads ----------------------------------------------------------------------------------
-
-
-def take(held: Uploads, whose: str, body: bytes = b"x", receive: Any = None) -> Any:
-    told = Given({"content-length": str(len(body))})
-    return held.take(whose, told, receive or sends(body))
-
-
-def test_each_visitor_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    held = Uploads(tmp_path, 8)
-    mine = asyncio.run(take(held, "me", b"mine"))
-    for _ in range(9):
-        asyncio.run(take(held, "other"))
-    assert (tmp_path / mine).read_bytes() == b"mine"  # whatever others send
-    assert len(list(tmp_path.iterdir())) == 5
-    monkeypatch.setattr(uploads, "_WAITING", 5)
-    theirs = asyncio.run(take(held, "third", b"theirs"))  # whoever has most loses his oldest
-    assert [(tmp_path / one).exists() for one in (mine, theirs)] == [True, True]
-    assert len(list(tmp_path.iterdir())) == 5
-    monkeypatch.setattr(uploads, "KEPT", 0.0)
-    asyncio.run(take(held, "third"))
-    assert len(list(tmp_path.iterdir())) == 1
-    with pytest.raises(HeedmapError, match="not there any more"):
-        held.open(mine)
-    for odd in ("", "../x", "0" * 31, "0" * 32):
-        with pytest.raises(HeedmapError, match="not there any more"):
-            held.open(odd)
-    last = asyncio.run(take(held, "third", b"last"))
-    assert held.open(last).read_bytes() == b"last"
-    with pytest.raises(HeedmapError, match="not there any more"):
-        held.open(last)  # once
-
-
-def test_files_of_one_network_of_the_sixth_version_are_of_one_visitor(tmp_path: Path):
-    held = Uploads(tmp_path, 8)
-    mine = asyncio.run(take(held, "2001:db8:0:1::1", b"mine"))
-    for n in range(9):
-        asyncio.run(take(held, f"2001:db8::{n}", b"x"))
-    assert len(list(tmp_path.iterdir())) == 5
-    assert held.open(mine).read_bytes() == b"mine"
-
-
-def test_the_oldest_of_who_has_most_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(uploads, "_WAITING", 4)
-    held = Uploads(tmp_path, 8)
-    first, second, third = [asyncio.run(take(held, "10.0.0.1")) for _ in range(3)]
-    other = asyncio.run(take(held, "10.0.0.2"))
-    last = asyncio.run(take(held, "10.0.0.3"))
-    assert {path.name for path in tmp_path.iterdir()} == {second, third, other, last}
-    with pytest.raises(HeedmapError, match="not there any more"):
-        held.open(first)
-
-
-def test_an_empty_file_is_told_as_such(tmp_path: Path):
-    held = Uploads(tmp_path, 8)
-    for _ in range(2):  # and holds no place
-        with pytest.raises(HTTPException, match="This file is empty") as refused:
-            asyncio.run(take(held, "me", b""))
-        assert refused.value.status_code == 400
-    assert not list(tmp_path.iterdir())
-
-
-def test_who_sends_slowly_is_in_nobodys_way(tmp_path: Path):
-    held = Uploads(tmp_path, 8)
-
-    async def together() -> tuple[Any, ...]:
-        slow = asyncio.create_task(take(held, "slow", b"12", sends(b"1", b"2", pause=0.2)))
-        await asyncio.sleep(0.05)
-        with pytest.raises(HTTPException) as refused:
-            await take(held, "slow")
-        assert refused.value.status_code == 429
-        others = [await take(held, "other") for _ in range(3)]
-        return slow.done(), await slow, others
-
-    early, _, others = asyncio.run(together())
-    assert not early and len(others) == 3
-    with pytest.raises(ClientDisconnect):
-        asyncio.run(take(held, "slow", b"12", sends(b"1", None)))
-    assert len(list(tmp_path.iterdir())) == 4  # nothing of what was left half-way
-    assert asyncio.run(take(held, "slow"))
 
 
 # --- what Gradio may be told ------------------------------------------------------------------

@@ -16,7 +16,7 @@ from cli.calling import files
 from app.serving import Served
 from heedmap.app.workshop import Generating
 from heedmap.errors import ArgumentError
-from heedmap.runs import Run
+from heedmap.results.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 

@@ -22,11 +22,11 @@ from app.serving import (
     until,
     zip_of,
 )  # fmt: skip
-from heedmap import studio
 from heedmap.app import jobs, keeping
 from heedmap.app.keeping import _SESSIONS
+from heedmap.drawing import generation
 from heedmap.errors import HeedmapError
-from heedmap.runs import Run
+from heedmap.results.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
@@ -61,7 +61,7 @@ def test_no_result_of_a_hundred_sessions_is_kept(
         return result
 
     name = server.app.workshop.shelf.put(run)
-    monkeypatch.setattr(studio, "generate", draw)
+    monkeypatch.setattr(generation, "generate", draw)
     monkeypatch.setattr(server.app.workshop.shelf, "put", lambda _: name)
     assert f"./results/{name}/page" in generating(server, "before", PROMPT)
     before = grown()
@@ -200,7 +200,7 @@ def test_jobs_of_sessions_that_have_gone_end_quietly(
 
 
 def test_a_job_that_nobody_asks_for_any_more_leaves_nothing(line):
-    from heedmap.app.benches import Sessions
+    from heedmap.app.forms import Sessions
 
     sessions = Sessions(line, ["me"])
     states = sessions.follow("me", "generate", lambda job: "result")

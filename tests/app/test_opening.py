@@ -12,19 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from making import made_pair
 from PIL import Image
-from test_pairs import made_pair
 
 from app.serving import PROMPT, Served, opening, until, zip_of, zipped
-from heedmap import editing
 from heedmap.app import Limits
 from heedmap.app import opening as desks
 from heedmap.app.opening import Desk, check_cost, check_files
 from heedmap.app.pages import Pages
 from heedmap.app.uploads import Uploads
+from heedmap.drawing import editing
 from heedmap.errors import HeedmapError, RunError
-from heedmap.recordings import Layer
-from heedmap.runs import Run
+from heedmap.maps.recordings import Layer
+from heedmap.results.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 

@@ -11,7 +11,7 @@ from app.serving import Served, opening, zip_of
 from heedmap.app import pages
 from heedmap.app.pages import Pages
 from heedmap.errors import HeedmapError, RunError
-from heedmap.runs import Run
+from heedmap.results.runs import Run
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from cli.calling import files
-from conftest import random_pipeline
+from making import random_pipeline
 
 from app.serving import PROMPT
-from heedmap import editing, studio
+from heedmap.drawing import editing, generation
 
 # --- of heedmap's own calls -------------------------------------------------------------------
 
@@ -29,8 +29,8 @@ def hostile(seen: list[torch.Tensor]) -> Callable[[torch.Tensor], None]:
 
 def test_a_preview_changes_neither_picture_nor_settings(random_model, tmp_path: Path):
     seen: list[torch.Tensor] = []
-    plain = studio.generate(random_model, PROMPT, seed=5, steps=3)
-    watched = studio.generate(random_model, PROMPT, seed=5, steps=3, preview=hostile(seen))
+    plain = generation.generate(random_model, PROMPT, seed=5, steps=3)
+    watched = generation.generate(random_model, PROMPT, seed=5, steps=3, preview=hostile(seen))
     assert [tuple(latents.shape) for latents in seen] == [(1, 4, 16, 16)] * 3
     plain.save(tmp_path / "plain")
     watched.save(tmp_path / "watched")
@@ -103,7 +103,7 @@ def test_the_linear_preview_resembles_the_picture(embedded):
     from heedmap.app import previews
 
     latents: list[torch.Tensor] = []
-    run = studio.generate(
+    run = generation.generate(
         embedded, "a red house at sunset", seed=1, steps=8, preview=latents.append
     )
     colours = previews.fit_colours(embedded.vae)(previews.unscaled(embedded.vae, latents[-1]))

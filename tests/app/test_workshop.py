@@ -8,22 +8,27 @@ import pytest
 from cli.calling import call, files
 
 from app.serving import PROMPT, ended
-from heedmap import editing, models
 from heedmap.app import Limits
 from heedmap.app.fragments import of_made
 from heedmap.app.jobs import Line, State
-from heedmap.app.shelf import Shelf
+from heedmap.app.results import Shelf
 from heedmap.app.workshop import Editing, Generating, Workshop
+from heedmap.drawing import editing
 from heedmap.errors import ArgumentError
-from heedmap.runs import Run
+from heedmap.models import pipelines
+from heedmap.options import DrawOptions, EditOptions
+from heedmap.results.runs import Run
 
 
 def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
     states: list[State] = []
     asked = Generating(
-        prompt="a (red:2) house", seed=7, steps=3, guidance=3.5, size=(64, 96), negative="blue",
-        keep=frozenset({"layer", "step"}),
-    )  # fmt: skip
+        prompt="a (red:2) house",
+        seed=7,
+        options=DrawOptions(
+            steps=3, guidance=3.5, size=(64, 96), negative="blue", keep={"layer", "step"}
+        ),
+    )
     shop.check(asked)
     job = line.enter(lambda job: shop.generate(asked, job))
     states.extend(job.states(pause=0.001))
@@ -43,9 +48,12 @@ def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line
 
 def test_edit_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
     asked = Editing(
-        source=PROMPT, target="a red sea", seed=7, steps=2, cross=0.6, only="house->sea",
-        threshold=0.2,
-    )  # fmt: skip
+        source=PROMPT,
+        target="a red sea",
+        seed=7,
+        options=DrawOptions(steps=2),
+        edit=EditOptions(cross=0.6, only="house->sea", threshold=0.2),
+    )
     state = ended(line.enter(lambda job: shop.edit(asked, job)))
     assert state.phase == "done", state.sentence
     result = call(
@@ -63,13 +71,18 @@ def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch)
     put: list[Any] = []
     monkeypatch.setattr(shop.shelf, "put", lambda result: put.append(result) or "20261121-name")
     options: dict[str, Any] = {"seed": 1, "steps": 2, "self_attention": 0.5}
+    asked: dict[str, Any] = {
+        "seed": 1,
+        "options": DrawOptions(steps=2),
+        "edit": EditOptions(self_attention=0.5),
+    }
     for source, warns in (("a (red:3) house", 0), ("a (red:1.000001) house", 1)):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             pair = editing.edit(model, source, **options)
         told = [str(one.message) for one in told if "the edit " in str(one.message)]
         state = ended(
-            line.enter(lambda job, text=source: shop.edit(Editing(source=text, **options), job))
+            line.enter(lambda job, text=source: shop.edit(Editing(source=text, **asked), job))
         )
         made = state.result
         assert (
@@ -81,7 +94,7 @@ def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch)
 
 
 def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(shop, line, model):
-    asked = Generating(prompt=PROMPT, seed=7, steps=16)
+    asked = Generating(prompt=PROMPT, seed=7, options=DrawOptions(steps=16))
     before = dict(model.unet.attn_processors)
     plain = ended(line.enter(lambda job: shop.generate(asked, job)))
     there = files(shop.shelf.root)
@@ -119,11 +132,11 @@ def test_one_pipeline_is_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch):
         loaded.append(weakref.ref(pipe))
         return pipe
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(pipelines, "load", load)
     shop.pipeline("org/a")
     shop.pipeline("org/a")
     shop.pipeline("org/b")
-    shop.pipeline(models.EMBEDDED)
+    shop.pipeline(pipelines.EMBEDDED)
     assert len(loaded) == 3
 
 
@@ -131,10 +144,19 @@ def test_one_pipeline_is_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch):
     ("asked", "sentence"),
     [
         (Generating(prompt="a", model="/etc"), "the model '/etc' is not offered here"),
-        (Generating(prompt="a", steps=101), "101 steps are more than this server draws"),
-        (Generating(prompt="a", size=(1032, 8)), "1032×8 pixels are more than this server draws"),
+        (
+            Generating(prompt="a", options=DrawOptions(steps=101)),
+            "101 steps are more than this server draws",
+        ),
+        (
+            Generating(prompt="a", options=DrawOptions(size=(1032, 8))),
+            "1032×8 pixels are more than this server draws",
+        ),
         (Generating(prompt="a" * 2001), "the prompt has 2001 characters: expected at most 2000"),
-        (Generating(prompt="a", negative="a" * 2001), "the negative prompt has 2001 characters"),
+        (
+            Generating(prompt="a", options=DrawOptions(negative="a" * 2001)),
+            "the negative prompt has 2001 characters",
+        ),
         (Editing(source="a", target="b" * 2001), "the new prompt has 2001 characters"),
     ],
 )
@@ -166,9 +188,10 @@ SIZE = (
 def test_what_is_left_to_the_model_is_drawn_within_the_limits(
     line: Line, model, tmp_path: Path, monkeypatch, limits, own, size, notes
 ):
-    monkeypatch.setattr(models, "own_size", lambda _: own)
+    monkeypatch.setattr(pipelines, "own_size", lambda _: own)
     shop = Workshop(Shelf(tmp_path, 10), Limits(**limits))
-    asked = Generating(prompt=PROMPT, seed=1, size=None if "size" in limits else size)
+    options = DrawOptions(size=None if "size" in limits else size)
+    asked = Generating(prompt=PROMPT, seed=1, options=options)
     made = ended(line.enter(lambda job: shop.generate(asked, job))).result
     run = Run.load(shop.shelf.folder(made.name))
     assert run.settings["steps"] == limits["steps"] and run.image.size == size
@@ -181,7 +204,9 @@ def test_an_edit_within_the_limits(line: Line, model, tmp_path: Path):
     asked = Editing(source=PROMPT, target="a red sea", seed=1)
     made = ended(line.enter(lambda job: shop.edit(asked, job))).result
     assert made.notes == (STEPS.format("2 steps"), SIZE.format("64×64", "128×128"))
-    said = Editing(source=PROMPT, target="a red sea", seed=1, steps=2, size=(64, 64))
+    said = Editing(
+        source=PROMPT, target="a red sea", seed=1, options=DrawOptions(steps=2, size=(64, 64))
+    )
     same = ended(line.enter(lambda job: shop.edit(said, job))).result
     assert same.notes == ()
     one, other = (shop.shelf.folder(name) for name in (made.name, same.name))
@@ -199,7 +224,7 @@ def test_a_model_without_a_size_that_is_small_enough(line: Line, model, tmp_path
 def test_models_of_the_operator_and_free_text(tmp_path: Path):
     shelf = Shelf(tmp_path, 1)
     named = Workshop(shelf, Limits(), named=["org/model", "org/model"])
-    assert named.models == (models.EMBEDDED, "org/model")
+    assert named.models == (pipelines.EMBEDDED, "org/model")
     named.check(Generating(prompt="a", model="org/model"))
     Workshop(shelf, Limits(), free=True).check(Generating(prompt="a", model="/my/folder"))
 

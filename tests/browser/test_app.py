@@ -15,8 +15,8 @@ from app.serving import zipped
 from cli.calling import files
 
 from browser.conftest import MISSING
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
@@ -25,7 +25,7 @@ EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script> ${1+1} {{
 # Of Gradio's own markup; each rule only where it is theirs.
 THEIRS = {
     # Gradio hides the tabs that do not fit in a menu, and keeps it in the page with no name.
-    "aria-required-children": ".tab-container",
+    "aria-required-children": ".tab-container"
 }
 
 

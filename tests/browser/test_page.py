@@ -6,23 +6,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import small, stable_diffusion
+from making import small, stable_diffusion
 
 from browser.conftest import canvas, point, readings, same
-from heedmap import explorer, pictures
+from heedmap import explorer
+from heedmap.figures import overlays
 
 # --- words to heat --------------------------------------------------------------------------------
 
 
 def test_a_word_shows_the_overlay_that_python_draws(show: Any, run: Any, run_page: str):
     opened = show(run_page)
-    same(canvas(opened), pictures.enlarge(run.image))
+    same(canvas(opened), overlays.enlarge(run.image))
     for scale in ("shared", "word", "raw"):
         opened.choose("Scale", scale)
         opened.word("house").hover()
         same(canvas(opened), run.maps["house"].overlay(scale=scale))
     opened.page.mouse.move(0, 0)
-    same(canvas(opened), pictures.enlarge(run.image))
+    same(canvas(opened), overlays.enlarge(run.image))
 
 
 def test_the_legend_names_the_word_the_scale_and_its_range(show: Any, run: Any, run_page: str):
@@ -63,8 +64,8 @@ def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: An
     opened.word("red").hover()
     heat = run.maps.select(resolution=8)["red"]
     low, high = heat.span("word")
-    expected = pictures.overlay(
-        pictures.enlarge(run.image), heat.values, low=low, high=high, opacity=0.4,
+    expected = overlays.overlay(
+        overlays.enlarge(run.image), heat.values, low=low, high=high, opacity=0.4,
         colormap="cividis",
     )  # fmt: skip
     same(canvas(opened), expected)
@@ -79,7 +80,7 @@ def test_share_among_the_content_words(show: Any, run: Any, run_page: str, word:
     maps = run.maps.select(steps=slice(1, 4))
     among = {"red", "house", "blue", "tree", "snow", word}  # a word has its share of itself too
     share = maps[word].values / np.sum([maps[one].values for one in among], axis=0)
-    same(canvas(opened), pictures.overlay(pictures.enlarge(run.image), share, low=0, high=1))
+    same(canvas(opened), overlays.overlay(overlays.enlarge(run.image), share, low=0, high=1))
     assert "share among the content words: 0 to 1" in opened.legend()
 
 
@@ -95,7 +96,7 @@ def test_shares_where_a_weight_is_negative(show: Any):
     opened.word("house").hover()
     share = run.maps.share("house").values
     assert 0.2 < share.mean() < 1 and share.max() <= 1
-    same(canvas(opened), pictures.overlay(pictures.enlarge(run.image), share, low=0, high=1))
+    same(canvas(opened), overlays.overlay(overlays.enlarge(run.image), share, low=0, high=1))
     point(opened, 0.5, 0.5)
     acted = {heat.label: abs(float(heat.values[32, 32])) for heat in run.maps}
     assert opened.page.locator("#reading ol").count() == 1
@@ -114,8 +115,8 @@ def test_the_native_grid_is_not_smoothed(show: Any, run: Any, run_page: str):
     column = [recording.positions.index(p) for p in recording.table.find("house")]
     cells = recording.arrays[1].mean(axis=(0, 1))[:, column].sum(-1).reshape(8, 8)
     blocks = np.kron(cells, np.ones((32, 32), np.float32))
-    expected = pictures.overlay(
-        pictures.enlarge(run.image), blocks, low=cells.min(), high=cells.max()
+    expected = overlays.overlay(
+        overlays.enlarge(run.image), blocks, low=cells.min(), high=cells.max()
     )
     same(canvas(opened), expected)
     assert "native cells on 8×8" in opened.legend()

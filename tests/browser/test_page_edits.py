@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import Edited
+from making import Edited
 
 from browser.conftest import MISSING, canvas, point, readings, same
-from heedmap import explorer, pictures
+from heedmap import explorer
+from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -18,8 +19,8 @@ def test_a_word_shows_in_source_and_edit_on_one_scale(show: Any, pair: Any, pair
     spans = [run.maps["snow"].shared for run in (pair.source, pair.edited)]
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)
     for nth, (run, word) in enumerate(((pair.source, "cat"), (pair.edited, "dog"))):
-        expected = pictures.overlay(
-            pictures.enlarge(run.image), run.maps[word].values, low=low, high=high
+        expected = overlays.overlay(
+            overlays.enlarge(run.image), run.maps[word].values, low=low, high=high
         )
         same(canvas(opened, nth), expected)
     assert "cat → dog" in opened.legend()
@@ -64,4 +65,4 @@ def test_a_strip_of_edits_is_chosen_from(show: Any, pair: Any):
     opened.page.get_by_role("button", name="same").click()
     expect(opened.page.locator(".prompt").nth(1)).to_contain_text("cat")
     expect(opened.page.locator("figure")).to_have_count(3)
-    same(canvas(opened, 1), pictures.enlarge(pair.source.image))
+    same(canvas(opened, 1), overlays.enlarge(pair.source.image))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from making import small
 from PIL import Image
-from test_explorer import small
 
 from browser.conftest import canvas, same
 from heedmap import explorer

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import Edited, data_of, small, stable_diffusion
+from making import Edited, data_of, small, stable_diffusion
 
 from browser.conftest import MISSING, canvas, same
-from heedmap import explorer, pictures
+from heedmap import explorer
+from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -225,8 +226,5 @@ def test_in_an_edit_a_range_is_of_both(show: Any):
     spans = [maps["house"].shared for maps in both]
     low, high = min(s[0] for s in spans), max(s[1] for s in spans)
     for nth, (maps, word) in enumerate(zip(both, ("red", "blue"), strict=True)):
-        large = pictures.enlarge(source.image if nth == 0 else edited.image)
-        same(
-            canvas(opened, nth),
-            pictures.overlay(large, maps[word].values, low=low, high=high),
-        )
+        large = overlays.enlarge(source.image if nth == 0 else edited.image)
+        same(canvas(opened, nth), overlays.overlay(large, maps[word].values, low=low, high=high))

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_explorer import small
+from making import small
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
-from heedmap import explorer, overlays, pictures
-from heedmap.words import Word
+from heedmap import explorer
+from heedmap.figures import overlays
+from heedmap.text.words import Word
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -32,7 +33,7 @@ def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any
     shown = canvas(opened)
     x, y = (2 * v for v in run.maps["house"].peak)
     orange = np.array([int(v) for v in hues[0][4:-1].split(",")])
-    grey = np.asarray(pictures.enlarge(run.image)).astype(int)[y, x]
+    grey = np.asarray(overlays.enlarge(run.image)).astype(int)[y, x]
     assert np.abs(shown[y, x] - orange).sum() < np.abs(grey - orange).sum()
     opened.word("house").click()
     assert opened.page.locator(PINS).all_inner_texts() == ["tree"]
@@ -51,12 +52,12 @@ def test_pins_are_mixed_by_how_much_each_word_acts(
         opened.word(word).click()
     opened.page.mouse.move(0, 0)
     hues = np.array([[230, 159, 0], [86, 180, 233], [0, 158, 115]])[: len(words)]
-    picture = np.asarray(pictures.enlarge(run.image), dtype=float)
+    picture = np.asarray(overlays.enlarge(run.image), dtype=float)
     grey = picture @ [0.299, 0.587, 0.114]
     dull = (picture + (grey[..., None] - picture) * 0.9) * overlays.LIGHT
     base = picture + (dull - picture) * 0.6 / overlays.OPACITY
     low, high = run.maps["house"].shared
-    heats = [pictures.resize_map(run.maps[word].values, picture.shape[1::-1]) for word in words]
+    heats = [overlays.resize_map(run.maps[word].values, picture.shape[1::-1]) for word in words]
     cover = 0.6 * np.clip((np.stack(heats, axis=-1) - low) / (high - low), 0, 1)
     clear = np.prod(1 - cover, axis=-1, keepdims=True)
     hue = cover @ hues / np.maximum(cover.sum(axis=-1, keepdims=True), 1e-12)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli.calling import PROMPT, quiet
-from heedmap import models, studio
-from heedmap.runs import Run
+from heedmap.drawing import generation
+from heedmap.models import pipelines
+from heedmap.results.runs import Run
 
 
 @pytest.fixture(autouse=True)
@@ -21,14 +22,14 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def model(random_model, monkeypatch: pytest.MonkeyPatch):
     """The random model in place of every model."""
-    monkeypatch.setattr(models, "load", lambda *_, **__: random_model)
-    monkeypatch.setattr(models, "tokenizer", lambda _=None: random_model.tokenizer)
+    monkeypatch.setattr(pipelines, "load", lambda *_, **__: random_model)
+    monkeypatch.setattr(pipelines, "tokenizer", lambda _=None: random_model.tokenizer)
     return random_model
 
 
 @pytest.fixture(scope="module")
 def run(random_model) -> Run:
-    return studio.generate(
+    return generation.generate(
         random_model, PROMPT, seed=3, steps=3, keep=("layer", "step", "head"), progress=quiet
     )
 

@@ -14,13 +14,13 @@ from PIL import Image
 
 import heedmap
 from cli.calling import bad, files, good, quiet, raising
-from heedmap import studio
-from heedmap.runs import Run
+from heedmap.drawing import generation
+from heedmap.results.runs import Run
 
 
 @pytest.fixture(scope="module")
 def another(random_model, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    drawn = studio.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
+    drawn = generation.generate(random_model, "a blue house", seed=4, steps=1, progress=quiet)
     return drawn.save(tmp_path_factory.mktemp("runs") / "other")
 
 
@@ -37,7 +37,7 @@ def test_compare_draws_one_sheet(saved: Path, other: Path, desk: Path):
     assert lines[-1] == "Shares of attention, averaged over all layers, heads and steps of a run."
     expected = heedmap.compare([Run.load(saved), Run.load(other)])
     with Image.open(lines[0]) as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
     assert good("compare", saved, other, "-q") == "outputs/compare-saved-other-2.png\n"
     assert {p.name for p in desk.iterdir()} == {"saved", "other", "outputs"}
 
@@ -56,7 +56,7 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
     assert tuple(first["words"]["house"]["peak"]) == heat.peak
     expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
     with Image.open("deep/sheet.png") as picture:
-        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
     before = Path("deep/sheet.png").read_bytes()
     said = bad("compare", other, saved, "--out", "deep/sheet.png")
     assert "deep/sheet.png exists: nothing was written; choose another name" in said
@@ -74,8 +74,8 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
         (["saved"], "a comparison needs two runs or more; got 1"),
         (["saved", "nowhere"], "nowhere is not a run"),
         (["saved", "other", "-w", "dog"], "'dog' is not in the prompt"),
-        (["saved", "other", "--out", "x.jpg"], "x.jpg is no name for the sheet: expected a file"),
-        (["saved", "other", "--out", "saved"], "saved is no name for the sheet"),
+        (["saved", "other", "--out", "x.jpg"], "x.jpg is no name for a figure: expected a file"),
+        (["saved", "other", "--out", "saved"], "saved is no name for a figure"),
         (["saved", "other", "--out", "saved/run.json/x.png"], "saved/run.json"),
     ],
 )
@@ -83,6 +83,18 @@ def test_compare_says_what_is_wrong_and_writes_nothing(saved, other, desk: Path,
     before = files(desk)
     assert part in bad("compare", *arguments)
     assert files(desk) == before
+
+
+def test_compare_saves_figures_for_papers(saved: Path, other: Path, desk: Path):
+    figure = heedmap.compare([Run.load(saved), Run.load(other)])
+    assert good("compare", saved, other, "--format", "svg", "-q") == (
+        "outputs/compare-saved-other.svg\n"
+    )
+    assert Path("outputs/compare-saved-other.svg").read_bytes() == figure.data("svg")
+    good("compare", saved, other, "--out", "two.pdf")
+    assert Path("two.pdf").read_bytes() == figure.data("pdf")
+    said = bad("compare", saved, other, "--out", "two.pdf", "--format", "svg", "--force")
+    assert "two.pdf is no name for the figure: expected a file that ends in .svg" in said
 
 
 def test_compare_writes_whole_or_not_at_all(saved: Path, other: Path, desk: Path, monkeypatch):

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, call, files, good, raising
-from heedmap import models, studio
-from heedmap.maps import HeatMap
-from heedmap.runs import Run
+from heedmap.drawing import generation
+from heedmap.maps.heatmaps import HeatMap
+from heedmap.models import pipelines
+from heedmap.results.runs import Run
 
 
 def test_generate_saves_a_run_and_says_what(model, desk: Path):
@@ -91,7 +92,7 @@ def test_out_replaces_a_run_by_force_but_nothing_else(model, desk: Path, monkeyp
     assert Run.load("mine").settings["seed"] == 2
     assert mine == {n: (desk / "mine" / n).read_bytes() for n in files(desk / "mine") - FILES}
     assert list(desk.iterdir()) == [desk / "mine"]
-    monkeypatch.setattr(models, "load", no_model)
+    monkeypatch.setattr(pipelines, "load", no_model)
     assert "mine exists and holds a run of heedmap: nothing was written" in bad(*options, 3)
     assert Run.load("mine").settings["seed"] == 2
 
@@ -111,7 +112,7 @@ def no_model(*_, **__):
 
 
 def test_out_is_checked_before_anything_is_computed(desk: Path, monkeypatch):
-    monkeypatch.setattr(models, "load", no_model)
+    monkeypatch.setattr(pipelines, "load", no_model)
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
     said = bad("generate", PROMPT, "--out", "letters")
@@ -141,14 +142,14 @@ def test_out_is_checked_before_anything_is_computed(desk: Path, monkeypatch):
 def test_out_that_cannot_be_written_to_is_told_before_a_model_is_loaded(
     saved, desk: Path, monkeypatch, out, part, force
 ):
-    monkeypatch.setattr(models, "load", no_model)
+    monkeypatch.setattr(pipelines, "load", no_model)
     (desk / "dangling").symlink_to("nowhere")
     (desk / "linked").symlink_to(saved, target_is_directory=True)
     before = files(desk)
     for verb in (
         ("generate", PROMPT),
         ("edit", PROMPT, "a blue house"),
-        ("edit", PROMPT, "a blue house", "--grid", "--count", 2),
+        ("grid", PROMPT, "a blue house", "--count", 2),
         ("repeat", saved),
         ("inspect", saved),
     ):
@@ -158,7 +159,7 @@ def test_out_that_cannot_be_written_to_is_told_before_a_model_is_loaded(
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
 def test_out_that_is_read_only(desk: Path, monkeypatch):
-    monkeypatch.setattr(models, "load", no_model)
+    monkeypatch.setattr(pipelines, "load", no_model)
     (desk / "locked").mkdir(mode=0o500)
     assert "nothing can be written to" in bad("generate", PROMPT, "--out", "locked/run")
 
@@ -216,10 +217,7 @@ def test_what_the_machine_refuses_is_a_sentence_too(model, desk, monkeypatch, er
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        (
-            "x" * 300,
-            "(file name too long: a name has 300 bytes, and a disk takes 255): choose a",
-        ),
+        ("x" * 300, "(file name too long: a name has 300 bytes, and a disk takes 255): choose a"),
         ("mine", "mine holds words, a link where heedmap writes a folder: nothing was written"),
     ],
 )
@@ -230,7 +228,7 @@ def test_a_place_that_will_not_do_is_told_before_anything_is_drawn(
     (desk / "mine").mkdir()
     (desk / "mine" / "run.json").write_text('{"format": 1, "settings": {}}')
     (desk / "mine" / "words").symlink_to(desk)
-    monkeypatch.setattr(studio, "generate", raising(AssertionError("it draws")))
+    monkeypatch.setattr(generation, "generate", raising(AssertionError("it draws")))
     assert sentence in bad("generate", PROMPT, option, place, "--force")
     assert files(desk) == {"mine/run.json"}
 
@@ -244,7 +242,7 @@ def test_an_empty_folder_one_is_in_is_filled(model, desk: Path):
 
 
 def test_a_bug_of_ours_is_not_dressed_up(model, monkeypatch):
-    monkeypatch.setattr(studio, "generate", raising(RuntimeError("a bug")))
+    monkeypatch.setattr(generation, "generate", raising(RuntimeError("a bug")))
     result = call("generate", PROMPT)
     assert isinstance(result.exception, RuntimeError)
     assert result.exit_code == 1

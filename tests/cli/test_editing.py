@@ -2,13 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from cli.calling import bad, call, files, good
-from heedmap import editing
-from heedmap.grids import Grid
-from heedmap.pairs import Pair
+from heedmap.results.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
 
@@ -115,113 +112,36 @@ def test_every_option_of_the_library(model, desk):
     assert Pair.load("y").about["renormalize"] is True
 
 
-# --- grids ------------------------------------------------------------------------------------
-
-
-GRID = ("edit", "a red house", "--grid", "--seed", 7, "--steps", 1)
-
-
-def test_a_grid_is_the_librarys(model, desk):
-    said = good(*GRID, "--weight", "red=0:2:3", "--cross", "0,0.5,…,1", "--count", 2)
-    folder = desk / "outputs" / "grid-a-red-house-7"
-    assert list((desk / "outputs").iterdir()) == [folder]
-    for line in (
-        "outputs/grid-a-red-house-7",
-        "the contact sheet",
-        "the 2 sources",
-        "cell  seed  weight of red  cross",
-        "18 edits of “a red house”, up to 9 at once; its picture was computed 2 times.",
-    ):
-        assert line in said
-    mine = editing.grid(
-        model, "a red house", weights={"red": [0.0, 1.0, 2.0]}, cross=[(0, 0), (0, 0.5), (0, 1)],
-        seeds=[7, 8], steps=1,
-    ).save(desk / "mine")  # fmt: skip
-    assert files(mine) == files(folder)
-    for file in files(folder):
-        assert (mine / file).read_bytes() == (folder / file).read_bytes(), file
-
-
-def test_a_grid_as_one_object_of_json(model, desk):
-    targets = ("a red sea", "a blue house")
-    said = json.loads(
-        good(*GRID[:2], *targets, *GRID[2:], "--self", "0,0.5", "--out", "x", "--json")
-    )["grid"]
-    made = Grid.load(said["folder"])
-    assert (said["folder"], said["source"], said["sources_drawn"]) == ("x", "a red house", 1)
-    assert said["varies"] == {"target": list(targets), "self_attention": [[0, 0], [0, 0.5]]}
-    assert [{**cell, "file": ""} for cell in said["cells"]] == [
-        {**row, "file": ""} for row in made.rows()
-    ]
-    for file in [*said["files"].values(), *(cell["file"] for cell in said["cells"])]:
-        assert (desk / file).is_file()
-    # The folder of a grid is replaced by a grid, if that is asked for, and by nothing else.
-    other = (*GRID, "--weight", "red=0,2", "--cross", "0", "--out", "x", "--quiet")
-    assert "x exists and holds a grid of heedmap: nothing was written" in bad(*other)
-    assert good(*other, "--force") == "x\n"
-    assert len(Grid.load("x")) == 2
-    assert "is not an edit of heedmap" in bad(*SWAP, "--out", "x", "--force")
-
-
-def test_a_cell_of_a_grid_can_be_inspected(model, desk):
-    good(*GRID, "--weight", "red=0,2", "--out", "x")
-    assert "red" in good("inspect", "x/cells/002", "--out", "seen")
-    assert np.isfinite(Grid.load("x").cells[1].pair.edited.maps["red"].values).all()
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*GRID], "nothing varies in this grid: give several values, as with --weight"),
-        ([*GRID, "--weight", "red=2"], "nothing varies in this grid"),
-        ([*GRID, "--cross", "0,1"], "the edit would change nothing"),
-        ([*GRID, "--weight", "dog=0,1"], "'dog'"),
-        ([*GRID, "--weight", "red=0,0"], "twice"),
-        ([*GRID, "--weight", "red=0,1", "--weight", "red=2"], "--weight has 'red' twice"),
-        (["edit", "a (red:2) house", "--grid", "--weight", "red=0,1"], "has a weight already, in"),
-        ([*GRID, "--weight", "red=0,1", "--out", "thesis"], "is not a grid of heedmap: nothing"),
-        ([*SWAP, "--cross", "0,0.5"], "--cross has 2 values: add --grid"),
-        ([*SWAP, "--self", "0,0.2,…,1"], "--self has 6 values: add --grid"),
-        ([*SWAP, "--weight", "red=0,1"], "add --grid, or write the weight into the prompt"),
-        ([*SWAP, "--count", "3"], "--count 3 is for a grid: add --grid"),
-        ([*SWAP, "--words", "red=0.2", "--words", "red=0.3"], "--words has 'red' twice"),
-        ([*SWAP, "--blend-from", "1"], "from 0 to below 1"),
-        ([*SWAP, "--threshold", "0.5"], "nothing is blended: pass only"),
+        (["--cross", "0,0.5"], "--cross has 2 values: draw them all with `heedmap grid`"),
+        (["--self", "0,0.2,…,1"], "--self has 6 values: draw them all with `heedmap grid`"),
+        (["--weight", "red=0,1"], "for `heedmap grid`: draw that, or write the weight into the pr"),
+        (["--count", "3"], "--count 3 is for `heedmap grid`, which draws 3 seeds"),
+        (["--words", "red=0.2", "--words", "red=0.3"], "--words has 'red' twice"),
+        (["--blend-from", "1"], "from 0 to below 1"),
+        (["--threshold", "0.5"], "nothing is blended: pass only"),
     ],
 )
-def test_grids_in_one_sentence_and_nothing_written(
-    model,
-    desk,
-    arguments,
-    sentence,
-):
-    (desk / "thesis").mkdir()
-    (desk / "thesis" / "one.txt").write_text("Since …")
-    assert sentence in bad(*arguments)
-    assert [p.name for p in desk.iterdir()] == ["thesis"]
-
-
-def test_an_interrupted_grid_leaves_nothing(model, desk, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Grid, "sheet", stop)
-    result = call(*GRID, "--weight", "red=0,2", "--out", "x")
-    assert result.exit_code == 130
+def test_edits_in_one_sentence_and_nothing_written(model, desk, arguments, sentence):
+    assert sentence in bad(*SWAP, *arguments)
     assert list(desk.iterdir()) == []
 
 
-def test_the_bar_counts_the_steps_of_all_batches(model, monkeypatch):
-    from contextlib import contextmanager
+def test_grids_are_drawn_for_a_release_more(model, desk):
+    asked = ("a red house", "--seed", 7, "--steps", 1, "--weight", "red=0,2", "--cross", "0")
+    result = call("edit", *asked, "--grid", "--out", "x", "--quiet")
+    assert (result.exit_code, result.stdout) == (0, "x\n")
+    assert result.stderr == "Note: `heedmap edit --grid` is `heedmap grid` now.\n"
+    good("grid", *asked, "--out", "y")
+    assert files(desk / "x") == files(desk / "y")
+    for file in files(desk / "x"):
+        assert (desk / "x" / file).read_bytes() == (desk / "y" / file).read_bytes(), file
 
-    from heedmap.cli import editing as verb
 
-    said = []
-
-    @contextmanager
-    def bar(label, *, hidden):
-        yield lambda done, total: said.append((done, total))
-
-    monkeypatch.setattr(verb, "progress_bar", bar)
-    good(*GRID, "--weight", "red=0:2:3", "--count", 2, "--batch", 3, "--steps", 2, "--out", "x")
-    assert said == [(n, 8) for n in range(1, 9)]
+def test_warnings_are_listed_and_told_once(model, desk):
+    result = call(*SWAP, "--cross", "0.1:0.2", "--json")
+    (told,) = json.loads(result.stdout)["warnings"]
+    assert told.startswith("the edit 'a red sea' took no cross-attention from its source in cross")
+    assert result.stderr == f"Warning: {told}\n"

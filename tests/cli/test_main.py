@@ -10,9 +10,9 @@ import pytest
 
 import heedmap
 from cli.calling import PROMPT, good, in_a_process
-from heedmap import models
-from heedmap.maps import HeatMaps
-from heedmap.runs import Run
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.models import pipelines
+from heedmap.results.runs import Run
 
 
 def test_version():
@@ -67,7 +67,7 @@ def test_a_reader_that_leaves_early(saved: Path):
 def test_ctrl_c(desk: Path):
     code = """
 import os, signal
-from heedmap import cli, models
+from heedmap import cli; from heedmap.models import pipelines as models
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it runs in the background
 models.tokenizer = lambda model: os.kill(os.getpid(), signal.SIGINT)
 cli.main()
@@ -109,7 +109,7 @@ def test_first_light(desk: Path):
     assert [word["word"] for word in about["words"]] == prompt.split()
     loaded = Run.load(about["folder"])
     assert loaded.image.size == (128, 128)
-    assert loaded.settings["model"] == models.EMBEDDED
+    assert loaded.settings["model"] == pipelines.EMBEDDED
     assert isinstance(loaded.maps, HeatMaps)
     done = in_a_process("inspect", about["folder"], "--word", "blue tree", "--layers", "up")
     assert done.returncode == 0, done.stderr

@@ -1,192 +1,60 @@
-"""What the verbs take: how the texts of their options are read, and what is none."""
+"""Options of the command line that go together: how Typer sees them, and what a verb is given."""
+
+import inspect
+from dataclasses import dataclass
+from typing import Annotated
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from cli.calling import call, good
-from heedmap import cli, recordings
 from heedmap.cli import options
+from heedmap.errors import ArgumentError
+from heedmap.options import DrawOptions, EditOptions
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16))]
-)
-def test_sizes(text: str, size: tuple[int, int]):
-    assert options.parse_size(text) == size
+@dataclass(frozen=True)
+class Two:
+    """Two options."""
+
+    wide: Annotated[int, typer.Option("--wide", "-w", metavar="N", help="How wide.")] = 3
+    names: Annotated[list[str] | None, typer.Option(metavar="NAME")] = None
 
 
-@pytest.mark.parametrize("text", ["", "x", "512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8"])
-def test_what_is_no_size(text: str):
-    with pytest.raises(typer.BadParameter, match="is not WxH in pixels"):
-        options.parse_size(text)
+def test_a_group_is_spelled_out_and_given_whole():
+    seen = []
+
+    @options.grouped
+    def verb(what: str, *, two: Two, told: Annotated[bool, typer.Option("--told")] = False) -> None:
+        """Do it."""
+        seen.append((what, two, told))
+
+    assert list(inspect.signature(verb).parameters) == ["what", "wide", "names", "told"]
+    app = typer.Typer()
+    app.command()(verb)
+    run = CliRunner()
+    assert run.invoke(app, ["x"]).exit_code == 0
+    assert (
+        run.invoke(app, ["x", "-w", "5", "--names", "a", "--names", "b", "--told"]).exit_code == 0
+    )
+    assert seen == [("x", Two(), False), ("x", Two(5, ["a", "b"]), True)]
+    said = run.invoke(app, ["--help"]).stdout
+    assert "How wide." in said and "Do it." in said
 
 
-@pytest.mark.parametrize(
-    ("text", "taken"),
-    [
-        ("0:3", [0, 1, 2]),
-        ("7:", [7, 8, 9]),
-        (":2", [0, 1]),
-        ("4", [4]),
-        ("-1", [9]),
-        ("-3:-1", [7, 8]),
-    ],
-)
-def test_ranges(text: str, taken: list[int]):
-    assert list(range(10))[options.parse_range(text)] == taken
-    assert options.parse_range(
-        options.show_range(options.parse_range(text))
-    ) == options.parse_range(text)
+def test_what_is_not_said_is_what_the_library_takes():
+    drawn = options.Drawn(keep=frozenset(DrawOptions.keep)).options()
+    assert set(drawn) == {"steps", "guidance", "size", "negative", "keep"}
+    for name in ("steps", "guidance", "size", "negative"):
+        assert drawn[name] == getattr(DrawOptions, name)
+    changed = options.Changed().options()
+    assert changed.pop("words") == {}
+    for name, value in changed.items():
+        assert value == getattr(EditOptions, name), name
 
 
-@pytest.mark.parametrize("text", ["", ":", "a:b", "1:2:3", "1.5"])
-def test_what_is_no_range(text: str):
-    with pytest.raises(typer.BadParameter, match="is not a range"):
-        options.parse_range(text)
-
-
-def test_lists():
-    assert options.AXES == recordings.AXES
-    assert options.parse_numbers("0, 2") == [0, 2]
-    assert options.parse_names("up, mid,") == ["up", "mid"]
-    assert options.parse_axes("step,layer") == {"step", "layer"}
-    assert options.parse_over("heads, layers") == ["layers", "heads"]
-    assert options.parse_over("steps") == ["steps"]
-    with pytest.raises(typer.BadParameter, match="is not a list of whole numbers"):
-        options.parse_numbers("0;2")
-    with pytest.raises(typer.BadParameter, match="'time' is no axis; there are layer, step, head"):
-        options.parse_axes("layer,time")
-
-
-@pytest.mark.parametrize(
-    ("text", "window"), [("0.8", (0, 0.8)), ("0", (0, 0)), ("0.2:0.6", (0.2, 0.6)), ("0:1", (0, 1))]
-)
-def test_windows(text, window):
-    assert options.parse_window(text) == window
-
-
-@pytest.mark.parametrize("text", ["", "x", "0.2:", ":", "nan", "0.8:0.2", "1.1", "-0.1", "0:1:2"])
-def test_what_is_no_window(text):
-    with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        options.parse_window(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "windows"),
-    [
-        ("0.8", [(0, 0.8)]),
-        ("0, 0.5,1", [(0, 0), (0, 0.5), (0, 1)]),
-        ("0,0.2,…,1", [(0, 0), (0, 0.2), (0, 0.4), (0, 0.6), (0, 0.8), (0, 1)]),
-        ("0,0.25,...,0.75,1", [(0, 0), (0, 0.25), (0, 0.5), (0, 0.75), (0, 1)]),
-        ("1,0.5,…,0", [(0, 1), (0, 0.5), (0, 0)]),
-        ("0,0.2,…,0.2,1", None),
-        ("0,0.5,…,1", [(0, 0), (0, 0.5), (0, 1)]),
-        ("0.2:0.6,0.4", [(0.2, 0.6), (0, 0.4)]),
-    ],
-)
-def test_lists_of_windows(text, windows):
-    if windows is None:
-        with pytest.raises(typer.BadParameter):
-            options.parse_windows(text)
-        return
-    assert options.parse_windows(text) == windows
-
-
-@pytest.mark.parametrize(
-    "text", ["…", "0,…,1", "0,0.2,…", "0,0.3,…,1", "0,0,…,1", "0,0.2,…,-1", "0:1,0:2,…,3", "…,0,1",
-             "0,1e-9,…,1", "0,nan,…,1"]
-)  # fmt: skip
-def test_dots_that_lead_nowhere(text):
-    with pytest.raises(typer.BadParameter, match="does not say how it goes on"):
-        options.parse_windows(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "strip"),
-    [
-        ("red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
-        ("red house=0:1:4", ("red house", [0, 0.333333, 0.666667, 1])),
-        ("red=0,1,3", ("red", [0, 1, 3])),
-        ("red=-1,0,…,2", ("red", [-1, 0, 1, 2])),
-        ("red=2.5", ("red", [2.5])),
-        ("a=b = 3:1:2", ("a=b", [3, 1])),
-    ],
-)
-def test_strips(text, strip):
-    assert options.parse_strip(text) == strip
-
-
-@pytest.mark.parametrize("text", ["red", "=1", "red=", "red = ", ""])
-def test_what_is_no_strip(text):
-    with pytest.raises(typer.BadParameter, match="is not a word and its weights; write them as"):
-        options.parse_strip(text)
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["x", "1:2", "1:2:1", "1:2:1.5", "1:1:3", "1:2:3:4", "nan", "inf:2:3", "1,,2", "1:2:9999"],
-)
-def test_what_are_no_weights(value):
-    with pytest.raises(typer.BadParameter, match="are no weights; write A:B:N"):
-        options.parse_strip(f"red={value}")
-
-
-def test_windows_of_words():
-    assert options.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
-    assert options.parse_word_window("red cat=0.1:0.3") == ("red cat", (0.1, 0.3))
-    for text in ("cat", "cat=", "=0.3"):
-        with pytest.raises(typer.BadParameter, match="is not a word and its window"):
-            options.parse_word_window(text)
-    with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        options.parse_word_window("cat=2")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["generate"], "Missing argument 'PROMPT'"),
-        (["generate", "a", "--size", "12"], "'12' is not WxH in pixels, such as 512x768"),
-        (["generate", "a", "--steps", "0"], "greater than or equal to 1"),
-        (["generate", "a", "--count", "0"], "greater than or equal to 1"),
-        (["generate", "a", "--guidance", "nan"], "greater than or equal to 0"),
-        (["generate", "a", "--seed", "-1"], "greater than or equal to 0"),
-        (["generate", "a", "--device", "tpu"], "'tpu' is not one of"),
-        (["generate", "a", "--keep", "time"], "'time' is no axis"),
-        (["generate", "a", "--confine", "a"], "'a' is not a word and its box"),
-        (["generate", "a", "--confine", "a=1,2,3"], "'1,2,3' is no box; write LEFT,TOP,RIGHT"),
-        (["inspect", "x", "--steps", "late"], "'late' is not a range of steps"),
-        (["inspect", "x", "--heads", "all"], "'all' is not a list of whole numbers"),
-        (["inspect", "x", "--over", "steps,heads"], "'steps,heads' is no sheet; there are steps"),
-        (["compare"], "Missing argument 'RUN"),
-        (["paint"], "No such command 'paint'"),
-        (["generate", "a", "--sedd", "1"], "No such option"),
-    ],
-)
-def test_usage_errors(arguments: list[str], sentence: str):
-    result = call(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert sentence in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize("verb", ["generate", "edit", "inspect", "compare", "words", "layers"])
-def test_every_option_is_explained(verb: str):
-    page = " ".join(good(verb, "--help").split())
-    for command in typer.main.get_command(cli.app).commands[verb].params:
-        assert command.help, f"{verb} {command.name} has no help"
-        assert " ".join(command.help.split()) in page
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(["generate", "a", "-o", ""], ["edit", "a", "b", "-o", ""], ["repeat", "x", "-o", ""]),
-        *(["inspect", "x", "--out", ""], ["compare", "x", "y", "-o", ""], ["app", "-o", ""]),
-        *(["inspect", ""], ["repeat", ""], ["compare", "x", ""]),
-    ],
-    ids=" ".join,
-)
-def test_an_empty_name_is_not_the_folder_one_is_in(arguments):
-    result = call(*arguments)
-    assert result.exit_code == 2 and result.stdout == ""
-    assert "'' names no file or folder; write . for the one you are in.\n" in result.stderr
+def test_by_word():
+    assert options.by_word(None, "--words") == {}
+    assert options.by_word([("a", 1), ("b", 2)], "--words") == {"a": 1, "b": 2}
+    with pytest.raises(ArgumentError, match="--words has 'a' twice: give all of a word at once"):
+        options.by_word([("a", 1), ("a", 2)], "--words")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli.calling import PROMPT, bad, call, files, good, raising
-from heedmap import Grid, Pair, Run, editing
+from heedmap import Grid, Pair, Run
+from heedmap.drawing import editing
 
 
 def spoil(folder: Path, **odd) -> None:
@@ -96,7 +97,9 @@ def test_mistakes(model, saved, odd, sentence):
 
 
 def test_force_needs_a_folder(saved, monkeypatch):
-    monkeypatch.setattr("heedmap.repeats.load_for", raising(AssertionError("it loads a model")))
+    monkeypatch.setattr(
+        "heedmap.drawing.repeats.load_for", raising(AssertionError("it loads a model"))
+    )
     assert "--force replaces a folder, and none is named" in bad("repeat", saved, "--force")
 
 
@@ -113,5 +116,5 @@ def test_a_crash_is_no_difference(model, saved, monkeypatch):
     def crash(*args, **kwargs):
         raise KeyError("memory format")
 
-    monkeypatch.setattr("heedmap.repeats.repeat", crash)
+    monkeypatch.setattr("heedmap.drawing.repeats.repeat", crash)
     assert bad("repeat", saved).count("could not be drawn again (KeyError") == 1

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from diffusers import DiffusionPipeline, UNet2DConditionModel
+from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 from torch import nn
 
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
 
 # The rows of a batch, in the order of the branches, as diffusers' pipelines lay them out.
 ALONE = ("conditional",)
@@ -39,9 +39,23 @@ def paint(
     return made.float().numpy() if torch.is_tensor(made) else np.asarray(made)
 
 
-def plain_unet(pipe) -> UNet2DConditionModel:
-    """The UNet inside of a compiled one."""
-    return getattr(pipe.unet, "_orig_mod", pipe.unet)
+def after_steps(pipe, tell: Callable[[int], object]) -> dict[str, object]:
+    """The arguments with which a pipeline calls `tell` after each of its steps, by their number."""
+    if hasattr(pipe, "transformer"):
+        return {"callback": lambda step, *_: tell(step)}
+
+    def told(pipe, step, timestep, given):
+        tell(step)
+        return given
+
+    return {"callback_on_step_end": told}
+
+
+def denoiser(pipe) -> nn.Module:
+    """The UNet or transformer, inside of a compiled one."""
+    found = pipe.unet if hasattr(pipe, "unet") else pipe.transformer
+    found = getattr(found, "_orig_mod", found)
+    return found.get_base_model() if hasattr(found, "get_base_model") else found
 
 
 @contextmanager
@@ -65,7 +79,9 @@ def reference(pipe) -> Iterator[Scores]:
                 mask = layer.prepare_attention_mask(
                     kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
                 )
-                found = layer.get_attention_scores(query, key, mask)
+                found = layer.get_attention_scores(
+                    query, key, None if mask is None else mask.float()
+                )
             found = found.unflatten(0, (-1, layer.heads)).numpy()
             scores.setdefault(name, []).append(found)
 
@@ -73,7 +89,7 @@ def reference(pipe) -> Iterator[Scores]:
 
     handles = [
         layer.register_forward_pre_hook(watch(name), with_kwargs=True)
-        for name, layer in plain_unet(pipe).named_modules()
+        for name, layer in denoiser(pipe).named_modules()
         if isinstance(layer, Attention)
     ]
     try:
@@ -107,7 +123,7 @@ def state_of(pipe) -> dict[str, object]:
         "methods": {name: value for name, value in vars(pipe).items() if callable(value)},
         "classes": [
             dict(vars(kind))
-            for kind in (Attention, UNet2DConditionModel, type(pipe), DiffusionPipeline)
+            for kind in (Attention, type(denoiser(pipe)), type(pipe), DiffusionPipeline)
         ],
         "processor classes": [dict(vars(type(layer.processor))) for layer in layers],
         "torch": [nn.functional.scaled_dot_product_attention, nn.Module.__call__],
@@ -120,8 +136,12 @@ def assert_restored(pipe, before: dict[str, object]) -> None:
         assert after[what] == was, f"{what} of the pipeline changed"
 
 
-def grid(name: str, levels: int, latent: tuple[int, int]) -> tuple[int, int]:
-    """The grid that a layer has by its place in the UNet: ceil-halvings of the latent."""
+def grid(pipe, name: str, latent: tuple[int, int]) -> tuple[int, int]:
+    """The grid that a layer has by its place: patches, or in a UNet ceil-halvings of the latent."""
+    config = denoiser(pipe).config
+    if name.startswith("transformer_blocks"):
+        return latent[0] // config.patch_size, latent[1] // config.patch_size
+    levels = len(config.block_out_channels)
     stage, number = name.split(".")[0], name.split(".")[1]
     level = {"down_blocks": int, "up_blocks": lambda n: levels - 1 - int(n)}.get(
         stage, lambda _: levels - 1
@@ -201,7 +221,6 @@ def check(
     layouts = [layout] * passes if isinstance(layout[0], str) else list(layout)
     groups = groups or [[i] for i in range(passes)]
     found = {"conditional": "recordings", "negative": "negative_recordings"}
-    levels = len(plain_unet(pipe).config.block_out_channels)
     for branch in branches:
         recordings = getattr(recorder, found[branch])
         expected = expect(scores, layouts, groups, branch)
@@ -212,7 +231,7 @@ def check(
             tokens = expected[recording.layers[0].name].shape[-1]
             assert recording.positions == tuple(range(tokens))
             for layer in recording.layers:
-                assert layer.grid == grid(layer.name, levels, recording.latent)
+                assert layer.grid == grid(pipe, layer.name, recording.latent)
                 assert layer.heads == expected[layer.name].shape[2]
         if branch == "conditional":
             assert [recording.table.prompt for recording in recordings] == list(prompts)

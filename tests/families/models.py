@@ -1,4 +1,4 @@
-"""Small Stable Diffusions of random weights, each with what tells its family apart.
+"""Small pipelines of random weights, each with what tells its family apart.
 
 The configurations are those of the published models (named beside each), with fewer channels and
 layers: what stays is the order of block types, heads per level, the width of the text against the
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from conftest import letter_tokenizer
 from diffusers import (
     AutoencoderKL,
     ControlNetModel,
@@ -21,6 +20,7 @@ from diffusers import (
     EulerDiscreteScheduler,
     LatentConsistencyModelPipeline,
     LCMScheduler,
+    PixArtAlphaPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionInstructPix2PixPipeline,
     StableDiffusionPipeline,
@@ -30,6 +30,7 @@ from diffusers import (
     T2IAdapter,
     UNet2DConditionModel,
 )
+from making import letter_tokenizer, random_pixart
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import (
@@ -42,11 +43,7 @@ from transformers import (
 )
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
-UNCHECKED = {
-    "safety_checker": None,
-    "feature_extractor": None,
-    "requires_safety_checker": False,
-}
+UNCHECKED = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
 CROSS, PLAIN = "CrossAttn{}Block2D", "{}Block2D"
 
 
@@ -262,9 +259,25 @@ def upscaler() -> DiffusionPipeline:
     )
 
 
+# --- PixArt: a transformer, T5, and padding that a mask hides ---
+
+
+def sigma() -> DiffusionPipeline:
+    """PixArt-alpha/PixArt-Sigma-XL-2-256x256."""
+    return random_pixart()
+
+
+def alpha() -> DiffusionPipeline:
+    """PixArt-alpha/PixArt-XL-2-1024-MS: its transformer is told the size, too."""
+    return random_pixart(PixArtAlphaPipeline, sample_size=128, attention_head_dim=12, num_layers=2)
+
+
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
     made.__name__: made
-    for made in (sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler)
+    for made in (
+        *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler),
+        *(alpha, sigma),
+    )
 }
 
 

@@ -14,6 +14,7 @@ from families.checking import (
     assert_restored,
     check,
     compare,
+    denoiser,
     expect,
     paint,
     reference,
@@ -21,7 +22,8 @@ from families.checking import (
 )
 from families.models import OneLayer, picture
 from heedmap.errors import HeedmapError, TraceError
-from heedmap.tracing import cross_attention_layers, trace
+from heedmap.recording.tracing import trace
+from heedmap.wiring.families import cross_attention_layers
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]
@@ -45,10 +47,11 @@ class Steps:
 # --- other processors ---
 
 
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
 @pytest.mark.parametrize("processor", [AttnProcessor, AttnProcessor2_0])
-def test_processor(load, processor):
-    pipe = load("sd1")
-    pipe.unet.set_attn_processor(processor())
+def test_processor(load, family, processor):
+    pipe = load(family)
+    denoiser(pipe).set_attn_processor(processor())
     check(pipe, lambda: pair(pipe), PAIR)
 
 
@@ -60,10 +63,10 @@ def test_attention_slicing(load, family, size):
     check(pipe, lambda: pair(pipe), PAIR, branches=("conditional", "negative"))
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
 def test_fused_projections(load, family):
     pipe = load(family)
-    pipe.fuse_qkv_projections()
+    (pipe.transformer if family == "sigma" else pipe).fuse_qkv_projections()
     check(pipe, lambda: pair(pipe), PAIR)
 
 
@@ -110,12 +113,12 @@ def test_xformers_is_absent(load):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl"])
+@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "sigma"])
 @pytest.mark.parametrize("processor", [AttnProcessor, AttnProcessor2_0])
 def test_low_precision(load, family, dtype, processor):
     pipe = load(family, dtype=dtype)
-    assert pipe.unet.dtype == dtype
-    pipe.unet.set_attn_processor(processor())
+    assert denoiser(pipe).dtype == dtype
+    denoiser(pipe).set_attn_processor(processor())
     check(pipe, lambda: paint(pipe, PROMPT, output_type="latent"), [PROMPT])
 
 
@@ -135,19 +138,21 @@ def test_slices_and_tiles_of_the_vae(load):
 # --- offloading: accelerate's hooks; its accelerator is the CPU here ---
 
 
-def test_model_offload(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_model_offload(load, family):
+    pipe = load(family)
     pipe.enable_model_cpu_offload(device="cpu")
-    assert hasattr(pipe.unet, "_hf_hook")
+    assert hasattr(denoiser(pipe), "_hf_hook")
     check(pipe, lambda: pair(pipe), PAIR)
 
 
-def test_sequential_offload(load):
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_sequential_offload(load, family):
     """What `enable_sequential_cpu_offload` does, but to "cpu": accelerate fails on its "cpu:0"."""
-    pipe = load("sd1")
-    for part in (pipe.text_encoder, pipe.unet, pipe.vae):
+    pipe = load(family)
+    for part in (pipe.text_encoder, denoiser(pipe), pipe.vae):
         cpu_offload(part, torch.device("cpu"))
-    assert {parameter.device.type for parameter in pipe.unet.parameters()} == {"meta"}
+    assert {parameter.device.type for parameter in denoiser(pipe).parameters()} == {"meta"}
     check(pipe, lambda: pair(pipe), PAIR)
 
 
@@ -210,10 +215,11 @@ def close(bare, traced):
 
 
 def compiled(pipe, how, **options):
-    if how == "wrapped":
-        pipe.unet = torch.compile(pipe.unet, **options)
+    if how == "in place":
+        denoiser(pipe).compile(**options)
     else:
-        pipe.unet.compile(**options)
+        name = "unet" if hasattr(pipe, "unet") else "transformer"
+        setattr(pipe, name, torch.compile(denoiser(pipe), **options))
 
 
 @pytest.fixture
@@ -232,6 +238,8 @@ def compiler():
         ("in place", "before", "eager", "short"),
         ("wrapped", "after", "eager", "least"),
         ("in place", "after", "eager", "least"),
+        ("wrapped", "before", "eager", "sigma"),
+        ("in place", "before", "eager", "sigma"),
     ],
 )
 # The compiler's own import meets what torch deprecates.

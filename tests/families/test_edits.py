@@ -28,11 +28,11 @@ from diffusers import (
 from diffusers.models.attention_processor import Attention
 
 from families import models
-from families.checking import ALONE, GUIDED, Layout, assert_restored, state_of
+from families.checking import ALONE, GUIDED, Layout, assert_restored, denoiser, state_of
 from families.models import mask, picture
 from heedmap import Confine, Reweight, edit, generate
+from heedmap.drawing.generation import generate_batch
 from heedmap.errors import ArgumentError
-from heedmap.studio import generate_batch
 
 RED = [2, 3, 4]  # "r", "e" and "d": after the start and "a"
 SOURCE, TARGET = "a red house", "a red at"  # of as many tokens: each takes the source's column
@@ -56,7 +56,8 @@ def arithmetic(
     pipe, change: Change, layout: Layout, tolerance: float = 2e-5
 ) -> Iterator[dict[str, int]]:
     """Beside an edited run: holds each layer's output against its own; counts where it moved."""
-    plain = {name.removesuffix(".processor"): p for name, p in pipe.unet.attn_processors.items()}
+    model = denoiser(pipe)
+    plain = {name.removesuffix(".processor"): p for name, p in model.attn_processors.items()}
     moved: dict[str, int] = {}
 
     @torch.no_grad()
@@ -70,7 +71,12 @@ def arithmetic(
             layer.head_to_batch_dim(part).float()
             for part in (layer.to_q(args[0]), layer.to_k(text), layer.to_v(text))
         )
-        p = layer.get_attention_scores(query, key).unflatten(0, (-1, layer.heads))
+        mask = layer.prepare_attention_mask(
+            kwargs.get("attention_mask"), key.shape[1], args[0].shape[0]
+        )
+        p = layer.get_attention_scores(
+            query, key, None if mask is None else mask.float()
+        ).unflatten(0, (-1, layer.heads))
         rows = torch.arange(len(p)).chunk(len(layout))[layout.index("conditional")]
         difference = torch.zeros_like(p)
         difference[rows] = change(p[rows]) - p[rows]
@@ -86,7 +92,7 @@ def arithmetic(
             lambda layer, args, kwargs, output, name=name: hold(name, layer, args, kwargs, output),
             with_kwargs=True,
         )
-        for name, layer in pipe.unet.named_modules()
+        for name, layer in model.named_modules()
         if isinstance(layer, Attention)
     ]
     try:
@@ -117,8 +123,13 @@ def check(pipe, layout: Layout = GUIDED, tolerance: float = 2e-5, passes: int = 
     return run
 
 
-def test_alone(load):
-    check(load("sd1"))
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_alone(load, family):
+    check(load(family))
+
+
+def test_a_transformer_that_is_told_the_size(load):
+    check(load("alpha"), size=(64, 96))
 
 
 def test_lora_stays_in_force(load, tmp_path):
@@ -156,8 +167,16 @@ def test_the_picture_of_an_ip_adapter_stays(load, tmp_path):
         ({"negative": SOURCE}, GUIDED),  # the branches then read the same text
     ],
 )
-def test_sizes_and_guidance(load, arguments, layout):
-    check(load("short"), layout, **arguments)
+@pytest.mark.parametrize("family", ["short", "sigma"])
+def test_sizes_and_guidance(load, family, arguments, layout):
+    if family == "sigma" and "size" in arguments:
+        arguments = {**arguments, "size": tuple(2 * side for side in arguments["size"])}
+    check(load(family), layout, **arguments)
+
+
+@pytest.mark.parametrize("length", [10, 77])
+def test_how_much_is_read_counts_in_edits_too(load, length):
+    check(load("sigma"), max_sequence_length=length)
 
 
 def test_sdxl(load):
@@ -180,28 +199,32 @@ def test_an_embedded_guidance(load):
         (LCMScheduler, 2),
     ],
 )
-def test_schedulers(load, scheduler, passes):
-    pipe = load("short")
+@pytest.mark.parametrize("family", ["short", "sigma"])
+def test_schedulers(load, family, scheduler, passes):
+    pipe = load(family)
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
     check(pipe, passes=passes)
 
 
-def test_pndm(load):
-    pipe = load("short")
+@pytest.mark.parametrize("family", ["short", "sigma"])
+def test_pndm(load, family):
+    pipe = load(family)
     config = pipe.scheduler.config
     pipe.scheduler = PNDMScheduler.from_config(config, skip_prk_steps=True)
     check(pipe, passes=3)  # two calls before its first step
 
 
-def test_fused_projections(load):
-    pipe = load("short")
-    pipe.unet.fuse_qkv_projections()
+@pytest.mark.parametrize("family", ["short", "sigma"])
+def test_fused_projections(load, family):
+    pipe = load(family)
+    denoiser(pipe).fuse_qkv_projections()
     check(pipe)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 3e-2)])
-def test_half_types(load, dtype, tolerance):
-    pipe = load("short").to(getattr(torch, dtype))
+@pytest.mark.parametrize("family", ["short", "sigma"])
+def test_half_types(load, family, dtype, tolerance):
+    pipe = load(family).to(getattr(torch, dtype))
     run = check(pipe, tolerance=tolerance)
     assert run.settings["dtype"] == dtype
 
@@ -211,8 +234,9 @@ def test_a_picture_to_start_from(load):
     check(pipe, image=picture(64, 96), strength=0.5, steps=4)
 
 
-def test_a_batch_of_two(load):
-    pipe = load("short")
+@pytest.mark.parametrize("family", ["short", "sigma"])
+def test_a_batch_of_two(load, family):
+    pipe = load(family)
     prompts = [SOURCE, "a red big house at sea"]
     generate_batch(pipe, prompts, seeds=[1, 2], steps=2)
     before = state_of(pipe)

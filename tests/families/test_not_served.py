@@ -15,11 +15,12 @@ from diffusers import (
 )
 
 from families import models
-from heedmap.editing import edit
+from heedmap.drawing.editing import edit
+from heedmap.drawing.generation import generate
 from heedmap.errors import HeedmapError, ModelError
-from heedmap.studio import generate
-from heedmap.tracing import cross_attention_layers, trace
-from heedmap.word_edits import Reweight
+from heedmap.recording.edits import Reweight
+from heedmap.recording.tracing import trace
+from heedmap.wiring.families import cross_attention_layers
 
 
 # The text encoders play no part, and those of these two families are many: they are left out.

@@ -14,13 +14,13 @@ from diffusers import (
     DPMSolverMultistepScheduler,
     EulerDiscreteScheduler,
     HeunDiscreteScheduler,
+    PixArtSigmaPAGPipeline,
     StableDiffusionAttendAndExcitePipeline,
     StableDiffusionDiffEditPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionPAGPipeline,
     StableDiffusionPanoramaPipeline,
-    StableDiffusionPipeline,
     StableDiffusionSAGPipeline,
     StableDiffusionXLControlNetPipeline,
     StableDiffusionXLInpaintPipeline,
@@ -34,6 +34,7 @@ from families.checking import (
     ALONE,
     GUIDED,
     WHOLE,
+    after_steps,
     assert_restored,
     check,
     compare,
@@ -43,11 +44,11 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
-from heedmap.edits import Inject
+from heedmap.attention.rules import Inject
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
-from heedmap.layers import self_attention_layers
-from heedmap.steering import Steering
-from heedmap.tracing import trace
+from heedmap.recording.steering import Steering
+from heedmap.recording.tracing import steered, trace
+from heedmap.wiring.families import self_attention_layers
 
 PROMPT = "a red house"
 
@@ -125,22 +126,22 @@ def test_a_pipeline_of_views_under_another_name(load):
 
 @pytest.mark.parametrize("same", [True, False], ids=["same prompt", "another"])
 @pytest.mark.parametrize("own_scheduler", [True, False])
-def test_another_pipeline_on_the_same_unet(load, same, own_scheduler):
-    pipe = load("sd1")
-    other = StableDiffusionPipeline(**pipe.components)
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_another_pipeline_on_the_same_model(load, family, same, own_scheduler):
+    pipe = load(family)
+    other = type(pipe)(**pipe.components)
     if own_scheduler:
         other.scheduler = EulerDiscreteScheduler.from_config(pipe.scheduler.config)
     other.set_progress_bar_config(disable=True)
     drawn = []
 
-    def paint_beside(pipe, step, timestep, given):
+    def paint_beside(step):
         if step == 0:
             paint(other, PROMPT if same else "a big tree")
             drawn.append(step)
-        return given
 
-    with pytest.raises(TraceError, match="another pipeline on the same UNet"), trace(pipe):
-        paint(pipe, PROMPT, steps=4, callback_on_step_end=paint_beside)
+    with pytest.raises(TraceError, match="another pipeline on the same model"), trace(pipe):
+        paint(pipe, PROMPT, steps=4, **after_steps(pipe, paint_beside))
     assert not drawn
 
 
@@ -162,10 +163,14 @@ def test_a_crop_that_is_drawn_larger_is_refused(load, ask):
     assert "get_crop_region" not in vars(pipe.mask_processor)
 
 
-def test_merged_tokens_are_told(load):
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_merged_tokens_are_told(load, family):
     """Three in four merged are as many as the next coarser grid has places."""
-    pipe = load("sd1")
-    block = pipe.unet.down_blocks[0].attentions[0].transformer_blocks[0]
+    pipe = load(family)
+    if family == "sd1":
+        block, size = pipe.unet.down_blocks[0].attentions[0].transformer_blocks[0], (128, 128)
+    else:
+        block, size = pipe.transformer.transformer_blocks[0], (256, 256)
     forward = block.attn2.forward
 
     def merged(hidden_states, *args, **kwargs):
@@ -175,44 +180,48 @@ def test_merged_tokens_are_told(load):
 
     block.attn2.forward = merged
     with (
-        pytest.raises(TraceError, match=r"from 64 places, .* has 16×16: .*are tokens merged"),
+        pytest.raises(TraceError, match=r"from 64 places, .* has 16×16 .*are tokens merged"),
         trace(pipe),
     ):
-        paint(pipe, PROMPT, height=128, width=128)
-    with pytest.raises(TraceError, match=r"from 64 places, .* has 16×16: .*are tokens merged"):
-        heedmap.layer_shapes(pipe, size=(128, 128))
+        paint(pipe, PROMPT, height=size[1], width=size[0])
+    with pytest.raises(TraceError, match=r"from 64 places, .* has 16×16 .*are tokens merged"):
+        heedmap.layer_shapes(pipe, size=size)
 
 
 # --- calls that fail ---
 
 
-def test_a_call_that_failed_leaves_no_map(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_a_call_that_failed_leaves_no_map(load, family):
+    pipe = load(family)
 
-    def fail(pipe, step, timestep, given):
+    def fail(step):
         if step == when:
             raise KeyboardInterrupt
-        return given
+
+    told = after_steps(pipe, fail)
 
     for when in (0, 3):  # noqa: B007 - after the first step, and after the last
         with trace(pipe) as recorder:
             with pytest.raises(KeyboardInterrupt):
-                paint(pipe, "a big tree", steps=4, callback_on_step_end=fail)
+                paint(pipe, "a big tree", steps=4, **told)
             paint(pipe, PROMPT, steps=4)
         assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT]
     with trace(pipe) as recorder, pytest.raises(KeyboardInterrupt):
-        paint(pipe, PROMPT, steps=4, callback_on_step_end=fail)
+        paint(pipe, PROMPT, steps=4, **told)
     with pytest.raises(NothingRecordedError, match="nothing was recorded"):
         _ = recorder.maps
 
 
-def test_a_call_that_failed_before_its_first_step(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_a_call_that_failed_before_its_first_step(load, family):
+    pipe = load(family)
+    encode = {"do_classifier_free_guidance": True}
     with trace(pipe) as recorder:
         with pytest.raises(ValueError, match="generators"):
             paint(pipe, "a big tree", seeds=(1, 2))
         paint(pipe, PROMPT)
-        pipe.encode_prompt("a cat", "cpu", 2, True)
+        pipe.encode_prompt("a cat", device="cpu", num_images_per_prompt=2, **encode)
         paint(pipe, PROMPT, seeds=(1, 2), num_images_per_prompt=2)
     assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT] * 3
 
@@ -232,8 +241,9 @@ def test_latents_given_back_are_a_picture_too(load):
     assert [m.tokens.prompt for m in recorder.maps] == [PROMPT, "a big tree", "a cat"]
 
 
-def test_a_call_that_was_refused_is_no_part_of_the_next(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_a_call_that_was_refused_is_no_part_of_the_next(load, family):
+    pipe = load(family)
     with trace(pipe, branches=("conditional", "negative")) as recorder:
         with pytest.raises(TraceError, match="this call has none"):
             paint(pipe, PROMPT, guidance_scale=1.0)
@@ -241,8 +251,9 @@ def test_a_call_that_was_refused_is_no_part_of_the_next(load):
     assert len(recorder.maps) == len(recorder.negative_maps) == 1
 
 
-def test_schedulers_swapped_within_a_trace(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_schedulers_swapped_within_a_trace(load, family):
+    pipe = load(family)
     first, second = pipe.scheduler, EulerDiscreteScheduler.from_config(pipe.scheduler.config)
     with trace(pipe, {"step"}) as recorder:
         for scheduler in (first, second, first):
@@ -301,22 +312,22 @@ def test_what_a_pipeline_would_silently_leave_aside(load):
         heedmap.generate(load("lcm"), PROMPT, negative="blurry")
 
 
-def test_a_pipeline_called_from_within_its_own_call(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_a_pipeline_called_from_within_its_own_call(load, family):
+    pipe = load(family)
 
-    def again(pipe, step, timestep, given):
+    def again(step):
         if step == 1:
             paint(pipe, "a big tree")
-        return given
 
     with pytest.raises(TraceError, match="called from within its own call"), trace(pipe):
-        paint(pipe, PROMPT, callback_on_step_end=again)
+        paint(pipe, PROMPT, **after_steps(pipe, again))
     with trace(pipe) as recorder:
         paint(pipe, PROMPT)
     assert len(recorder.maps) == 1
 
 
-def test_a_mask_made_by_the_unet_is_no_picture(load):
+def test_a_mask_made_by_the_model_is_no_picture(load):
     base = load("sd1")
     parts = {**base.components, **models.UNCHECKED}
     parts.pop("image_encoder", None)
@@ -332,8 +343,9 @@ def test_a_mask_made_by_the_unet_is_no_picture(load):
         _ = recorder.maps
 
 
-def test_the_steps_of_a_trace(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_the_steps_of_a_trace(load, family):
+    pipe = load(family)
     with trace(pipe) as recorder:
         with pytest.raises(NothingRecordedError, match="call the pipeline"):
             _ = recorder.steps
@@ -341,8 +353,9 @@ def test_the_steps_of_a_trace(load):
     assert recorder.steps == 3
 
 
-def test_the_limit_is_that_of_the_trace(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_the_limit_is_that_of_the_trace(load, family):
+    pipe = load(family)
     with trace(pipe) as recorder:
         paint(pipe, PROMPT)
     each = recorder.recordings[0].nbytes
@@ -474,8 +487,15 @@ def test_what_a_user_follows_goes_on(load):
 # --- edits where a pipeline has attention of its own ---
 
 
-def test_an_edit_with_perturbed_attention(load):
-    pipe = load("sd1", StableDiffusionPAGPipeline, pag_applied_layers=["mid", "up"])
+@pytest.mark.parametrize(
+    ("family", "kind", "layers"),
+    [
+        ("sd1", StableDiffusionPAGPipeline, ["mid", "up"]),
+        ("sigma", PixArtSigmaPAGPipeline, ["blocks.1"]),
+    ],
+)
+def test_an_edit_with_perturbed_attention(load, family, kind, layers):
+    pipe = load(family, kind, pag_applied_layers=layers)
     before = state_of(pipe)
     given = {"seed": 1, "steps": 2, "pag_scale": 3.0}
     heedmap.generate(pipe, PROMPT, **given)
@@ -487,8 +507,9 @@ def test_an_edit_with_perturbed_attention(load):
     # A prompt replaced by itself is the plain picture, perturbed rows included.
     twice = {"seeds": (1, 1), "pag_scale": 3.0}
     plain = paint(pipe, [PROMPT] * 2, **twice)
-    itself = Inject(torch.eye(77), torch.zeros(77), torch.ones(77))
-    with trace(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
+    read = 77 if family == "sd1" else 300
+    itself = Inject(torch.eye(read), torch.zeros(read), torch.ones(read))
+    with steered(pipe, steering=Steering({1: [itself]}, {1: 0}, {1: (0.0, 1.0)})) as recorder:
         edited = paint(pipe, [PROMPT] * 2, **twice)
     assert recorder.steerer.acted[1] and recorder.steerer.shared[1]
     np.testing.assert_allclose(edited, plain, atol=1e-4)
@@ -534,8 +555,9 @@ def test_image_to_image_counts_its_own_steps(load):
         ({"cross": (0.3, 0.4), "self_attention": 0}, "in cross: no step of 4"),
     ],
 )
-def test_windows_without_a_step_are_told(load, given, said):
-    pipe = load("short")
+@pytest.mark.parametrize("family", ["short", "sigma"])
+def test_windows_without_a_step_are_told(load, family, given, said):
+    pipe = load(family)
     with pytest.warns(UserWarning, match=said):
         pair = heedmap.edit(pipe, PROMPT, "a red tree", seed=1, steps=4, **given)
     assert pair.blend is None

@@ -5,19 +5,21 @@ import pytest
 import torch
 from diffusers import (
     DPMSolverMultistepScheduler,
+    PixArtSigmaPAGPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionPAGPipeline,
     StableDiffusionPipeline,
     StableDiffusionXLImg2ImgPipeline,
 )
+from diffusers.models.attention_processor import AttnProcessor
 from PIL import Image
 
 import heedmap
 from families import models
 from heedmap import generate, repeat
+from heedmap.drawing.generation import generate_batch
 from heedmap.errors import ArgumentError
-from heedmap.studio import generate_batch
 
 PROMPT = "a red house"
 
@@ -118,12 +120,29 @@ def test_karras_sigmas(load, tmp_path):
     assert found.same and "schedulers.scheduler.class" in found.changed
 
 
-@pytest.mark.parametrize("family", ["sd2", "turbo", "lcm"])
+@pytest.mark.parametrize("family", ["sd2", "turbo", "lcm", "sigma", "alpha"])
 def test_what_nobody_said(load, tmp_path, family):
     pipe = load(family)
-    run = generate(pipe, PROMPT, seed=3, steps=2)
+    small = {"size": (64, 96)} if family == "alpha" else {}
+    run = generate(pipe, PROMPT, seed=3, steps=2, **small)
     found = repeat(pipe, run.save(tmp_path / "run"))
     assert found.same and found.run.settings == run.settings
+
+
+@pytest.mark.parametrize("length", [20, 300])
+def test_what_is_told_of_the_text_is_told_again(load, folder, tmp_path, length):
+    """With as many tokens as were asked for, weights and edits act where they did."""
+    pipe = load("sigma")
+    asked = {"size": (64, 96), "max_sequence_length": length}
+    check(pipe, tmp_path / "run", steps=3, **asked, edits=[heedmap.Reweight("red", 2)])
+    pair = heedmap.edit(pipe, "a (red:2) house", "a big house", seed=3, steps=3, **asked)
+    found = repeat(None, pair.save(tmp_path / "pair"))
+    assert found.same and found.changed == {}
+    assert pair.edited.settings["model"] == str(folder("sigma"))
+    assert heedmap.Pair.load(tmp_path / "pair").edited.settings == pair.edited.settings
+    grid = heedmap.grid(pipe, "a red house", weights={"red": [0, 3]}, seeds=3, steps=2, **asked)
+    found = repeat(pipe, grid.save(tmp_path / "grid"))
+    assert found.same and found.changed == {}
 
 
 @pytest.fixture
@@ -205,10 +224,22 @@ def test_what_a_pipeline_was_told_is_noted(load):
     assert not found.same and "do not tell why" not in str(found)
 
 
-def test_other_weights_are_no_setting(load):
-    pipe = load("sd1")
+def test_what_a_transformer_was_told_is_noted(load):
+    pipe = load("sigma", PixArtSigmaPAGPipeline, pag_applied_layers=["blocks.1"])
     run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
-    pipe.unet.conv_out.weight.data.mul_(1.5)
+    assert heedmap.repeat(pipe, run).same
+    pipe.set_pag_applied_layers(["blocks.2"])
+    pipe.transformer.set_attn_processor(AttnProcessor())
+    found = heedmap.repeat(pipe, run)
+    assert {"options.pag_applied_layers", "attention"} <= found.changed.keys() and not found.same
+
+
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_other_weights_are_no_setting(load, family):
+    pipe = load(family)
+    run = heedmap.generate(pipe, "a red house", seed=1, steps=2)
+    last = pipe.unet.conv_out if family == "sd1" else pipe.transformer.proj_out
+    last.weight.data.mul_(1.5)
     found = heedmap.repeat(pipe, run)
     assert not found.same and not found.changed
     assert "the settings do not tell why" in str(found)

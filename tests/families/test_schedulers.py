@@ -20,7 +20,7 @@ from diffusers import (
 
 from families.checking import check, paint
 from families.models import OneLayer, picture
-from heedmap.tracing import trace
+from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 STEPS = 4
@@ -41,11 +41,17 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
 @pytest.mark.parametrize(("scheduler", "config", "groups"), CASES)
-def test_scheduler(load, scheduler, config, groups):
-    pipe = load("sd1")
+def test_scheduler(load, family, scheduler, config, groups):
+    pipe = load(family)
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **config)
-    recorder = check(pipe, lambda: paint(pipe, PROMPT, steps=STEPS), [PROMPT], groups=groups)
+    less = {"max_sequence_length": 20} if family == "sigma" else {}
+
+    def call():
+        return paint(pipe, PROMPT, steps=STEPS, **less)
+
+    recorder = check(pipe, call, [PROMPT], groups=groups)
     timesteps = recorder.recordings[0].timesteps
     assert len(timesteps) == STEPS
     assert list(timesteps) == sorted(set(timesteps), reverse=True)
@@ -54,10 +60,7 @@ def test_scheduler(load, scheduler, config, groups):
 
 @pytest.mark.parametrize(
     ("scheduler", "groups"),
-    [
-        (EulerAncestralDiscreteScheduler, [[0], [1]]),
-        (HeunDiscreteScheduler, [[0, 1], [2]]),
-    ],
+    [(EulerAncestralDiscreteScheduler, [[0], [1]]), (HeunDiscreteScheduler, [[0, 1], [2]])],
 )
 def test_scheduler_of_img2img(load, scheduler, groups):
     """It begins in the middle of the schedule."""

@@ -1,13 +1,17 @@
-"""Every family of Stable Diffusion: exact maps of the right rows, the picture untouched."""
+"""Every family: exact maps of the right rows, the picture untouched."""
 
 import numpy as np
 import pytest
+import torch
+from diffusers import PixArtSigmaPipeline, Transformer2DModel
 from transformers import CLIPTokenizer
 
 from families.checking import ALONE, GUIDED, PIX2PIX, check, paint
 from families.models import mask, picture
-from heedmap.errors import TraceError
-from heedmap.tracing import trace
+from heedmap.drawing.generation import generate
+from heedmap.errors import ArgumentError, TraceError
+from heedmap.recording.tracing import trace
+from heedmap.wiring.families import cross_attention_layers
 
 PROMPTS = ["a red house", "the cat sat at a big tree"]
 
@@ -52,6 +56,15 @@ CASES = [
         (16, 24),
         id="x4 upscaler",
     ),
+    pytest.param("sigma", {"guidance_scale": 5.0}, GUIDED, (32, 32), id="PixArt-Σ"),
+    pytest.param(
+        "alpha",
+        {"guidance_scale": 5.0, "width": 64, "height": 96, "use_resolution_binning": False},
+        GUIDED,
+        (12, 8),
+        id="PixArt-α",
+    ),
+    pytest.param("sigma", {"guidance_scale": 1.0}, ALONE, (32, 32), id="PixArt without guidance"),
 ]
 
 
@@ -67,7 +80,7 @@ def test_family(load, family, arguments, layout, latent):
         assert maps[recording.table.words[-1].text].values.max() > 0
 
 
-@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix"])
+@pytest.mark.parametrize("family", ["sd1", "sd2", "sdxl", "pix2pix", "sigma"])
 def test_negative_branch(load, family):
     pipe = load(family)
     arguments = {"image": picture(128, 128)} if family == "pix2pix" else {}
@@ -143,3 +156,109 @@ def test_negative_of_zeros_is_even(load):
         paint(pipe, "a red house", guidance_scale=5.0)
     for array in recorder.negative_recordings[0].arrays:
         np.testing.assert_allclose(array, 1 / 77, atol=1e-6)
+
+
+# --- PixArt: padding that a mask hides, and a text in small letters ---
+
+
+@pytest.mark.parametrize("family", ["sigma", "alpha"])
+def test_hidden_padding_draws_exactly_nothing(load, family):
+    pipe = load(family)
+    length = {"sigma": 300, "alpha": 120}[family]
+    small = {"width": 32, "height": 32, "use_resolution_binning": False}
+    with trace(pipe, {"layer"}, tokens="all", branches=("conditional", "negative")) as recorder:
+        paint(pipe, PROMPTS, seeds=(1, 2), negative_prompt="no", **small)
+    read = [len(pipe.tokenizer(text).input_ids) for text in (*PROMPTS, "no", "no")]
+    for recording, seen in zip(
+        (*recorder.recordings, *recorder.negative_recordings), read, strict=True
+    ):
+        kinds = [token.kind for token in recording.table.tokens]
+        assert kinds == ["text"] * (seen - 1) + ["end"] + ["pad"] * (length - seen)
+        for array in recording.arrays:
+            assert not array[..., seen:].any()
+            np.testing.assert_allclose(array.sum(-1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("prompt", ["  A Red HOUSE ", "at İzmir, ΑΣ at sea"])
+def test_a_text_that_is_read_in_small_letters(load, prompt):
+    """A small letter may be two: the words are those that were written."""
+    pipe = load("sigma")
+    recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=40), [prompt])
+    table = recorder.recordings[0].table
+    read = pipe.tokenizer(prompt.lower().strip())
+    assert [token.id for token in table.tokens if token.kind in ("text", "end")] == read.input_ids
+    assert [word.text for word in table.words] == prompt.replace(",", "").split()
+    for token in table.tokens:
+        (piece,) = pipe.tokenizer.convert_ids_to_tokens([token.id])
+        if token.kind == "text" and piece not in ("▁", "<unk>"):
+            assert token.text.lower().startswith(piece.removeprefix("▁"))
+
+
+def test_a_text_that_is_cleaned_to_another_is_told(load, monkeypatch):
+    """Of what the pipeline itself cleans with, nothing is installed here."""
+    pipe = load("sigma")
+    monkeypatch.setattr(
+        type(pipe),
+        "_text_preprocessing",
+        lambda self, text, clean_caption=False: [
+            (t.replace("#", "") if clean_caption else t).lower().strip()
+            for t in ([text] if isinstance(text, str) else text)
+        ],
+    )
+    for name in ("is_bs4_available", "is_ftfy_available"):
+        monkeypatch.setattr(f"heedmap.wiring.pixart.{name}", lambda: True)
+    small = {"max_sequence_length": 20, "steps": 1}
+    check(pipe, lambda: paint(pipe, "A house", **small), ["A house"])
+    with pytest.raises(TraceError, match="makes 'a house' of the prompt '#A house'"), trace(pipe):
+        paint(pipe, "#A house", **small)
+    with trace(pipe) as recorder:
+        paint(pipe, "#A house", clean_caption=False, **small)
+    assert recorder.maps[0]["house"].values.max() > 0
+
+
+@pytest.mark.parametrize("length", [7, 5])
+def test_how_much_is_read_is_what_the_call_says(load, length):
+    pipe = load("sigma")
+    prompt = "a red house at"
+    recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=length), [prompt])
+    table = recorder.recordings[0].table
+    assert table.limit == length == len(table.tokens)
+    assert [token.kind for token in table.tokens] == ["text"] * (length - 1) + ["end"]
+    assert [word.text for word in table.read_words] == prompt.split()[: {7: 3, 5: 2}[length]]
+
+
+@pytest.mark.parametrize("family", ["sigma", "alpha"])
+def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
+    """Where the size is no size of the list, the nearest is drawn, scaled and cut."""
+    pipe, steps = load(family), []
+    told = {"callback": lambda *_: steps.append(1), "callback_steps": 1}
+    for size in ({"width": 64, "height": 32}, {"width": 64, "height": 64}):
+        with pytest.raises(ArgumentError, match="use_resolution_binning=False"), trace(pipe):
+            paint(pipe, PROMPTS[0], **size, **told)
+    small = torch.zeros(1, 4, 8, 8)
+    with pytest.raises(ArgumentError, match="drawn at 64×64"), trace(pipe):
+        paint(pipe, PROMPTS[0], latents=small, **told)
+    assert len(steps) == 2  # of noise of another size it is told when the picture is made
+    assert not {"classify_height_width_bin", "resize_and_crop_tensor"} & set(
+        vars(pipe.image_processor)
+    )
+    # heedmap's own calls draw the size that they are asked for.
+    run = generate(pipe, PROMPTS[0], seed=1, steps=2, size=(64, 32), max_sequence_length=20)
+    assert run.image.size == run.maps.recording.size == (64, 32)
+    with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
+        generate(pipe, PROMPTS[0], seed=1, steps=2, size=(64, 40))
+
+
+def test_the_class_that_older_models_name(folder):
+    """PixArt was published with its transformer as a `Transformer2DModel`."""
+    at = folder("sigma")
+    pipe = PixArtSigmaPipeline.from_pretrained(at)
+    config = at / "transformer" / "config.json"
+    text = config.read_text()
+    try:
+        config.write_text(text.replace("PixArtTransformer2DModel", "Transformer2DModel"))
+        older = Transformer2DModel.from_pretrained(at / "transformer")
+    finally:
+        config.write_text(text)
+    pipe.transformer = older
+    assert list(cross_attention_layers(pipe)) == [f"transformer_blocks.{n}.attn2" for n in range(3)]

@@ -1,4 +1,4 @@
-"""True geometry: every size has the grids that halving its latent, rounding up, gives."""
+"""True geometry: every size has the grids that halving its latent, or its patches, give."""
 
 import pytest
 
@@ -15,11 +15,13 @@ SD1 = [
     ((104, 176), [(22, 13), (11, 7), (6, 4), (3, 2)]),
     ((8, 264), [(33, 1), (17, 1), (9, 1), (5, 1)]),
 ]
-SDXL = [
-    ((832, 1216), [(76, 52), (38, 26)]),
-    ((1216, 832), [(52, 76), (26, 38)]),
+SDXL = [((832, 1216), [(76, 52), (38, 26)]), ((1216, 832), [(52, 76), (26, 38)])]
+PATCHES = [((512, 384), [(24, 32)]), ((176, 112), [(7, 11)]), ((16, 256), [(16, 1)])]
+CASES = [
+    *(("sd1", *case) for case in SD1),
+    *(("sdxl", *case) for case in SDXL),
+    *(("sigma", *case) for case in PATCHES),
 ]
-CASES = [("sd1", *case) for case in SD1] + [("sdxl", *case) for case in SDXL]
 
 
 @pytest.mark.parametrize(("family", "size", "grids"), CASES)
@@ -30,6 +32,8 @@ def test_size(load, family, size, grids):
     def call():
         # The latents are enough: large pictures take the VAE longer than all the rest.
         small = {"steps": 1, "guidance_scale": 1.0, "output_type": "latent"}
+        if family == "sigma":
+            small |= {"use_resolution_binning": False, "max_sequence_length": 20}
         return paint(pipe, PROMPT, width=w, height=h, **small)
 
     recording = check(pipe, call, [PROMPT], ALONE).recordings[0]
@@ -43,7 +47,7 @@ def test_size(load, family, size, grids):
 
 def recorder_cells(recording):
     """The (w, h) of a word's map."""
-    from heedmap.maps import HeatMaps
+    from heedmap.maps.heatmaps import HeatMaps
 
     values = HeatMaps(recording)["red"].values
     return values.shape[1], values.shape[0]

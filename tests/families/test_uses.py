@@ -1,6 +1,8 @@
 """Every way of calling a pipeline: pictures in, adapters, guidance, batches, threads, callbacks."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import wraps
 from threading import Barrier
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 from diffusers import (
     ControlNetModel,
+    PixArtSigmaPAGPipeline,
     StableDiffusionAdapterPipeline,
     StableDiffusionControlNetPipeline,
     StableDiffusionImg2ImgPipeline,
@@ -35,8 +38,10 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
+from heedmap.drawing.generation import generate
 from heedmap.errors import HeedmapError, TraceError
-from heedmap.tracing import trace
+from heedmap.recording.edits import Reweight
+from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]
@@ -144,6 +149,26 @@ def test_lora(load, tmp_path):
     assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
 
 
+def test_lora_of_a_transformer(load):
+    """As diffusers' documentation loads one: peft wraps the transformer whole."""
+    from peft import LoraConfig, get_peft_model
+
+    pipe = load("sigma")
+    with trace(pipe, WHOLE) as bare:
+        paint(pipe, PROMPT)
+    torch.manual_seed(8)
+    targets = ["to_q", "to_k", "to_v", "to_out.0"]
+    config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+    pipe.transformer = get_peft_model(pipe.transformer, config)
+    recorder = check(pipe, lambda: paint(pipe, PROMPT), [PROMPT])
+    assert recorder.recordings[0].layers[0].name == "transformer_blocks.0.attn2"
+    with_lora = recorder.recordings[0].arrays[0][..., : len(bare.recordings[0].positions)]
+    assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
+    run = generate(pipe, PROMPT, seed=1, steps=2, edits=[Reweight("red", 2)])
+    (noted,) = run.settings["loras"]
+    assert (noted["part"], noted["rank"], noted["active"]) == ("transformer", 2, True)
+
+
 @pytest.fixture
 def adapted(load, tmp_path):
     """A pipeline with an IP-Adapter."""
@@ -179,8 +204,15 @@ def test_ip_adapter_with_the_same_text_on_both_sides(adapted):
 @pytest.mark.parametrize(
     ("guidance", "layout"), [(5.0, PERTURBED), (0.0, ("conditional", "perturbed"))]
 )
-def test_pag(load, guidance, layout):
-    pipe = load("sd1", StableDiffusionPAGPipeline, pag_applied_layers=["mid", "up"])
+@pytest.mark.parametrize(
+    ("family", "kind", "layers"),
+    [
+        ("sd1", StableDiffusionPAGPipeline, ["mid", "up"]),
+        ("sigma", PixArtSigmaPAGPipeline, ["blocks.1"]),
+    ],
+)
+def test_pag(load, family, kind, layers, guidance, layout):
+    pipe = load(family, kind, pag_applied_layers=layers)
 
     def call():
         return paint(pipe, PAIR, seeds=(1, 2), guidance_scale=guidance, pag_scale=3.0)
@@ -238,13 +270,32 @@ def encode(pipe, prompts, negative=""):
         )
     names = ["prompt_embeds", "negative_prompt_embeds"]
     names += ["pooled_prompt_embeds", "negative_pooled_prompt_embeds"]
+    if hasattr(pipe, "transformer"):
+        names = ["prompt_embeds", "prompt_attention_mask"]
+        names += ["negative_prompt_embeds", "negative_prompt_attention_mask"]
+        names = dict.fromkeys(names)
+        return {**dict(zip(names, found, strict=True)), "negative_prompt": None}
     return dict(zip(names, found, strict=False))
 
 
-POSITIONS = " ".join(map(str, range(77)))
+READ = {"sd1": 77, "sdxl": 77, "sigma": 300}
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+@contextmanager
+def counted(pipe):
+    """A list that grows by one with each call of the scheduler."""
+    steps, step = [], pipe.scheduler.step
+
+    @wraps(step)
+    def counting(*args, **kwargs):
+        steps.append(1)
+        return step(*args, **kwargs)
+
+    vars(pipe.scheduler)["step"] = counting
+    yield steps
+
+
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
 def test_prompt_embeds_by_position(load, family, guidance):
     pipe = load(family)
@@ -254,15 +305,15 @@ def test_prompt_embeds_by_position(load, family, guidance):
         return paint(pipe, seeds=(1, 2), guidance_scale=guidance, **given)
 
     layout = GUIDED if guidance > 1 else ALONE
-    recorder = check(pipe, call, [POSITIONS] * 2, layout)
+    recorder = check(pipe, call, [" ".join(map(str, range(READ[family])))] * 2, layout)
     for maps in recorder.maps:
         assert np.array_equal(maps["5"].values, maps.token(5).values)
     with trace(pipe) as recorder:  # by default too every position has its map
         call()
-    assert recorder.recordings[0].positions == tuple(range(77))
+    assert recorder.recordings[0].positions == tuple(range(READ[family]))
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
 def test_prompt_embeds_with_their_prompts(load, family):
     pipe = load(family)
     given = encode(pipe, PAIR)
@@ -283,12 +334,14 @@ def test_prompt_embeds_longer_than_one_text(load):
     assert recorder.maps[0]["153"].values.max() > 0
 
 
-def test_prompts_that_do_not_fit_the_embeds(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_prompts_that_do_not_fit_the_embeds(load, family):
+    pipe = load(family)
     given = encode(pipe, PAIR)
-    steps = []
-    with pytest.raises(TraceError, match="expected"), trace(pipe, prompts=["one", "two", "three"]):
-        paint(pipe, callback_on_step_end=lambda *a: steps.append(1) or a[-1], **given)
+    with counted(pipe) as steps:
+        for labels, why in ((["one", "two", "three"], "expected"), (PAIR[::-1], "not what this")):
+            with pytest.raises(TraceError, match=why), trace(pipe, prompts=labels):
+                paint(pipe, seeds=(1, 2), **given)
     assert not steps
 
 
@@ -307,12 +360,13 @@ def test_clip_skip(load, family):
     assert apart > 100 * TOLERANCE
 
 
-def test_a_prompt_past_the_limit(load):
-    pipe = load("sd1")
-    prompt = "at house " + "x" * 80 + " the end"
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_a_prompt_past_the_limit(load, family):
+    pipe = load(family)
+    prompt = "at house " + "x" * (READ[family] + 3) + " the end"
     recorder = check(pipe, lambda: paint(pipe, prompt), [prompt])
     assert recorder.maps[0]["house"].values.max() > 0
-    with pytest.raises(HeedmapError, match="77"):
+    with pytest.raises(HeedmapError, match=str(READ[family])):
         _ = recorder.maps[0]["end"]
 
 
@@ -324,17 +378,24 @@ def test_a_prompt_past_the_limit(load):
     [
         pytest.param({"guidance_scale": 1.0}, ALONE, id="off"),
         pytest.param({"guidance_scale": 5.0}, GUIDED, id="on"),
-        pytest.param({"guidance_scale": 5.0, "guidance_rescale": 0.7}, GUIDED, id="rescaled"),
     ],
 )
-@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
 def test_guidance(load, family, arguments, layout):
     pipe = load(family)
     check(pipe, lambda: paint(pipe, PAIR, seeds=(1, 2), **arguments), PAIR, layout)
 
 
-def test_negative_prompts_of_a_batch(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sdxl"])
+def test_rescaled_guidance(load, family):
+    pipe = load(family)
+    rescaled = {"guidance_scale": 5.0, "guidance_rescale": 0.7}
+    check(pipe, lambda: paint(pipe, PAIR, seeds=(1, 2), **rescaled), PAIR)
+
+
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_negative_prompts_of_a_batch(load, family):
+    pipe = load(family)
     negatives = ["ugly hat", ""]
 
     def call():
@@ -347,19 +408,15 @@ def test_negative_prompts_of_a_batch(load):
     assert found == ["ugly hat", "ugly hat", "", ""]
 
 
-def test_a_negative_branch_that_is_not_there(load):
-    pipe = load("sd1")
-    steps = []
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_a_negative_branch_that_is_not_there(load, family):
+    pipe = load(family)
     with (
+        counted(pipe) as steps,
         pytest.raises(HeedmapError, match="negative"),
-        trace(pipe, branches=("negative",)) as recorder,
+        trace(pipe, branches=("negative",)),
     ):
-        paint(
-            pipe,
-            PROMPT,
-            guidance_scale=1.0,
-            callback_on_step_end=lambda *a: steps.append(1) or a[-1],
-        )
+        paint(pipe, PROMPT, guidance_scale=1.0)
     assert not steps
     with trace(pipe) as recorder:
         paint(pipe, PROMPT)
@@ -367,7 +424,7 @@ def test_a_negative_branch_that_is_not_there(load):
         _ = recorder.negative_maps
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "lcm"])
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "lcm", "sigma"])
 def test_images_per_prompt(load, family):
     pipe = load(family)
 
@@ -389,8 +446,9 @@ def test_images_per_prompt_of_instruct_pix2pix(load):
     check(pipe, call, texts, PIX2PIX)
 
 
-def test_prompts_of_different_length_keep_their_own_tokens(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_prompts_of_different_length_keep_their_own_tokens(load, family):
+    pipe = load(family)
     prompts = ["a", "at the very big red house", ""]
     with reference(pipe) as scores:
         paint(pipe, prompts, seeds=(1, 2, 3))
@@ -402,8 +460,9 @@ def test_prompts_of_different_length_keep_their_own_tokens(load):
         assert recording.positions == tuple(range(len(read)))
 
 
-def test_one_generator_for_a_batch(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_one_generator_for_a_batch(load, family):
+    pipe = load(family)
 
     def call():
         generator = torch.Generator().manual_seed(3)
@@ -413,8 +472,9 @@ def test_one_generator_for_a_batch(load):
     check(pipe, call, PAIR)
 
 
-def test_a_list_of_generators_gives_each_image_its_own_noise(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_a_list_of_generators_gives_each_image_its_own_noise(load, family):
+    pipe = load(family)
     prompts = [PROMPT] * 2
     recorder = check(pipe, lambda: paint(pipe, prompts, seeds=(4, 5)), prompts)
     alone = check(pipe, lambda: paint(pipe, PROMPT, seeds=(5,)), [PROMPT])
@@ -425,11 +485,13 @@ def test_a_list_of_generators_gives_each_image_its_own_noise(load):
 # --- several calls, several pipelines ---
 
 
-def test_several_calls_under_one_trace(load):
-    pipe = load("sd1")
+@pytest.mark.parametrize("family", ["sd1", "sigma"])
+def test_several_calls_under_one_trace(load, family):
+    pipe = load(family)
+    small = {"use_resolution_binning": False} if family == "sigma" else {}
 
     def call():
-        paint(pipe, PAIR, seeds=(1, 2), height=64, width=96)
+        paint(pipe, PAIR, seeds=(1, 2), height=64, width=96, **small)
         paint(pipe, "a house", seeds=(3,), guidance_scale=1.0, steps=3)
 
     with reference(pipe) as scores:
@@ -439,7 +501,8 @@ def test_several_calls_under_one_trace(load):
         call()
     assert state_of(pipe) == before
     assert [maps.tokens.prompt for maps in recorder.maps] == [*PAIR, "a house"]
-    assert [recording.latent for recording in recorder.recordings] == [(8, 12), (8, 12), (16, 16)]
+    own = {"sd1": (16, 16), "sigma": (32, 32)}[family]
+    assert [recording.latent for recording in recorder.recordings] == [(8, 12), (8, 12), own]
     first = {name: passes[:2] for name, passes in scores.items()}
     compare(recorder.recordings[:2], expect(first, [GUIDED] * 2, [[0], [1]]))
     second = {name: passes[2:] for name, passes in scores.items()}
@@ -522,10 +585,7 @@ def test_text_states_changed_by_a_callback_are_told(load):
     def swap(pipe, step, timestep, given):
         return {"prompt_embeds": given["prompt_embeds"] + 1}
 
-    inputs = {
-        "callback_on_step_end": swap,
-        "callback_on_step_end_tensor_inputs": ["prompt_embeds"],
-    }
+    inputs = {"callback_on_step_end": swap, "callback_on_step_end_tensor_inputs": ["prompt_embeds"]}
     with pytest.raises(TraceError, match="callback"), trace(pipe):
         paint(pipe, PROMPT, **inputs)
 

@@ -87,8 +87,8 @@ class Application:
 
     def __init__(self, options: Options) -> None:
         try:
-            # Gradio reads these itself: nothing is told to its makers, and no table of all
-            # events is computed anew after each.
+            # Gradio reads these itself: nothing is sent to its makers, and no table of all events
+            # is computed anew after each event.
             os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
             os.environ["GRADIO_ANALYTICS_CACHE_FREQUENCY"] = str(2**31)
             import gradio  # noqa: F401
@@ -97,15 +97,19 @@ class Application:
                 "The app needs Gradio, which is not installed: pip install 'heedmap[app]'"
             ) from error
         from heedmap.app.jobs import Line
-        from heedmap.app.shelf import Shelf
+        from heedmap.app.results import Shelf
         from heedmap.app.workshop import Workshop
 
         self.workshop = Workshop(
-            Shelf(options.out, options.limits.results), options.limits, named=options.models,
-            free=options.is_private, device=options.device, dtype=options.dtype,
-        )  # fmt: skip
+            Shelf(options.out, options.limits.results),
+            options.limits,
+            named=options.models,
+            free=options.is_private,
+            device=options.device,
+            dtype=options.dtype,
+        )
         self.line = Line(options.limits.waiting)
-        # All that visitors send and have unpacked is in here, and goes with it.
+        # Everything that visitors send and have unpacked is in here, and goes with it.
         self._uploads = tempfile.TemporaryDirectory(
             prefix="heedmap-uploads-", ignore_cleanup_errors=True
         )
@@ -119,8 +123,8 @@ class Application:
         import gradio as gr
         from gradio.routes import App
 
-        from heedmap.app import keeping, look, tabs
-        from heedmap.app.benches import Sessions
+        from heedmap.app import keeping, tabs, theme
+        from heedmap.app.forms import Sessions
         from heedmap.app.gate import Call, Gate
         from heedmap.app.opening import Desk
         from heedmap.app.pages import Pages
@@ -135,23 +139,39 @@ class Application:
             page = tabs.build(self.workshop, Sessions(self.line, guests.listening), desk)
             inner = App(docs_url=None, redoc_url=None, openapi_url=None)
             gr.mount_gradio_app(
-                inner, page, path="/", server_name=options.host, footer_links=[],
-                run_history=False, show_error=False, ssr_mode=False, enable_monitoring=False,
-                mcp_server=False, pwa=False, theme=look.theme(), css=look.style(),
+                inner,
+                page,
+                path="/",
+                server_name=options.host,
+                footer_links=[],
+                run_history=False,
+                show_error=False,
+                ssr_mode=False,
+                enable_monitoring=False,
+                mcp_server=False,
+                pwa=False,
+                theme=theme.theme(),
+                css=theme.style(),
                 app_kwargs={"docs_url": None, "redoc_url": None},
-            )  # fmt: skip
+            )
             guests.bound(page)
             return inner, page
 
-        # Outside of an event loop Gradio makes some that nobody closes; this one ends with its
-        # thread, and is in nobody's way where the caller runs one.
+        # Outside of an event loop Gradio makes loops that nobody closes; this one ends with its
+        # thread, and does no harm where the caller runs one.
         with ThreadPoolExecutor(1) as thread:
             inner, self._page = thread.submit(asyncio.run, mounted()).result()
         calls = {n: Call(one.queue, len(one.inputs)) for n, one in self._page.fns.items()}
         return Gate(
-            inner, self.workshop.shelf, uploads, pages, calls=calls, users=options.users,
-            hosts=options.hosts, guests=guests,
-        )  # fmt: skip
+            inner,
+            self.workshop.shelf,
+            uploads,
+            pages,
+            calls=calls,
+            users=options.users,
+            hosts=options.hosts,
+            guests=guests,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +197,7 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket for the server; 0 is any port that is free.
 
     Raises:
-        ArgumentError: if the port is in use, or the address is none, or none of this machine.
+        ArgumentError: if the port is in use, or the address is not one, or not of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -242,8 +262,8 @@ def serve(options: Options, *, port: int = 7860, ready: Callable[[str], Any] = p
 def _share_memory() -> None:
     """Let the threads of this process take from two heaps, where the system's library is glibc.
 
-    It gives each thread one of its own, and what one has given back is of no use to another: after
-    a load of many visitors 50 MB lay idle so.
+    By default each thread gets its own, and what one has freed is of no use to another: after a
+    load of many visitors 50 MB lay idle.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_ARENAS, 2)

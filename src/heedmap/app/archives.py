@@ -1,7 +1,7 @@
 """Results as zip files: packed for whoever takes one along, and unpacked without any trust.
 
-Of an archive that comes in, only files that a run or an edit needs are taken, under names that
-stand here. Pages and pictures made of them are left where they are and made anew.
+Of an archive that comes in, only files that a run or an edit needs are taken, under names that are
+listed here. Pages and pictures made of them are not taken, but made anew.
 """
 
 import shutil
@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from heedmap.errors import RunError
-from heedmap.saving import kinds
+from heedmap.files import kinds
 
 _RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors")
 _PAIR = (
@@ -35,7 +35,7 @@ def pack(folder: Path, file: IO[bytes]) -> None:
         file: where to; it must be seekable.
 
     Raises:
-        RunError: if it is neither.
+        RunError: if the folder is neither.
     """
     names = kinds.written_in(folder, kinds.PAIR, kinds.RUN)
     if not names:
@@ -43,7 +43,7 @@ def pack(folder: Path, file: IO[bytes]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for name in names:
             path = folder / name
-            # Its time is 1980, whenever it is packed.
+            # The time is 1980, whenever it is packed.
             entry = zipfile.ZipInfo(f"heedmap-{folder.name}/{name}")
             entry.external_attr = 0o644 << 16
             # Pictures are packed already; trying again would only take time.
@@ -78,9 +78,16 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
                 left -= _copy(archive, entry, folder / name, left)
     # A broken archive raises whatever the reader stumbles over first.
     except (
-        zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
-        RuntimeError, KeyError, OverflowError,
-    ) as error:  # fmt: skip
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+        KeyError,
+        OverflowError,
+    ) as error:
         raise RunError(
             "this file is no zip that can be read: expected that of a run or an edit, as the app "
             "gives it, or of a folder that heedmap saved"
@@ -88,10 +95,10 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
 
 
 class _Sparing:
-    """A zip as its reader sees it, who reads the list of its files in one piece.
+    """A zip as its reader sees it; the list of its files is read in one piece.
 
-    What the list costs is in its bytes, whatever the zip says of its number of files: each has some
-    fields that are looked at one by one, and those of a few megabytes take seconds.
+    The cost of the list depends on its bytes, whatever the zip says about the number of its files:
+    each has some fields that are looked at one by one, and a few megabytes of them take seconds.
     """
 
     def __init__(self, file: IO[bytes]) -> None:

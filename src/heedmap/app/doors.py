@@ -28,31 +28,28 @@ from heedmap.app.places import network
 _LOG = logging.getLogger(__name__)
 
 GRACE = 10.0
-"""Seconds that any body may take."""
+"""Seconds that the body of any request may take."""
 SPEED = 32 * 2**10
-"""Bytes a second that a longer one must come with beyond that, and a file must be fetched with."""
+"""Bytes a second at which a longer body must arrive beyond that, and a file must be fetched."""
 TURN = 0.1
-"""Seconds from one password that is looked at to the next, whoever sends it."""
+"""Seconds from one password check to the next, whoever sends it."""
 FREE = 10
-"""Wrong passwords of an address in a row that cost no more than that."""
+"""Wrong passwords in a row from one address that cost no more than that."""
 LONGEST = 60.0
-"""Seconds that an address waits at most for its next guess."""
-_LINE, _LINE_OWN = 50, 8  # passwords that wait to be looked at, in all and of one network
+"""The most seconds that an address waits for its next guess."""
+_LINE, _LINE_OWN = 50, 8  # passwords that wait to be checked, in all and from one network
 _KNOWN = 4096  # addresses that are remembered
-_DRAINED = 2**26  # bytes that are read of who is refused, so that the answer is heard
+_DRAINED = 2**26  # bytes that are read from a refused client, so that it reads the answer
 
-# The page's own scripts are Gradio's, which builds functions from text; nothing is ever asked of
-# another host, so that nothing that slips in could send anything anywhere.
+# The page's own scripts are Gradio's, which builds functions from text. No other host may be asked
+# for anything, so that nothing that slips in could send anything anywhere.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
     "connect-src 'self' data: blob:; frame-src 'self' data: blob:; worker-src 'self' blob:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
+_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
 # --- bodies -----------------------------------------------------------------------------------
@@ -118,7 +115,7 @@ def _too_large(most: int) -> HTTPException:
 async def refusal(
     receive: Receive, status: int, sentence: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer of one sentence, after what is still being sent: who sends reads no answer."""
+    """An answer of one sentence, after what is still being sent: whoever sends does not read."""
     with suppress(TimeoutError):
         async with asyncio.timeout(GRACE):
             left = _DRAINED
@@ -131,7 +128,7 @@ async def refusal(
 
 
 class Headers:
-    """What a browser is told of every answer; pages of other servers are told nothing."""
+    """What a browser is told with every answer; pages of other servers are told nothing."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -147,7 +144,7 @@ class Headers:
                         del headers[name]
                 headers.setdefault(
                     "content-security-policy", _POLICY
-                )  # a result's page has its own
+                )  # a result's page has a policy of its own
                 headers.update(_HEADERS)
             await send(message)
 
@@ -155,9 +152,10 @@ class Headers:
 
 
 class Hosts:
-    """Lets in who asks this server by a name of its own, from a page of its own.
+    """Lets in whoever asks this server by one of its names, from a page of its own.
 
-    As Starlette's TrustedHostMiddleware, with the status that says why (421) and the pages' origin.
+    Like Starlette's TrustedHostMiddleware, with the status that says why (421) and a check of the
+    pages' origin.
 
     Args:
         app: what is behind.
@@ -204,9 +202,9 @@ def _netloc(url: str) -> str | None:
 
 
 class Passwords:
-    """Lets in who knows a password, and makes guessing one slow.
+    """Lets in whoever knows a password, and makes guessing slow.
 
-    An address that knew one is let in at once as long as it sends the same. All others wait for
+    An address that knew one is let in at once as long as it sends the same one. All others wait for
     their turn, of which there are ten a second in all, and after ten wrong ones in a row an address
     waits ever longer, up to a minute.
 

@@ -47,7 +47,7 @@ def of_made(made: Made) -> str:
 
 
 def of_shown(made: Made) -> str:
-    """What is looked at again."""
+    """What was opened again."""
     return _shown(made.figures, _take(made.name))
 
 

@@ -1,9 +1,9 @@
 """What the app lets in and out, before Gradio sees it: hosts, passwords, paths, bodies.
 
-An application of Starlette around Gradio's. Only those of Gradio's addresses are open that the page
-needs, and what they are told is read here first, by the schemas of `messages`: none of it can name
-a file. Results go out by their name on the shelf, and uploads come in as plain bytes: no path and
-no name of a file is ever taken from a visitor.
+An application of Starlette around Gradio's. Of Gradio's addresses only those that the page needs
+are open, and what is sent to them is read here first, by the schemas of `messages`: none of it can
+name a file. Results go out by their name on the shelf, and uploads come in as plain bytes: no path
+and no name of a file is ever taken from a visitor.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from heedmap.app.doors import Headers, Hosts, Incoming, Passwords, body_of, refu
 from heedmap.app.keeping import Guests
 from heedmap.app.pages import Pages
 from heedmap.app.places import Places, Streams
-from heedmap.app.shelf import Shelf
+from heedmap.app.results import Shelf
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
 
 _SHOWN = re.compile(
     r"/(config|theme\.css|favicon\.ico|robots\.txt|manifest\.json|pwa_icon)?"
-    r"|/(assets|static)/[\w./@-]{1,200}"  # no disk has longer names
+    r"|/(assets|static)/[\w./@-]{1,200}"  # no disk allows longer names
     r"|/gradio_api/(info|startup-events|theme\.css|queue/data|heartbeat/\w{1,64})/?",
     re.ASCII,  # a letter is a byte
 )
@@ -48,11 +48,11 @@ _TOLD = {
     "/gradio_api/cancel": messages.Cancel,
     "/gradio_api/reset": messages.Reset,
 }
-_EVENTS_OWN = 32  # that are not done yet, of one network; Gradio takes 256 in all
+_EVENTS_OWN = 32  # that are not done yet, from one network; Gradio takes 256 in all
 _LONGEST = 1000  # characters of an address
-_TALK = 2**17  # bytes of what Gradio is told: fields, not files
+_TALK = 2**17  # bytes of what is sent to Gradio: fields, not files
 _PACKED, _PACKED_OWN = 8, 2  # zips that are made at a time, in all and for one visitor
-_SENT, _SENT_OWN = 16, 4  # that are sent
+_SENT, _SENT_OWN = 16, 4  # that are being sent
 # A page does what it needs by itself and nothing else, also where it is opened without its frame.
 _PAGE_POLICY = (
     f"sandbox {explorer.SANDBOX}; default-src 'none'; script-src 'unsafe-inline'; "
@@ -71,16 +71,23 @@ class Gate:
         pages: those of the uploads.
         calls: what the page may ask of Gradio, by its number.
         users: passwords by name; everybody is let in if there are none.
-        hosts: names under which the server may be asked, or None for any. A server of this machine
-            must not answer to a page of the web that calls itself by this machine's address.
-        guests: told which sessions there are, whose, and which of their pages are open.
+        hosts: names under which the server may be asked, or None for any. A server for this machine
+            alone must not answer to a page of the web that calls itself by this machine's address.
+        guests: told which sessions there are, whose they are, and which of their pages are open.
     """
 
     def __init__(
-        self, inner: Any, shelf: Shelf, uploads: Uploads, pages: Pages, *,
-        calls: "Mapping[int, Call]", users: Mapping[str, str], hosts: Sequence[str] | None,
+        self,
+        inner: Any,
+        shelf: Shelf,
+        uploads: Uploads,
+        pages: Pages,
+        *,
+        calls: "Mapping[int, Call]",
+        users: Mapping[str, str],
+        hosts: Sequence[str] | None,
         guests: Guests,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._shelf, self._uploads, self._pages = shelf, uploads, pages
         self._packing = Places(_PACKED, own=_PACKED_OWN)
         self._sending = Streams(_SENT, own=_SENT_OWN)
@@ -114,7 +121,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Gradio would believe any name that a visitor gives this server.
+        # Gradio would believe whatever name a visitor gives to this server.
         kept = [pair for pair in scope["headers"] if not _FORWARDED.match(pair[0])]
         await self._app({**scope, "headers": kept}, Incoming(receive), send)
 
@@ -151,16 +158,20 @@ class Gate:
 
 
 class _File(StreamingResponse):
-    """A file as an answer; whatever is held for it is given back, however the answer ends.
+    """A file as an answer; whatever is held for it is released, however the answer ends.
 
-    Whoever fetches it more slowly than an upload may come gets a part of it, and so does whoever
-    fetches most of them while many do.
+    Whoever fetches it more slowly than an upload may arrive gets only a part of it, and so does
+    whoever fetches the most files while many are fetched.
     """
 
     def __init__(
-        self, file: IO[bytes], kind: str, headers: Mapping[str, str], held: ExitStack,
+        self,
+        file: IO[bytes],
+        kind: str,
+        headers: Mapping[str, str],
+        held: ExitStack,
         sending: Streams | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         size = file.seek(0, 2)
         file.seek(0)
         told = {"content-length": str(size), "cache-control": "private, no-store", **headers}
@@ -185,14 +196,14 @@ def _page(path: Path) -> Response:
 
 
 class Call(NamedTuple):
-    """What the page may ask of Gradio: whether it waits in Gradio's line, of how many fields."""
+    """A call that the page may make to Gradio: whether it is queued, and how many fields it has."""
 
     queued: bool
     fields: int
 
 
 class _Talk:
-    """Gradio, asked for what the page needs and told nothing but what a schema lets through."""
+    """Gradio, asked only for what the page needs and told only what a schema lets through."""
 
     def __init__(
         self, inner: ASGIApp, guests: Guests, streams: Streams, calls: Mapping[int, Call]
@@ -224,14 +235,14 @@ class _Talk:
             if joins and self._guests.is_deaf(told.session_hash):
                 raise HTTPException(429, "Nobody reads what you were answered: load the page anew.")
             self._guests.welcome(told.session_hash, _client(scope))
-        # What was read is what goes on, not what was sent: two readers may differ.
+        # What was read is passed on, not what was sent: two readers may differ.
         body = messages.written(told)
         length = (b"content-length", str(len(body)).encode())
         kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length",)]
         await self._inner({**scope, "headers": [*kept, length]}, _replayed(body, receive), send)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with what lasts until the page is closed, or the place is another's."""
+        """Answer with a stream that lasts until the page is closed, or loses its place."""
         path = scope["path"].rstrip("/")
         if path == _STREAM:
             session = Request(scope).query_params.get("session_hash", "")
@@ -248,7 +259,7 @@ class _Talk:
         await answer.end()
 
     def _known(self, told: Any, path: str) -> bool:
-        """Whether a call is one of the page's, with its fields, in the line where it belongs."""
+        """Whether a call is one that the page makes, with its fields and in the queue it needs."""
         if not isinstance(told, messages.Event):
             return True
         call = self._calls.get(told.fn_index)
@@ -256,7 +267,7 @@ class _Talk:
 
 
 class _Answer:
-    """What sends an answer, and can end it in the middle."""
+    """Sends an answer, and can end it in the middle."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -268,7 +279,7 @@ class _Answer:
         await self._send(message)
 
     async def end(self) -> None:
-        """Say that nothing more comes, unless that was said."""
+        """Say that nothing more comes, unless that was said already."""
         if not self._begun:
             raise HTTPException(503, "Too many pages are open: close some.")
         if not self._ended:
@@ -280,7 +291,7 @@ def _client(scope: Scope) -> str:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """What receives a body that was read already, and then whatever comes."""
+    """Receives a body that was read already, and then whatever comes."""
     given = False
 
     async def again() -> Message:
@@ -299,12 +310,12 @@ async def _blocks(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _left(request: Request, error: Exception) -> Response:
-    """Nobody is there to read it."""
+    """An answer that nobody is there to read."""
     return Response(status_code=400)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """One sentence, after what the visitor still sends: whoever sends reads no answer."""
+    """One sentence, after what the visitor still sends: whoever sends does not read."""
     if isinstance(error, HTTPException):
         return await refusal(request.receive, error.status_code, error.detail, error.headers)
     return await refusal(request.receive, 400, str(error))

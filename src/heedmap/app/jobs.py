@@ -6,7 +6,7 @@
         ...
     line.close()
 
-Nobody waits for a job whose page is closed: one that is not listened to any more is ended.
+Nobody waits for a job whose page is closed: a job that nobody listens to any more is ended.
 """
 
 import logging
@@ -33,7 +33,7 @@ _GAVE_WAY = (
 
 
 class Cancelled(Exception):
-    """A job that is not to go on; no error, and never shown as one."""
+    """A job that is not to go on; this is no error, and never shown as one."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Job:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def tell(self, doing: str, step: int = 0, steps: int = 0, preview: str = "") -> None:
-        """Called by the work: what it does. A preview stays until there is another.
+        """Called by the work, to say what it is doing. A preview stays until there is another.
 
         Raises:
             Cancelled: if the job is not to go on.
@@ -105,7 +105,7 @@ class Job:
             self._changed.notify_all()
 
     def give_way(self) -> None:
-        """End it before its turn, for another visitor's."""
+        """End it before its turn, to make room for another visitor's."""
         self._stop = True
         self._set(State("failed", sentence=_GAVE_WAY))
 
@@ -124,8 +124,8 @@ class Job:
 
         Args:
             pause: seconds after which it is looked at anew, at most.
-            heard: whether somebody reads what is yielded; while nobody does, nothing is but the
-                end, and in the long run the job is ended.
+            heard: whether somebody reads what is yielded; while nobody does, only the end is
+                yielded, and after some time the job is ended.
         """
         told = None
         while True:
@@ -154,7 +154,7 @@ class Job:
         except HeedmapError as error:
             end = State("failed", sentence=str(error))
         except Exception as error:
-            # A person who visits is told what they can act on, and nothing of the machine.
+            # Visitors are told what they can act on, and nothing about the machine.
             short = isinstance(error, MemoryError) or "out of memory" in str(error).lower()
             said = "There is not enough memory for this: try a smaller size." if short else GENERAL
             _LOG.exception("a job of the app failed")
@@ -168,9 +168,9 @@ class Job:
 
 
 class Line:
-    """The jobs of one device, in the order in which they came.
+    """The jobs for one device, in the order in which they came.
 
-    Where too many wait, the last one gives way of whoever has most of them.
+    Where too many wait, the last one of whoever has most of them gives way.
 
     Args:
         most: jobs that may wait.
@@ -193,7 +193,8 @@ class Line:
             client: the address of whoever asks.
 
         Raises:
-            HeedmapError: if the line is full and others have no more in it, or it is closed.
+            HeedmapError: if the line is full and nobody else has more jobs in it, or if it is
+                closed.
         """
         job = Job(work, self, network(client))
         with self._changed:
@@ -228,7 +229,7 @@ class Line:
         """End the job at work and those that wait.
 
         Args:
-            timeout: seconds that the job at work has for its end. A model that is being loaded
+            timeout: seconds that the job at work has to end. A model that is being loaded
                 takes longer; its thread ends with the process.
         """
         with self._changed:

@@ -1,8 +1,8 @@
-"""What Gradio keeps of its visitors, bounded: of each session, whoever invents one.
+"""What Gradio keeps of its visitors, bounded, since anybody can invent sessions.
 
-For each name of a session that a request has, Gradio keeps the last values of the components and
-the messages that wait for its page. Pages and pictures are not among them (they go by address), so
-that what is kept of one is small; here is the bound on how many, and who loses one beyond it.
+For each session that a request names, Gradio keeps the last values of the components and the
+messages that wait for its page. Pages and pictures are not among them (they go by address), so that
+little is kept for each; this is the bound on how many there are, and who loses one beyond it.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ class Streaming:
 class Guests:
     """The sessions that Gradio keeps something of, and whose they are.
 
-    Beyond so many, one goes whose page is not open: the oldest of whoever has most sessions. So a
-    visitor who invents names pushes out his own.
+    Beyond the bound, one whose page is not open goes: the oldest of whoever has most sessions. So a
+    visitor who invents names pushes out their own.
 
     Attributes:
         listening: those whose page waits for messages.
@@ -63,17 +63,17 @@ class Guests:
         return session in self._whose
 
     def welcome(self, session: str, client: str) -> None:
-        """Keep what there will be of a session, which a visitor has named."""
+        """Let something be kept of a session that a visitor has named."""
         self._whose[session] = network(client)
         self._whose.move_to_end(session)
-        # There are fewer streams than sessions: of some the page is closed.
+        # There are fewer streams than sessions, so that some pages are closed.
         while len(self._whose) > _SESSIONS and (gone := self._gone(session)):
             owners = {self._whose[one] for one in gone}
             who = greediest(owner for owner in self._whose.values() if owner in owners)
             self._forget(next(one for one in gone if self._whose[one] == who))
 
     def bound(self, page: gr.Blocks) -> None:
-        """Let Gradio, where the page is mounted already, keep nothing but of these."""
+        """Let Gradio, once the page is mounted, keep nothing except of these."""
         queue: Any = page._queue
         queue.pending_messages_per_session = self.kept(asyncio.Queue)
         queue.pending_event_ids_session = self.kept(set)
@@ -91,7 +91,7 @@ class Guests:
         return self._queue.pending_messages_per_session[session].qsize() >= _UNREAD
 
     def asks(self, client: str) -> int:
-        """How many events of a visitor are in Gradio's line, or at work."""
+        """How many events of a visitor are in Gradio's queue, or at work."""
         asked = (one.request.client for one in self._queue.event_ids_to_events.values())
         return [network(who.host) for who in asked if who].count(network(client))
 
@@ -129,9 +129,9 @@ class _Kept(OrderedDict[str, Any]):
     """What is kept by session, of those that are guests.
 
     Args:
-        kind: what is kept; one of it is given for a session that has gone, and not kept.
+        kind: what is kept; for a session that has gone a new one is returned, and not kept.
         guests: those of which something is kept.
-        changed: what is kept in the place of a value.
+        changed: makes of a value what is kept in its place.
     """
 
     def __init__(

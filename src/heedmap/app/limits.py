@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from heedmap.errors import ArgumentError, quoted
 
 MOST_LETTERS = 2000
-"""Characters of a prompt: CLIP reads 77 tokens, long prompts of web UIs a few times as many."""
+"""The most characters of a prompt: CLIP reads 77 tokens, long prompts of web UIs have a few times
+as many."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,9 @@ def real_number(text: object, name: str) -> float | None:
 
 
 def _said(text: object) -> str:
-    """A field as text; those of a browser are never numbers only because they should be."""
+    """A field as text; what a browser sends need not be a number only because it should be."""
     try:
         said = "" if text is None else str(text).strip()
-    except ValueError:  # Python spells no whole number of more than 4300 digits
+    except ValueError:  # Python writes no whole number of more than 4300 digits
         return "?"
     return said if len(said) <= 100 else "?"  # never a part of a number

@@ -59,12 +59,12 @@ _Message = TypeVar("_Message", bound=Struct)
 def read(schema: type[_Message], said: bytes) -> _Message | None:
     """What was said, if the schema lets it through.
 
-    Half of a character, as a browser sends it where somebody typed one, becomes a question mark.
+    Half of a character (a lone surrogate), which a browser may send, becomes a question mark.
     """
     for whole in (lambda: said, lambda: _with_whole_characters(said)):
         try:
             return msgspec.json.decode(whole(), type=schema)
-        except (ValueError, RecursionError):  # an error of msgspec is a ValueError
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             continue
     return None
 

@@ -1,7 +1,7 @@
 """A zip that a visitor sent, from its arrival to its page: whatever it holds costs little.
 
-What is in it is weighed before it is read: the size of a picture stands in its header, and what a
-page costs in the shapes of the maps.
+What is in it is weighed before it is read: the header of a picture tells its size, and the shapes
+of the maps tell what a page costs.
 """
 
 import tempfile
@@ -17,19 +17,19 @@ from heedmap.app import archives
 from heedmap.app.limits import Limits
 from heedmap.app.pages import Pages
 from heedmap.app.places import network
-from heedmap.app.shelf import figures, read_result
+from heedmap.app.results import figures, read_result
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
 from heedmap.explorer.packing import GROUPS
-from heedmap.pairs import Pair
-from heedmap.recordings import Layer
-from heedmap.runs import Run
-from heedmap.selections import name_fits
+from heedmap.maps.recordings import Layer
+from heedmap.maps.selections import name_fits
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
-_READERS = 2  # zips that are read at a time, one of a visitor, whoever asks in whatever way
+_READERS = 2  # zips that are read at a time, one for each visitor, whoever asks in whatever way
 _SETTINGS = 256 * 2**10  # bytes of run.json and pair.json; a long prompt's settings have a tenth
 _HEADER = 2**20  # bytes in which a file of maps says what it holds
-_TOLD = 2**22  # numbers on a page, at the least; 75 words of SDXL at 1024 pixels have a fifth
+_TOLD = 2**22  # numbers on a page, at least; 75 words of SDXL at 1024 pixels have a fifth
 _ADDED = 2**27  # numbers that they are made of; those have an eighth
 _SUMS = 600_000  # of a word in a layer at a step; those have as many with 100 steps
 
@@ -65,7 +65,7 @@ class Desk:
             client: who asks.
 
         Raises:
-            HeedmapError: if it is not there, is no run or edit that heedmap saved, or would cost
+            HeedmapError: if it is not there, is not a run or edit that heedmap saved, or would cost
                 more than the limits allow; or while others are read.
         """
         path = None
@@ -134,7 +134,7 @@ def check_files(folder: Path, limits: Limits) -> None:
 def check_cost(result: Run | Pair) -> None:
     """Raise a RunError if the page of a result would be made of more numbers than are taken.
 
-    A page has, at the least, the map of each word in each group of layers of one grid
+    A page has at least the map of each word in each group of layers of one grid
     (`explorer.packing`); to make it, each word's tokens are added up in each layer, and at each
     step that is told apart.
     """
@@ -160,9 +160,9 @@ def _group(layer: Layer) -> str:
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Pixels of a picture as its reader will find them; nothing is decoded."""
+    """The number of a picture's pixels as its reader will see it; nothing is decoded."""
     try:
         with path.open("rb") as file:
             return PngImageFile(file).size
-    except Exception as error:  # whatever it stumbles over in a file that nobody may trust
+    except Exception as error:  # whatever it stumbles over in an untrusted file
         raise RunError("a picture in this zip is broken: make it again") from error

@@ -1,7 +1,7 @@
-"""The pages of what visitors opened: none of it is on the shelf, and none is kept for long.
+"""The pages of what visitors opened: they are not on the shelf, and not kept for long.
 
-A page goes to the browser by its address, as those of the shelf do, so that it is in no component
-whose last value Gradio keeps.
+A page goes to the browser by its address, as those of the shelf do, so that it is never the value
+of a component, which Gradio would keep.
 """
 
 import re
@@ -36,7 +36,7 @@ class Pages:
         self._held: dict[str, tuple[str, int, float]] = {}  # whose, bytes, since when
 
     def keep(self, client: str, text: str) -> str:
-        """Keep a page, and give its name.
+        """Keep a page, and return its name.
 
         Raises:
             RunError: if it is too large.
@@ -75,7 +75,7 @@ class Pages:
             (crowded := len(self._held) >= _COUNT)
             or size + sum(n for _, n, _ in self._held.values()) > _BYTES
         ):
-            # Of whoever has most of what there is too much of, the oldest.
+            # The oldest, of whoever has most of what there is too much of.
             has = Counter({client: 1 if crowded else size})
             for whose, length, _ in self._held.values():
                 has[whose] += 1 if crowded else length

@@ -1,4 +1,4 @@
-"""Places at what costs something: so many in all, and a share for each visitor."""
+"""Places at whatever costs something: so many in all, and a share for each visitor."""
 
 import asyncio
 import ipaddress
@@ -26,7 +26,7 @@ class Places:
         """Take a place until the block ends.
 
         Raises:
-            HTTPException: 429 if this visitor has no other, 503 if there is none.
+            HTTPException: 429 if this visitor has no place left, 503 if nobody has.
         """
         who = network(client)
         if self._taken.count(who) >= self._own:
@@ -54,7 +54,7 @@ class Streams:
 
     @asynccontextmanager
     async def take(self, client: str) -> AsyncIterator[None]:
-        """Take a place until the block ends; the visitor's oldest, or another's, may lose it.
+        """Take a place until the block ends; the oldest, this visitor's or another's, may be lost.
 
         Raises:
             TimeoutError: if this one lost it.
@@ -82,22 +82,22 @@ class Streams:
 
 
 def greediest(owners: Iterable[str]) -> str:
-    """Who has most of what has these owners; among equals, whoever is named first."""
+    """Who owns most of the things with these owners; among equals, whoever is named first."""
     return Counter(owners).most_common(1)[0][0]
 
 
 def network(host: str) -> str:
-    """Who asks: an address, or of the sixth version the network that one visitor has.
+    """Who asks: an IPv4 address, or of IPv6 the network that one visitor has.
 
-    A server at `::` hears those of the fourth version, too, as addresses of the sixth in one
-    network: each is who it is.
+    A server at `::` hears IPv4 addresses, too, as IPv6 addresses of one network: each of them
+    counts as itself.
     """
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
         return host
     if found.version == 6 and found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)  # a socket of both versions names those of the fourth so
+        return str(found.ipv4_mapped)  # a socket of both versions writes IPv4 addresses so
     if found.version == 4 or found.is_loopback:
         return str(found)
     return str(ipaddress.ip_network((found, 64), strict=False))

@@ -2,7 +2,7 @@
 
 Where the latent is small the pipeline's own decoder is quick enough. Elsewhere each cell's colour
 is a linear function of its channels, fitted to what this pipeline's encoder makes of colours: no
-number of any model stands here.
+number here is that of a certain model.
 
 Axes: B image · C channel · h, w the latent's grid.
 """
@@ -12,6 +12,7 @@ import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ FULL = 32 * 32
 _SHARE = 0.2  # of the time may go into previews
 _PAUSE = 0.25  # seconds from one to the next, at least
 _SIDE = 256  # pixels of the short side of what is shown
+_GAP = 8  # pixels between two pictures
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +59,8 @@ def fit_colours(vae: Any, *, side: int = 256, count: int = 4) -> Colours:
     """The linear map from channels to colours that fits an autoencoder best.
 
     Args:
-        vae: of a pipeline. One in float16 that must not compute so is raised for the time being,
-            and is afterwards as it was to the bit.
+        vae: of a pipeline. One in float16 that must not compute in it is raised to float32 for the
+            time being, and is afterwards as it was, to the bit.
         side: pixels of the pictures that are encoded.
         count: how many.
     """
@@ -99,21 +101,26 @@ class Previewer:
     """
 
     def __init__(
-        self, pipe: Any, show: Callable[[Image.Image], None],
+        self,
+        pipe: Any,
+        show: Callable[[Image.Image], None],
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._vae, self._show, self._clock = pipe.vae, show, clock
-        self._colours: Colours | None = None
         self._next = -float("inf")
 
     def __call__(self, latents: torch.Tensor) -> None:
-        """Show latents (B, C, h, w) of the pipeline, or leave it for want of time."""
+        """Show latents (B, C, h, w) of the pipeline, or skip them for want of time."""
         start = self._clock()
         if start < self._next:
             return
         self._show(beside(self._pictures(latents)))
         cost = self._clock() - start
         self._next = start + cost + max(_PAUSE, cost * (1 / _SHARE - 1))
+
+    @cached_property
+    def _colours(self) -> Colours:
+        return fit_colours(self._vae)
 
     @torch.no_grad()
     def _pictures(self, latents: torch.Tensor) -> list[Image.Image]:
@@ -123,22 +130,20 @@ class Previewer:
         if safe and latents.shape[-2] * latents.shape[-1] <= FULL:
             colours = self._vae.decode(latents).sample.float().cpu() / 2 + 0.5
         else:
-            if self._colours is None:
-                self._colours = fit_colours(self._vae)
             colours = self._colours(latents)
         colours = torch.nan_to_num(colours).clamp(0, 1)
         pixels = (colours.movedim(1, -1) * 255).round().byte().numpy()
         return [Image.fromarray(each) for each in pixels]
 
 
-def beside(images: list[Image.Image], gap: int = 8) -> Image.Image:
+def beside(images: list[Image.Image]) -> Image.Image:
     """Pictures of one size side by side, the short side not over 256 pixels."""
     first = images[0]
     scale = _SIDE / min(first.size)
     size = (max(1, round(first.width * scale)), max(1, round(first.height * scale)))
-    strip = Image.new("RGBA", (len(images) * (size[0] + gap) - gap, size[1]))
+    strip = Image.new("RGBA", (len(images) * (size[0] + _GAP) - _GAP, size[1]))
     for number, image in enumerate(images):
-        strip.paste(image.resize(size, Image.Resampling.BILINEAR), (number * (size[0] + gap), 0))
+        strip.paste(image.resize(size, Image.Resampling.BILINEAR), (number * (size[0] + _GAP), 0))
     return strip
 
 

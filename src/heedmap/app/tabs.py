@@ -6,13 +6,17 @@ from typing import Any
 import gradio as gr
 
 from heedmap.app import fragments
-from heedmap.app.benches import Bench, Sessions, sentence
+from heedmap.app.forms import Bench, Sessions, sentence
 from heedmap.app.limits import MOST_LETTERS, real_number, whole_number
 from heedmap.app.opening import Desk
 from heedmap.app.workshop import Editing, Generating, Made, Workshop
 from heedmap.errors import ArgumentError, quoted
-from heedmap.models import EMBEDDED
+from heedmap.models.pipelines import EMBEDDED
+from heedmap.options import DrawOptions, EditOptions
 
+_STRENGTH: Any = EditOptions.cross  # both windows from the start of the run, as sliders have them
+_OWN: Any = EditOptions.self_attention
+_KEEP = list(DrawOptions.keep)
 _AXES = [("layers", "layer"), ("steps", "step"), ("heads", "head")]
 
 PICTURES = (
@@ -27,7 +31,7 @@ EDITS = (
     ("a cat in the snow", "a dog in the snow", "cat->dog"),
     ("a (red:3) house", "", ""),
 )
-"""Edits that it can make: source, target, and the words that may change places of the picture."""
+"""Edits that it can make: source, target, and the words whose places in the picture may change."""
 
 _CHOOSE = """
 const input = element.querySelector("input");
@@ -81,7 +85,7 @@ def build(workshop: Workshop, sessions: Sessions, desk: Desk) -> gr.Blocks:
                 _edit_tab(sessions, workshop, model, made)
             with gr.Tab("Inspect", id="inspect", elem_id="inspect"):
                 _inspect_tab(workshop, desk, made)
-    # Each job that waits is followed, so that it hears its place; the line itself is the limit.
+    # Each waiting job is followed, so that its page can show its place; the line is the limit.
     page.queue(api_open=False, max_size=256, default_concurrency_limit=workshop.limits.waiting + 2)
     return page
 
@@ -104,9 +108,14 @@ def _generate_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.S
 
     fills = [[text, EMBEDDED, *_EMPTY] for text in PICTURES]
     bench.wire(
-        sessions, [prompt, model, *shared], [run.click, prompt.submit],
-        dict(zip(examples, fills, strict=True)), ask, workshop.generate, _room(workshop),
-    )  # fmt: skip
+        sessions,
+        [prompt, model, *shared],
+        [run.click, prompt.submit],
+        dict(zip(examples, fills, strict=True)),
+        ask,
+        workshop.generate,
+        _room(workshop),
+    )
 
 
 def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State) -> None:
@@ -119,53 +128,49 @@ def _edit_tab(sessions: Sessions, workshop: Workshop, model: Any, made: gr.State
         )
     run, cancel = _buttons("Edit")
     with gr.Accordion("More", open=False):
-        with gr.Row():
-            cross = gr.Slider(
-                0, 1, 0.8, step=0.05, label="Strength: cross-attention",
-                info="Taken from the first prompt for this part of the run.",
-            )  # fmt: skip
-            own = gr.Slider(
-                0, 1, 0.4, step=0.05, label="Self-attention",
-                info="The same of it: shapes and layout.",
-            )  # fmt: skip
-        with gr.Row():
-            only = _text_field(
-                "Only where", "cat->dog",
-                info="Change the picture only where these words and their phrases act; in "
-                "“quotation marks”: the words alone.",
-            )  # fmt: skip
-            threshold = _number(
-                "Threshold", "0.4",
-                info="With “only where”: how much a word must act at a place, 0 to 1.",
-            )  # fmt: skip
+        cross, own, only, threshold = _edit_fields()
         shared = _shared_fields()
     examples = _examples([_said(*edit) for edit in EDITS])
     bench = Bench("edit", made, run, cancel, *_results())
 
     def ask(
-        before: Any, after: Any, name: Any, strength: Any, self_strength: Any, where: Any,
-        level: Any, *values: Any,
-    ) -> Editing:  # fmt: skip
+        before: Any,
+        after: Any,
+        name: Any,
+        strength: Any,
+        self_strength: Any,
+        where: Any,
+        level: Any,
+        *values: Any,
+    ) -> Editing:
         asked = Editing(
             **_shared_values(name, values),
             source=_text(before),
             target=_text(after) if _text(after).strip() else None,
-            cross=_part(strength, "the strength", 0.8),
-            self_attention=_part(self_strength, "self-attention", 0.4),
-            only=_text(where).strip() or None,
-            threshold=real_number(level, "the threshold"),
+            edit=EditOptions(
+                cross=_part(strength, "the strength", _STRENGTH),
+                self_attention=_part(self_strength, "self-attention", _OWN),
+                only=_text(where).strip() or None,
+                threshold=_part(level, "the threshold", EditOptions.threshold),
+            ),
         )
         workshop.check(asked)
         return asked
 
     fields = [source, target, model, cross, own, only, threshold, *shared]
     fills = [
-        [before, after, EMBEDDED, 0.8, 0.4, where, "", *_EMPTY] for before, after, where in EDITS
+        [before, after, EMBEDDED, _STRENGTH, _OWN, where, "", *_EMPTY]
+        for before, after, where in EDITS
     ]
     bench.wire(
-        sessions, fields, [run.click, source.submit, target.submit],
-        dict(zip(examples, fills, strict=True)), ask, workshop.edit, _room(workshop),
-    )  # fmt: skip
+        sessions,
+        fields,
+        [run.click, source.submit, target.submit],
+        dict(zip(examples, fills, strict=True)),
+        ask,
+        workshop.edit,
+        _room(workshop),
+    )
 
 
 def _inspect_tab(workshop: Workshop, desk: Desk, made: gr.State) -> None:
@@ -212,13 +217,17 @@ def _inspect_tab(workshop: Workshop, desk: Desk, made: gr.State) -> None:
     upload.upload(opened, None, [chosen, status, page], **common)
     made.change(
         lambda history: gr.update(choices=[(made.title, made.name) for made in history[::-1]]),
-        made, chosen, queue=False, show_progress="hidden", api_visibility="private",
-    )  # fmt: skip
+        made,
+        chosen,
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    )
 
 
 # --- parts of them ----------------------------------------------------------------------------
 
-_EMPTY: tuple[Any, ...] = ("", "", "", "", "", "", ["layer"])
+_EMPTY: tuple[Any, ...] = ("", "", "", "", "", "", _KEEP)
 """The shared fields as they are in the beginning."""
 
 
@@ -239,6 +248,35 @@ def _examples(texts: Sequence[str]) -> list[gr.Button]:
         return [gr.Button(text, size="sm", scale=0, min_width=40) for text in texts]
 
 
+def _edit_fields() -> list[Any]:
+    """Both windows, the words that are blended, and from which threshold on."""
+    with gr.Row():
+        cross = gr.Slider(
+            0,
+            1,
+            _STRENGTH,
+            step=0.05,
+            label="Strength: cross-attention",
+            info="Taken from the first prompt for this part of the run.",
+        )
+        own = gr.Slider(
+            0, 1, _OWN, step=0.05, label="Self-attention", info="The same of it: shapes and layout."
+        )
+    with gr.Row():
+        only = _text_field(
+            "Only where",
+            "cat->dog",
+            info="Change the picture only where these words and their phrases act; in "
+            "“quotation marks”: the words alone.",
+        )
+        threshold = _number(
+            "Threshold",
+            str(EditOptions.threshold),
+            info="With “only where”: how much a word must act at a place, 0 to 1.",
+        )
+    return [cross, own, only, threshold]
+
+
 def _shared_fields() -> list[Any]:
     """Seed, steps, guidance, width, height, negative prompt, kept axes; as `_EMPTY` has them."""
     with gr.Row():
@@ -253,24 +291,26 @@ def _shared_fields() -> list[Any]:
         negative = _text_field(
             "Negative prompt", "what the picture should not show", max_lines=4, scale=2
         )
-        keep = gr.CheckboxGroup(_AXES, value=["layer"], label="Tell apart on the page", scale=1)
+        keep = gr.CheckboxGroup(
+            _AXES, value=list(DrawOptions.keep), label="Tell apart on the page", scale=1
+        )
     return [*numbers, negative, keep]
 
 
 def _number(label: str, empty: str, **options: Any) -> gr.Textbox:
-    """A field for a number that may be left empty: one of Gradio's own holds 0 then."""
+    """A field for a number that may be left empty: Gradio's own would hold 0 then."""
     return _text_field(label, empty, max_lines=1, min_width=120, **options)
 
 
 def _text_field(label: str, empty: str, **options: Any) -> gr.Textbox:
-    """A field for a text; one that is longer than any sentence tells of cannot be typed."""
+    """A field for a text, which cannot be much longer than what is allowed."""
     return gr.Textbox(
         label=label, placeholder=empty, lines=1, max_length=2 * MOST_LETTERS, **options
     )
 
 
 def _shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
-    """What the shared fields hold, as `Drawing` has it."""
+    """What the shared fields hold, as `Order` has it."""
     seed, steps, guidance, width, height, negative, keep = values
     sides = whole_number(width, "the width"), whole_number(height, "the height")
     if (sides[0] is None) != (sides[1] is None):
@@ -278,20 +318,22 @@ def _shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
     return {
         "model": _text(model) or EMBEDDED,
         "seed": whole_number(seed, "the seed"),
-        "steps": whole_number(steps, "the number of steps"),
-        "guidance": real_number(guidance, "guidance"),
-        "size": None if sides[0] is None else sides,
-        "negative": _text(negative) or None,
-        "keep": _axes(keep),
+        "options": DrawOptions(
+            steps=whole_number(steps, "the number of steps"),
+            guidance=real_number(guidance, "guidance"),
+            size=None if sides[0] is None or sides[1] is None else (sides[0], sides[1]),
+            negative=_text(negative) or None,
+            keep=_axes(keep),
+        ),
     }
 
 
-def _axes(value: Any) -> frozenset[str]:
+def _axes(value: Any) -> tuple[Any, ...]:
     """What the page tells apart."""
     known = [axis for _, axis in _AXES]
     if not isinstance(value, list | None) or not all(axis in known for axis in value or ()):
         raise ArgumentError(f"{quoted(value)} cannot be told apart: expected {', '.join(known)}")
-    return frozenset(value or ())
+    return tuple(value or ())
 
 
 def _part(value: Any, name: str, usual: float) -> float:

@@ -16,7 +16,7 @@ from heedmap.errors import HeedmapError
 
 KEPT = 120.0
 """Seconds that a file waits to be opened: the page opens it as soon as it has arrived."""
-_WAITING = 32  # files that wait, in all; beyond, whoever has most loses his oldest
+_WAITING = 32  # files that wait, in all; beyond that, whoever has most loses the oldest
 _ARRIVING = 8  # that arrive at a time, in all
 _OWN = 4  # that wait, of one visitor; one arrives at a time
 
@@ -35,7 +35,7 @@ class Uploads:
         self._waiting: dict[str, tuple[str, float]] = {}  # by name: whose, and since when
 
     async def take(self, client: str, headers: Headers, receive: Receive) -> str:
-        """Save a body, and give the name that it has from then on.
+        """Save a body, and return the name that it has from then on.
 
         Raises:
             ClientDisconnect: if the visitor left.
@@ -63,7 +63,7 @@ class Uploads:
         return token
 
     def open(self, token: str) -> Path:
-        """Where an upload is, by the name that it was given; it is the caller's to delete now.
+        """Where an upload is, by the name that it was given; the caller has to delete it now.
 
         Raises:
             HeedmapError: if there is none, or it was opened before.

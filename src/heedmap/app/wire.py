@@ -1,7 +1,7 @@
-"""Connections, below all requests: none is held by who says half of one, or reads no answer.
+"""Connections, below all requests: nobody can hold one by half a request or an unread answer.
 
-uvicorn waits for ever for the head of a request, for a body that nobody wants any more, and for a
-visitor who does not read. Here each connection is looked at every second.
+uvicorn waits forever for the head of a request, for a body that nobody wants any more, and for a
+visitor who does not read. Here each connection is checked every second.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ HEAD = 10.0
 STALL = 30.0
 """Seconds in which a visitor must read some of what was sent: some kilobytes a second."""
 MOST = 400
-"""Connections in all: less than the files that a process may have open on most machines."""
+"""Connections in all: fewer than the files that a process may have open on most machines."""
 OWN = 120
-"""Of one address: a proxy's visitors are all of one, a browser has up to six."""
-_SENT = 2**17  # bytes that the system takes ahead: what is read is seen in portions of these
+"""Connections of one address: all visitors of a proxy share one, and a browser has up to six."""
+_SENT = 2**17  # bytes that the system takes ahead: reading is noticed in portions of this size
 _LOOK = 1.0  # seconds from one look at a connection to the next
 
 _FULL = b"Too many connections: try again in a while."
@@ -33,11 +33,11 @@ _REFUSAL = (
 
 
 class Wire(H11Protocol):
-    """A connection with an end.
+    """A connection that ends some day.
 
-    Where there are too many, one gives way: of whoever has most that wait for their head the one
-    that has waited longest; where all are at work, the oldest of whoever has most, unless that is
-    no more than the new one's address has.
+    Where there are too many, one gives way. Of those that wait for a request's head, it is the one
+    that has waited longest, among those of whoever has most; where all are at work, the oldest of
+    whoever has most, unless the new one's address has as many.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -106,14 +106,14 @@ class Wire(H11Protocol):
         if not waiting and (crowd is own or _most(others) <= len(own) + 1):
             return False
         former = _eldest(waiting or others)
-        former.since = None  # it is going: the next one takes another's place
+        former.since = None  # it is on its way out: the next one takes another's place
         former.transport.abort()
         self.connections.discard(former)
         return True
 
 
 def _most(crowd: list[Wire]) -> int:
-    """How many of these the one has who has most."""
+    """How many of these belong to whoever has most."""
     return max(Counter(one.address for one in crowd).values())
 
 
@@ -129,7 +129,13 @@ def _eldest(crowd: list[Wire]) -> Wire:
 def configured(gate: Any) -> Config:
     """How uvicorn serves the app."""
     return Config(
-        gate, http=Wire, ws="none", lifespan="on", log_level="warning", access_log=False,
-        timeout_graceful_shutdown=1, server_header=False,
-        proxy_headers=False,  # anybody could call himself by any address
-    )  # fmt: skip
+        gate,
+        http=Wire,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        proxy_headers=False,  # otherwise anybody could claim any address
+    )

@@ -6,51 +6,45 @@ The same functions as the command line's, with the same arguments: the same byte
 import gc
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from heedmap import models
 from heedmap.app.jobs import Job
 from heedmap.app.limits import Limits
-from heedmap.app.shelf import Shelf, figures, title
+from heedmap.app.results import Shelf, figures, title
 from heedmap.errors import ArgumentError, HeedmapWarning, plural, quoted
-from heedmap.pairs import Pair
-from heedmap.runs import Run
+from heedmap.models import pipelines
+from heedmap.options import DrawOptions, EditOptions
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """What was asked for, of both kinds of jobs; None stands for the model's own."""
+class Order:
+    """What a visitor asks for, of both kinds of jobs."""
 
-    model: str = models.EMBEDDED
+    model: str = pipelines.EMBEDDED
     seed: int | None = None
-    steps: int | None = None
-    guidance: float | None = None
-    size: tuple[int, int] | None = None
-    negative: str | None = None
-    keep: frozenset[Any] = frozenset({"layer"})
+    options: DrawOptions = field(default_factory=DrawOptions)
 
 
 @dataclass(frozen=True)
-class Generating(Drawing):
+class Generating(Order):
     """A picture of a prompt."""
 
     prompt: str = ""
 
 
 @dataclass(frozen=True)
-class Editing(Drawing):
+class Editing(Order):
     """An edit of a prompt; `target` is None where weights are all that changes."""
 
     source: str = ""
     target: str | None = None
-    cross: float = 0.8
-    self_attention: float = 0.4
-    only: str | None = None
-    threshold: float | None = None
+    edit: EditOptions = field(default_factory=EditOptions)
 
 
-D = TypeVar("D", bound=Drawing)
+Ordered = TypeVar("Ordered", bound=Order)
 
 
 @dataclass(frozen=True)
@@ -83,57 +77,62 @@ class Workshop:
     """
 
     def __init__(
-        self, shelf: Shelf, limits: Limits, *, named: Sequence[str] = (), free: bool = False,
-        device: str = "auto", dtype: str = "auto",
-    ) -> None:  # fmt: skip
+        self,
+        shelf: Shelf,
+        limits: Limits,
+        *,
+        named: Sequence[str] = (),
+        free: bool = False,
+        device: str = "auto",
+        dtype: str = "auto",
+    ) -> None:
         self.shelf, self.limits, self.free = shelf, limits, free
-        self.models = tuple(dict.fromkeys([models.EMBEDDED, *named]))
+        self.models = tuple(dict.fromkeys([pipelines.EMBEDDED, *named]))
         self._device, self._dtype = device, dtype
         self._held: tuple[str, Any] | None = None
 
-    def check(self, asked: Drawing) -> None:
+    def check(self, asked: Order) -> None:
         """Raise an ArgumentError if something is beyond the limits, before the job is in line."""
         if asked.model not in self.models and not self.free:
             raise ArgumentError(
                 f"the model {quoted(asked.model)} is not offered here: expected one of "
                 f"{', '.join(self.models)}"
             )
-        texts = {"negative prompt": asked.negative, "name of the model": asked.model}
+        steps, size = asked.options.steps, asked.options.size
+        texts = {"negative prompt": asked.options.negative, "name of the model": asked.model}
         if isinstance(asked, Generating):
             texts["prompt"] = asked.prompt
         if isinstance(asked, Editing):
-            texts |= {"prompt": asked.source, "new prompt": asked.target, "only": asked.only}
+            texts |= {"prompt": asked.source, "new prompt": asked.target, "only": asked.edit.only}
         for name, text in texts.items():
             self.limits.check_text(name, text or "")
-        if asked.steps is not None:
-            self.limits.check_steps(asked.steps)
-        if asked.size is not None:
-            self.limits.check_size(asked.size)
+        if steps is not None:
+            self.limits.check_steps(steps)
+        if size is not None:
+            self.limits.check_size(size)
 
     def generate(self, asked: Generating, job: Job) -> Made:
         """Draw a prompt, and save the run."""
         pipe, asked, notes = self._ready(asked, job)
-        from heedmap import studio
+        from heedmap.drawing import generation
 
         def draw(**watched: Any) -> Run:
-            return studio.generate(pipe, asked.prompt, **_options(asked), **watched)
+            options = _keywords(asked.options)
+            return generation.generate(pipe, asked.prompt, seed=asked.seed, **options, **watched)
 
         return self._made(draw, pipe, job, notes)
 
     def edit(self, asked: Editing, job: Job) -> Made:
         """Draw a prompt and its edit, and save the pair."""
         pipe, asked, notes = self._ready(asked, job)
-        from heedmap import editing
+        from heedmap.drawing import editing
 
-        options = _options(asked)
-        if asked.threshold is not None:
-            options["threshold"] = asked.threshold
+        options = _keywords(asked.edit) | _keywords(asked.options)
 
         def draw(**watched: Any) -> Pair:
             return editing.edit(
-                pipe, asked.source, asked.target, cross=asked.cross,
-                self_attention=asked.self_attention, only=asked.only, **options, **watched,
-            )  # fmt: skip
+                pipe, asked.source, asked.target, seed=asked.seed, **options, **watched
+            )
 
         return self._made(draw, pipe, job, notes)
 
@@ -142,11 +141,11 @@ class Workshop:
         if self._held is None or self._held[0] != name:
             self._held = None
             _free_memory()
-            model = None if name == models.EMBEDDED else name
-            self._held = (name, models.load(model, device=self._device, dtype=self._dtype))
+            model = None if name == pipelines.EMBEDDED else name
+            self._held = (name, pipelines.load(model, device=self._device, dtype=self._dtype))
         return self._held[1]
 
-    def _ready(self, asked: D, job: Job) -> tuple[Any, D, list[str]]:
+    def _ready(self, asked: Ordered, job: Job) -> tuple[Any, Ordered, list[str]]:
         """The pipeline, what it is to draw, and what is told of that."""
         self.check(asked)
         if self._held is None or self._held[0] != asked.model:
@@ -155,26 +154,27 @@ class Workshop:
         job.check()
         return pipe, *self._fitted(asked, pipe)
 
-    def _fitted(self, asked: D, pipe: Any) -> tuple[D, list[str]]:
+    def _fitted(self, asked: Ordered, pipe: Any) -> tuple[Ordered, list[str]]:
         """What was asked for, and within the limits also where it was left to the model."""
         notes: list[str] = []
         most, own = self.limits.steps, _own_steps(pipe)
-        if asked.steps is None and own > most:
-            asked = replace(asked, steps=most)
+        options = asked.options
+        if options.steps is None and own > most:
+            options = replace(options, steps=most)
             notes.append(
                 f"drawn in {plural(most, 'step')}, the most that this server draws; the model's "
                 f"own are {own}"
             )
-        width, height = models.own_size(pipe)
-        if asked.size is None and max(width, height) > self.limits.size:
+        width, height = pipelines.own_size(pipe)
+        if options.size is None and max(width, height) > self.limits.size:
             size = _shrunk(pipe, (width, height), self.limits.size)
             self.limits.check_size(size)  # a model may have no size as small as that
-            asked = replace(asked, size=size)
+            options = replace(options, size=size)
             notes.append(
                 f"drawn at {size[0]}×{size[1]} pixels, the most of the model's own shape that this "
                 f"server draws; its own are {width}×{height}"
             )
-        return asked, notes
+        return replace(asked, options=options), notes
 
     def _made(self, draw: Callable[..., Run | Pair], pipe: Any, job: Job, notes: list[str]) -> Made:
         from heedmap.app.previews import Previewer, data_url
@@ -202,27 +202,22 @@ class Workshop:
         return Made(name, title(result), figures(result), (*notes, *warned))
 
 
-def _options(asked: Drawing) -> dict[str, Any]:
-    return {
-        "seed": asked.seed,
-        "steps": asked.steps,
-        "guidance": asked.guidance,
-        "size": asked.size,
-        "negative": asked.negative,
-        "keep": asked.keep,
-    }
+def _keywords(options: DrawOptions | EditOptions) -> dict[str, Any]:
+    """Options as the library's functions take them; visitors give no arguments of the pipeline."""
+    named = {one.name: getattr(options, one.name) for one in fields(options)}
+    return {name: value for name, value in named.items() if name != "arguments"}
 
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
     """The largest size of about that shape that a pipeline draws with no side above `most`."""
-    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    factor = pipelines.unit_of(pipe)
     width, height = (max(factor, side * most // max(size) // factor * factor) for side in size)
     return width, height
 
 
 def _own_steps(pipe: Any) -> int:
     """The steps that a pipeline takes unless it is told otherwise."""
-    from heedmap import settings
+    from heedmap.drawing import settings
 
     steps, _ = settings.asked(pipe, "steps", None)
     return 50 if steps is None else steps

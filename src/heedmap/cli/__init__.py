@@ -1,4 +1,4 @@
-"""The command line: thin, one function a verb.
+"""The command line: thin, one function for each verb.
 
 Only Typer is imported here; a verb imports what it uses when it runs, so that `--help` is instant,
 `words` loads no torch and `inspect` no diffusers. A `HeedmapError` ends in its sentence and exit
@@ -18,9 +18,12 @@ from heedmap.cli.comparing import compare
 from heedmap.cli.console import fail
 from heedmap.cli.drawing import generate
 from heedmap.cli.editing import edit
-from heedmap.cli.looking import inspect, layers, words
+from heedmap.cli.grids import grid
+from heedmap.cli.inspecting import inspect
+from heedmap.cli.layers import layers
 from heedmap.cli.repeating import repeat
 from heedmap.cli.serving import serve
+from heedmap.cli.words import words
 from heedmap.errors import HeedmapError
 
 __all__ = ["app", "main"]
@@ -50,7 +53,7 @@ app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # frames leave the options' texts a third of the line
+    rich_markup_mode=None,  # frames would leave a third of the line for an option's text
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -74,14 +77,14 @@ def heedmap_(
     """See where each word of a prompt acts in a Stable Diffusion picture."""
 
 
-for verb in (generate, edit, repeat, inspect, compare, words, layers):
+for verb in (generate, edit, grid, repeat, inspect, compare, words, layers):
     app.command()(verb)
 app.command("app")(serve)
 
 
 def main() -> None:
     """Run the command line."""
-    # What the libraries below have to say is for programmers; errors come through as exceptions.
+    # What the libraries log is for programmers; errors come through as exceptions.
     for library in ("DIFFUSERS", "TRANSFORMERS"):
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
     if not sys.warnoptions:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import print_json, print_lines, print_table
-from heedmap.cli.options import Json, parse_path
+from heedmap.cli.options import Format, Json
+from heedmap.cli.reading import parse_path
 from heedmap.errors import ArgumentError, WordError
 
 if TYPE_CHECKING:
-    from heedmap.runs import Run
+    from heedmap.results.runs import Run
 
 
 def compare(
@@ -42,10 +43,11 @@ def compare(
             "--out",
             "-o",
             parser=parse_path,
-            metavar="FILE.png",
-            help="A new file. Left out: one in outputs/, by the runs.",
+            metavar="FILE",
+            help="A new file, .png, .svg or .pdf. Left out: one in outputs/, by the runs.",
         ),
     ] = None,
+    kind: Format = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print the file's name only.")
@@ -56,24 +58,28 @@ def compare(
 
     No model is loaded. Saves one sheet, on one scale; what differs among the runs labels them.
     """
-    from heedmap import comparisons, pictures, runs, saving
+    from heedmap.figures import formats
+    from heedmap.files import writing
+    from heedmap.results import comparisons, runs
 
-    path = out or default_file([folder.resolve().name for folder in folders])
-    saving.writable(path)
-    if path.suffix.lower() != ".png" or path.is_dir():
-        raise ArgumentError(f"{path} is no name for the sheet: expected a file that ends in .png.")
+    path = out or default_file([folder.resolve().name for folder in folders], kind or "png")
+    writing.writable(path)
+    found = formats.format_of(path)
+    if path.is_dir() or (kind or found) != found:
+        wanted = f"a file that ends in .{kind}" if kind else "a file, and this is a folder"
+        raise ArgumentError(f"{path} is no name for the figure: expected {wanted}.")
     if out is not None:
-        saving.check_file(out, force=force)
+        writing.check_file(out, force=force)
     loaded = [runs.Run.load(folder) for folder in folders]
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
-    data = pictures.png(sheet)
+    data = sheet.data(found)
     if out is None:
-        path = saving.put_counting(
-            path, lambda free: saving.put_file(free, data, force=force), force
+        path = writing.put_counting(
+            path, lambda free: writing.put_file(free, data, force=force), force
         )
     else:
-        saving.put_file(out, data, force=force)
+        writing.put_file(out, data, force=force)
     about = {
         "file": str(path),
         "scale": scale,
@@ -92,7 +98,7 @@ def compare(
 
 
 def about_run(folder: Path, run: "Run", label: str, words: Sequence[str]) -> dict[str, Any]:
-    """What `compare --json` says of a run: how much each word drew, null where it is not read."""
+    """What `compare --json` says of a run: how much each word drew, null where it was not read."""
     found: dict[str, Any] = {}
     for word in words:
         try:
@@ -127,8 +133,8 @@ def print_comparison(about: Mapping[str, Any]) -> None:
     typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 
-def default_file(names: Sequence[str], root: str | Path = "outputs") -> Path:
+def default_file(names: Sequence[str], kind: str = "png", root: str | Path = "outputs") -> Path:
     """A file below `root`, named after the runs."""
-    from heedmap.saving import slug
+    from heedmap.files.writing import slug
 
-    return Path(root) / f"{slug(' '.join(['compare', *names]), 100)}.png"
+    return Path(root) / f"{slug(' '.join(['compare', *names]), 100)}.{kind}"

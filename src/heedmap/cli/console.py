@@ -24,14 +24,19 @@ def fail(sentence: str) -> NoReturn:
 
 
 @contextmanager
-def warnings_told() -> Generator[None]:
-    """Say on stderr, once each, what heedmap warned of meanwhile; libraries warn programmers."""
+def warnings_told() -> Generator[list[str]]:
+    """Say on stderr, once each, what heedmap warned of meanwhile; libraries warn programmers.
+
+    Gives a list that holds them once the block has ended.
+    """
+    said: list[str] = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=HeedmapWarning)
-        yield
-    for said in dict.fromkeys(str(warning.message) for warning in told):
-        typer.echo(f"Warning: {printable(said)}", err=True)
+        yield said
+    said += dict.fromkeys(str(warning.message) for warning in told)
+    for one in said:
+        typer.echo(f"Warning: {printable(one)}", err=True)
 
 
 def printable(text: str) -> str:
@@ -82,13 +87,11 @@ def print_table(
     console = Console(highlight=False)
     framed = console.is_terminal
     if not framed:
-        console.width = 1_000_000  # nothing is folded: a program may read it
+        console.width = 1_000_000  # nothing is wrapped: a program may read it
 
     def made(rows: Iterable[Sequence[str]]) -> Table:
         table = Table(
-            box=box.SIMPLE_HEAD if framed else None,
-            pad_edge=framed,
-            collapse_padding=framed,
+            box=box.SIMPLE_HEAD if framed else None, pad_edge=framed, collapse_padding=framed
         )
         for column in columns:
             justify = "right" if column in right else "left"
@@ -109,7 +112,7 @@ def print_table(
 
 @contextmanager
 def loading(model: str | None, *, hidden: bool) -> Generator[None]:
-    """Show that a model is being loaded: by a bar, or by the hub's own while it downloads."""
+    """Show that a model is being loaded: by a bar, or by the hub's own bars while it downloads."""
     local = model is None or os.path.exists(model)  # whatever length its name may have
     if hidden or local:
         os.environ.setdefault("TQDM_DISABLE", "1")
@@ -136,7 +139,7 @@ def progress_bar(label: str, *, hidden: bool) -> Generator[Callable[[int, int], 
         TimeRemainingColumn,
     )
 
-    # What is not known yet, how much there is and so how long it takes, leaves no trace of itself.
+    # How much there is, and so how long it takes, is not known yet: those columns stay empty.
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

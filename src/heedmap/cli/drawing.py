@@ -1,7 +1,6 @@
 """`heedmap generate`: a prompt's picture, and where each word acted."""
 
 import secrets
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,39 +15,21 @@ from heedmap.cli.console import (
     progress_bar,
     warnings_told,
 )
-from heedmap.cli.looking import print_unread
-from heedmap.cli.options import (
-    Device,
-    Dtype,
-    Force,
-    Guidance,
-    Json,
-    Keep,
-    Model,
-    Prompt,
-    Quiet,
-    Seed,
-    Size,
-    Steps,
-    parse_box,
-    parse_path,
-)
+from heedmap.cli.options import Drawn, Loaded, Prompt, Saved, Told, grouped
+from heedmap.cli.reading import parse_box
+from heedmap.cli.words import print_unread
 
 if TYPE_CHECKING:
-    from heedmap.runs import Run
-    from heedmap.words import TokenTable
+    from heedmap.results.runs import Run
+    from heedmap.text.words import TokenTable
 
 
+@grouped
 def generate(
     prompt: Prompt,
-    model: Model = None,
-    seed: Seed = None,
-    steps: Steps = None,
-    guidance: Guidance = None,
-    size: Size = None,
-    negative: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What the picture should not show.")
-    ] = None,
+    *,
+    loaded: Loaded,
+    drawn: Drawn,
     count: Annotated[
         int,
         typer.Option(
@@ -64,73 +45,51 @@ def generate(
             "may be repeated.",
         ),
     ] = None,
-    keep: Keep = "layer",
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=parse_path,
-            metavar="FOLDER",
-            help="A new or an empty one. Left out: a new one in outputs/. With --count: the one "
-            "that holds the runs.",
-        ),
-    ] = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    saved: Saved,
+    told: Told,
 ) -> None:
     """Draw PROMPT and show where each word acted.
 
     Saves the picture, an overlay for each word, a sheet of them all, the maps and the settings.
     """
-    from heedmap.saving import Destination, kinds, slug
+    from heedmap.files import kinds
+    from heedmap.files.writing import Destination, slug
 
-    place = Destination(out, kinds.RUN, force=force, many=count > 1)
-    saved: list[tuple[dict[str, Any], TokenTable]] = []
-    hidden = quiet or json or not sys.stderr.isatty()
-    with loading(model, hidden=hidden):
-        from heedmap import models, studio
-        from heedmap.word_edits import Confine
+    place = Destination(saved.out, kinds.RUN, force=saved.force, many=count > 1)
+    made: list[tuple[dict[str, Any], TokenTable]] = []
+    with loading(loaded.model, hidden=told.hidden):
+        from heedmap.drawing import generation
+        from heedmap.models import pipelines
+        from heedmap.recording.edits import Confine
 
-        pipe = models.load(model, device=device, dtype=dtype)
+        pipe = pipelines.load(loaded.model, device=loaded.device, dtype=loaded.dtype)
     edits = [Confine(word, box) for word, box in confine or ()]
-    with warnings_told(), progress_bar("Drawing", hidden=hidden) as advance:
-        first = secrets.randbelow(2**31) if seed is None else seed
+    with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
+        first = secrets.randbelow(2**31) if drawn.seed is None else drawn.seed
         for number in range(count):  # one by one: the pictures are those of the seeds alone
 
             def report(step: int, total: int, before: int = number) -> None:
                 advance(before * total + step, count * total)
 
-            run = studio.generate(
-                pipe,
-                prompt,
-                seed=first + number,
-                steps=steps,
-                guidance=guidance,
-                size=size,
-                negative=negative,
-                keep=keep,
-                edits=edits,
-                progress=report,
+            seed = first + number
+            run = generation.generate(
+                pipe, prompt, seed=seed, edits=edits, progress=report, **drawn.options()
             )
-            folder = place.put(run.save, f"{slug(prompt, 48)}-{first + number}")
-            saved.append((about_run(folder, run), run.maps.tokens))
-    if json:
-        print_json({"runs": [about for about, _ in saved]})
-    elif quiet:
-        print_lines(about["folder"] for about, _ in saved)
+            folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
+            made.append((about_run(folder, run), run.maps.tokens))
+    if told.json:
+        print_json({"runs": [about for about, _ in made], "warnings": warned})
+    elif told.quiet:
+        print_lines(about["folder"] for about, _ in made)
     else:
-        for about, tokens in saved:
+        for about, tokens in made:
             print_run(about)
             print_unread(tokens)
 
 
 def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     """What `generate --json` says of a run."""
-    from heedmap.runs import word_file
+    from heedmap.results.runs import word_file
 
     told = ("prompt", "seed", "steps", "guidance", "size", "model")
     files = {

@@ -1,184 +1,23 @@
-"""What the verbs take: the options that several share, and how their texts are read."""
+"""What the verbs take: options that several share, and those that go together."""
 
-import math
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from heedmap.errors import quoted
+from heedmap.cli.reading import parse_axes, parse_path, parse_size, parse_windows, parse_word_window
+from heedmap.errors import ArgumentError
+from heedmap.options import DrawOptions, EditOptions
 
-AXES = ("layer", "step", "head")
-OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
-_DIGITS = 9  # of a whole number
-_MOST = 1000  # values of one list: more is a slip
-
-
-def parse_size(text: str) -> tuple[int, int]:
-    """Read `WxH`, in pixels."""
-    width, cross, height = text.lower().replace("×", "x").partition("x")
-    sides = width.strip(), height.strip()
-    if not (cross and all(side.isdecimal() and len(side) <= _DIGITS for side in sides)):
-        raise typer.BadParameter(f"{quoted(text)} is not WxH in pixels, such as 512x768.")
-    return int(width), int(height)
-
-
-def parse_range(text: str) -> slice:
-    """Read `a:b` (from a up to, not including, b), `a:`, `:b`, or one number."""
-    first, colon, last = (part.strip() for part in text.partition(":"))
-    try:
-        start, stop = (int(part) if part else None for part in (first, last))
-    except ValueError:
-        start = stop = None
-    if start is None and stop is None:
-        raise typer.BadParameter(
-            f"{quoted(text)} is not a range of steps; write a:b (0:10 are the first ten) or one "
-            "number."
-        )
-    if not colon and start is not None:
-        return slice(start, start + 1 or None)
-    return slice(start, stop)
-
-
-def show_range(steps: slice) -> str:
-    """Write a range as `parse_range` reads it."""
-    return ":".join("" if bound is None else str(bound) for bound in (steps.start, steps.stop))
-
-
-def parse_window(text: str) -> tuple[float, float]:
-    """Read `a:b`, fractions of a run, or one: up to which."""
-    first, colon, last = text.partition(":")
-    try:
-        low, high = (float(first), float(last)) if colon else (0.0, float(first))
-    except ValueError:
-        low = high = float("nan")
-    if not 0 <= low <= high <= 1:
-        raise typer.BadParameter(
-            f"{quoted(text)} is no part of a run; write its end, such as 0.8, or A:B with both "
-            "from 0 to 1."
-        )
-    return low, high
-
-
-def parse_windows(text: str) -> list[tuple[float, float]]:
-    """Read windows as `parse_window` does, with commas between them: `0,0.2,…,1`."""
-    return [parse_window(part) for part in _listed(text)]
-
-
-def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
-    """Read `WORD=WINDOW`."""
-    word, window = _assigned(text, "a word and its window", "cat=0.3")
-    return word, parse_window(window)
-
-
-def parse_strip(text: str) -> tuple[str, list[float]]:
-    """Read `WORD=WEIGHTS`: `A:B:N` (N from A to B, evenly), or numbers with commas between."""
-    word, said = _assigned(text, "a word and its weights", "red=-2:3:6")
-    try:
-        if ":" in said:
-            first, last, count = said.split(":")
-            start, end, steps = float(first), float(last), int(count)
-            if not (2 <= steps <= _MOST and start != end):
-                raise ValueError
-            weights = [round(start + (end - start) * k / (steps - 1), 6) for k in range(steps)]
-        else:
-            weights = [float(part) for part in _listed(said)]
-    except ValueError:
-        weights = [math.nan]
-    if not all(map(math.isfinite, weights)):
-        raise typer.BadParameter(
-            f"{said!r} are no weights; write A:B:N, such as -2:3:6 for six from -2 to 3, or a list "
-            "such as 0,1,3."
-        )
-    return word, weights
-
-
-def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
-    word, sign, value = text.rpartition("=")
-    if not (sign and word.strip() and value.strip()):
-        raise typer.BadParameter(f"{quoted(text)} is not {what}; write them as in {such}.")
-    return word.strip(), value.strip()
-
-
-def _listed(text: str) -> list[str]:
-    """Texts with commas between them; `…` or `...` goes on as the two numbers before it do."""
-    parts = [part.strip() for part in text.replace("…", "...").split(",")]
-    values: list[str] = []
-    for place, part in enumerate(parts):
-        if part != "...":
-            values.append(part)
-            continue
-        try:
-            first, second, last = float(values[-2]), float(values[-1]), float(parts[place + 1])
-            steps = (last - second) / (second - first)
-            if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
-                raise ValueError
-        except (IndexError, ValueError, ZeroDivisionError):
-            raise typer.BadParameter(
-                f"{quoted(text)} does not say how it goes on; write two numbers before the dots, "
-                "and one after them that their step meets, such as 0,0.2,…,1."
-            ) from None
-        step = second - first
-        values += [f"{round(second + step * k, 9):.12g}" for k in range(1, round(steps))]
-    return values
-
-
-def parse_numbers(text: str) -> list[int]:
-    """Read whole numbers with commas between them."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"{quoted(text)} is not a list of whole numbers; write them with commas, such as 0,2."
-        ) from None
-
-
-def parse_names(text: str) -> list[str]:
-    """Read names with commas between them."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def parse_over(text: str) -> list[str]:
-    """Read the axes of a sheet: `steps`, `layers`, `heads` or `layers,heads`."""
-    axes = parse_names(text)
-    for known in OVER:
-        if sorted(axes) == sorted(known):
-            return list(known)
-    raise typer.BadParameter(
-        f"{quoted(text)} is no sheet; there are "
-        f"{', '.join(','.join(known) for known in OVER[:-1])} and {','.join(OVER[-1])}."
-    )
-
-
-def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
-    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
-    word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
-    try:
-        sides = tuple(float(part) for part in box.split(","))
-    except ValueError:
-        sides = ()
-    if len(sides) != 4:
-        raise typer.BadParameter(
-            f"{box!r} is no box; write LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128."
-        )
-    return word, sides
-
-
-def parse_path(text: str) -> Path:
-    """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
-    if not text:
-        raise typer.BadParameter("'' names no file or folder; write . for the one you are in.")
-    return Path(text)
-
-
-def parse_axes(text: str) -> frozenset[str]:
-    """Read the axes that a recording keeps."""
-    axes = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if strange := axes - set(AXES):
-        raise typer.BadParameter(f"{min(strange)!r} is no axis; there are {', '.join(AXES)}.")
-    return axes
-
-
+Format = Annotated[
+    Literal["png", "svg", "pdf"] | None,
+    typer.Option("--format", help="Of figures: png, or svg or pdf for papers. Left out: png."),
+]
 Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to draw.")]
 Model = Annotated[
     str | None,
@@ -211,6 +50,9 @@ Guidance = Annotated[
         min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
     ),
 ]
+Negative = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
+]
 Keep = Annotated[
     Any,
     typer.Option(
@@ -228,3 +70,182 @@ Force = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folders, nothing else.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
+
+
+# --- options that go together -----------------------------------------------------------------
+
+_KEEP = ",".join(DrawOptions.keep)  # as a user writes it
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Which model draws, and where."""
+
+    model: Model = None
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """How it draws."""
+
+    seed: Seed = None
+    steps: Steps = DrawOptions.steps
+    guidance: Guidance = DrawOptions.guidance
+    size: Size = DrawOptions.size
+    negative: Negative = DrawOptions.negative
+    keep: Keep = _KEEP
+
+    def options(self) -> dict[str, Any]:
+        """By their names in Python, but for the seed."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name != "seed"}
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What an edit takes from its source, and where it acts."""
+
+    cross: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_windows,
+            metavar="A:B",
+            help="While the source's cross-attention is taken, as parts of the run; B alone: from "
+            "its start. In a grid: several, as 0,0.2,…,1.",
+        ),
+    ] = f"{EditOptions.cross}"
+    own: Annotated[
+        Any,
+        typer.Option(
+            "--self", parser=parse_windows, metavar="A:B", help="The same of self-attention."
+        ),
+    ] = f"{EditOptions.self_attention}"
+    words: Annotated[
+        list[Any] | None,
+        typer.Option(
+            parser=parse_word_window,
+            metavar="WORD=A:B",
+            help="Another --cross for a word of the target, as cat=0.3; may be repeated.",
+        ),
+    ] = None
+    renormalize: Annotated[
+        bool, typer.Option("--renormalize", help="Let weighted attention sum to 1 again.")
+    ] = EditOptions.renormalize
+    kind: Annotated[
+        Literal["auto", "replace", "refine"],
+        typer.Option(help="Word for word, or with words that are new. auto: by aligning them."),
+    ] = "auto"
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A->B",
+            help="Change the picture only where these words act, as 'cat->dog', with those of "
+            "their phrase ('red cat'); '\"cat\"->\"dog\"' means the words alone.",
+        ),
+    ] = EditOptions.only
+    protect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD", help="With --only: nor where this word acts; may be repeated."
+        ),
+    ] = None
+    threshold: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="X",
+            help="With --only: how much a word must act at a place, from 0 to 1.",
+        ),
+    ] = EditOptions.threshold
+    blend_from: Annotated[
+        float, typer.Option(metavar="X", help="With --only: from which part of the run on.")
+    ] = EditOptions.blend_from
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="N",
+            help="So many pictures at once. Left out: as many as the memory holds.",
+        ),
+    ] = EditOptions.batch
+
+    def options(self) -> dict[str, Any]:
+        """By their names in Python, but for the windows `cross` and `self_attention`."""
+        same = ("renormalize", "only", "threshold", "blend_from", "batch")
+        return {
+            "kind": None if self.kind == "auto" else self.kind,
+            "words": by_word(self.words, "--words"),
+            "protect": tuple(self.protect or ()),
+            **{name: getattr(self, name) for name in same},
+        }
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where the result goes."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=parse_path,
+            metavar="FOLDER",
+            help="A new or an empty one. Left out: a new one in outputs/. With several results: "
+            "the one that holds them.",
+        ),
+    ] = None
+    force: Force = False
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is printed."""
+
+    quiet: Quiet = False
+    json: Json = False
+
+    @property
+    def hidden(self) -> bool:
+        """Whether no bar is shown."""
+        return self.quiet or self.json or not sys.stderr.isatty()
+
+
+def grouped(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb as Typer reads it: each parameter that is a class of options is spelled out."""
+    hints = get_type_hints(verb, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(verb).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name]))
+            continue
+        of_field = get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                one.name, parameter.KEYWORD_ONLY, default=one.default, annotation=of_field[one.name]
+            )
+            for one in fields(groups[name])
+        ]
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        for name, kind in groups.items():
+            given[name] = kind(**{one.name: given.pop(one.name) for one in fields(kind)})
+        verb(**given)
+
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def by_word(given: Sequence[tuple[str, Any]] | None, option: str) -> dict[str, Any]:
+    """What was given for each word."""
+    found: dict[str, Any] = {}
+    for word, value in given or ():
+        if word in found:
+            raise ArgumentError(f"{option} has {word!r} twice: give all of a word at once")
+        found[word] = value
+    return found

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import fail, loading, print_json, print_lines, printable, progress_bar
-from heedmap.cli.options import Device, Dtype, Force, Json, Quiet, parse_path
+from heedmap.cli.options import Device, Dtype, Force, Json, Quiet
+from heedmap.cli.reading import parse_path
 from heedmap.errors import ArgumentError, HeedmapError
 
 if TYPE_CHECKING:
-    from heedmap.repeats import Repetition
+    from heedmap.drawing.repeats import Repetition
 
-_LONGEST = 60  # characters of a setting that is told
+_LONGEST = 60  # characters of a setting that are printed
 
 
 def repeat(
@@ -27,7 +28,9 @@ def repeat(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", "-m", metavar="MODEL",
+            "--model",
+            "-m",
+            metavar="MODEL",
             help="A folder or a hub id. Left out: the model that the run's settings name.",
         ),
     ] = None,
@@ -36,14 +39,17 @@ def repeat(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", parser=parse_path, metavar="FOLDER",
+            "--out",
+            "-o",
+            parser=parse_path,
+            metavar="FOLDER",
             help="Save what is drawn, in a new or an empty folder. Left out: nothing is.",
         ),
     ] = None,
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Draw RUN again from its settings, and say whether it is the same to the byte.
 
     The exit code is 0 if it is, 1 if it differs, and 2 after a mistake. The scheduler is that of
@@ -53,7 +59,7 @@ def repeat(
         same = _repeated(run, model, device, dtype, out, force, quiet, json)
     except (HeedmapError, OSError, MemoryError, typer.Exit, typer.Abort):
         raise
-    except Exception as error:  # else it would look as if the pictures differed
+    except Exception as error:  # otherwise it would look as if the pictures differed
         if "out of memory" in str(error).lower():
             raise
         fail(f"{run} could not be drawn again ({type(error).__name__}: {error})")
@@ -62,12 +68,19 @@ def repeat(
 
 
 def _repeated(
-    run: Path, model: str | None, device: str, dtype: str, out: Path | None, force: bool,
-    quiet: bool, json: bool,
-) -> bool:  # fmt: skip
-    """Draw a saved run again, and tell of it: whether it is the same."""
-    from heedmap import folders
-    from heedmap.saving import Destination, kinds
+    run: Path,
+    model: str | None,
+    device: str,
+    dtype: str,
+    out: Path | None,
+    force: bool,
+    quiet: bool,
+    json: bool,
+) -> bool:
+    """Draw a saved run again, and say whether it is the same."""
+    from heedmap.files import kinds
+    from heedmap.files.writing import Destination
+    from heedmap.results import folders
 
     if force and out is None:
         raise ArgumentError(
@@ -79,7 +92,7 @@ def _repeated(
     saved = folders.opened(run)  # before a model is loaded
     hidden = quiet or json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap import repeats
+        from heedmap.drawing import repeats
 
         pipe = repeats.load_for(saved, model, device=device, dtype=dtype)
     with progress_bar("Drawing", hidden=hidden) as advance:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,12 +17,65 @@ import typer
 
 from heedmap.checks import is_unicode
 from heedmap.cli.console import printable
-from heedmap.cli.options import Device, Dtype, parse_path
+from heedmap.cli.options import Device, Dtype, grouped
+from heedmap.cli.reading import parse_path
 from heedmap.errors import ArgumentError, quoted
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
+@dataclass(frozen=True)
+class Listening:
+    """Where the app is, and whom it lets in."""
+
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="To listen at; 0.0.0.0 lets other machines in.")
+    ] = "127.0.0.1"
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Under which others ask for it, such as that of a server with TLS before it; may "
+            "be repeated. To other names it does not answer then.",
+        ),
+    ] = None
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="0 for any that is free.")
+    ] = 7860
+    auth: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--auth",
+            metavar="USER:PASSWORD",
+            help="Let in only who knows it; may be repeated. Others on this machine see it here: "
+            "HEEDMAP_AUTH in the environment (one a line) does the same unseen.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a visitor may ask for at most."""
+
+    max_size: Annotated[
+        int, typer.Option(min=8, metavar="PIXELS", help="On a side of a picture.")
+    ] = 1024
+    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Of one picture.")] = 100
+    max_upload: Annotated[
+        int, typer.Option(min=1, metavar="MB", help="Of a run's zip that is opened.")
+    ] = 64
+    max_results: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
+        ),
+    ] = 500
+
+
+@grouped
 def serve(
     model: Annotated[
         list[str] | None,
@@ -38,45 +92,9 @@ def serve(
             "--out", "-o", parser=parse_path, metavar="FOLDER", help="Where the results go."
         ),
     ] = Path("outputs/app"),
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="To listen at; 0.0.0.0 lets other machines in.")
-    ] = "127.0.0.1",
-    name: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Under which others ask for it, such as that of a server with TLS before it; may "
-            "be repeated. To other names it does not answer then.",
-        ),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="0 for any that is free.")
-    ] = 7860,
-    auth: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--auth",
-            metavar="USER:PASSWORD",
-            help="Let in only who knows it; may be repeated. Others on this machine see it here: "
-            "HEEDMAP_AUTH in the environment (one a line) does the same unseen.",
-        ),
-    ] = None,
-    max_size: Annotated[
-        int, typer.Option(min=8, metavar="PIXELS", help="On a side of a picture.")
-    ] = 1024,
-    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Of one picture.")] = 100,
-    max_upload: Annotated[
-        int, typer.Option(min=1, metavar="MB", help="Of a run's zip that is opened.")
-    ] = 64,
-    max_results: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
-        ),
-    ] = 500,
+    *,
+    at: Listening,
+    bounds: Bounds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     browser: Annotated[
@@ -87,18 +105,22 @@ def serve(
 
     Serves this machine alone unless --host or --name says otherwise. Ctrl-C ends it.
     """
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of the libraries below are for one user
-    from heedmap import app, saving
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' bars are for a single user
+    from heedmap import app
+    from heedmap.files import writing
 
-    saving.check_place(out)
+    writing.check_place(out)
     options = app.Options(
         out=out,
-        host=host,
-        names=parse_names(name or []),
+        host=at.host,
+        names=parse_names(at.name or []),
         models=tuple(model or ()),
-        users=parse_users([*(auth or ()), *os.environ.get("HEEDMAP_AUTH", "").splitlines()]),
+        users=parse_users([*(at.auth or ()), *os.environ.get("HEEDMAP_AUTH", "").splitlines()]),
         limits=app.Limits(
-            size=max_size, steps=max_steps, upload=max_upload * 2**20, results=max_results
+            size=bounds.max_size,
+            steps=bounds.max_steps,
+            upload=bounds.max_upload * 2**20,
+            results=bounds.max_results,
         ),
         device=device,
         dtype=dtype,
@@ -106,7 +128,7 @@ def serve(
 
     def ready(url: str) -> None:
         if not (options.users or options.is_private):
-            where = " or ".join(options.names) or printable(host)
+            where = " or ".join(options.names) or printable(at.host)
             who = f"everybody who reaches {where} can use this app"
             typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
         typer.echo(f"heedmap is at {url}\nResults go to {printable(str(out))}. Ctrl-C ends it.")
@@ -116,20 +138,20 @@ def serve(
             webbrowser.open(url)
 
     with _leaving():
-        app.serve(options, port=port, ready=ready)
+        app.serve(options, port=at.port, ready=ready)
 
 
 @contextmanager
 def _leaving() -> Iterator[None]:
-    """End the block at a signal as at Ctrl-C, and then the process, whatever is still at work.
+    """End the block at a signal as at Ctrl-C, and then the process, whatever is still running.
 
-    A model that is being loaded cannot be interrupted, and a thread that computes while Python
-    goes down aborts it: once all is cleaned up, nothing is waited for.
+    The loading of a model cannot be interrupted, and a thread that computes while Python shuts down
+    would abort it: once everything is cleaned up, nothing is waited for.
     """
     came: list[tuple[int, float]] = []
 
     def end(number: int, _: Any) -> None:
-        # A second Ctrl-C does not interrupt the cleaning; one that comes later is meant.
+        # A second Ctrl-C at once does not interrupt the cleaning up; a later one is meant to.
         if not came or time.monotonic() - came[-1][1] > 5:
             came.append((number, time.monotonic()))
             raise KeyboardInterrupt
@@ -160,7 +182,7 @@ def _leaving() -> Iterator[None]:
 
 
 def parse_names(texts: list[str]) -> tuple[str, ...]:
-    """Names of a server, as a browser tells them; ArgumentError if one is none."""
+    """Names of a server, as a browser sends them; ArgumentError if one is not a name."""
     for text in texts:
         try:
             ipaddress.ip_address(text)
@@ -174,7 +196,7 @@ def parse_names(texts: list[str]) -> tuple[str, ...]:
 
 
 def parse_users(texts: list[str]) -> dict[str, str]:
-    """Passwords by name, from `USER:PASSWORD`; a sentence about one that is none tells no part."""
+    """Passwords by name, from `USER:PASSWORD`; an error about a wrong one quotes no part of it."""
     users: dict[str, str] = {}
     for text in texts:
         if not text.strip():

@@ -4,7 +4,7 @@
 
 No server, no network, no framework: pictures, maps, style and script are in the file, and its
 Content-Security-Policy forbids all else. What a user typed goes in as JSON and reaches the page as
-text alone. The page computes maps and colours as `heedmap.maps` and `heedmap.pictures` do, from
+text alone. The page computes maps and colours as `heedmap.maps` and `heedmap.figures` do, from
 the tables of `explorer.packing`, whose docstring says how exact they are.
 """
 
@@ -21,14 +21,14 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from heedmap import overlays, pictures
-from heedmap.alignment import pair_words
 from heedmap.errors import ArgumentError
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
-from heedmap.maps import HeatMaps
+from heedmap.figures import overlays
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.text.alignment import pair_words
 
-__all__ = ["frame", "page", "pair_page", "pairs_page"]
+__all__ = ["frame", "packing", "page", "pair_page", "pairs_page"]
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""
@@ -47,7 +47,7 @@ _SCRIPTS = (
 
 
 class RunLike(Protocol):
-    """What a page shows of a run: what `heedmap.runs.Run` has."""
+    """What a page shows of a run: what `heedmap.results.runs.Run` has."""
 
     @property
     def image(self) -> Image.Image:
@@ -71,7 +71,7 @@ class RunLike(Protocol):
 
 
 class PairLike(Protocol):
-    """What a page shows of an edit: what `heedmap.pairs.Pair` has."""
+    """What a page shows of an edit: what `heedmap.results.pairs.Pair` has."""
 
     @property
     def source(self) -> RunLike:
@@ -166,7 +166,7 @@ def _written(
     limit: int | None,
     kinds: Mapping[int, str],
 ) -> str:
-    """The page of runs and of what they are to each other; `kinds` is by the number of a run."""
+    """The page of runs and of how they belong together; `kinds` is by the number of a run."""
     small = all(run.image.width * run.image.height <= SMALL for run in runs)
     limit = limit or (SMALL_LIMIT if small else LIMIT)
     shown = _pictures([run.image for run in runs], limit // 2)
@@ -183,21 +183,15 @@ def _written(
         if run.negative_maps is not None:
             views.append({"name": "negative", **pack(run.negative_maps.recording, budget)})
         told.append(
-            {
-                "picture": link,
-                "exact": exact,
-                "size": list(run.image.size),
-                "views": views,
-                **texts,
-            }
+            {"picture": link, "exact": exact, "size": list(run.image.size), "views": views, **texts}
         )
     data = {
         "runs": told,
         "pairs": pairs,
         "look": {
-            "colours": {name: _colours(name) for name in pictures.COLORMAPS},
-            "colour": pictures.COLORMAP,
-            "opacity": pictures.OPACITY,
+            "colours": {name: _colours(name) for name in overlays.COLORMAPS},
+            "colour": overlays.COLORMAP,
+            "opacity": overlays.OPACITY,
             "light": overlays.LIGHT,
             "grey": overlays.GREY,
             "grey_several": overlays.GREY_SEVERAL,
@@ -209,8 +203,8 @@ def _written(
 
 
 def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
-    """Each picture as a data URL, and whether it is exact: unless all together are too large."""
-    opaque = [pictures.enlarge(image, short_side=1) for image in images]
+    """Each picture as a data URL, and whether it is exact: not if together they are too large."""
+    opaque = [overlays.enlarge(image, short_side=1) for image in images]
     links = [_link(image, "png", optimize=True) for image in opaque]
     if sum(map(len, links)) <= budget:
         return [(link, True) for link in links]
@@ -232,7 +226,7 @@ def _blend(mask: np.ndarray) -> dict[str, Any]:
 
 def _colours(name: str) -> str:
     """The 256 colours of a colour map, as its bytes."""
-    ramp = pictures.colour(np.linspace(0, 1, 256)[None], name)
+    ramp = overlays.colour(np.linspace(0, 1, 256)[None], name)
     return base64.b64encode(ramp.tobytes()).decode("ascii")
 
 
@@ -303,7 +297,7 @@ def _said(value: Any) -> str:
 
 
 def _bare(value: Any) -> Any:
-    """A setting without what only a machine reads: the bits of a mask."""
+    """A setting without what is only for machines: the bits of a mask."""
     if isinstance(value, Mapping):
         return {key: _bare(inner) for key, inner in value.items() if key != "packed"}
     return [_bare(one) for one in value] if isinstance(value, list) else value
@@ -317,7 +311,7 @@ def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
             return repeat_run(settings, negative=run.negative_maps is not None)
         return repeat_edit(settings, kind)
     except (TypeError, ValueError, AttributeError, KeyError):
-        return []  # settings read from a file that heedmap did not write: none can be repeated
+        return []  # settings from a file that heedmap did not write: there is nothing to repeat
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -337,7 +331,7 @@ def _assembled(title: str, data: Mapping[str, Any]) -> str:
         "data": _json(data),
         "script": script,
     }
-    # In one pass, so that nothing within a part is taken for a place of another.
+    # In one pass, so that nothing inside of a part is taken for a placeholder.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _part("page.html"))
 
 
@@ -348,7 +342,7 @@ def _json(data: Mapping[str, Any]) -> str:
 
 
 def _part(name: str) -> str:
-    return resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(__name__).joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -3,13 +3,13 @@
 Axes as in `heedmap.maps`, and C · what the page tells apart: every word (its tokens added up), then
 the start token, the end token and the padding, where they were recorded.
 
-A table holds planes (h·w numbers each) of some parts of the layers, windows of the steps, and heads
-where they are told apart. A recording is given as one table that averages steps and heads, and, as
-far as the page's budget goes, by finer ones. What a table holds is exact but for rounding:
-a plane is written as `low + k · unit` with whole `k` up to 65535 or 255, so that the error of a
-plane is at most 1/131070 or 1/510 of its own range, and that of a mean of planes at most the mean
-of these. Nothing coarser than asked is ever passed off as finer: a table says its windows and
-parts, and the page offers those alone.
+A table holds planes (h·w numbers each) for parts of the layers, windows of the steps, and heads
+where these are told apart. A recording is given as one table that averages steps and heads, and, as
+far as the page's budget goes, by finer ones. What a table holds is exact but for rounding: a plane
+is written as `low + k · unit` with whole `k` up to 65535 or 255, so that the error of a plane is at
+most 1/131070 or 1/510 of its own range, and that of a mean of planes at most the mean of these.
+Nothing coarse is ever passed off as finer than it is: a table says which windows and parts it has,
+and the page offers only those.
 """
 
 import base64
@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from heedmap.errors import NothingRecordedError
-from heedmap.maps import cells
-from heedmap.prompts import is_content
-from heedmap.recordings import Layer, Recording
-from heedmap.schemas import Kind
-from heedmap.selections import name_fits
-from heedmap.words import TokenTable
+from heedmap.files.schemas import Kind
+from heedmap.maps.heatmaps import cells
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.selections import name_fits
+from heedmap.text.prompts import is_content
+from heedmap.text.words import TokenTable
 
 __all__ = ["pack"]
 
@@ -85,15 +85,16 @@ def pack(recording: Recording, budget: int) -> dict[str, Any]:
 
 
 def _entries(recording: Recording) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """What is told apart, and of each the columns of the recording's K axis that it adds up."""
+    """What is told apart, and for each the columns of the recording's K axis that are added up."""
     at = recording.columns
     entries: list[dict[str, Any]] = []
     columns: list[list[int]] = []
     for word in recording.table.read_words:
         if all(position in at for position in word.tokens):
             content = is_content(word.text)
-            entries.append({"text": word.text, "kind": "word", "content": content,
-                            "number": word.number})  # fmt: skip
+            entries.append(
+                {"text": word.text, "kind": "word", "content": content, "number": word.number}
+            )
             columns.append([at[position] for position in word.tokens])
     for kind, text in _SPECIALS:
         there = [at[p] for p in recording.table.positions(kind) if p in at]
@@ -186,10 +187,7 @@ def _tables(
 
 
 def _finest(
-    recording: Recording,
-    columns: Sequence[Sequence[int]],
-    shapes: Iterable[_Shape],
-    budget: int,
+    recording: Recording, columns: Sequence[Sequence[int]], shapes: Iterable[_Shape], budget: int
 ) -> dict[str, Any] | None:
     """The first of these tables that fits in the budget; None if none does."""
     for shape in shapes:
@@ -202,7 +200,7 @@ def _finest(
 
 
 def _numbers(recording: Recording, columns: Sequence[Sequence[int]], shape: _Shape) -> int:
-    """How many numbers a table has."""
+    """How many numbers a table holds."""
     count = 0
     for part in _parts(recording, shape):
         layer = recording.layers[part[0]]

@@ -11,18 +11,20 @@ from importlib import resources
 from typing import Any
 
 from heedmap.explorer import spelling
+from heedmap.options import DrawOptions, EditOptions
 
 __all__ = ["repeat_edit", "repeat_run"]
 
 _EMBEDDED = "heedmap-tiny"
-# What `heedmap.edit` takes where nothing is said. Not read from there, since that loads torch.
-_NO_EDIT = {
-    "cross": [0.0, 0.8],
-    "self": [0.0, 0.4],
-    "threshold": 0.4,
-    "blend_from": 0.2,
-    "self_cells": 1024,
+# What `heedmap.edit` takes where nothing is said, as settings note it.
+_NO_EDIT: dict[str, Any] = {
+    "cross": [0.0, EditOptions.cross],
+    "self": [0.0, EditOptions.self_attention],
+    "threshold": EditOptions.threshold,
+    "blend_from": EditOptions.blend_from,
+    "self_cells": EditOptions.self_cells,
 }
+_USUAL_KEEP = list(DrawOptions.keep)
 
 
 def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[list[str]]:
@@ -54,9 +56,11 @@ def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[l
     if isinstance(place, list) and len(place) == 2:
         more.append(f"the batch of {place[1]} pictures that it was drawn in")
     return _ways(
-        settings, _command("generate", [prompt], [*options, *_kept(settings)]),
-        f"run = hm.generate({', '.join(['pipe', spelling.literal(prompt), *named])})", more,
-    )  # fmt: skip
+        settings,
+        _command("generate", [prompt], [*options, *_kept(settings)]),
+        f"run = hm.generate({', '.join(['pipe', spelling.literal(prompt), *named])})",
+        more,
+    )
 
 
 def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[list[str]]:
@@ -111,9 +115,11 @@ def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[li
         more.append(f"the batch of {place[1]} pictures that it was drawn in")
     texts = [spelling.literal(source), spelling.literal(prompt)]
     return _ways(
-        settings, _command("edit", [source, prompt], [*options, *_kept(settings)]),
-        f"pair = hm.edit({', '.join(['pipe', *texts, *named])})", more,
-    )  # fmt: skip
+        settings,
+        _command("edit", [source, prompt], [*options, *_kept(settings)]),
+        f"pair = hm.edit({', '.join(['pipe', *texts, *named])})",
+        more,
+    )
 
 
 def _ways(
@@ -132,9 +138,12 @@ def _ways(
     return [
         ["On the command line", command, f"Not in it: {_listed(left)}." if left else ""],
         ["In Python", _python(settings, call), f"Add {_listed(python)}." if python else ""],
-        ["With all that was noted, and compared to the byte", "heedmap repeat FOLDER",
-         "FOLDER is the one that this page is in."],
-    ]  # fmt: skip
+        [
+            "With all that was noted, and compared to the byte",
+            "heedmap repeat FOLDER",
+            "FOLDER is the one that this page is in.",
+        ],
+    ]
 
 
 def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
@@ -166,7 +175,7 @@ def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         options.append(f"--negative {spelling.quoted(str(negative))}")
         named.append(f"negative={spelling.literal(str(negative))}")
     keep = settings.get("keep")
-    if isinstance(keep, list) and keep != ["layer"]:
+    if isinstance(keep, list) and keep != _USUAL_KEEP:
         named.append(f"keep={spelling.literal([str(axis) for axis in keep])}")
     device, dtype = _placed(settings)
     options += [f"--device {device}"] if device else []
@@ -191,7 +200,7 @@ def _placed(settings: Mapping[str, Any]) -> tuple[str, str]:
 def _kept(settings: Mapping[str, Any]) -> list[str]:
     """The option for the axes that were kept, where they are not the usual ones."""
     keep = settings.get("keep")
-    if not isinstance(keep, list) or keep == ["layer"]:
+    if not isinstance(keep, list) or keep == _USUAL_KEEP:
         return []
     return [f"--keep {spelling.quoted(','.join(map(str, keep)))}"]
 

@@ -1,6 +1,6 @@
-"""What settings hold, as Python and bash spell it; nothing where they cannot say it.
+"""What settings hold, as Python and bash spell it; nothing where they have no way to spell it.
 
-Whoever wrote the settings: what is spelled here is one value, and never a piece of a program.
+Whoever wrote the settings, what is spelled here is one value and never a piece of a program.
 """
 
 import json
@@ -10,23 +10,58 @@ from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from typing import Any, TypeGuard
 
-TAKEN = frozenset({
-    "pipe", "prompt", "source", "target", "kind", "cross", "words", "self_attention",
-    "self_cells", "renormalize", "only", "protect", "blend_from", "threshold", "seed",
-    "steps", "guidance", "size", "negative", "keep", "tokens", "branches", "limit", "edits",
-    "batch", "progress", "preview", "generator", "num_inference_steps", "guidance_scale",
-    "width", "height", "negative_prompt", "num_images_per_prompt", "prompt_embeds",
-    "output_type", "return_dict", "arguments", "__debug__",
-})  # fmt: skip
-"""Names that `heedmap.generate` or `heedmap.edit` take for something of their own: no argument of a
-pipeline. Not read from there, since that loads torch."""
-# What `heedmap.Confine` takes where nothing is said.
+TAKEN = frozenset(
+    {
+        "pipe",
+        "prompt",
+        "source",
+        "target",
+        "kind",
+        "cross",
+        "words",
+        "self_attention",
+        "self_cells",
+        "renormalize",
+        "only",
+        "protect",
+        "blend_from",
+        "threshold",
+        "seed",
+        "steps",
+        "guidance",
+        "size",
+        "negative",
+        "keep",
+        "tokens",
+        "branches",
+        "limit",
+        "edits",
+        "batch",
+        "progress",
+        "preview",
+        "generator",
+        "num_inference_steps",
+        "guidance_scale",
+        "width",
+        "height",
+        "negative_prompt",
+        "num_images_per_prompt",
+        "prompt_embeds",
+        "output_type",
+        "return_dict",
+        "arguments",
+        "__debug__",
+    }
+)
+"""Names that `heedmap.generate` or `heedmap.edit` use themselves, so that no argument of a pipeline
+can have them. Not read from there, since that loads torch."""
+# The defaults of `heedmap.Confine`.
 _NO_CONFINE = {"strength": 3.0, "start": 0.0, "end": 0.6, "along": None, "tail": True}
 _UNSAYABLE = object()
 
 
 def arguments(arguments: Mapping[str, Any]) -> list[str]:
-    """Those of a pipeline's arguments that Python can say, as it says them."""
+    """Those of a pipeline's arguments that can be written as Python, as written."""
     return [
         f"{name}={said}"
         for name, value in arguments.items()
@@ -59,7 +94,7 @@ def rule(about: Any) -> str:
 
 
 def box(about: Any) -> str:
-    """A word and its box as `--confine` reads them, or nothing where that does not say it all."""
+    """A word and its box as `--confine` reads them, or nothing if that would not say it all."""
     said = about if isinstance(about, Mapping) else {}
     where, word = said.get("where"), said.get("word")
     usual = all(said.get(key, value) == value for key, value in _NO_CONFINE.items())
@@ -91,7 +126,7 @@ def number(value: float) -> str:
 
 
 def _value(value: Any) -> Any:
-    """An argument as Python writes it; `_UNSAYABLE` where its note is not the thing itself."""
+    """An argument as Python writes it; `_UNSAYABLE` where only a description of it was noted."""
     if isinstance(value, list):
         return _joined("[{}]", value)
     if isinstance(value, Mapping):

@@ -4,8 +4,8 @@ A scene is laid out (`Layout`: which things, where, in which setting), drawn (`S
 and one exact mask a thing) and told (`Caption`: a text, and which characters of it speak of which
 things). All of it is a pure function of its seed, so the truth about any picture can be made again.
 
-Held-out: `is_held_out(layout)` is true for about one combination of things, colours and setting in
-eight, and for the pairs in `UNSEEN_PAIRS` always; training must skip those layouts. Seeds from
+Held out: `is_held_out(layout)` is true for about one combination of things, colours and setting in
+eight, and always for the pairs in `UNSEEN_PAIRS`; training must skip those layouts. Seeds from
 `HELD_OUT_SEED` on are for evaluation.
 """
 
@@ -56,9 +56,10 @@ RELATIONS: dict[str, tuple[str, ...]] = {
 PREFIXES = ("a photo of ", "a picture of ", "a drawing of ", "an image of ", "there is ")
 FILLERS = ("lovely", "very", "nice", "old", "happy", "funny", "beautiful", "tiny cute", "shiny")
 
-UNSEEN_PAIRS = frozenset({("red", "cactus"), ("blue", "mushroom"), ("green", "cat"),
-                          ("yellow", "boat")})  # fmt: skip
-"""Colour and noun that never meet in training, in any scene."""
+UNSEEN_PAIRS = frozenset(
+    {("red", "cactus"), ("blue", "mushroom"), ("green", "cat"), ("yellow", "boat")}
+)
+"""Colours and nouns that never meet in training, in any scene."""
 HELD_OUT_SEED = 1_000_000_000
 """Training draws seeds below this number, evaluation from it on."""
 
@@ -203,12 +204,17 @@ def _draw_layout(seed: int, rng: Random, count: int | None) -> Layout:
         places = [(x, row + rng.uniform(-0.05, 0.05)) for x in (0.18, 0.5, 0.82)]
     things = tuple(
         Thing(
-            noun=noun, colour=colour, size=size, x=x, y=min(max(y, radius + 0.02), 0.98 - radius),
-            radius=radius, squash=rng.uniform(0.94, 1.06),
+            noun=noun,
+            colour=colour,
+            size=size,
+            x=x,
+            y=min(max(y, radius + 0.02), 0.98 - radius),
+            radius=radius,
+            squash=rng.uniform(0.94, 1.06),
             detail=rng.randrange(2**30),
         )
         for (colour, noun), size, (x, y), radius in zip(kinds, sizes, places, radii, strict=True)
-    )  # fmt: skip
+    )
     return Layout(seed, things, setting, relation)
 
 
@@ -221,7 +227,7 @@ def draw(layout: Layout) -> Scene:
     silhouettes = np.empty((len(layout.things), SIZE, SIZE), dtype=bool)
     pen = ImageDraw.Draw(canvas)
     for i, thing in enumerate(layout.things):
-        # Held at its own size in the order of the layout: later things lie in front.
+        # Each at its own size, in the order of the layout: later things lie in front.
         shape = Image.new("L", canvas.size)
         _draw_thing(pen, ImageDraw.Draw(shape), thing)
         silhouettes[i] = np.asarray(shape.reduce(_SCALE)) >= 128
@@ -310,9 +316,13 @@ def _sky(setting: str, tone: int) -> Image.Image:
         "night": [(0, (16, 20, 66)), (0.8, (52, 56, 126)), (1, (52, 56, 126))],
         "beach": [(0, (110, 200, 244)), (0.55, (206, 240, 252)), (1, (206, 240, 252))],
         "snow": [(0, (168, 190, 214)), (0.7, (216, 228, 240)), (1, (216, 228, 240))],
-        "sunset": [(0, (112, 68, 138)), (0.4, (240, 116, 96)), (0.72, (255, 204, 112)),
-                   (1, (255, 204, 112))],
-    }  # fmt: skip
+        "sunset": [
+            (0, (112, 68, 138)),
+            (0.4, (240, 116, 96)),
+            (0.72, (255, 204, 112)),
+            (1, (255, 204, 112)),
+        ],
+    }
     plain = ((252, 246, 232), (238, 240, 244), (226, 240, 236))[tone]
     return _gradient(stops.get(setting, [(0, plain), (1, plain)]))
 
@@ -338,8 +348,15 @@ def _background(setting: str, rng: Random) -> Image.Image:
     elif setting == "night":
         disc(corner, 0.16, 0.09, 0.09, (255, 244, 190))
         disc(corner + 0.045, 0.13, 0.075, 0.075, (24, 28, 78))
-        for x, y in ((0.3, 0.1), (0.45, 0.22), (0.62, 0.07), (0.72, 0.26), (0.5, 0.4), (0.08, 0.36),
-                     (0.92, 0.4)):  # fmt: skip
+        for x, y in (
+            (0.3, 0.1),
+            (0.45, 0.22),
+            (0.62, 0.07),
+            (0.72, 0.26),
+            (0.5, 0.4),
+            (0.08, 0.36),
+            (0.92, 0.4),
+        ):
             disc(x, y, 0.012, 0.012, (255, 250, 214))
         disc(0.5, ground + 0.62, 1.1, 0.56, (30, 46, 70))
     elif setting == "beach":
@@ -349,8 +366,16 @@ def _background(setting: str, rng: Random) -> Image.Image:
         pen.rectangle((0, ground * side, side, side), fill=(246, 220, 160))
     elif setting == "snow":
         disc(rng.uniform(0.1, 0.9), ground + 0.58, 1.1, 0.56, (250, 252, 255))
-        for x, y in ((0.1, 0.12), (0.3, 0.26), (0.5, 0.08), (0.7, 0.22), (0.9, 0.1), (0.14, 0.46),
-                     (0.86, 0.44), (0.5, 0.4)):  # fmt: skip
+        for x, y in (
+            (0.1, 0.12),
+            (0.3, 0.26),
+            (0.5, 0.08),
+            (0.7, 0.22),
+            (0.9, 0.1),
+            (0.14, 0.46),
+            (0.86, 0.44),
+            (0.5, 0.4),
+        ):
             disc(x, y, 0.02, 0.02, (255, 255, 255))
     elif setting == "sunset":
         disc(rng.uniform(0.35, 0.65), ground - 0.06, 0.15, 0.15, (255, 240, 170))
@@ -392,11 +417,6 @@ class _Writer:
         return Caption(self.text, tuple(self.mentions))
 
 
-def full_caption(layout: Layout) -> Caption:
-    """The plain caption that names everything: "a red house left of a blue tree at night"."""
-    return _tell(layout, Random(0), wording="full")
-
-
 def caption(layout: Layout, rng: Random) -> Caption:
     """A caption in words drawn from `rng`: things, colours, sizes and setting in several wordings.
 
@@ -412,37 +432,34 @@ def object_caption(layout: Layout, rng: Random, *, colours: bool = True) -> Capt
     return _tell(layout, rng, wording="clear" if colours else "plain")
 
 
-def _tell(
-    layout: Layout, rng: Random, wording: Literal["full", "clear", "plain", "free"]
-) -> Caption:
+def _tell(layout: Layout, rng: Random, wording: Literal["clear", "plain", "free"]) -> Caption:
     out = _Writer()
     free = wording == "free"
-    full = wording == "full"
     n = len(layout.things)
     same_noun = n > 1 and len({t.noun for t in layout.things}) < n
-    with_colours = wording in ("full", "clear") or (free and rng.random() < 0.84) or same_noun
+    with_colours = wording == "clear" or (free and rng.random() < 0.84) or same_noun
     say_setting = layout.setting != "none" and (not free or rng.random() < 0.88)
-    if layout.setting == "none" and not full:
+    if layout.setting == "none":
         say_setting = rng.random() < 0.12
-    phrase = SETTINGS[layout.setting][0] if full else rng.choice(SETTINGS[layout.setting])
-    setting_first = not full and say_setting and layout.setting != "none" and rng.random() < 0.1
-    articles = "a" if full else rng.choices(("a", "the", ""), (70, 10, 20))[0]
+    phrase = rng.choice(SETTINGS[layout.setting])
+    setting_first = say_setting and layout.setting != "none" and rng.random() < 0.1
+    articles = rng.choices(("a", "the", ""), (70, 10, 20))[0]
     filler = free and rng.random() < 0.08
     gibberish = free and n == 1 and rng.random() < 0.06
 
-    if not full and not setting_first and rng.random() < 0.2:
+    if not setting_first and rng.random() < 0.2:
         out.say(rng.choice(PREFIXES))
     if setting_first:
         out.mention(phrase, "setting", ())
         out.say(", ")
     for i, thing in enumerate(layout.things):
         if i:
-            out.say(_link(layout, i, full, rng))
+            out.say(_link(layout, i, rng))
         words: list[tuple[str, Literal["noun", "colour", "size"] | None]] = []
         if filler and i == 0:
             words.append((_unknown(rng) if rng.random() < 0.5 else rng.choice(FILLERS), None))
-        if thing.size and (full or rng.random() < 0.7):
-            words.append((SIZES[thing.size][0] if full else rng.choice(SIZES[thing.size]), "size"))
+        if thing.size and rng.random() < 0.7:
+            words.append((rng.choice(SIZES[thing.size]), "size"))
         if with_colours:
             words.append((thing.colour, "colour"))
         words.append((_unknown(rng), None) if gibberish else (thing.noun, "noun"))
@@ -462,10 +479,9 @@ def _tell(
     return out.done()
 
 
-def _link(layout: Layout, i: int, full: bool, rng: Random) -> str:
+def _link(layout: Layout, i: int, rng: Random) -> str:
     if len(layout.things) == 2:
-        ways = RELATIONS[layout.relation]
-        return f" {ways[0] if full else rng.choice(ways)} "
+        return f" {rng.choice(RELATIONS[layout.relation])} "
     return " and " if i == len(layout.things) - 1 else ", "
 
 

@@ -2,7 +2,7 @@
 
 Coordinates: x to the right, y downwards, both in [-1, 1]; the box is the thing's own square.
 Colours are named by shade ("base" is the colour that a caption speaks of), so that one drawing
-serves every colour. Nothing here is random but what the generator handed in decides.
+serves every colour. Nothing here is random except for what the given generator decides.
 """
 
 import math
@@ -116,16 +116,24 @@ def dog(rng: Random) -> list[Part]:
         box("dark", 0.22, 0.4, 0.42, 0.92),
         box("base", -0.72, 0.3, -0.5, 0.95),
         box("base", 0.36, 0.3, 0.58, 0.95),
-        curve("base", (-0.78, 0.1), (-0.3, -0.06), (0.4, -0.1), (0.66, 0.2), (0.4, 0.52),
-              (-0.5, 0.54)),
+        curve(
+            "base", (-0.78, 0.1), (-0.3, -0.06), (0.4, -0.1), (0.66, 0.2), (0.4, 0.52), (-0.5, 0.54)
+        ),
         ellipse("base", 0.48, -0.38, 0.38, 0.36, inner=True),
         ellipse("light", 0.76, -0.22, 0.24, 0.19, inner=True),
         ellipse("ink", 0.92, -0.3, 0.09, 0.08),
-        curve("dark", (0.18, -0.72), (0.38, -0.66), (0.36, -0.2), (0.16, 0.0), (0.05, -0.25),
-              inner=True),
+        curve(
+            "dark",
+            (0.18, -0.72),
+            (0.38, -0.66),
+            (0.36, -0.2),
+            (0.16, 0.0),
+            (0.05, -0.25),
+            inner=True,
+        ),
         *_eye(0.55, -0.46, 0.1),
         stroke("red", 0.12, (0.3, 0.0), (0.48, 0.04), (0.66, -0.02), contour=False),
-    ]  # fmt: skip
+    ]
 
 
 def fish(rng: Random) -> list[Part]:
@@ -136,13 +144,20 @@ def fish(rng: Random) -> list[Part]:
         curve("dark", (-0.3, -0.35), (0.0, -0.78), (0.35, -0.42)),
         curve("dark", (-0.1, 0.4), (0.0, 0.75), (0.25, 0.42)),
         ellipse("base", 0.18, 0.0, 0.76, 0.52),
-        curve("light", (0.72, 0.28), (0.3, 0.34), (-0.3, 0.2), (0.2, 0.48), (0.55, 0.42),
-              contour=False),
+        curve(
+            "light",
+            (0.72, 0.28),
+            (0.3, 0.34),
+            (-0.3, 0.2),
+            (0.2, 0.48),
+            (0.55, 0.42),
+            contour=False,
+        ),
         stroke("dark", 0.1, (0.16, -0.46), (0.06, 0.0), (0.16, 0.46), contour=False),
         stroke("dark", 0.1, (-0.18, -0.4), (-0.28, 0.0), (-0.18, 0.4), contour=False),
         *_eye(0.56, -0.14, 0.14),
         stroke("ink", 0.06, (0.92, 0.12), (0.74, 0.2), contour=False),
-    ]  # fmt: skip
+    ]
 
 
 def snail(rng: Random) -> list[Part]:
@@ -153,8 +168,17 @@ def snail(rng: Random) -> list[Part]:
         for r, a in ((0.44 - 0.028 * k, 0.9 + 0.72 * k) for k in range(15))
     ]
     return [
-        curve("cream", (-0.95, 0.86), (-0.4, 0.55), (0.3, 0.6), (0.5, 0.2), (0.62, -0.2),
-              (0.9, -0.15), (0.92, 0.3), (0.72, 0.86)),
+        curve(
+            "cream",
+            (-0.95, 0.86),
+            (-0.4, 0.55),
+            (0.3, 0.6),
+            (0.5, 0.2),
+            (0.62, -0.2),
+            (0.9, -0.15),
+            (0.92, 0.3),
+            (0.72, 0.86),
+        ),
         stroke("cream", 0.1, (0.68, -0.1), (0.56, -0.62 + lift)),
         stroke("cream", 0.1, (0.82, -0.1), (0.88, -0.62 - lift)),
         ellipse("ink", 0.56, -0.66 + lift, 0.1, 0.1),
@@ -162,7 +186,7 @@ def snail(rng: Random) -> list[Part]:
         ellipse("base", -0.18, 0.02, 0.66, 0.64, inner=True),
         stroke("dark", 0.13, *spiral, contour=False),
         stroke("ink", 0.06, (0.72, 0.2), (0.84, 0.2), contour=False),
-    ]  # fmt: skip
+    ]
 
 
 def butterfly(rng: Random) -> list[Part]:
@@ -172,14 +196,26 @@ def butterfly(rng: Random) -> list[Part]:
     for side in (-1, 1):
         s = side * open_
         wings += [
-            curve("base", (s * 0.06, -0.05), (s * 0.5, -0.8), (s * 0.95, -0.72), (s * 0.86, -0.1),
-                  (s * 0.4, 0.1)),
-            curve("dark", (s * 0.06, 0.02), (s * 0.66, 0.08), (s * 0.78, 0.55), (s * 0.42, 0.85),
-                  (s * 0.12, 0.4)),
+            curve(
+                "base",
+                (s * 0.06, -0.05),
+                (s * 0.5, -0.8),
+                (s * 0.95, -0.72),
+                (s * 0.86, -0.1),
+                (s * 0.4, 0.1),
+            ),
+            curve(
+                "dark",
+                (s * 0.06, 0.02),
+                (s * 0.66, 0.08),
+                (s * 0.78, 0.55),
+                (s * 0.42, 0.85),
+                (s * 0.12, 0.4),
+            ),
             ellipse("light", s * 0.62, -0.42, 0.17, 0.2, contour=False),
             ellipse("light", s * 0.46, 0.42, 0.12, 0.14, contour=False),
             stroke("ink", 0.06, (0.0, -0.4), (s * 0.14, -0.72), (s * 0.3, -0.9), contour=False),
-        ]  # fmt: skip
+        ]
     return [*wings, ellipse("ink", 0.0, 0.0, 0.1, 0.52)]
 
 
@@ -201,21 +237,54 @@ def car(rng: Random) -> list[Part]:
     """A small car from the side."""
     nose = rng.uniform(0.14, 0.2)
     return [
-        curve("base", (-0.62, 0.05), (-0.5, -0.4), (-0.2, -0.58), (0.25, -0.55), (0.5, -0.15),
-              (0.62, 0.1)),
-        polygon("window", (-0.42, -0.06), (-0.32, -0.36), (-0.06, -0.42), (-0.06, -0.06),
-                inner=True, contour=False),
-        polygon("window", (0.06, -0.06), (0.06, -0.42), (0.24, -0.38), (0.42, -0.06), inner=True,
-                contour=False),
-        curve("base", (-0.95, 0.38), (-0.88, -0.02), (-0.2, -0.04), (0.55, -0.02), (0.92, nose),
-              (0.95, 0.42), (0.0, 0.46)),
+        curve(
+            "base",
+            (-0.62, 0.05),
+            (-0.5, -0.4),
+            (-0.2, -0.58),
+            (0.25, -0.55),
+            (0.5, -0.15),
+            (0.62, 0.1),
+        ),
+        polygon(
+            "window",
+            (-0.42, -0.06),
+            (-0.32, -0.36),
+            (-0.06, -0.42),
+            (-0.06, -0.06),
+            inner=True,
+            contour=False,
+        ),
+        polygon(
+            "window",
+            (0.06, -0.06),
+            (0.06, -0.42),
+            (0.24, -0.38),
+            (0.42, -0.06),
+            inner=True,
+            contour=False,
+        ),
+        curve(
+            "base",
+            (-0.95, 0.38),
+            (-0.88, -0.02),
+            (-0.2, -0.04),
+            (0.55, -0.02),
+            (0.92, nose),
+            (0.95, 0.42),
+            (0.0, 0.46),
+        ),
         box("dark", -0.9, 0.3, 0.92, 0.42, contour=False),
         ellipse("eyewhite", 0.86, 0.2, 0.08, 0.08, inner=True, contour=False),
-        *(part for x in (-0.5, 0.52) for part in (
-            ellipse("tyre", x, 0.46, 0.27, 0.27),
-            ellipse("metal", x, 0.46, 0.12, 0.12, contour=False),
-        )),
-    ]  # fmt: skip
+        *(
+            part
+            for x in (-0.5, 0.52)
+            for part in (
+                ellipse("tyre", x, 0.46, 0.27, 0.27),
+                ellipse("metal", x, 0.46, 0.12, 0.12, contour=False),
+            )
+        ),
+    ]
 
 
 def boat(rng: Random) -> list[Part]:
@@ -236,13 +305,23 @@ def balloon(rng: Random) -> list[Part]:
     return [
         stroke("ink", 0.05, (-0.4, 0.2), (-0.16, 0.66), contour=False),
         stroke("ink", 0.05, (0.4, 0.2), (0.16, 0.66), contour=False),
-        curve("base", (0.0, -0.97), (0.6, -0.72), (0.74, -0.2), (0.42, 0.25), (0.2, 0.44),
-              (-0.2, 0.44), (-0.42, 0.25), (-0.74, -0.2), (-0.6, -0.72)),
+        curve(
+            "base",
+            (0.0, -0.97),
+            (0.6, -0.72),
+            (0.74, -0.2),
+            (0.42, 0.25),
+            (0.2, 0.44),
+            (-0.2, 0.44),
+            (-0.42, 0.25),
+            (-0.74, -0.2),
+            (-0.6, -0.72),
+        ),
         ellipse("light", 0.0, -0.27, stripe, 0.66, contour=False),
         stroke("dark", 0.09, (-0.72, -0.2), (0.0, -0.08), (0.72, -0.2), contour=False),
         box("wood", -0.22, 0.62, 0.22, 0.95),
         stroke("ink", 0.04, (-0.2, 0.76), (0.2, 0.76), contour=False),
-    ]  # fmt: skip
+    ]
 
 
 def rocket(rng: Random) -> list[Part]:
@@ -252,12 +331,27 @@ def rocket(rng: Random) -> list[Part]:
         curve("flame", (-0.2, 0.55), (0.0, flame), (0.2, 0.55), steps=4),
         curve("dark", (-0.26, 0.1), (-0.72, 0.46), (-0.68, 0.8), (-0.22, 0.56)),
         curve("dark", (0.26, 0.1), (0.72, 0.46), (0.68, 0.8), (0.22, 0.56)),
-        curve("base", (0.0, -0.98), (0.3, -0.55), (0.38, 0.0), (0.26, 0.58), (-0.26, 0.58),
-              (-0.38, 0.0), (-0.3, -0.55)),
-        curve("dark", (0.0, -0.96), (0.22, -0.66), (0.25, -0.55), (-0.25, -0.55), (-0.22, -0.66),
-              contour=False),
+        curve(
+            "base",
+            (0.0, -0.98),
+            (0.3, -0.55),
+            (0.38, 0.0),
+            (0.26, 0.58),
+            (-0.26, 0.58),
+            (-0.38, 0.0),
+            (-0.3, -0.55),
+        ),
+        curve(
+            "dark",
+            (0.0, -0.96),
+            (0.22, -0.66),
+            (0.25, -0.55),
+            (-0.25, -0.55),
+            (-0.22, -0.66),
+            contour=False,
+        ),
         ellipse("window", 0.0, -0.12, 0.19, 0.19, inner=True, contour=False),
-    ]  # fmt: skip
+    ]
 
 
 def tree(rng: Random) -> list[Part]:
@@ -299,14 +393,29 @@ def mushroom(rng: Random) -> list[Part]:
     """A mushroom with dots on its cap."""
     dx = rng.uniform(-0.06, 0.06)
     return [
-        curve("cream", (-0.24, -0.1), (0.24, -0.1), (0.34, 0.7), (0.26, 0.94), (-0.26, 0.94),
-              (-0.34, 0.7)),
-        curve("base", (-0.94, 0.1), (-0.72, -0.52), (0.0, -0.92), (0.72, -0.52), (0.94, 0.1),
-              (0.4, 0.22), (-0.4, 0.22)),
+        curve(
+            "cream",
+            (-0.24, -0.1),
+            (0.24, -0.1),
+            (0.34, 0.7),
+            (0.26, 0.94),
+            (-0.26, 0.94),
+            (-0.34, 0.7),
+        ),
+        curve(
+            "base",
+            (-0.94, 0.1),
+            (-0.72, -0.52),
+            (0.0, -0.92),
+            (0.72, -0.52),
+            (0.94, 0.1),
+            (0.4, 0.22),
+            (-0.4, 0.22),
+        ),
         ellipse("spot", -0.42 + dx, -0.28, 0.17, 0.14, contour=False),
         ellipse("spot", 0.1 + dx, -0.56, 0.19, 0.14, contour=False),
         ellipse("spot", 0.46 + dx, -0.16, 0.16, 0.13, contour=False),
-    ]  # fmt: skip
+    ]
 
 
 def cactus(rng: Random) -> list[Part]:
@@ -328,7 +437,19 @@ def cactus(rng: Random) -> list[Part]:
 DRAWINGS: dict[str, Callable[[Random], Sequence[Part]]] = {
     draw.__name__: draw
     for draw in (
-        cat, dog, fish, snail, butterfly, house, car, boat, balloon, rocket, tree, flower,
-        mushroom, cactus,
+        cat,
+        dog,
+        fish,
+        snail,
+        butterfly,
+        house,
+        car,
+        boat,
+        balloon,
+        rocket,
+        tree,
+        flower,
+        mushroom,
+        cactus,
     )
-}  # fmt: skip
+}

@@ -1,0 +1,52 @@
+"""What a wheel or a source archive must hold: the embedded model, and the files of the pages.
+
+python .ci/packed.py FILE...    in the checkout
+"""
+
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+MODEL = "heedmap/tiny/model/"
+PAGES = ("heedmap/explorer/page/", "heedmap/app/")
+
+
+def wanted() -> dict[str, int]:
+    """Sizes of the files by their name within a wheel.
+
+    Raises:
+        AssertionError: if the checkout itself lacks some.
+    """
+    found = {_name(path): path.stat().st_size for path in Path("src", MODEL).rglob("*.*")}
+    assert any(name.endswith("unet/diffusion_pytorch_model.safetensors") for name in found)
+    assert sum(found.values()) <= 24 * 2**20, f"{sum(found.values()) / 2**20:.1f} MiB of model"
+    for folder in PAGES:
+        files = [path for path in Path("src", folder).iterdir() if path.suffix]
+        assert ".css" in {path.suffix for path in files}, f"no {folder}"
+        found |= {_name(path): path.stat().st_size for path in files}
+    return found
+
+
+def packed(path: Path) -> dict[str, int]:
+    """Sizes of the files that a wheel or a source archive holds, by the same names."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            return {entry.filename: entry.file_size for entry in archive.infolist()}
+    with tarfile.open(path) as archive:
+        names = {entry.name.partition("/src/")[2]: entry.size for entry in archive.getmembers()}
+        return {name: size for name, size in names.items() if name}
+
+
+def _name(path: Path) -> str:
+    return path.relative_to("src").as_posix()
+
+
+if __name__ == "__main__":
+    files = wanted()
+    for path in map(Path, sys.argv[1:]):
+        held = packed(path)
+        missing = sorted(name for name, size in files.items() if held.get(name) != size)
+        assert not missing, f"{path.name} lacks {missing}"
+        size = path.stat().st_size / 2**20
+        print(f"{path.name}: {size:.1f} MiB, {len(files)} files of the model and the pages")

@@ -1,0 +1,170 @@
+"""What the tabs with jobs have in common: their buttons, and following a job to its end."""
+
+import logging
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from heedmap.app import fragments
+from heedmap.app.jobs import GENERAL, Job, Line, State
+from heedmap.app.workshop import Made, Order
+from heedmap.errors import HeedmapError
+
+_LOG = logging.getLogger(__name__)
+_LISTED = 100  # results of a session that it can look at again
+
+
+class Sessions:
+    """The jobs of the visitors: of each tab of each visitor the last one.
+
+    Args:
+        line: where jobs wait.
+        listeners: the sessions whose page is listening.
+    """
+
+    def __init__(self, line: Line, listeners: Container[str]) -> None:
+        self._line, self._listeners = line, listeners
+        self._jobs: dict[tuple[str, str], Job] = {}
+
+    def cancel(self, session: str, tab: str) -> None:
+        """End the job of a tab, if there is one."""
+        job = self._jobs.get((session, tab))
+        if job is not None:
+            job.cancel()
+
+    def follow(
+        self, session: str, tab: str, work: Callable[[Job], Made], client: str = ""
+    ) -> Iterator[State]:
+        """Put a visitor's job in line, and tell its states as long as the tab has no other.
+
+        Nothing of it stays behind, whether it ends, its visitor leaves, or nobody asks for its next
+        state.
+
+        Raises:
+            HeedmapError: if the line is full.
+        """
+        self.cancel(session, tab)
+        job = self._line.enter(work, client)
+        self._jobs[session, tab] = job
+        try:
+            for state in job.states(heard=lambda: session in self._listeners):
+                if self._jobs.get((session, tab)) is not job:
+                    return
+                yield state
+        finally:
+            job.cancel()
+            if self._jobs.get((session, tab)) is job:
+                del self._jobs[session, tab]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every tab with jobs has.
+
+    Attributes:
+        name: of the tab.
+        made: what this session has made.
+        run: starts a job.
+        cancel: ends it.
+        status: where it stands.
+        page: of its result.
+    """
+
+    name: str
+    made: gr.State
+    run: gr.Button
+    cancel: gr.Button
+    status: gr.HTML
+    page: gr.HTML
+
+    def busy(self, is_busy: bool) -> dict[Any, Any]:
+        """Which buttons can be pressed."""
+        return {
+            self.run: gr.update(interactive=not is_busy),
+            self.cancel: gr.update(interactive=is_busy),
+        }
+
+    def wire(
+        self,
+        sessions: Sessions,
+        fields: Sequence[Any],
+        triggers: Sequence[Any],
+        examples: Mapping[gr.Button, Sequence[Any]],
+        ask: Callable[..., Order],
+        work: Callable[[Any, Job], Made],
+        room: int,
+    ) -> None:
+        """Connect the tab's parts.
+
+        Args:
+            sessions: the visitors' jobs.
+            fields: what is filled in.
+            triggers: events that start a job.
+            examples: buttons, and what they fill into the fields before they start one.
+            ask: from the values of the fields to what is asked for.
+            work: does it.
+            room: how many jobs may be followed at a time.
+        """
+
+        def run(request: gr.Request, history: list[Any], *values: Any) -> Iterator[Any]:
+            yield from self._followed(sessions, request, history, ask, work, values)
+
+        def cancel(request: gr.Request) -> None:
+            sessions.cancel(str(request.session_hash), self.name)
+
+        # What a field holds is read by `ask`, whose errors are sentences.
+        common: dict[str, Any] = {
+            "show_progress": "hidden",
+            "api_visibility": "private",
+            "preprocess": False,
+        }
+        job: dict[str, Any] = {
+            "inputs": [self.made, *fields],
+            "outputs": [self.made, self.status, self.page, self.run, self.cancel],
+            # The line of jobs sees to it that one is at work; here all of it may be followed.
+            "concurrency_id": "jobs",
+            "concurrency_limit": room,
+        }
+        gr.on(list(triggers), run, **job, **common)
+        self.cancel.click(cancel, queue=False, **common)
+        for button, values in examples.items():
+            button.click(
+                lambda values=values: list(values), outputs=list(fields), queue=False, **common
+            ).then(run, **job, **common)
+
+    def _followed(
+        self,
+        sessions: Sessions,
+        request: gr.Request,
+        history: list[Any],
+        ask: Callable[..., Order],
+        work: Callable[[Any, Job], Made],
+        values: Sequence[Any],
+    ) -> Iterator[Any]:
+        try:
+            asked = ask(*values)
+            told = False
+            session, client = str(request.session_hash), request.client
+            address = client.host if client else ""
+            for state in sessions.follow(session, self.name, partial(work, asked), address):
+                shown: dict[Any, Any] = {self.status: fragments.of_state(state)}
+                if state.phase == "done":
+                    shown[self.page] = fragments.of_result(state.result.name)
+                    shown[self.made] = [*history, state.result][-_LISTED:]
+                if state.ended or not told:
+                    shown |= self.busy(not state.ended)
+                    told = True
+                yield shown
+        except Exception as error:
+            yield {self.status: fragments.of_trouble(sentence(error)), **self.busy(False)}
+
+
+def sentence(error: Exception) -> str:
+    """What a visitor is told of an error; one of heedmap's own goes to the log besides."""
+    if isinstance(error, HeedmapError):
+        return str(error)
+    _LOG.error("an error of the app", exc_info=error)
+    return GENERAL

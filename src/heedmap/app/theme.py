@@ -1,0 +1,64 @@
+"""How the app looks: the colours and the fonts of the explorer's page; none is fetched."""
+
+from importlib import resources
+
+import gradio as gr
+
+
+def theme() -> gr.themes.Base:
+    """Gradio's theme in the colours of the explorer, with the fonts of the visitor's machine."""
+    made = gr.themes.Base(
+        primary_hue=gr.themes.colors.blue,
+        neutral_hue=gr.themes.colors.zinc,
+        radius_size=gr.themes.sizes.radius_sm,
+        font=["-apple-system", "Segoe UI", "Roboto", "Noto Sans", "system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "SF Mono", "Menlo", "Consolas", "monospace"],
+    )
+    return made.set(
+        body_background_fill="#fbfaf8",
+        body_background_fill_dark="#141416",
+        body_text_color="#1c1c1f",
+        body_text_color_dark="#ececee",
+        body_text_color_subdued="#5c5c63",
+        body_text_color_subdued_dark="#a6a6ad",
+        block_background_fill="#ffffff",
+        block_background_fill_dark="#1c1c1f",
+        block_border_color="#dedcd6",
+        block_border_color_dark="#35353a",
+        border_color_primary="#dedcd6",
+        border_color_primary_dark="#35353a",
+        input_border_width="1px",
+        input_padding="7px 10px",
+        input_background_fill="#ffffff",
+        input_background_fill_dark="#141416",
+        input_border_color="#c9c7c1",
+        input_border_color_dark="#4a4a50",
+        input_placeholder_color="#6b6b72",
+        input_placeholder_color_dark="#a6a6ad",
+        block_info_text_color="#5c5c63",
+        block_info_text_color_dark="#a6a6ad",
+        block_label_text_color="#1c1c1f",
+        block_label_text_color_dark="#ececee",
+        block_title_text_color="#1c1c1f",
+        block_title_text_color_dark="#ececee",
+        button_primary_background_fill="#1f5fbf",
+        button_primary_background_fill_hover="#184d9c",
+        button_primary_background_fill_dark="#8ab4f8",
+        button_primary_background_fill_hover_dark="#a8c7fa",
+        button_primary_text_color="#ffffff",
+        button_primary_text_color_dark="#141416",
+        button_secondary_background_fill="#f1efea",
+        button_secondary_background_fill_dark="#2b2b30",
+        button_secondary_text_color="#1c1c1f",
+        button_secondary_text_color_dark="#ececee",
+        color_accent="#1f5fbf",
+        slider_color="#1f5fbf",
+        slider_color_dark="#8ab4f8",
+        loader_color="#1f5fbf",
+        block_padding="12px 14px",
+    )
+
+
+def style() -> str:
+    """The rules that a theme of Gradio's has no settings for."""
+    return resources.files(__package__ or __name__).joinpath("app.css").read_text(encoding="utf-8")

@@ -1,0 +1,8 @@
+"""The mathematics of attention: pure functions of tensors.
+
+Probabilities, the rules that change them, the blend of latents, and for which steps a rule holds.
+No model, no diffusers, no words.
+"""
+
+# pyright: reportUnsupportedDunderAll=false
+__all__ = ["probabilities", "rules", "windows"]

@@ -1,0 +1,136 @@
+"""The mathematics of attention: pure functions of tensors, no module, no state.
+
+Axes, by the letters used all through heedmap: B image, H head, Q latent position (row-major over
+the layer's grid, Q = h·w), K text token, d channels of one head.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn.attention import SDPBackend
+from torch.nn.functional import scaled_dot_product_attention
+
+from heedmap.errors import ArgumentError
+
+
+def probabilities(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    *,
+    scale: float | None = None,
+    mask: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The attention probabilities P = softmax(QKᵀ·scale + M), in float32 whatever comes in.
+
+    Args:
+        query: (..., Q, d).
+        key: (..., K, d), with leading axes that are the same or broadcast.
+        scale: what QKᵀ is multiplied by; 1/√d unless given.
+        mask: added before the softmax, broadcast to (..., Q, K); or boolean, True where a token may
+            be seen. Tokens that are masked out get exactly 0.
+
+    Returns:
+        (..., Q, K), float32; every row sums to 1.
+
+    Raises:
+        ArgumentError: if the channels of query and key differ, or there are none.
+    """
+    d = query.shape[-1]
+    if query.ndim < 2 or key.ndim < 2 or d != key.shape[-1] or d == 0:
+        raise ArgumentError(
+            f"query of shape {tuple(query.shape)} and key of shape {tuple(key.shape)} do not fit: "
+            "expected (..., Q, d) and (..., K, d) with the same d; reshape one of them"
+        )
+    scores = (query.float() @ key.float().mT) * (d**-0.5 if scale is None else scale)
+    if mask is not None:
+        if mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        else:
+            scores = scores + mask.float()
+    return scores.softmax(dim=-1)
+
+
+LARGE = 32.0
+"""From a log-sum of this size on, probabilities are not computed from it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What the probabilities of one attention are made of, before the softmax.
+
+    Attributes:
+        query: (B, H, Q, d).
+        key: (B, H, K, d).
+        scale: what QKᵀ is multiplied by.
+        mask: added before the softmax, or boolean, as `probabilities` takes it; broadcast to
+            (B, H, Q, K).
+        log_sum: (B, H, Q) float32, the logarithm of Σ exp over all K tokens, where it is known:
+            then the probabilities of a few tokens cost a few columns. For half-precision types a
+            kernel's value is good to 1e-4, and so are the probabilities, relative to their size.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    scale: float
+    mask: torch.Tensor | None = None
+    log_sum: torch.Tensor | None = None
+
+    def of(self, image: int, heads: slice, tokens: Sequence[int]) -> torch.Tensor:
+        """The probabilities (H', Q, K') of some tokens in some heads of one row, float32."""
+        device = self.query.device.type
+        if torch.is_autocast_enabled(device):  # it would use half precision here
+            with torch.autocast(device, enabled=False):
+                return self.of(image, heads, tokens)
+        query = self.query[image, heads].float()
+        key = self.key[image, heads]
+        if self.log_sum is None:
+            mask = self.mask
+            if mask is not None:
+                mask = mask.expand(*self.query.shape[:2], -1, -1)[image, heads]
+            return probabilities(query, key, scale=self.scale, mask=mask)[..., list(tokens)]
+        every = len(tokens) == key.shape[1]
+        key = key[:, list(tokens)].float() * self.scale
+        offset = -self.log_sum[image, heads, :, None].float()
+        p = torch.baddbmm(offset, query, key.mT).exp_()
+        # Of a half type the log-sum is good to 1e-4 only; with all tokens at hand it is not needed.
+        return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
+
+
+def fused(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """`torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum if known.
+
+    On the CPU the kernel that torch itself would choose also gives the logarithm of each row's sum
+    of exponentials; elsewhere, with a mask, or for scores so large that digits would be lost, None
+    stands in its place.
+
+    Returns:
+        The output (B, H, Q, d), and the log-sum (B, H, Q) in float32 or None.
+    """
+    tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
+    plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa
+    if plain and query.device.type == "cpu" and query.ndim == 4 and not tracked:
+        choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        choice = choose(query, key, value, None, 0.0, False, scale=scale)
+        if choice == SDPBackend.FLASH_ATTENTION.value:
+            output, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+                query, key, value, 0.0, False, attn_mask=None, scale=scale
+            )
+            # exp(s - log_sum) loses the digits that large scores have in common.
+            sound = bool(log_sum.abs().amax() < LARGE)
+            return output, log_sum if sound else None
+    return (
+        scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        ),
+        None,
+    )

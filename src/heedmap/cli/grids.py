@@ -1,0 +1,181 @@
+"""`heedmap grid`: a prompt's edits over several weights, windows, targets and seeds."""
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heedmap.cli.console import (
+    loading,
+    print_json,
+    print_lines,
+    print_table,
+    printable,
+    progress_bar,
+    warnings_told,
+)
+from heedmap.cli.options import Changed, Drawn, Loaded, Saved, Told, by_word, grouped
+from heedmap.cli.reading import parse_strip
+from heedmap.errors import ArgumentError, plural
+
+if TYPE_CHECKING:
+    from heedmap.results.grids import Grid
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt that is edited.")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TARGET]...",
+        help="What it shall become. Left out: SOURCE with its weights, as (word:1.5).",
+    ),
+]
+Weight = Annotated[
+    list[Any] | None,
+    typer.Option(
+        parser=parse_strip,
+        metavar="WORD=A:B:N",
+        help="N weights of a word from A to B, or a list, as red=0,1,3; may be repeated.",
+    ),
+]
+Count = Annotated[
+    int, typer.Option(min=1, max=10_000, metavar="N", help="So many seeds, from --seed on.")
+]
+
+
+@grouped
+def grid(
+    source: Source,
+    targets: Targets = None,
+    *,
+    weight: Weight = None,
+    count: Count = 1,
+    changed: Changed,
+    loaded: Loaded,
+    drawn: Drawn,
+    saved: Saved,
+    told: Told,
+) -> None:
+    """Draw SOURCE with every combination of weights, windows, targets and seeds.
+
+    Saves each as an edit, a contact sheet of all, a page and a table of figures.
+    """
+    draw_grid(
+        source, targets, by_word(weight, "--weight"), count, changed, loaded, drawn, saved, told
+    )
+
+
+def draw_grid(
+    source: str,
+    targets: Sequence[str] | None,
+    strips: Mapping[str, Sequence[float]],
+    count: int,
+    changed: Changed,
+    loaded: Loaded,
+    drawn: Drawn,
+    saved: Saved,
+    told: Told,
+) -> None:
+    """What `heedmap grid` does."""
+    asked = targets or [source]
+    _check_grid([changed.cross, changed.own, asked, range(count), *strips.values()])
+    from heedmap.files import kinds
+    from heedmap.files.writing import Destination, slug
+
+    place = Destination(saved.out, kinds.GRID, force=saved.force)
+    options = changed.options() | drawn.options()
+    with loading(loaded.model, hidden=told.hidden):
+        from heedmap.drawing import editing
+        from heedmap.models import pipelines
+
+        pipe = pipelines.load(loaded.model, device=loaded.device, dtype=loaded.dtype)
+    first = secrets.randbelow(2**31) if drawn.seed is None else drawn.seed
+    with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
+        made = editing.grid(
+            pipe,
+            source,
+            targets or None,
+            cross=changed.cross,
+            self_attention=changed.own,
+            weights=strips,
+            seeds=[first + number for number in range(count)],
+            progress=advance,
+            **options,
+        )
+    folder = place.put(made.save, f"{slug(f'grid {asked[0]}', 48)}-{first}")
+    about = about_grid(folder, made)
+    if told.json:
+        print_json({"grid": about, "warnings": warned})
+    elif told.quiet:
+        print_lines([about["folder"]])
+    else:
+        print_grid(about)
+
+
+def _check_grid(axes: Iterable[Sized]) -> None:
+    """Raise if nothing varies."""
+    if all(len(axis) == 1 for axis in axes):
+        raise ArgumentError(
+            "nothing varies in this grid: give several values, as with --weight red=-2:3:6, "
+            "--cross 0,0.2,…,1, --self 0,0.4, --count 3, or several targets"
+        )
+
+
+def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
+    """What `edit --grid --json` says of a grid."""
+    names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
+    files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
+    return {
+        "folder": str(folder),
+        **{name: grid.about[name] for name in names},
+        "varies": grid.axes,
+        "files": {name: str(folder / file) for name, file in files.items()},
+        "cells": [row | {"file": str(folder / row["file"])} for row in grid.rows()],
+    }
+
+
+def print_grid(about: Mapping[str, Any]) -> None:
+    """Print what was saved of a grid, and what each of its cells did."""
+    cells, seeds = about["cells"], about["seeds"]
+    what = {
+        "index.html": "the page of all: open it in a browser",
+        "grid.png": "the contact sheet",
+        "grid.csv": "the figures, a line a cell",
+        "grid.json": "the same, and how to repeat it",
+        "sources/": f"the {plural(len(seeds), 'source')}, each a run for `heedmap inspect`",
+        "cells/": f"the {plural(len(cells), 'edit')}, the same",
+    }
+    print_table(("file", "what it is"), list(what.items()), title=about["folder"])
+    varies = list(about["varies"])
+    rows = [
+        (
+            str(cell["cell"]),
+            *(_said(name, cell) for name in varies),
+            f"{cell['moved']:.1%}",
+            *("-" if cell[f"mse_{s}"] is None else f"{cell[f'mse_{s}']:.2g}" for s in _SIDES),
+        )
+        for cell in cells
+    ]
+    columns = ("cell", *varies, "moved", *(f"MSE {side}" for side in _SIDES))
+    columns = tuple(_HEADS.get(name, name) for name in columns)
+    print_table(columns, rows, right={column for column in columns if column != "target"})
+    again = plural(about["sources_drawn"], "time")
+    typer.echo(
+        f"{plural(len(cells), 'edit')} of “{printable(about['source'])}”, up to "
+        f"{about['batch'] - 1} at once; its picture was computed {again}."
+    )
+
+
+_SIDES = ("inside", "outside")
+_HEADS = {"self_attention": "self"}
+
+
+def _said(axis: str, cell: Mapping[str, Any]) -> str:
+    """Where a cell stands on an axis."""
+    if axis in ("cross", "self_attention"):
+        name = "cross" if axis == "cross" else "self"
+        low, high = cell[f"{name}_from"], cell[f"{name}_to"]
+        return f"{high:g}" if low == 0 else f"{low:g}:{high:g}"
+    value = cell[axis]
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,305 @@
+"""`heedmap inspect`: other words, layers, steps or heads of a saved run; no model is loaded."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from heedmap.cli.console import dumps, print_json, print_lines, print_table, printable
+from heedmap.cli.options import Force, Format, Json, Quiet, grouped
+from heedmap.cli.reading import (
+    parse_names,
+    parse_numbers,
+    parse_over,
+    parse_path,
+    parse_range,
+    show_range,
+)
+from heedmap.errors import ArgumentError, RunError, plural, quoted
+
+if TYPE_CHECKING:
+    from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
+
+SELECTABLE = ("layers", "steps", "heads")
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What of the maps is looked at."""
+
+    word: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--word",
+            "-w",
+            metavar="WORD",
+            help="A word, a phrase, or #N for word N; may be repeated. Left out: every word.",
+        ),
+    ] = None
+    layers: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_names,
+            metavar="NAMES",
+            help="down, mid, up, a layer, or a pattern with *; commas between.",
+        ),
+    ] = None
+    steps: Annotated[
+        Any, typer.Option(parser=parse_range, metavar="A:B", help="Steps A up to B, as 0:10.")
+    ] = None
+    heads: Annotated[
+        Any, typer.Option(parser=parse_numbers, metavar="N,N", help="Attention heads, as 0,2.")
+    ] = None
+
+    def of(self, maps: "HeatMaps") -> "HeatMaps":
+        """Those maps, of all words."""
+        if self.layers is self.steps is self.heads is None:
+            return maps
+        return maps.select(layers=self.layers, steps=self.steps, heads=self.heads)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How it is drawn."""
+
+    over: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_over,
+            metavar="AXES",
+            help="Show one --word over its steps, layers, heads, or layers,heads; steps move too.",
+        ),
+    ] = None
+    scale: Annotated[
+        Literal["shared", "word", "raw"] | None,
+        typer.Option(
+            help="Colours by one scale for all words, by each word's own, or from 0 to 1. Left "
+            "out: shared; with --over: word."
+        ),
+    ] = None
+    kind: Format = None
+
+    @property
+    def usual(self) -> "Scale":
+        """The scale where none is named."""
+        return "shared" if self.over is None else "word"
+
+
+@grouped
+def inspect(
+    run: Annotated[
+        Path, typer.Argument(parser=parse_path, metavar="RUN", help="The folder of a saved run.")
+    ],
+    *,
+    selected: Selected,
+    shown: Shown,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=parse_path,
+            metavar="FOLDER",
+            help="A new or an empty one. Left out: a new one in RUN/inspect, by selection.",
+        ),
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Look at other words, layers, steps or heads of a saved run.
+
+    No model is loaded. Saves overlays and a sheet of what was selected; with --over, sheets of a
+    word over the steps (timeline.png, timeline.gif), layers or heads too.
+    """
+    from heedmap.files import writing
+    from heedmap.results import runs
+
+    whole = runs.Run.load(run)
+    root = run / "inspect"
+    if out is None and root.is_symlink():  # otherwise whoever sent the run could say where to write
+        raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
+    place = writing.Destination(out, writing.kinds.SELECTION, force=force, root=root)
+    maps = selected.of(whole.maps)
+    found = Inspection(
+        run, maps, look_up(maps, selected.word), shown.scale or shown.usual, shown.kind or "png"
+    )
+    if shown.over is not None:
+        over = draw_over(maps, selected.word, shown.over, found.scale, found.kind)
+        found = replace(found, over=over)
+    selection = {
+        "words": selected.word,
+        "layers": selected.layers,
+        "steps": None if selected.steps is None else show_range(selected.steps),
+        "heads": selected.heads,
+        "over": None if shown.over is None else ",".join(shown.over),
+        "scale": found.scale,
+        "format": None if found.kind == "png" else found.kind,
+    }
+
+    def save(folder: Path, *, force: bool) -> None:
+        with writing.whole_folder(folder, writing.kinds.SELECTION, force=force) as partial:
+            found.write(partial)
+            text = dumps(found.about(folder, selection)) + "\n"
+            (partial / "inspect.json").write_text(text, encoding="utf-8")
+
+    folder = place.put(save, selection_name(selection, shown.usual))
+    about = found.about(folder, selection)
+    if json:
+        print_json(about)
+    elif quiet:
+        print_lines([str(folder)])
+    else:
+        print_inspection(folder, about)
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """What was looked at.
+
+    Attributes:
+        run: its folder.
+        maps: those that were selected.
+        chosen: those that are drawn, by the name of their file.
+        scale: of their colours.
+        kind: of the figures' files.
+        over: the figures of one word over the axes, by the name of their file.
+    """
+
+    run: Path
+    maps: "HeatMaps"
+    chosen: "Mapping[str, HeatMap]"
+    scale: "Scale"
+    kind: Literal["png", "svg", "pdf"]
+    over: Mapping[str, bytes] = field(default_factory=dict)
+
+    def about(self, folder: Path, selection: Mapping[str, Any]) -> dict[str, Any]:
+        """What `inspect --json` says of it."""
+        return {
+            "run": str(self.run),
+            "folder": str(folder),
+            "prompt": self.maps.tokens.prompt,
+            "selection": {name: value for name, value in selection.items() if value is not None},
+            "layers": [layer.name for layer in self.maps.layers],
+            "sheet": str(folder / f"sheet.{self.kind}"),
+            **({"over": [str(folder / file) for file in self.over]} if self.over else {}),
+            "words": [
+                {
+                    "word": heat.label,
+                    "most": round(float(heat.values.max()), 6),
+                    "mean": round(float(heat.values.mean()), 6),
+                    "peak": list(heat.peak),
+                    "file": str(folder / file),
+                }
+                for file, heat in self.chosen.items()
+            ],
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write its pictures into a folder."""
+        from heedmap.figures import formats
+
+        sheet = self.maps.figure(list(self.chosen.values()), scale=self.scale)
+        (folder / f"sheet.{self.kind}").write_bytes(sheet.data(self.kind))
+        for file, data in self.over.items():
+            (folder / file).write_bytes(data)
+        (folder / "words").mkdir()
+        for file, heat in self.chosen.items():
+            (folder / file).write_bytes(formats.png(heat.overlay(scale=self.scale)))
+
+
+def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatMap]":
+    """The maps that were asked for, by the name of their file; by default those of every word."""
+    from heedmap.files.writing import slug
+    from heedmap.results.runs import word_file
+
+    if not queries:
+        return {word_file(word): maps.at(word.number) for word in maps.words}
+    chosen: dict[str, HeatMap] = {}
+    for query in dict.fromkeys(queries):
+        wanted = numbered(query)
+        if isinstance(wanted, int):
+            word = maps.tokens.at(wanted)
+            chosen[word_file(word)] = maps.at(word.number)
+        else:
+            name = f"words/{slug(query, 40)}"
+            while f"{name}.png" in chosen:  # without letters it has no name of its own
+                name += "-"
+            chosen[f"{name}.png"] = maps[query]
+    return chosen
+
+
+def numbered(query: str) -> str | int:
+    """The number of a word in `#N`; a word or phrase as it is."""
+    if not query.startswith("#"):
+        return query
+    number = query[1:].strip()
+    if not (number.isdecimal() and len(number) <= 9):
+        raise ArgumentError(f"'#' is followed by the number of a word; got {quoted(query)}.")
+    return int(number)
+
+
+def draw_over(
+    maps: "HeatMaps", queries: Sequence[str] | None, over: Sequence[str], scale: "Scale", kind: str
+) -> dict[str, bytes]:
+    """The sheets of one word over the given axes: the content of each file, by its name."""
+    from heedmap.maps import timelines
+
+    asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
+    if len(asked) != 1:
+        raise ArgumentError(f"--over shows one word; got {len(asked)}: name one with --word.")
+    (query,) = asked
+    word = numbered(query)
+    if list(over) == ["steps"]:
+        still = timelines.timeline(maps, word, scale=scale)
+        moving = timelines.animation(maps, word, scale=scale)
+        return {f"timeline.{kind}": still.data(kind), "timeline.gif": moving.gif()}
+    axes: list[Any] = [axis.removesuffix("s") for axis in over]
+    sheet = timelines.layers_by_heads(maps, word, axes=axes, scale=scale)
+    return {f"{'-'.join(over)}.{kind}": sheet.data(kind)}
+
+
+def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
+    """The name of the folder for a selection: whatever is not the default."""
+    from heedmap.files.writing import slug
+
+    parts = [*(selection["words"] or ["all"])]
+    for axis in SELECTABLE:
+        value = selection[axis]
+        if value is not None:
+            parts.append(f"{axis} {value if isinstance(value, str) else ' '.join(map(str, value))}")
+    if selection["over"]:
+        parts.append(f"over {selection['over']}")
+    if selection["scale"] != usual:
+        parts.append(f"{selection['scale']} scale")
+    if selection["format"]:
+        parts.append(selection["format"])
+    return slug(" ".join(parts), 100)
+
+
+def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
+    """Print what `inspect` found: how much each word drew, and where most."""
+    rows = [
+        (
+            word["word"],
+            f"{word['most']:.3f}",
+            f"{word['mean']:.3f}",
+            "{}, {}".format(*word["peak"]),
+            Path(word["file"]).relative_to(folder).as_posix(),
+        )
+        for word in about["words"]
+    ]
+    print_table(("word", "most", "mean", "hottest at", "file"), rows, title=str(folder))
+    chosen = [
+        f"{axis} {value if isinstance(value, str) else ', '.join(map(str, value))}"
+        for axis, value in about["selection"].items()
+        if axis in SELECTABLE
+    ]
+    typer.echo(
+        f"Shares of attention, averaged over {plural(len(about['layers']), 'layer')}"
+        f"{printable('; '.join(['', *chosen]))}. The words together: {Path(about['sheet']).name}"
+    )
+    if over := [Path(file).name for file in about.get("over", ())]:
+        typer.echo(f"Over its {about['selection']['over']}: {', '.join(over)}")

@@ -1,0 +1,180 @@
+"""How the texts of options are read: sizes, ranges, windows, weights, boxes, axes."""
+
+import math
+from pathlib import Path
+from typing import get_args
+
+import typer
+
+from heedmap.errors import quoted
+from heedmap.options import Axis
+
+AXES = get_args(Axis)
+OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
+_DIGITS = 9  # of a whole number
+_MOST = 1000  # values of one list: more is a slip
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Read `WxH`, in pixels."""
+    width, cross, height = text.lower().replace("×", "x").partition("x")
+    sides = width.strip(), height.strip()
+    if not (cross and all(side.isdecimal() and len(side) <= _DIGITS for side in sides)):
+        raise typer.BadParameter(f"{quoted(text)} is not WxH in pixels, such as 512x768.")
+    return int(width), int(height)
+
+
+def parse_range(text: str) -> slice:
+    """Read `a:b` (from a up to, not including, b), `a:`, `:b`, or one number."""
+    first, colon, last = (part.strip() for part in text.partition(":"))
+    try:
+        start, stop = (int(part) if part else None for part in (first, last))
+    except ValueError:
+        start = stop = None
+    if start is None and stop is None:
+        raise typer.BadParameter(
+            f"{quoted(text)} is not a range of steps; write a:b (0:10 are the first ten) or one "
+            "number."
+        )
+    if not colon and start is not None:
+        return slice(start, start + 1 or None)
+    return slice(start, stop)
+
+
+def show_range(steps: slice) -> str:
+    """Write a range as `parse_range` reads it."""
+    return ":".join("" if bound is None else str(bound) for bound in (steps.start, steps.stop))
+
+
+def parse_window(text: str) -> tuple[float, float]:
+    """Read `a:b`, fractions of a run, or one: up to which."""
+    first, colon, last = text.partition(":")
+    try:
+        low, high = (float(first), float(last)) if colon else (0.0, float(first))
+    except ValueError:
+        low = high = float("nan")
+    if not 0 <= low <= high <= 1:
+        raise typer.BadParameter(
+            f"{quoted(text)} is no part of a run; write its end, such as 0.8, or A:B with both "
+            "from 0 to 1."
+        )
+    return low, high
+
+
+def parse_windows(text: str) -> list[tuple[float, float]]:
+    """Read windows as `parse_window` does, with commas between them: `0,0.2,…,1`."""
+    return [parse_window(part) for part in _listed(text)]
+
+
+def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
+    """Read `WORD=WINDOW`."""
+    word, window = _assigned(text, "a word and its window", "cat=0.3")
+    return word, parse_window(window)
+
+
+def parse_strip(text: str) -> tuple[str, list[float]]:
+    """Read `WORD=WEIGHTS`: `A:B:N` (N from A to B, evenly), or numbers with commas between."""
+    word, said = _assigned(text, "a word and its weights", "red=-2:3:6")
+    try:
+        if ":" in said:
+            first, last, count = said.split(":")
+            start, end, steps = float(first), float(last), int(count)
+            if not (2 <= steps <= _MOST and start != end):
+                raise ValueError
+            weights = [round(start + (end - start) * k / (steps - 1), 6) for k in range(steps)]
+        else:
+            weights = [float(part) for part in _listed(said)]
+    except ValueError:
+        weights = [math.nan]
+    if not all(map(math.isfinite, weights)):
+        raise typer.BadParameter(
+            f"{said!r} are no weights; write A:B:N, such as -2:3:6 for six from -2 to 3, or a list "
+            "such as 0,1,3."
+        )
+    return word, weights
+
+
+def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
+    word, sign, value = text.rpartition("=")
+    if not (sign and word.strip() and value.strip()):
+        raise typer.BadParameter(f"{quoted(text)} is not {what}; write them as in {such}.")
+    return word.strip(), value.strip()
+
+
+def _listed(text: str) -> list[str]:
+    """Texts with commas between them; `…` or `...` goes on as the two numbers before it do."""
+    parts = [part.strip() for part in text.replace("…", "...").split(",")]
+    values: list[str] = []
+    for place, part in enumerate(parts):
+        if part != "...":
+            values.append(part)
+            continue
+        try:
+            first, second, last = float(values[-2]), float(values[-1]), float(parts[place + 1])
+            steps = (last - second) / (second - first)
+            if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
+                raise ValueError
+        except (IndexError, ValueError, ZeroDivisionError):
+            raise typer.BadParameter(
+                f"{quoted(text)} does not say how it goes on; write two numbers before the dots, "
+                "and one after them that their step meets, such as 0,0.2,…,1."
+            ) from None
+        step = second - first
+        values += [f"{round(second + step * k, 9):.12g}" for k in range(1, round(steps))]
+    return values
+
+
+def parse_numbers(text: str) -> list[int]:
+    """Read whole numbers with commas between them."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"{quoted(text)} is not a list of whole numbers; write them with commas, such as 0,2."
+        ) from None
+
+
+def parse_names(text: str) -> list[str]:
+    """Read names with commas between them."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_over(text: str) -> list[str]:
+    """Read the axes of a sheet: `steps`, `layers`, `heads` or `layers,heads`."""
+    axes = parse_names(text)
+    for known in OVER:
+        if sorted(axes) == sorted(known):
+            return list(known)
+    raise typer.BadParameter(
+        f"{quoted(text)} is no sheet; there are "
+        f"{', '.join(','.join(known) for known in OVER[:-1])} and {','.join(OVER[-1])}."
+    )
+
+
+def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
+    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
+    word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
+    try:
+        sides = tuple(float(part) for part in box.split(","))
+    except ValueError:
+        sides = ()
+    if len(sides) != 4:
+        raise typer.BadParameter(
+            f"{box!r} is no box; write LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128."
+        )
+    return word, sides
+
+
+def parse_path(text: str) -> Path:
+    """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
+    if not text:
+        raise typer.BadParameter("'' names no file or folder; write . for the one you are in.")
+    return Path(text)
+
+
+def parse_axes(text: str) -> frozenset[str]:
+    """Read the axes that a recording keeps."""
+    axes = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if strange := axes - set(AXES):
+        raise typer.BadParameter(f"{min(strange)!r} is no axis; there are {', '.join(AXES)}.")
+    return axes

@@ -1,0 +1,56 @@
+"""`heedmap words`: which tokens each word of a prompt becomes."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from heedmap.cli.console import loading, print_json, print_table, printable
+from heedmap.cli.options import Json, Model, Prompt
+from heedmap.errors import plural
+
+if TYPE_CHECKING:
+    from heedmap.text.words import TokenTable
+
+
+def words(prompt: Prompt, model: Model = None, json: Json = False) -> None:
+    """Print the tokens that each word of PROMPT becomes.
+
+    And which words are past what the model reads.
+    """
+    hidden = json or model is None or not sys.stderr.isatty()
+    with loading(model, hidden=hidden):
+        from heedmap.models import pipelines
+
+        table = pipelines.table(prompt, model)
+    if json:
+        print_json(table.to_dict())
+    else:
+        print_tokens(table)
+
+
+def print_tokens(table: "TokenTable") -> None:
+    """Print the words of a prompt and the tokens the model reads of them."""
+    texts = {token.position: token.text for token in table.tokens}
+    rows = [
+        (
+            str(word.number),
+            word.text,
+            " ".join(texts[position] for position in word.tokens) or "-",
+            ", ".join(map(str, word.tokens)) or "-",
+            "yes" if not word.missing else "in part" if word.tokens else "no",
+        )
+        for word in table.words
+    ]
+    print_table(("#", "word", "tokens", "positions", "read"), rows)
+    count, room = len(table.positions("text")), len(table.positions("text", "pad"))
+    typer.echo(f"{plural(count, 'token')} of the {room} that the model can read.")
+    print_unread(table)
+
+
+def print_unread(table: "TokenTable") -> None:
+    """Print the part of a prompt that the model did not read, if there is one."""
+    if table.missing:
+        since = f": all from {table.cut.text!r} (word {table.cut.number}) on" if table.cut else ""
+        more = plural(table.missing, "more token")
+        typer.echo(f"{more} {'are' if table.missing > 1 else 'is'} not read{printable(since)}.")

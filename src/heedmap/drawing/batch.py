@@ -1,0 +1,316 @@
+"""One batch of pictures with its trace: what generating and editing have in common."""
+
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+import torch
+from diffusers import DiffusionPipeline
+
+from heedmap import checks
+from heedmap.checks import is_unicode
+from heedmap.drawing import settings
+from heedmap.drawing.pipeline_arguments import note, plain
+from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.models import pipelines
+from heedmap.options import BranchName, DrawOptions, GenerateOptions
+from heedmap.recording.edits import Edit, described
+from heedmap.recording.steering import Steering
+from heedmap.recording.trace import AfterStep, Trace
+from heedmap.recording.tracing import names, steered
+from heedmap.results.runs import Run
+from heedmap.wiring.families import family_of
+from heedmap.wiring.schedules import Moment
+
+Progress = Callable[[int, int], None]
+"""Called after every step with the number of steps done and the number of all."""
+Preview = Callable[[torch.Tensor], None]
+"""Called after every step with a copy of the latents (B, C, h, w), as they go on from there."""
+
+_OURS = {
+    "prompt": "the prompt",
+    "generator": "seed",
+    "num_inference_steps": "steps",
+    "guidance_scale": "guidance",
+    "width": "size",
+    "height": "size",
+    "negative_prompt": "negative",
+    "num_images_per_prompt": "a call for each seed",
+    "prompt_embeds": "the prompt as text, or trace() around a call of your own",
+    "output_type": "run.image",
+    "return_dict": "run.image",
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The pictures that are drawn at once.
+
+    Attributes:
+        prompts: what the model reads.
+        written: the same with the weights that the user wrote.
+        seeds: of their noise.
+        edits: what was asked for, for the settings.
+    """
+
+    prompts: Sequence[str]
+    written: Sequence[str]
+    seeds: Sequence[int]
+    edits: Sequence[Edit] = ()
+
+
+def draw(
+    pipe: DiffusionPipeline,
+    batch: Batch,
+    options: GenerateOptions,
+    steering: Steering | None = None,
+    *,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    watch: Mapping[int, Sequence[int]] | None = None,
+    change: AfterStep | None = None,
+) -> tuple[list[Run], Trace]:
+    """One batch with its trace: what `generate` and `edit` have in common.
+
+    Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
+    after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
+    with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`).
+    """
+    prompts, seeds = check_prompts(batch.prompts, batch.seeds)
+    _check_arguments(pipe, options.arguments)
+    for name, told in (("progress", progress), ("preview", preview)):
+        if told is not None and not callable(told):
+            raise ArgumentError(f"{name} is {quoted(told)}: expected a function")
+    options = as_noted(pipe, options)
+    negative = options.negative
+    _check_taken(pipe, options)
+    _check_latents(pipe, options)
+    call = {**family_of(pipe).defaults, **_call_arguments(pipe, options)}
+    call = {name: value for name, value in call.items() if name not in options.arguments}
+    # Noise is drawn on the CPU, so that a seed means the same picture on every device.
+    generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+    if negative is not None:
+        call["negative_prompt"] = [negative] * len(prompts)
+    sides: set[BranchName] = {"conditional", *options.branches}
+    recorder = steered(
+        pipe,
+        options.keep,
+        tokens=options.tokens,
+        branches=sides,
+        limit=options.limit,
+        steering=steering,
+        watch=watch,
+        after_step=_after_step(progress, change, preview),
+    )
+    # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
+    noted = _noted(pipe, options, batch.edits)
+    with recorder, _own_bar(pipe, shown=progress is None):
+        run: Any = pipe  # the base class of all pipelines is not callable itself
+        made = run(prompt=list(prompts), generator=generators, **call, **options.arguments)
+        images = made.images if hasattr(made, "images") else made.rgb  # LDM3D: beside a depth
+    if negative and not recorder.guided:
+        warnings.warn(
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
+            "a guidance above 1",
+            HeedmapWarning,
+            stacklevel=3,
+        )
+    negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
+    runs = []
+    for prompt, image, recording, other, seed in zip(
+        batch.written, images, recorder.recordings, negatives, seeds, strict=True
+    ):
+        used = {
+            "prompt": prompt,
+            "text": recording.table.prompt,
+            "seed": seed,
+            **noted,
+            "size": list(options.size or image.size),
+        }
+        if len(prompts) > 1:  # sums of a batch round otherwise than those of one picture
+            used["batch_place"] = [len(runs), len(prompts)]
+        against = None if other is None else HeatMaps(other, image)
+        runs.append(Run(image, HeatMaps(recording, image), used, against))
+    return runs, recorder
+
+
+def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
+    """The settings that all runs of a batch have in common; `size` holds its place."""
+    steps, steps_by = settings.asked(pipe, "steps", options.steps, options.arguments)
+    guidance, guidance_by = settings.asked(pipe, "guidance", options.guidance)
+    size_by = "pipeline" if options.size is None else None
+    whose = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
+    return {
+        "negative": options.negative,
+        "steps": steps,
+        "guidance": guidance,
+        "size": None,
+        "defaults": {name: by for name, by in whose.items() if by is not None},
+        "keep": sorted(options.keep),
+        "tokens": options.tokens,
+        "branches": sorted(options.branches),
+        **settings.describe(pipe),
+        "edits": [described(edit) for edit in edits],
+        "arguments": {name: note(value) for name, value in options.arguments.items()},
+    }
+
+
+def drawn_seed() -> int:
+    """A seed by chance."""
+    return secrets.randbelow(2**31)
+
+
+def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
+    """The prompts and seeds of a batch as lists; ArgumentError if a prompt is none, or a seed."""
+    asked, numbers = checks.several(prompts), checks.several(seeds)
+    if asked is None or numbers is None:
+        raise ArgumentError(
+            f"the prompts are {quoted(prompts)} and the seeds {quoted(seeds)}: expected a list of "
+            "each"
+        )
+    if not asked or len(asked) != len(numbers):
+        raise ArgumentError(
+            f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
+        )
+    for prompt in asked:
+        if isinstance(prompt, str) and not is_unicode(prompt):
+            raise ArgumentError(
+                f"the prompt {quoted(prompt)} holds half of a character (a lone surrogate): "
+                "expected a text that can be written as UTF-8"
+            )
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise ArgumentError(
+                f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
+            )
+    return asked, [check_seed(seed) for seed in numbers]
+
+
+def check_seed(seed: object) -> int:
+    """A seed as a number of Python; ArgumentError if it is none."""
+    return checks.whole("the seed", seed, least=0, most=2**63 - 1)
+
+
+def _check_arguments(pipe: DiffusionPipeline, arguments: Mapping[str, Any]) -> None:
+    for name in arguments.keys() & _OURS.keys():
+        raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
+    for name, value in arguments.items():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, str):
+                checks.text(name, one)
+    taken = settings.parameters(pipe)  # many take any name, and do nothing with it
+    for name in arguments.keys() - taken.keys() - {"callback", "callback_steps"}:
+        near = get_close_matches(name, taken, n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
+
+
+def _check_taken(pipe: DiffusionPipeline, options: DrawOptions) -> None:
+    """Raise an ArgumentError if a pipeline could do nothing with what was asked for."""
+    taken = settings.parameters(pipe)  # many take any name, and do nothing with it
+    for name, ours in _OURS.items():
+        asked = getattr(options, ours, None)
+        if name not in taken and asked is not None:
+            raise ArgumentError(
+                f"{ours} is {quoted(asked)}, and {type(pipe).__name__} takes no {name}: "
+                f"leave {ours} out"
+            )
+
+
+def _check_latents(pipe: DiffusionPipeline, options: DrawOptions) -> None:
+    """Raise an ArgumentError if noise is given for another size than was asked for."""
+    size, latents = options.size, options.arguments.get("latents")
+    if size is None or not isinstance(latents, torch.Tensor) or latents.ndim < 2:
+        return
+    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    theirs = latents.shape[-1] * factor, latents.shape[-2] * factor
+    if theirs != size:
+        raise ArgumentError(
+            f"the latents are for {theirs[0]}×{theirs[1]} pixels, and the size is "
+            f"{size[0]}×{size[1]}: leave one of the two out, or make them agree"
+        )
+
+
+D = TypeVar("D", bound=DrawOptions)
+
+
+def as_noted(pipe: DiffusionPipeline, options: D) -> D:
+    """The same as Python's own values, as they will be noted and drawn again.
+
+    Pipelines tell a float of numpy from one of Python's.
+
+    Raises:
+        ArgumentError: if one is out of range.
+    """
+    steps, guidance, size = options.steps, options.guidance, options.size
+    if options.negative is not None:
+        checks.text("negative", options.negative, "blurry")
+    numbers: dict[str, Any] = {
+        "steps": None if steps is None else checks.whole("steps", steps, least=1, most=999),
+        "guidance": (
+            None if guidance is None else checks.finite("guidance", guidance, least=0, most=100)
+        ),
+        "size": None if size is None else pipelines.check_size(pipe, size),
+    }
+    if isinstance(options, GenerateOptions):
+        numbers["branches"] = names("branches", options.branches)
+    return replace(
+        options,
+        keep=names("keep", options.keep),
+        arguments={name: plain(value) for name, value in options.arguments.items()},
+        **numbers,
+    )
+
+
+def _call_arguments(pipe: DiffusionPipeline, options: DrawOptions) -> dict[str, Any]:
+    own = pipelines.card()["defaults"] if pipelines.is_embedded(pipe) else {}
+    call: dict[str, Any] = {}
+    for name, argument in (("steps", "num_inference_steps"), ("guidance", "guidance_scale")):
+        asked = getattr(options, name)
+        value = asked if asked is not None else own.get(name)
+        if value is not None:
+            call[argument] = value
+    if options.size is not None:
+        call["width"], call["height"] = options.size
+    return call
+
+
+def _after_step(
+    progress: Progress | None, change: AfterStep | None, preview: Preview | None
+) -> AfterStep | None:
+    """All that is done after a step, as one."""
+    if progress is None and change is None and preview is None:
+        return None
+
+    def after_step(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+        if progress is not None and moment.last:
+            progress(moment.step + 1, moment.steps)
+        if change is not None:
+            latents = change(recorder, moment, latents)
+        if preview is not None and moment.last:
+            # A copy: whoever looks must not be able to change the picture.
+            preview(latents.detach().clone())
+        return latents
+
+    return after_step
+
+
+@contextmanager
+def _own_bar(pipe: DiffusionPipeline, shown: bool) -> Iterator[None]:
+    """The pipeline's own progress bar, where nobody else shows one."""
+    if shown:
+        yield
+        return
+    before = getattr(pipe, "_progress_bar_config", None)
+    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
+    try:
+        yield
+    finally:
+        if before is None:
+            del pipe._progress_bar_config
+        else:
+            pipe._progress_bar_config = before

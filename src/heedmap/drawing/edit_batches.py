@@ -1,0 +1,253 @@
+"""Draw the edits of one source beside it, and tell what each of them did.
+
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626): source and edits are drawn in one batch
+from one noise; for a part of the run the edits take the source's cross-attention, word by word, and
+its self-attention.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+
+import numpy as np
+import torch
+from PIL import Image
+
+from heedmap.attention.rules import blend, blend_mask
+from heedmap.attention.windows import steps_within
+from heedmap.drawing.batch import Batch, Preview, Progress, draw
+from heedmap.drawing.edit_plans import Ground, Plan
+from heedmap.errors import quoted
+from heedmap.figures import overlays
+from heedmap.models.batches import fitting, in_batches
+from heedmap.options import DrawOptions, GenerateOptions
+from heedmap.recording.edits import weights_rule
+from heedmap.recording.steering import Steering
+from heedmap.recording.trace import Trace
+from heedmap.results.pairs import Pair, compare
+from heedmap.results.runs import Run
+from heedmap.wiring.schedules import Moment
+
+
+@dataclass(eq=False)
+class Drawn:
+    """What was drawn.
+
+    Attributes:
+        pairs: one a plan, in order, all with one source.
+        batches: how many were drawn; in each the source was computed.
+        largest: pictures in the largest of them.
+        troubles: what did nothing although it was asked for, one sentence each.
+    """
+
+    pairs: list[Pair]
+    batches: int = 0
+    largest: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+
+def draw_edits(
+    ground: Ground,
+    plans: Sequence[Plan],
+    seed: int,
+    options: DrawOptions,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+) -> Drawn:
+    """Draw a source and its edits from the noise of one seed.
+
+    Where they do not fit into one batch the source is computed again in each; the pairs have that
+    of the first, and those of the others are the same up to rounding.
+
+    Args:
+        ground: the source.
+        plans: the edits.
+        seed: of the noise.
+        options: how they are drawn.
+        progress: called after every step with the steps done and those of all batches.
+        preview: called after every step with a copy of the latents (B, C, h, w) of its batch: the
+            source's, then the edits'.
+    """
+    start = options.arguments.get("image")
+    size = options.size or (start.size if isinstance(start, Image.Image) else None)
+    at_once = fitting(ground.pipe, size, ground.options.batch) - 1
+
+    drawn = Drawn([])
+
+    def one(some: Sequence[Plan], done: int, left: int) -> int:
+        """Draw some of them; only what is told of them is kept, not what it is made of."""
+
+        def report(step: int, steps: int) -> None:
+            assert progress is not None
+            progress(done * steps + step, (done + left) * steps)
+
+        runs, recorder, blending = _draw(
+            ground, some, seed, options, None if progress is None else report, preview
+        )
+        source = drawn.pairs[0].source if drawn.pairs else runs[0]
+        pairs = []
+        for number, plan in enumerate(some, 1):
+            mask = None if blending is None else blending.mask(number)
+            pairs.append(_pair(source, runs[number], plan, recorder, number, mask))
+        drawn.pairs += pairs
+        return len(runs)
+
+    sizes = in_batches(plans, at_once, one)
+    drawn.batches, drawn.largest = len(sizes), max(sizes)
+    for pair, plan in zip(drawn.pairs, plans, strict=True):
+        drawn.troubles += _troubles(pair, plan)
+    return drawn
+
+
+def _draw(
+    ground: Ground,
+    plans: Sequence[Plan],
+    seed: int,
+    options: DrawOptions,
+    progress: Progress | None,
+    preview: Preview | None,
+) -> "tuple[list[Run], Trace, _Blending | None]":
+    """One batch: the source, then the edits."""
+    rules = {number: plan.rules() for number, plan in enumerate(plans, 1)}
+    sources = dict.fromkeys(rules, 0)
+    if ground.weights:
+        rules = {0: (weights_rule(ground.weights, ground.table),), **rules}
+    windows = {number: plan.own for number, plan in enumerate(plans, 1)}
+    blending = None if ground.options.only is None else _Blending(ground, plans)
+    runs, recorder = draw(
+        ground.pipe,
+        Batch(
+            [ground.table.prompt, *(plan.table.prompt for plan in plans)],
+            [ground.written, *(plan.written for plan in plans)],
+            [seed] * (len(plans) + 1),
+        ),
+        GenerateOptions(**{one.name: getattr(options, one.name) for one in fields(DrawOptions)}),
+        Steering(rules, sources, windows, ground.options.self_cells),
+        progress=progress,
+        preview=preview,
+        watch=None if blending is None else blending.watch,
+        change=blending,
+    )
+    return runs, recorder, blending
+
+
+class _Blending:
+    """LocalBlend: after each step, the source's latents where the words do not act."""
+
+    def __init__(self, ground: Ground, plans: Sequence[Plan]) -> None:
+        options = ground.options
+        self.plans = plans
+        self.protected = [ground.table.find(word) for word in options.protect]
+        self.begin, self.threshold = options.blend_from, options.threshold
+        self._masks: dict[int, torch.Tensor] = {}
+
+    @property
+    def watch(self) -> dict[int, tuple[int, ...]]:
+        """For each image the tokens whose places decide."""
+        mine = {token for tokens in self.protected for token in tokens}
+        found = {}
+        for number, plan in enumerate(self.plans, 1):
+            mine |= {token for before, _ in plan.swaps for token in before}
+            theirs = {token for _, after in plan.swaps for token in after}
+            found[number] = tuple(sorted(theirs))
+        return {0: tuple(sorted(mine)), **found}
+
+    def __call__(self, recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+        """The latents (B, C, h, w) to go on with."""
+        if moment.step not in steps_within(self.begin, 1.0, moment.steps):
+            return latents
+        blended = latents.clone()
+
+        @cache  # all edits ask for the same places of the source
+        def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
+            size = (latents.shape[-2], latents.shape[-1])
+            return blend_mask(recorder.so_far(image, tokens), size, self.threshold)
+
+        for number, plan in enumerate(self.plans, 1):
+            mask = torch.zeros(latents.shape[-2:], dtype=torch.bool)
+            for before, after in plan.swaps:
+                mask |= acts(0, before) | acts(number, after)
+            for tokens in self.protected:
+                mask &= ~acts(0, tokens)
+            self._masks[number] = mask
+            blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
+        return blended
+
+    def mask(self, number: int) -> torch.Tensor | None:
+        """The last mask of an image, bool (h, w) of the latent; None if it was never blended."""
+        return self._masks.get(number)
+
+
+# --- the evidence -----------------------------------------------------------------------------
+
+
+def _pair(
+    source: Run, edited: Run, plan: Plan, recorder: Trace, number: int, blended: torch.Tensor | None
+) -> Pair:
+    """The pair with its evidence; the edited run's settings say of what it is an edit."""
+    steerer, steps = recorder.steerer, recorder.steps
+    assert steerer is not None
+    before, after = plan.changed()
+    mask = None
+    if blended is not None:
+        mask = overlays.resize_map(blended.float().numpy(), source.image.size) > 0.5
+        inside = mask
+    else:
+        heats = [source.maps.at(n) for n in before] + [edited.maps.at(n) for n in after]
+        # A word of negative weight acts where its map is lowest.
+        masks = [replace(heat, values=np.abs(heat.values)).mask() for heat in heats]
+        nowhere = np.zeros(source.image.size[::-1], dtype=bool)
+        inside = np.logical_or.reduce([nowhere, *masks])
+    moved = steerer.moved.get(number)
+    asked = {
+        "cross": list(plan.cross),
+        "windows": {word: list(window) for word, window in plan.ground.windows.items()},
+        "self": list(plan.own),
+        **plan.ground.about(),
+    }
+    about = {
+        "kind": plan.kind,
+        "why": plan.alignment.why,
+        **asked,
+        "weights": {str(position): weight for position, weight in plan.weights.items()},
+        "words": {"source": before, "edited": after},
+        "steps": steps,
+        "sites": steerer.acted.get(number, 0),
+        "self_sites": steerer.shared.get(number, 0),
+        "moved": sum(moved) / len(moved) if moved else 0.0,
+        "change": compare(source.image, edited.image, inside),
+    }
+    if blended is not None:
+        tables = plan.ground.table, plan.table
+        about["masked_by"] = ", ".join(
+            "→".join(table.text_of(tokens) for table, tokens in zip(tables, swap, strict=True))
+            for swap in plan.swaps
+        )
+    edit = {
+        "source": plan.ground.written,
+        "kind": plan.alignment.kind,
+        "kind_asked": plan.ground.options.kind,
+        **asked,
+    }
+    edited = replace(edited, settings={**edited.settings, "edit": edit})
+    return Pair(source, edited, about, mask)
+
+
+def _troubles(pair: Pair, plan: Plan) -> list[str]:
+    """What did nothing although it was asked for; an edit that should change nothing is none."""
+    about = pair.about
+    steps = about["steps"]
+    troubles = plan.idle(steps, about["self_sites"], about["self_cells"])
+    only = plan.ground.options.only
+    if only is not None and pair.blend is None:
+        troubles.append(
+            f"only={quoted(only)} kept nothing in place: no step of {steps} is at or "
+            f"after blend_from={about['blend_from']}; blend from earlier on, or use more steps"
+        )
+    images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))
+    if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
+        troubles.append(
+            f"the edit {quoted(plan.written)} changed nothing in the picture above rounding "
+            f"({about['sites']} sites acted): try a smaller cross window, or another seed"
+        )
+    return troubles

@@ -1,0 +1,371 @@
+"""Edit a prompt and keep the picture: swap, refine, reweight, blend; one edit, or a grid of them.
+
+Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626); `edit_plans` says what an edit takes
+from its source, `edit_batches` draws it.
+"""
+
+import itertools
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack, overload
+
+import numpy as np
+from diffusers import DiffusionPipeline
+
+from heedmap import checks
+from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, check_seed, drawn_seed
+from heedmap.drawing.edit_batches import draw_edits
+from heedmap.drawing.edit_plans import Ground, Plan, Planner, read_window, read_windows
+from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
+from heedmap.drawing.pipeline_arguments import note
+from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.options import DrawOptions, EditOptions, Window
+from heedmap.results.grids import Cell, Grid
+from heedmap.results.pairs import Pair
+from heedmap.text.weights import escape, parse_weights, token_weights
+from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.families import cross_attention_layers
+
+Windows = Window | Sequence[Window]
+"""A window, or several in a list."""
+
+
+@overload
+def edit(
+    pipe: DiffusionPipeline,
+    source: str,
+    target: str | None = None,
+    *,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[EditKeywords],
+) -> Pair: ...
+@overload
+def edit(
+    pipe: DiffusionPipeline,
+    source: str,
+    target: Sequence[str],
+    *,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[EditKeywords],
+) -> list[Pair]: ...
+@spelled_out(EditOptions, DrawOptions)
+def edit(
+    pipe: DiffusionPipeline,
+    source: str,
+    target: str | Sequence[str] | None = None,
+    *,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[EditKeywords],
+) -> Pair | list[Pair]:
+    """Draw a prompt and its edits from one noise, so that what was not edited stays.
+
+        pair = heedmap.edit(pipe, "a red house", "a blue house", seed=7)
+        pair = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
+        pair = heedmap.edit(pipe, "a cat on grass", "a dog on grass", seed=7, only="cat->dog")
+
+    Weights in brackets, `(word:1.5)`, multiply the attention that a word draws; `heedmap.weights`
+    says how they are written. Those of a target hold for it and those of the source for the source:
+    what a target takes is the source's attention before its weights, so that "a (red:3) house" ->
+    "a (red:3) sea" weights red once, and "a (red:3) house" -> "a red house" not at all.
+
+    Args:
+        pipe: a pipeline, as `load` gives it.
+        source: the prompt that is edited; weights in it hold for the edit where no target is given,
+            else for the source's own picture.
+        target: what it shall become, or several; None where weights are all that changes.
+        seed: of the one noise that all start from; drawn, and noted, if None.
+        progress: called after every step, over all batches.
+        preview: called after every step with a copy of the latents (B, C, h, w): the source's, then
+            the edits'.
+        options: windows, kind, weights and blend of the edit, as `heedmap.options.EditOptions`
+            tells; steps, guidance, size, negative, keep and limit (of one batch), as in `generate`;
+            and any other argument of the pipeline. Several targets that do not fit into one batch
+            are drawn in more; the source is then computed again in each, up to rounding the same,
+            and all pairs have that of the first.
+
+    Returns:
+        A pair, or for several targets a list of pairs with one source.
+
+    Raises:
+        ArgumentError: if the edit would change nothing, or an argument is out of range.
+        UnknownWordError: if a word is not in its prompt.
+        TraceError: if the edit could not act.
+    """
+    several = target is not None and not isinstance(target, str)
+    rest: dict[str, Any] = {**options}
+    how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
+    asked = _targets(source, target)
+    seed = drawn_seed() if seed is None else seed
+    check_prompts([source, *asked], [seed] * (len(asked) + 1))
+    ground = edit_ground(pipe, source, how, rest, alone=target is None)
+    windows = (read_window(how.cross, "cross"), read_window(how.self_attention, "self_attention"))
+    planner = Planner(ground)
+    plans = [planner.plan(text).during(*windows) for text in asked]
+    for plan in plans:
+        if not plan.acts:
+            raise planner.refusal(plan.written)
+    ground.check()
+    drawing = as_noted(pipe, replace(drawing, arguments=rest))
+    drawn = draw_edits(ground, plans, seed, drawing, progress, preview)
+    for trouble in drawn.troubles:
+        warnings.warn(trouble, HeedmapWarning, stacklevel=2)
+    noted = {
+        "source": source,
+        "targets": None if target is None else asked,
+        "kind": how.kind,
+        "batch": note(how.batch),
+        "limit": note(drawing.limit),
+    }
+    pairs = [replace(pair, about={**pair.about, "asked": noted}) for pair in drawn.pairs]
+    return pairs if several else pairs[0]
+
+
+@spelled_out(EditOptions, DrawOptions)
+def grid(
+    pipe: DiffusionPipeline,
+    source: str,
+    target: str | Sequence[str] | None = None,
+    *,
+    cross: Windows = EditOptions.cross,
+    self_attention: Windows = EditOptions.self_attention,
+    weights: Mapping[str, float | Sequence[float]] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    progress: Progress | None = None,
+    preview: Preview | None = None,
+    **options: Unpack[GridKeywords],
+) -> Grid:
+    """Draw a prompt's edits over several strengths, weights, targets and seeds.
+
+        grid = heedmap.grid(pipe, "a red house", weights={"red": [-2, -1, 0, 1, 2, 3]}, seeds=7)
+        grid = heedmap.grid(pipe, "a cat", "a dog", cross=[0, 0.2, 0.4, 0.6, 0.8, 1], seeds=[7, 8])
+        grid.sheet(); grid.rows(); grid.save("outputs/strip"); heedmap.Grid.load("outputs/strip")
+
+    Every combination is a cell, and is what `edit` gives with these settings, to rounding; a weight
+    is that of `(word:weight)` written into the prompt. Unlike `edit`, a grid may hold cells that
+    change nothing, such as that of the weight 1: they are what the others are compared with.
+
+    The edits of one seed are drawn in one batch with their source, or in as many as the memory asks
+    for. A batch that is cut computes the source again in each part (`Grid.about["sources_drawn"]`
+    counts these); up to rounding that is the same picture, and the cells of a seed all have that of
+    the first part.
+
+    Args:
+        pipe: a pipeline, as `load` gives it.
+        source: the prompt that is edited, as in `edit`.
+        target: what it shall become, or several; None where weights are all that changes.
+        cross: as in `edit`, or a list of such windows. A tuple of two numbers is one window.
+        self_attention: the same.
+        weights: by word or phrase of the target a weight, or several.
+        seeds: one or several; one is drawn, and noted, if None.
+        progress: called after every step, over all batches.
+        preview: as in `edit`.
+        options: as in `edit`; they hold for all cells.
+
+    Raises:
+        ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
+            weighted twice, a value is given twice, or an argument is out of range.
+        UnknownWordError: if a word is not in its prompt.
+        TraceError: if an edit could not act.
+    """
+    rest: dict[str, Any] = {**options}
+    how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
+    if "seed" in rest:
+        raise ArgumentError("seed is no argument of grid: pass one or several as seeds=[7, 8]")
+    asked = _targets(source, target)
+    axes = _Axes.read(weights, self_attention, cross, seeds)
+    _check_axes({"target": asked, **axes.named()})
+    check_prompts([source, *asked], [0] * (len(asked) + 1))
+    ground = edit_ground(pipe, source, how, rest, alone=target is None)
+    planner = Planner(ground)
+    places = list(_places(planner, asked, axes))
+    ground.check()
+    drawing = as_noted(pipe, replace(drawing, arguments=rest))
+    cells, batches, largest = _cells(ground, places, axes.seeds, drawing, progress, preview)
+    about = {
+        "source": source,
+        "targets": None if target is None else asked,
+        **axes.about(),
+        "kind": how.kind,
+        "words": {word: list(window) for word, window in ground.windows.items()},
+        **ground.about(),
+        "asked": {"batch": note(how.batch), "limit": note(drawing.limit)},
+        "batch": largest,
+        "sources_drawn": batches,
+        **_settings(cells[0].pair),
+    }
+    return Grid(tuple(cells), about)
+
+
+def _cells(
+    ground: Ground,
+    places: Sequence[tuple[str, dict[str, float], Plan]],
+    seeds: Sequence[int],
+    options: DrawOptions,
+    progress: Progress | None,
+    preview: Preview | None,
+) -> tuple[list[Cell], int, int]:
+    """The cells of all seeds, how many batches they were drawn in, and the largest of these."""
+    cells: list[Cell] = []
+    troubles: list[str] = []
+    batches = largest = 0
+    for before, seed in enumerate(seeds):
+
+        def report(step: int, total: int, before: int = before) -> None:
+            assert progress is not None
+            progress(before * total + step, len(seeds) * total)
+
+        plans = [plan for *_, plan in places]
+        drawn = draw_edits(ground, plans, seed, options, progress and report, preview)
+        batches, largest = batches + drawn.batches, max(largest, drawn.largest)
+        troubles += drawn.troubles
+        for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
+            number = len(cells) + 1
+            cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
+    for trouble in dict.fromkeys(troubles):
+        warnings.warn(trouble, HeedmapWarning, stacklevel=3)
+    return cells, batches, largest
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """What a grid varies beside its targets; each list has one value or more."""
+
+    weights: Mapping[str, Sequence[float]]
+    own: Sequence[tuple[float, float]]
+    cross: Sequence[tuple[float, float]]
+    seeds: Sequence[int]
+
+    @classmethod
+    def read(cls, weights: Any, own: Any, cross: Any, seeds: Any) -> "_Axes":
+        """The axes as a user gave them; ArgumentError for what is none."""
+        strips = {
+            word: _several(several, f"the weights of {quoted(word)}")
+            for word, several in _mapping(weights).items()
+        }
+        crosses = [read_window(w, "cross") for w in _windows(cross, "cross")]
+        owns = [read_window(w, "self_attention") for w in _windows(own, "self_attention")]
+        drawn_from = [drawn_seed()] if seeds is None else _several(seeds, "seeds")
+        return cls(strips, owns, crosses, [check_seed(seed) for seed in drawn_from])
+
+    def named(self) -> dict[str, Sequence[Any]]:
+        """By what a user calls them."""
+        strips = {f"the weight of {quoted(w)}": strip for w, strip in self.weights.items()}
+        return {**strips, "cross": self.cross, "self_attention": self.own, "seeds": self.seeds}
+
+    def about(self) -> dict[str, Any]:
+        """The same in plain JSON types."""
+        return {
+            "weights": {word: list(map(float, strip)) for word, strip in self.weights.items()},
+            "cross": [list(window) for window in self.cross],
+            "self_attention": [list(window) for window in self.own],
+            "seeds": list(self.seeds),
+        }
+
+
+def _settings(pair: Pair) -> dict[str, Any]:
+    """What all cells have in common of a run's settings."""
+    own = {"prompt", "text", "seed", "edits", "batch_place"}
+    return {name: value for name, value in pair.source.settings.items() if name not in own}
+
+
+def edit_ground(
+    pipe: Any,
+    source: str,
+    options: EditOptions,
+    arguments: Mapping[str, Any],
+    *,
+    alone: bool = False,
+) -> Ground:
+    """What all edits of a source have in common; alone, its weights are the edit's.
+
+    Raises:
+        ArgumentError: if a weight or a window is none.
+        ModelError: if the model has no text cross-attention.
+    """
+    cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    parsed = parse_weights(source)
+    table = prompt_table(pipe, parsed.text, arguments)
+    weights = {} if alone else token_weights(parsed.spans, table)
+    options = replace(
+        options,
+        words=read_windows(options.words),
+        renormalize=checks.flag("renormalize", options.renormalize),
+        protect=_words(options.protect),
+    )
+    written = escape(parsed.text) if alone else source
+    return Ground(pipe, written, table, weights, options, arguments)
+
+
+def _places(
+    planner: Planner, targets: Sequence[str], axes: _Axes
+) -> Iterable[tuple[str, dict[str, float], Plan]]:
+    """For each cell of a seed the target, its weights and its plan; the last axis runs fastest."""
+    for text in targets:
+        plans: list[tuple[dict[str, float], Plan]] = []
+        for values in itertools.product(*axes.weights.values()):
+            at = dict(zip(axes.weights, values, strict=True))
+            plans.append((at, planner.plan(text, at)))
+        if not any(plan.acts for _, plan in plans):
+            raise planner.refusal(plans[0][1].written)
+        for (at, plan), own, cross in itertools.product(plans, axes.own, axes.cross):
+            yield text, {word: float(w) for word, w in at.items()}, plan.during(cross, own)
+
+
+def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:
+    alone = source if target is None else target
+    asked = [alone] if isinstance(alone, str) else checks.several(alone)
+    if asked is None:
+        raise ArgumentError(f"the prompt is {quoted(alone)}: expected a text, or a list of targets")
+    if not asked:
+        raise ArgumentError("no target was given: expected a prompt, or several")
+    return asked
+
+
+def _words(words: Iterable[str]) -> tuple[str, ...]:
+    found = [words] if isinstance(words, str) else checks.several(words)
+    if found is None:
+        raise ArgumentError(f"protect is {quoted(words)}: expected a word, or a list of words")
+    return tuple(found)
+
+
+def _mapping(weights: object) -> Mapping[str, Any]:
+    if weights is not None and not isinstance(weights, Mapping):
+        raise ArgumentError(
+            f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
+        )
+    return weights or {}
+
+
+def _windows(windows: Any, name: str) -> list[Any]:
+    """A window alone is a number or a tuple."""
+    return [windows] if isinstance(windows, tuple) else _several(windows, name)
+
+
+def _several(values: Any, name: str) -> list[Any]:
+    """One value or several as a list."""
+    if isinstance(values, np.ndarray | range | list | tuple):
+        found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        if not isinstance(found, list) or not found:
+            raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
+        return found
+    return [values]
+
+
+def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
+    """Raise if nothing varies, or something is there twice."""
+    for name, values in axes.items():
+        twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
+        if twice is not None:
+            raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
+    if all(len(values) == 1 for values in axes.values()):
+        raise ArgumentError(
+            "nothing varies in this grid: give several values of cross, self_attention, a weight, "
+            "the seeds or the targets, as in weights={'red': [0, 1, 2]}"
+        )

@@ -1,0 +1,81 @@
+"""What a user writes by name behind the prompts, for type checkers and editors.
+
+The names, types and defaults are those of `heedmap.options`, which a test compares; whatever else
+is written is an argument of the pipeline, and passed on.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from typing_extensions import TypedDict
+
+from heedmap.options import Axis, BranchName, EditKind, Tokens, Window
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DrawKeywords(TypedDict, total=False, extra_items=Any):
+    """Those of `DrawOptions`."""
+
+    steps: int | None
+    guidance: float | None
+    size: tuple[int, int] | None
+    negative: str | None
+    keep: Iterable[Axis]
+    limit: int
+
+
+class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
+    """Those of `GenerateOptions`."""
+
+    tokens: Tokens
+    branches: Iterable[BranchName]
+
+
+class GridKeywords(DrawKeywords, total=False, extra_items=Any):
+    """Those of `EditOptions` that hold for all cells of a grid, and of `DrawOptions`."""
+
+    kind: EditKind | None
+    words: Mapping[str, Window] | None
+    self_cells: int
+    renormalize: bool
+    only: str | None
+    protect: Iterable[str]
+    blend_from: float
+    threshold: float
+    batch: int | None
+
+
+class EditKeywords(GridKeywords, total=False, extra_items=Any):
+    """Those of `EditOptions` and of `DrawOptions`."""
+
+    cross: Window
+    self_attention: Window
+
+
+def spelled_out(*options: type) -> Callable[[F], F]:
+    """Let `help` and notebooks see the fields of options as keyword arguments, with their defaults.
+
+    Args:
+        options: dataclasses whose fields a function takes by `**options`; its other keyword
+            arguments are passed on as `arguments`.
+    """
+
+    def spell(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        known = {p.name for p in own} | {"arguments"}
+        made = inspect.Parameter
+        taken = [
+            made(one.name, made.KEYWORD_ONLY, default=one.default, annotation=one.type)
+            for kind in options
+            for one in fields(kind)
+            if one.name not in known
+        ]
+        rest = made("arguments", made.VAR_KEYWORD, annotation=Any)
+        setattr(function, "__signature__", signature.replace(parameters=[*own, *taken, rest]))  # noqa: B010
+        return function
+
+    return spell

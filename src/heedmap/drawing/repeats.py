@@ -1,0 +1,369 @@
+"""Draw a saved run again from its settings, and say whether it is the same to the byte.
+
+Runs, edits and grids: each picture is drawn in a batch of the size it was drawn in, and at its
+place there, since the sums of another batch round otherwise; the others of the batch are copies of
+it, or in a grid the cells that were beside it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from PIL import Image
+
+from heedmap.drawing import editing, generation, settings
+from heedmap.drawing.batch import Progress
+from heedmap.drawing.edit_batches import draw_edits
+from heedmap.drawing.edit_plans import Plan, Planner
+from heedmap.drawing.saved_options import Asked, AskedEdit, read, read_edit
+from heedmap.drawing.schedulers import SCHEDULERS, set_up
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, told
+from heedmap.models import batches, pipelines
+from heedmap.options import DrawOptions
+from heedmap.results.folders import opened
+from heedmap.results.grids import Cell, Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+
+
+@dataclass(frozen=True, eq=False)
+class Repetition:
+    """A run drawn again, and how it compares with the one that was saved.
+
+    Attributes:
+        run: what was drawn: a run, a pair or a grid.
+        same: whether every pixel of every picture is the same.
+        largest: the largest difference of a channel, 0 to 255.
+        differing: how many pixels differ, in all pictures.
+        pixels: how many there are; of pictures of other sizes all count as differing.
+        changed: what is not as the settings noted it, by its dotted name: (noted, now), None where
+            it is not there. A scheduler that differs was set up as noted for the repeat.
+        unknown: what these settings do not tell, since an older version wrote them.
+    """
+
+    run: Run | Pair | Grid
+    same: bool
+    largest: int
+    differing: int
+    pixels: int
+    changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Whether it is the same, in a sentence."""
+        if self.same:
+            return "Drawn again, it is the same to the byte."
+        why = "" if self.changed else "; the settings do not tell why (are the weights others?)"
+        return (
+            f"Drawn again, it differs: {self.differing} of {plural(self.pixels, 'pixel')}, by up "
+            f"to {self.largest} of 255{why}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in plain JSON types, without the pictures."""
+        return {
+            "same": self.same,
+            "largest": self.largest,
+            "differing": self.differing,
+            "pixels": self.pixels,
+            "changed": {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()},
+            "unknown": list(self.unknown),
+        }
+
+
+def repeat(
+    pipe: DiffusionPipeline | None,
+    run: Run | Pair | Grid | str | Path,
+    *,
+    progress: Progress | None = None,
+    **given: Any,
+) -> Repetition:
+    """Draw a saved run, edit or grid again from its settings, and compare the pictures.
+
+        again = heedmap.repeat(pipe, "outputs/house")
+        again.same, str(again), again.changed
+
+    The scheduler is set up as it was noted, and the pipeline's own put back afterwards; all else is
+    the pipeline's, and what of it is not as it was noted is in `Repetition.changed`.
+
+    Args:
+        pipe: the pipeline to draw with; None loads the model that the settings name.
+        run: a run, pair or grid, or the folder of one.
+        progress: called after every step with the steps done and those of all.
+        given: what the settings tell apart but do not hold, by name: pictures and tensors that were
+            arguments of the pipeline, and `edits` where one was a rule of your own. A picture or
+            tensor must be the very one, which its SHA-256 tells; of rules, callbacks and other
+            functions only the name is known, and that they are the same is for you to see to.
+
+    Raises:
+        ArgumentError: if such an argument is missing, or is not the one that the run had.
+        ModelError: if the model that the settings name cannot be loaded.
+        RunError: if the folder is none of heedmap's, or its settings are not to be drawn.
+    """
+    saved = opened(run) if isinstance(run, str | Path) else run
+    if not isinstance(saved, Run | Pair | Grid):
+        raise ArgumentError(
+            f"the run is {quoted(run)}: expected a run, a pair, a grid, or the folder of one"
+        )
+    pipe = pipe if pipe is not None else load_for(saved)
+    about = _settings(saved)
+    now = settings.describe(pipe)
+    noted = {name: about[name] for name in now if name in about}
+    changed = settings.differences(noted, {name: now[name] for name in noted})
+    if "schedulers" in noted:
+        changed.pop("scheduler", None)  # its class is told there
+    for name in SCHEDULERS:
+        start = f"schedulers.{name}."
+        if f"{start}class" in changed:  # another class has other settings
+            changed = {k: v for k, v in changed.items() if not k.startswith(f"{start}config")}
+    with _explained(), set_up(pipe, about):
+        made = _again(pipe, saved, given, progress)
+    figures = _compared(list(_pictures(saved)), list(_pictures(made)))
+    unknown = tuple(name for name in now if name not in about)
+    return Repetition(made, figures[0] == figures[1] == 0, *figures, changed, unknown)
+
+
+def load_for(
+    saved: Run | Pair | Grid,
+    model: str | Path | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Any:
+    """Load the pipeline that a run was drawn with, or another model in its place.
+
+    Args:
+        saved: the run.
+        model: as in `load`; the one that the settings name if None.
+        device: as in `load`; "auto" is that of the run, where this machine has it.
+        dtype: as in `load`; "auto" is that of the run.
+
+    Raises:
+        ModelError: if there is no such model.
+        RunError: if the settings name none.
+    """
+    about = _settings(saved)
+    name = about.get("model") if model is None else str(model)
+    if not isinstance(name, str) or not name:
+        raise RunError(f"the settings name the model {quoted(name)}: pass a pipeline, or --model")
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto" and there.get(str(about.get("device")), about.get("device") == "cpu"):
+        device = str(about["device"])
+    if dtype == "auto" and about.get("dtype") in pipelines.DTYPES:
+        dtype = str(about["dtype"])
+    try:
+        pipe = pipelines.load(name, device=device, dtype=dtype)
+    except ModelError as error:
+        other = "" if model is not None else "; pass --model, or a pipeline, to draw with another"
+        raise ModelError(f"{error}{other}") from error
+    kind: Any = getattr(diffusers, str(about.get("pipeline")), None)
+    other = isinstance(kind, type) and issubclass(kind, DiffusionPipeline)
+    if other and kind is not type(pipe):
+        with _explained():
+            pipe = kind.from_pipe(pipe, dtype=pipe.dtype)
+    return pipe
+
+
+# --- drawing again ----------------------------------------------------------------------------
+
+
+def _again(
+    pipe: Any, saved: Run | Pair | Grid, given: dict[str, Any], progress: Progress | None
+) -> Run | Pair | Grid:
+    if isinstance(saved, Grid):
+        return _grid(pipe, saved, given, progress)
+    if isinstance(saved, Pair):
+        made = _edit(pipe, saved.edited, given, progress)
+        places = [read(run.settings, pipe, given).place for run in (saved.source, saved.edited)]
+        if "asked" in saved.about:
+            made = replace(made, about={**made.about, "asked": saved.about["asked"]})
+        if places[0][1] != places[1][1]:  # the source is that of another batch
+            made = replace(made, source=_run(pipe, saved.source, given, progress))
+        return made
+    if "edit" in saved.settings:
+        return _edit(pipe, saved, given, progress).edited
+    return _run(pipe, saved, given, progress)
+
+
+def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Run:
+    asked = read(run.settings, pipe, given)
+    number, size = asked.place
+    _check_room(pipe, run, size)
+    # Texts of which each picture of the batch had its own; its copies have the same.
+    noted = asked.options.arguments
+    own: dict[str, Any] = {
+        name: [texts[number]] * size
+        for name in ("prompt_2", "negative_prompt_2")
+        if isinstance(texts := noted.get(name), list) and len(texts) == size
+    }
+    given_again = {
+        one.name: getattr(asked.options, one.name)
+        for one in fields(asked.options)
+        if one.name not in ("limit", "arguments")
+    }
+    runs = generation.generate_batch(
+        pipe,
+        [asked.prompt] * size,
+        seeds=[asked.seed] * size,
+        edits=asked.edits,
+        progress=progress,
+        limit=_limit(run) * size,
+        **given_again,
+        **{**noted, **own},
+    )
+    return runs[number]
+
+
+def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Pair:
+    """The pair of an edited run, drawn with copies of it beside it."""
+    asked, edit = read(run.settings, pipe, given), read_edit(run.settings)
+    number, size = asked.place
+    if number == 0:
+        raise RunError("the settings tell of an edit at the place of its source: make it again")
+    _check_room(pipe, run, size)
+    planner = _planner(pipe, asked, edit, size)
+    plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
+    options = replace(asked.options, limit=_limit(run) * size)
+    drawn = draw_edits(planner.ground, [plan] * (size - 1), asked.seed, options, progress)
+    return drawn.pairs[number - 1]
+
+
+def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | None) -> Grid:
+    together = list(_batches(pipe, grid, given))
+    first = grid.cells[0].pair.edited
+    asked, edit = read(first.settings, pipe, given), read_edit(first.settings)
+    largest = max(len(cells) + 1 for cells, _ in together)
+    _check_room(pipe, first, largest)
+    options = replace(asked.options, limit=_limit(first) * largest)
+    planner = _planner(pipe, asked, edit, largest)
+    cells: list[Cell] = []
+    sources: dict[int, Run] = {}
+    for done, (some, edits) in enumerate(together):
+
+        def report(step: int, steps: int, done: int = done) -> None:
+            assert progress is not None
+            progress(done * steps + step, len(together) * steps)
+
+        plans: list[Plan] = []
+        for cell, own in zip(some, edits, strict=True):
+            if replace(own, cross=edit.cross, own=edit.own) != edit:
+                raise RunError("the cells of this grid are of different edits: make the grid again")
+            written = str(cell.pair.edited.settings["prompt"])
+            plans.append(planner.plan(written, named=cell.weights).during(own.cross, own.own))
+        seed = some[0].seed
+        at_once = replace(planner.ground.options, batch=len(some) + 1)
+        ground = replace(planner.ground, options=at_once)
+        drawn = draw_edits(ground, plans, seed, options, progress and report)
+        sources.setdefault(seed, drawn.pairs[0].source)
+        for cell, pair in zip(some, drawn.pairs, strict=True):
+            cells.append(replace(cell, pair=replace(pair, source=sources[seed])))
+    return Grid(tuple(cells), grid.about)
+
+
+def _batches(
+    pipe: Any, grid: Grid, given: dict[str, Any]
+) -> Iterator[tuple[list[Cell], list[AskedEdit]]]:
+    """The cells that were drawn together, in their order."""
+    cells: list[Cell] = []
+    edits: list[AskedEdit] = []
+    for cell in grid.cells:
+        about = cell.pair.edited.settings
+        noted = "batch_place" in about
+        place = read(about, pipe, given).place[0]
+        if cells and (cell.seed != cells[0].seed or (noted and place == 1)):
+            yield cells, edits
+            cells, edits = [], []
+        cells.append(cell)
+        edits.append(read_edit(about))
+    yield cells, edits
+
+
+def _planner(pipe: Any, asked: Asked, edit: AskedEdit, batch: int) -> Planner:
+    options, arguments = replace(edit.options, batch=batch), asked.options.arguments
+    ground = editing.edit_ground(pipe, edit.source, options, arguments)
+    ground.check()
+    return Planner(ground)
+
+
+def _limit(run: Run) -> int:
+    """Bytes that the maps may take: what they took, with room, since they were allowed to."""
+    return max(DrawOptions.limit, 2 * _held(run))
+
+
+def _held(run: Run) -> int:
+    held = run.maps.recording.nbytes
+    return held + (run.negative_maps.recording.nbytes if run.negative_maps is not None else 0)
+
+
+def _check_room(pipe: Any, run: Run, size: int) -> None:
+    """Raise a RunError if a batch of such pictures, which a file asks for, fills the memory."""
+    if size == 1:
+        return  # no more than `generate` takes
+    width, height = run.image.size
+    each = batches.image_bytes(pipe, (width, height)) + _held(run)
+    room = batches.free_bytes(batches.device_of(pipe))
+    if size * each > room:
+        raise RunError(
+            f"this run was drawn in a batch of {size} pictures of {width}×{height}, which take "
+            f"about {size * each / 2**30:.1f} GiB, and {room / 2**30:.1f} GiB are free: repeat it "
+            "where there is more memory, or draw it alone, with generate or edit, the same but for "
+            "rounding"
+        )
+
+
+# --- comparing --------------------------------------------------------------------------------
+
+
+def _settings(saved: Run | Pair | Grid) -> dict[str, Any]:
+    """The settings that tell how a thing was drawn."""
+    if isinstance(saved, Grid):
+        return saved.cells[0].pair.edited.settings
+    return saved.edited.settings if isinstance(saved, Pair) else saved.settings
+
+
+def _pictures(saved: Run | Pair | Grid) -> Iterator[Image.Image]:
+    """Every picture once, in an order of its own."""
+    if isinstance(saved, Run):
+        yield saved.image
+    elif isinstance(saved, Pair):
+        yield saved.source.image
+        yield saved.edited.image
+    else:
+        yield from (run.image for run in saved.sources.values())
+        yield from (cell.pair.edited.image for cell in saved.cells)
+
+
+def _compared(before: Sequence[Image.Image], after: Sequence[Image.Image]) -> tuple[int, int, int]:
+    """The largest difference, how many pixels differ, and how many there are."""
+    largest = differing = pixels = 0
+    for a, b in zip(before, after, strict=True):
+        pixels += a.width * a.height
+        if a.size != b.size:
+            largest, differing = 255, differing + a.width * a.height
+            continue
+        pair = (np.asarray(image.convert("RGB"), dtype=np.int16) for image in (a, b))
+        apart = np.abs(np.subtract(*pair)).max(axis=-1)
+        largest, differing = max(largest, int(apart.max())), differing + int((apart > 0).sum())
+    return largest, differing, pixels
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Whatever a pipeline finds wrong in settings that were read from a file, in a sentence."""
+    try:
+        yield
+    except (HeedmapError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if "out of memory" in str(error).lower():
+            raise
+        raise RunError(
+            f"this run cannot be drawn again with its settings ({told(error)}): draw with the "
+            "model and the versions that they name"
+        ) from error

@@ -1,0 +1,228 @@
+"""What a run was asked for, read from its settings, which come from a file and are not trusted."""
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from heedmap.drawing import generation, settings
+from heedmap.drawing.edit_plans import read_window, read_windows
+from heedmap.drawing.pipeline_arguments import OBJECT, fits, restorable, restored, told
+from heedmap.errors import ArgumentError, RunError, quoted
+from heedmap.files import reading, schemas
+from heedmap.options import EditOptions, GenerateOptions
+from heedmap.recording.edits import Edit, described, edit_from
+
+_MOST_AT_ONCE = 1024  # pictures in a batch
+_MOST_STEPS = 10_000  # in a list of timesteps or sigmas
+_UNNAMED = re.compile(r"<\w+>")  # how older versions noted an argument that was an object
+_OWN = frozenset(inspect.signature(generation.generate_batch).parameters)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What `generate_batch` was asked for one picture, and its place in the batch.
+
+    Attributes:
+        place: its number there, from 0, and how many there were.
+    """
+
+    prompt: str
+    seed: int
+    edits: tuple[Edit, ...]
+    options: GenerateOptions
+    place: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class AskedEdit:
+    """What `edit` was asked for, beside the prompt and how it is drawn."""
+
+    source: str
+    cross: tuple[float, float]
+    own: tuple[float, float]
+    options: EditOptions
+
+
+def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked:
+    """What a run's settings ask of a pipeline.
+
+    Args:
+        about: the settings.
+        pipe: the pipeline that shall draw.
+        given: what the settings cannot hold: arguments of the pipeline, and `edits`.
+
+    Raises:
+        ArgumentError: if something is missing in `given`, or is not what the run had.
+        RunError: if the settings are not such as heedmap writes.
+    """
+    told = _checked(about)
+    edited = told.edit is not UNSET
+    place = told.batch_place or ((1, 2) if edited else (0, 1))
+    if not place[0] < place[1] <= _MOST_AT_ONCE:
+        expected = f"a number and how many there were, at most {_MOST_AT_ONCE}"
+        raise _wrong("batch_place", place, expected)
+    given, size = dict(given), _size(told, pipe)
+    if "edits" not in given:
+        _check_masks(told.edits, size)
+    edits = _edits(about.get("edits", []), given)
+    options = GenerateOptions(
+        steps=_own(told, "steps", pipe),
+        guidance=_own(told, "guidance", pipe),
+        size=size,
+        negative=told.negative,
+        keep=told.keep,
+        tokens=told.tokens,
+        branches=told.branches,
+        arguments=_arguments(about, pipe, given),
+    )
+    return Asked(told.prompt, told.seed, edits, options, place)
+
+
+def read_edit(about: Mapping[str, Any]) -> AskedEdit:
+    """What the settings of an edited run ask of `heedmap.edit`.
+
+    Raises:
+        ArgumentError: if a window is none.
+        RunError: if the settings are not such as heedmap writes.
+    """
+    edit = _checked(about).edit
+    if not edit:
+        raise _wrong("edit", about.get("edit"), "what was asked of an edit")
+    noted = {name: getattr(edit, name) for name in ("self_cells", "blend_from", "threshold")}
+    options = EditOptions(
+        kind=edit.kind if edit.kind_asked is UNSET else edit.kind_asked,
+        words=read_windows(edit.windows),
+        renormalize=edit.renormalize,
+        only=edit.only,
+        protect=tuple(edit.protect),
+        **{name: value for name, value in noted.items() if value is not UNSET},
+    )
+    cross, own = read_window(edit.cross, "cross"), read_window(edit.own, "self_attention")
+    return AskedEdit(edit.source, cross, own, options)
+
+
+def _checked(about: Mapping[str, Any]) -> schemas.Settings:
+    return schemas.checked(dict(about), schemas.Settings, "what the settings of this run say")
+
+
+def _own(told: schemas.Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
+    """The steps or the guidance; None where the pipeline's own are what was noted."""
+    noted, whose = getattr(told, name), told.defaults.get(name)
+    if whose in ("timesteps", "sigmas"):
+        return None
+    default = settings.asked(pipe, name, None)[0]
+    return None if noted == default and whose is not None else noted
+
+
+def _size(told: schemas.Settings, pipe: Any) -> tuple[int, int] | None:
+    """The (width, height) that was asked for; None where the pipeline chose."""
+    # Older settings do not tell whether it was asked for, but where it cannot be, it was not.
+    chosen = "size" in told.defaults or "height" not in settings.parameters(pipe)
+    return None if chosen else told.size
+
+
+def _edits(noted: list[Any], given: dict[str, Any]) -> tuple[Edit, ...]:
+    if "edits" in given:
+        edits = tuple(given.pop("edits"))
+        if [_told_apart(described(edit)) for edit in edits] != list(map(_told_apart, noted)):
+            raise ArgumentError(
+                f"edits are {[described(edit)['kind'] for edit in edits]}, and not those that the "
+                f"settings of this run tell of: expected {len(noted)} that are described alike"
+            )
+        return edits
+    read = [edit_from(edit) for edit in noted]
+    for edit, told_of in zip(read, noted, strict=True):
+        if edit is None:
+            what = told_of.get("name") or f"the mask of {told_of.get('word')}"
+            raise ArgumentError(
+                f"the edit {quoted(what)} of this run is not in its settings: pass all edits, as "
+                "in hm.repeat(pipe, run, edits=[…])"
+            )
+    return tuple(edit for edit in read if edit is not None)
+
+
+def _check_masks(noted: Sequence[Any], size: tuple[int, int] | None) -> None:
+    """Raise a RunError if masks are of another size than the picture, before one is unpacked."""
+    masks = [
+        (edit.word, edit.where.mask)
+        for edit in noted
+        if isinstance(edit, schemas.Confined) and isinstance(edit.where, schemas.Mask)
+    ]
+    for word, (width, height) in masks:
+        if size is not None and (width, height) != size:
+            raise RunError(
+                f"the mask of {quoted(word)} is {width}×{height} pixels, and this run has "
+                f"{size[0]}×{size[1]}: the settings do not hold together; make the run again"
+            )
+    pixels = sum(width * height for _, (width, height) in masks)
+    if pixels > reading.MAX_PIXELS:
+        raise RunError(
+            f"the {len(masks)} masks of this run have {pixels:,} pixels together: expected at most "
+            f"{reading.MAX_PIXELS:,}; pass all edits, as in hm.repeat(pipe, run, edits=[…])"
+        )
+
+
+def _told_apart(about: Any) -> Any:
+    """A description without what may be spelled in several ways."""
+    if isinstance(about, dict) and isinstance(about.get("where"), dict):
+        where = {key: about["where"].get(key) for key in ("mask", "sha256")}
+        return {**about, "where": where}
+    return about
+
+
+def _arguments(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the pipeline: those noted, and those given where a note cannot hold them."""
+    noted = about.get("arguments", {})
+    if "schedulers" not in about:  # written by an older version
+        noted = {
+            name: {OBJECT: str(value).strip("<>")} if _is_unnamed(value) else value
+            for name, value in noted.items()
+        }
+    taken = settings.parameters(pipe)
+    free = any(p.kind is p.VAR_KEYWORD for p in taken.values())
+    for name in noted:
+        if name in _OWN or name == "self" or not (free or name in taken):
+            raise RunError(
+                f"the settings have an argument {quoted(name)}, which {type(pipe).__name__} does "
+                "not take: draw with the pipeline that they name"
+            )
+    for name in ("timesteps", "sigmas"):
+        listed = noted.get(name)
+        if isinstance(listed, list) and len(listed) > _MOST_STEPS:
+            raise _wrong(name, listed, f"at most {_MOST_STEPS}")
+    for name in given:
+        if name not in noted:
+            raise ArgumentError(f"{name} was passed, but this run had no such argument")
+    return {name: _argument(name, value, given) for name, value in noted.items()}
+
+
+def _argument(name: str, noted: Any, given: Mapping[str, Any]) -> Any:
+    if name not in given:
+        if restorable(noted):
+            return restored(noted)
+        raise ArgumentError(
+            f"the argument {name} of this run ({told(noted)}) is not in its settings: pass it, as "
+            f"in hm.repeat(pipe, run, {name}=…)"
+        )
+    if not fits(given[name], noted):
+        raise ArgumentError(
+            f"the {name} that was passed is not the one that this run had ({told(noted)}): "
+            "expected the very same"
+        )
+    return given[name]
+
+
+def _is_unnamed(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(_is_unnamed, value))
+    return isinstance(value, str) and _UNNAMED.fullmatch(value) is not None
+
+
+def _wrong(name: str, value: Any, expected: str) -> RunError:
+    return RunError(
+        f"the settings of this run have {name}={quoted(value)}: expected {expected}; make it again"
+    )

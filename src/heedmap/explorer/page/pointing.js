@@ -1,0 +1,92 @@
+/* The point in the picture, and the words that acted there. */
+
+function pointAt(x, y, aloud = false) {
+  const inside = (part) => Math.min(0.9999, Math.max(0, part));
+  state.point = x === null ? null : [inside(x), inside(y)];
+  renderPoint();
+  if (aloud && state.point) {
+    const words = actingAt(runsNow().at(-1), 0).slice(0, 3);
+    const list = words.map(({ text, share }) => `${text} ${percent(share)}`).join(", ");
+    announce(`${percent(state.point[0])} across, ${percent(state.point[1])} down: ${list}.`);
+  }
+}
+
+/** What acted at the point in a run's picture: the largest magnitude first. */
+function actingAt(run, v) {
+  const maps = state.point && mapsOf(run, v);
+  if (!maps) return [];
+  const view = data.runs[run].views[v];
+  const [x, y] = state.point;
+  const at = Math.floor(y * maps.h) * maps.w + Math.floor(x * maps.w);
+  const rows = view.entries.flatMap((entry, i) =>
+    entry.kind === "word" || state.specials
+      ? [{ entry: i, text: entry.text, kind: entry.kind, value: maps.planes[i][at] }]
+      : [],
+  );
+  const sum = rows.reduce((total, row) => total + Math.abs(row.value), 0);
+  for (const row of rows) row.share = sum > 0 ? Math.abs(row.value) / sum : 0;
+  return rows.sort((a, b) => b.share - a.share);
+}
+
+function renderPoint() {
+  const [, hint, box] = $("reading").children;
+  if (!state.point && !box.firstChild) { // nothing was pointed at before, either
+    for (const figure of shown.figures) figure.cross.style.display = "none";
+    return;
+  }
+  hint.hidden = Boolean(state.point);
+  for (const figure of shown.figures) {
+    figure.cross.style.display = state.point ? "" : "none";
+    if (!state.point) continue;
+    const [x, y] = state.point.map((part) => 100 * part);
+    for (const line of figure.cross.children) {
+      line.setAttribute("d", `M${x} 0V100M0 ${y}H100`);
+    }
+  }
+  for (const { button } of shown.chips) button.style.setProperty("--lit", "0");
+  if (!state.point) {
+    box.replaceChildren();
+    return;
+  }
+  const pair = pairNow();
+  const lists = runsNow().flatMap((run, n) =>
+    viewsShown(run).map((_, v) => {
+      const rows = actingAt(run, v);
+      const most = rows.length ? Math.max(rows[0].share, 1e-9) : 1;
+      for (const { button, term } of shown.chips) {
+        if (term.run !== run || term.view !== v) continue;
+        const row = rows.find(({ entry }) => entry === term.entries[0]);
+        if (row) button.style.setProperty("--lit", String(row.share / most));
+      }
+      const side = pair ? Object.values(SIDES)[n] : "";
+      const name = v ? `${side} negative prompt`.trim() : side;
+      const title = name ? [make("h3", { textContent: name })] : [];
+      return make("div", {}, ...title, make("ol", {}, ...rows.slice(0, pair ? 5 : 8).map(readingRow)));
+    }),
+  );
+  box.replaceChildren(...lists);
+}
+
+function readingRow({ text, share, value }) {
+  const bar = make("span", { className: "bar" });
+  bar.style.setProperty("--part", String(share));
+  return make(
+    "li",
+    {},
+    make("bdi", { textContent: text }),
+    bar,
+    make("span", { className: "share", textContent: percent(share) }),
+    make("span", { className: "value", textContent: number(value), title: "probability" }),
+  );
+}
+
+function movePoint(event, run) {
+  const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  const move = moves[event.key];
+  if (!move) return;
+  event.preventDefault();
+  const { cells: [w, h] } = data.runs[run].views[0];
+  const [x, y] = state.point || [0.5, 0.5];
+  const far = event.shiftKey ? 8 : 1;
+  pointAt(x + (move[0] * far) / w, y + (move[1] * far) / h, true);
+}

@@ -1,0 +1,95 @@
+/* The Python and the command that give what is shown. */
+
+/** The arguments of `select` for what is chosen, as Python writes them. */
+function selectCode() {
+  const { layers, from, to, head } = selection();
+  const view = mainView();
+  const [kind, which] = layers.split(/ (.*)/s);
+  const said = [];
+  if (kind === "group") said.push(`layers="${which}"`);
+  if (kind === "grid") said.push(`resolution=(${which.split("×").reverse().join(", ")})`);
+  if (kind === "layer") said.push(`layers=${JSON.stringify(view.layers[Number(which)].name)}`);
+  if (to - from < view.steps) said.push(to - from === 1 ? `steps=${from}` : `steps=slice(${from}, ${to})`);
+  if (head >= 0) said.push(`heads=${head}`);
+  return said.length ? `.select(${said.join(", ")})` : "";
+}
+
+/** How a term is looked up in a run's maps: {key, word} for Python and the command, or null. A word
+    or phrase that stands there once goes by its text, another by its number. */
+function lookUp(term, run) {
+  const view = data.runs[run].views[term.view];
+  const entries = (entriesIn(term, run) || []).map((i) => view.entries[i]);
+  if (entries.length === 1 && entries[0].kind === "start") return { key: ".token(0)", word: null };
+  if (!entries.length || entries.some((entry) => entry.kind !== "word")) return null;
+  const fold = (text) => text.normalize("NFKC").toLowerCase();
+  const prompt = view.pieces.filter(([, number]) => number >= 0).map(([text]) => fold(text));
+  const wanted = entries.map((entry) => fold(entry.text));
+  const places = prompt.filter((_, i) => wanted.every((text, n) => prompt[i + n] === text));
+  const numbers = entries.map((entry) => entry.number);
+  const adjoin = numbers.every((number, n) => number === numbers[0] + n);
+  const text = entries.map((entry) => entry.text).join(" ");
+  if (adjoin && places.length === 1) {
+    const [share, key] = [`.share(${JSON.stringify(text)})`, `[${JSON.stringify(text)}]`];
+    return { key: state.scale === "content" ? share : key, word: text };
+  }
+  if (numbers.length === 1) return { key: `.at(${numbers[0]})`, word: `#${numbers[0]}` };
+  return null;
+}
+
+function pythonShown() {
+  const pair = pairNow();
+  const terms = termsKept();
+  const select = selectCode();
+  const { scale, opacity, colours, native } = state;
+  const asDrawn = opacity === data.look.opacity && colours === data.look.colour && !native;
+  const named = { content: "raw", shared: pair ? "" : "shared" }[scale] ?? scale;
+  const one = terms.length === 1 && asDrawn && named;
+  const lines = runsNow().flatMap((run, n) => {
+    const name = pair ? `pair.${Object.keys(SIDES)[n]}` : "run";
+    return terms.flatMap((term) => {
+      const found = lookUp(term, run);
+      // Only a word's text, not its number, tells Python of which words it has a share.
+      const own = scale !== "content" || (found && found.key.startsWith(".share"));
+      const shows = one && own ? `.overlay(scale="${named}")` : ".values";
+      return found ? [`${name}.${term.view ? "negative_maps" : "maps"}${select}${found.key}${shows}`] : [];
+    });
+  });
+  return lines.join("\n");
+}
+
+function commandShown() {
+  const terms = termsKept();
+  const { layers, from, to, head } = selection();
+  const [kind, which] = layers.split(/ (.*)/s);
+  const found = terms.map((term) => (term.view ? null : lookUp(term, term.run)));
+  const cannot = pairNow() || kind === "grid" || state.scale === "content" || state.native;
+  if (cannot || !found.length || found.some((one) => !one || one.word === null)) return "";
+  const quoted = (text) => (/^[\w.,:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+  const parts = ["heedmap inspect RUN", ...found.map(({ word }) => `--word ${quoted(word)}`)];
+  if (kind === "group") parts.push(`--layers ${which}`);
+  if (kind === "layer") parts.push(`--layers ${quoted(mainView().layers[Number(which)].name)}`);
+  if (to - from < mainView().steps) parts.push(`--steps ${from}:${to}`);
+  if (head >= 0) parts.push(`--heads ${head}`);
+  if (state.scale !== "shared") parts.push(`--scale ${state.scale}`);
+  return parts.join(" ");
+}
+
+/** What the page shows, but neither of the two can give. */
+function unsaidOfShown() {
+  const said = [];
+  const own = (term) => (lookUp(term, term.run) || { key: "" }).key.startsWith(".share");
+  if (state.scale === "content" && !termsKept().every(own)) said.push("the share among the content words");
+  if (state.native) said.push("the native cells");
+  return said.length ? `The page makes ${said.join(" and ")} of these itself.` : "";
+}
+
+function renderRepeat() {
+  const texts = { "now-python": pythonShown(), "now-command": commandShown() };
+  for (const [id, text] of Object.entries(texts)) {
+    if (!$(id)) return;
+    $(id).hidden = !text;
+    setCode($(id).querySelector("pre"), text);
+  }
+  $("now").hidden = !Object.values(texts).some(Boolean);
+  $("now").querySelector("p").textContent = unsaidOfShown();
+}

@@ -1,0 +1,120 @@
+/* What is chosen: the one state of the page, and the maps and heats that follow from it. */
+
+const data = JSON.parse(document.getElementById("data").textContent);
+
+const HUES = data.look.hues;
+const SCALES = {
+  shared: "shared by all words",
+  word: "each word its own",
+  raw: "raw probability",
+  content: "share among the content words",
+};
+const SIDES = { source: "Source", edited: "Edit" };
+const rgb = (hue) => [1, 3, 5].map((i) => parseInt(hue.slice(i, i + 2), 16));
+const tables = Object.fromEntries(
+  Object.entries(data.look.colours).map(([name, text]) => [name, bytesOf(text)]),
+);
+for (const run of data.runs) run.views = run.views.map((view) => new View(view));
+
+const state = {
+  pair: 0,
+  mode: "side",
+  scale: "shared",
+  layers: "all",
+  steps: null, // [from, to) as asked for, counted from 0; null for all
+  head: -1,
+  opacity: data.look.opacity,
+  colours: data.look.colour,
+  outline: false,
+  threshold: 0.5,
+  native: false,
+  specials: false,
+  negative: false,
+  pins: [],
+  hover: null,
+  last: null,
+  point: null, // [x, y] as parts of the picture
+};
+
+/** What stands on the page: its pictures and the words of its prompts, made by figure() and chip(). */
+const shown = { figures: [], chips: [] };
+
+const pairNow = () => data.pairs[state.pair] || null;
+const runsNow = () => {
+  const pair = pairNow();
+  return pair ? [pair.source, pair.edited] : [0];
+};
+/** Whether the runs' own pictures are shown, not a picture made of both. */
+const runsInSight = () => !pairNow() || ["side", "wipe"].includes(state.mode);
+const mainView = () => data.runs[runsNow()[0]].views[0];
+const viewsShown = (run) => data.runs[run].views.slice(0, state.negative ? 2 : 1);
+
+/** All prompts in sight: what is chosen must be there in each of them. */
+const viewsNow = () => runsNow().flatMap(viewsShown);
+
+/** Where a range of steps may begin and end for these layers and this head: [0, …, all]. */
+function stepBounds(changes = {}) {
+  const wanted = { layers: state.layers, head: state.head, ...changes };
+  const lists = viewsNow().map((view) => view.bounds(wanted));
+  const shared = lists[0].filter((bound) => lists.every((list) => list.includes(bound)));
+  return shared.length > 1 ? shared : [0, mainView().steps];
+}
+
+/** The steps that are shown, [from, to): those asked for, as far out as the tables need. */
+function stepsNow() {
+  if (!state.steps) return [0, mainView().steps];
+  const bounds = stepBounds();
+  const [from, to] = state.steps;
+  return [bounds.findLast((b) => b <= from) ?? 0, bounds.find((b) => b >= to) ?? bounds.at(-1)];
+}
+
+function selection(changes = {}) {
+  const [from, to] = stepsNow();
+  return { layers: state.layers, from, to, head: state.head, native: state.native, ...changes };
+}
+
+const mapsOf = (run, view) => data.runs[run].views[view].maps(selection());
+
+/** The range that the words of all prompts in sight have in common. */
+function sharedSpan(view) {
+  const all = runsNow().flatMap((run) => (data.runs[run].views[view] ? [mapsOf(run, view)] : []));
+  const there = all.filter(Boolean);
+  return [Math.min(...there.map((m) => m.low)), Math.max(...there.map((m) => m.high))];
+}
+
+/** The same words in another prompt of the pair: a term's entries there, or null. */
+function entriesIn(term, run) {
+  if (term.run === run) return term.entries;
+  const pair = pairNow();
+  const view = data.runs[run].views[term.view];
+  if (!pair || !view) return null;
+  const own = data.runs[term.run].views[term.view];
+  const [here, there] = term.run === pair.source ? [0, 1] : [1, 0];
+  const found = term.entries.map((i) => {
+    const entry = own.entries[i];
+    if (entry.kind !== "word") return view.entries.findIndex((e) => e.kind === entry.kind);
+    const match = pair.words.find((numbers) => numbers[here] === entry.number);
+    const wanted = term.view ? entry.number : match && match[there];
+    return view.entries.findIndex((e) => e.kind === "word" && e.number === wanted);
+  });
+  const real = found.filter((i) => i >= 0);
+  return real.length ? real : null;
+}
+
+/** The heat of a term in a run's picture, or null while it is read or where it has none. */
+function heatOf(term, run) {
+  const entries = entriesIn(term, run);
+  const maps = entries && mapsOf(run, term.view);
+  if (!maps) return null;
+  const view = data.runs[run].views[term.view];
+  const plane = state.scale === "content" ? view.share(maps, entries) : view.sum(maps, entries);
+  let [low, high] = [0, 1];
+  if (state.scale === "word") [low, high] = span(plane);
+  if (state.scale === "shared") [low, high] = sharedSpan(term.view);
+  const hue = rgb(term.hue || HUES[0]);
+  return { plane, w: maps.w, h: maps.h, low, high, hue, native: state.native, grids: maps.grids };
+}
+
+const termsNow = () => (state.hover ? [state.hover] : state.pins);
+const termsKept = () => (state.pins.length ? state.pins : state.last ? [state.last] : []);
+const keyOf = (term) => `${term.run} ${term.view} ${term.entries.join(" ")}`;

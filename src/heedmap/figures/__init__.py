@@ -1,0 +1,7 @@
+"""Arrays to pictures: heat over a picture, figures of captioned panels, frames that move.
+
+Pure functions of arrays, texts and Pillow images. No torch, and no maps: whoever has one hands its
+values over.
+"""
+
+__all__ = ["animations", "blocks", "formats", "layout", "overlays", "sheet"]

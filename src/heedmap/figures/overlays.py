@@ -1,0 +1,289 @@
+"""Arrays to pixels: maps resized and coloured, heat laid over a picture.
+
+Pure functions of arrays and Pillow images: no file is written, no global state touched (matplotlib
+lends its colour maps; pyplot is never imported), and the same arguments give the same pixels. `h`,
+`w` are the rows and columns of a map, `H`, `W` those of a picture. Whatever cannot be drawn raises
+`ArgumentError`.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from heedmap.checks import finite, fraction, several, whole
+from heedmap.errors import ArgumentError, quoted
+from heedmap.files.reading import MAX_SIDE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+__all__ = [
+    "COLORMAP",
+    "COLORMAPS",
+    "HUES",
+    "OPACITY",
+    "colour",
+    "enlarge",
+    "heat",
+    "overlay",
+    "overlay_several",
+    "plot",
+    "resize_map",
+    "shrunk",
+    "to_rgb",
+]
+
+COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
+COLORMAP, OPACITY = "inferno", 0.85
+
+# How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
+# dark and white pictures: cold places stay clear, hot ones glow on all of them.
+LIGHT, GREY = 0.6, 0.4
+GREY_SEVERAL = 0.9  # hues are told apart more easily where the picture has hardly any
+# Okabe and Ito's colours, which are told apart with any kind of colour vision.
+HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2")
+
+
+def enlarge(image: Image.Image, *, factor: int | None = None, short_side: int = 256) -> Image.Image:
+    """Enlarge a small picture by a whole number, so that it can be looked at (RGB, Lanczos).
+
+    Without a `factor` (at least 1) it is the smallest that brings the short side to `short_side`
+    pixels; a picture that has them keeps its size.
+    """
+    picture, enough = to_rgb(image), whole("short_side", short_side, least=1, most=MAX_SIDE)
+    times = (
+        math.ceil(enough / min(picture.size))
+        if factor is None
+        else whole("factor", factor, least=1, most=256)
+    )
+    size = picture.width * times, picture.height * times
+    return picture.resize(size, Image.Resampling.LANCZOS)
+
+
+def shrunk(image: Image.Image, side: int) -> Image.Image:
+    """A picture of at most so many pixels on a side; one that has no more as it is."""
+    if max(image.size) <= side:
+        return image
+    width, height = (max(1, round(n * side / max(image.size))) for n in image.size)
+    return image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3)
+
+
+def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
+    """Resize a finite map bilinearly: (h, w) -> (H, W) float32, for `size` = (W, H).
+
+    Cell centres lie at half pixels and the border is held. Nothing rings below the least or above
+    the greatest value; a constant stays the same to the bit. A map that shrinks is averaged over
+    what each pixel covers.
+    """
+    cells = _map(values)
+    resized = Image.fromarray(cells).resize(_box(size), Image.Resampling.BILINEAR)
+    return np.clip(np.asarray(resized, dtype=np.float32), cells.min(), cells.max())
+
+
+def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
+    """Give each value its colour: (h, w) in [0, 1] -> (h, w, 3) uint8, by one of `COLORMAPS`."""
+    shares = _map(values)
+    if shares.min() < 0 or shares.max() > 1:
+        span = f"{shares.min():.4g} to {shares.max():.4g}"
+        raise ArgumentError(f"values to colour must lie in [0, 1]; got {span}: scale them first")
+    if not isinstance(colormap, str) or colormap not in COLORMAPS:
+        raise ArgumentError(
+            f"colormap must be one of {', '.join(COLORMAPS)}; got {quoted(colormap)}"
+        )
+    return _table(colormap)[np.rint(shares * 255).astype(np.uint8)]
+
+
+def overlay(
+    image: Image.Image,
+    values: ArrayLike,
+    *,
+    low: float,
+    high: float,
+    opacity: float = OPACITY,
+    colormap: str = COLORMAP,
+) -> Image.Image:
+    """Lay the heat of a map over a picture.
+
+    Values from `low` to `high` become heat from 0 to 1; what lies outside is clipped. The picture
+    is dimmed and greyed a little, everywhere alike, so that heat reads on bright and on dark; then
+    colour covers it as heat goes, from nothing at 0 to `opacity` at 1. With `low == high` (a
+    constant map on its own scale) there is no contrast to show, and all is cold.
+
+    Args:
+        image: a picture of any mode, of size (W, H).
+        values: (h, w), finite; resized to the picture by `resize_map`.
+        low: the value that is cold; the caller decides if the scale is a word's own or shared.
+        high: the value that is hot, not below `low`.
+        opacity: in [0, 1]; 0 gives the picture itself.
+        colormap: one of `COLORMAPS`.
+
+    Returns:
+        An RGB picture of size (W, H).
+    """
+    base, opacity = _dimmed(image, opacity, GREY)
+    hot = _scaled(values, image.size, low, high)
+    mixed = base + (colour(hot, colormap) - base) * (opacity * hot)[..., None]
+    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def overlay_several(
+    image: Image.Image,
+    maps: Sequence[ArrayLike],
+    spans: Sequence[tuple[float, float]],
+    *,
+    opacity: float = OPACITY,
+    hues: Sequence[str] = HUES,
+) -> Image.Image:
+    """Lay several maps over an almost grey picture, each in a hue of its own.
+
+    Where several act, their hues are averaged by how much each acts, and the picture shines through
+    as if the heats lay one over the other: their order does not matter.
+
+    Args:
+        image: a picture of any mode, of size (W, H).
+        maps: each (h, w), finite.
+        spans: of each map, the value that is cold and the value that is hot.
+        opacity: in [0, 1].
+        hues: a colour for each map, as "#rrggbb"; more than there are maps are left.
+
+    Returns:
+        An RGB picture of size (W, H).
+    """
+    if len(maps) != len(spans) or not 1 <= len(maps) <= len(hues):
+        given = f"{len(maps)} maps, {len(spans)} spans, {len(hues)} hues"
+        raise ArgumentError(f"several maps need a span and a hue each; got {given}")
+    base, opacity = _dimmed(image, opacity, GREY_SEVERAL)
+    hot = [_scaled(one, image.size, *span) for one, span in zip(maps, spans, strict=True)]
+    cover = opacity * np.stack(hot, axis=-1)  # (H, W, N)
+    clear = np.prod(1 - cover, axis=-1, keepdims=True)
+    total = cover.sum(axis=-1, keepdims=True)
+    colours = [[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in hues[: len(maps)]]
+    mixed = base * clear + cover @ np.array(colours) / np.where(total > 0, total, 1) * (1 - clear)
+    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def plot(
+    ax: "Axes",
+    image: Image.Image | None,
+    values: ArrayLike,
+    size: tuple[int, int],
+    *,
+    low: float,
+    high: float,
+) -> "AxesImage":
+    """Draw on axes what `overlay` draws, or `heat` where there is no picture, in pixels of it.
+
+    Args:
+        ax: axes of any figure; their ticks are hidden.
+        image: the picture, of any mode.
+        values: (h, w), finite.
+        size: (W, H), the picture's.
+        low: the value that is cold.
+        high: the value that is hot.
+
+    Returns:
+        The heat, whose colours go from `low` to `high`: of it `figure.colorbar` makes a bar.
+    """
+    if not hasattr(ax, "imshow"):
+        raise ArgumentError(
+            f"ax is {quoted(ax)}: expected axes of matplotlib, as in Figure().add_subplot()"
+        )
+    hot, cover = _scaled(values, size, low, high), None
+    if image is not None:
+        base, opacity = _dimmed(image, OPACITY, GREY)
+        cover = opacity * hot
+        ax.imshow(np.rint(base).astype(np.uint8), origin="upper", interpolation="auto")
+    ax.set_axis_off()
+    return ax.imshow(
+        low + hot * (high - low),
+        COLORMAP,
+        vmin=low,
+        vmax=high,
+        alpha=cover,
+        origin="upper",
+        interpolation="auto",
+    )
+
+
+def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np.floating], float]:
+    """A picture (H, W, 3) as it lies under heat of this opacity, and the opacity, checked."""
+    picture, opacity = np.asarray(to_rgb(image), dtype=np.float32), fraction("opacity", opacity)
+    light = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
+    quiet = (picture + (light[..., None] - picture) * grey) * LIGHT
+    return picture + (quiet - picture) * min(1.0, opacity / OPACITY), opacity
+
+
+def heat(
+    values: ArrayLike, size: tuple[int, int], *, low: float, high: float, colormap: str = COLORMAP
+) -> Image.Image:
+    """Draw the heat of a map alone, where no picture is known or a picture would hide it.
+
+    The arguments are those of `overlay`, with the `size` (W, H) in place of the picture.
+    """
+    return Image.fromarray(colour(_scaled(values, size, low, high), colormap))
+
+
+def _scaled(
+    values: ArrayLike, size: tuple[int, int], low: float, high: float
+) -> NDArray[np.float64]:
+    """A map as heat from 0 at `low` to 1 at `high`, at a picture's size: (H, W)."""
+    low, high = finite("low", low), finite("high", high)
+    if low > high:
+        raise ArgumentError(f"low must not be above high; got low={low:g}, high={high:g}")
+    spread = resize_map(values, size).astype(np.float64)
+    return np.clip((spread - low) / (high - low), 0, 1) if high > low else spread * 0
+
+
+def _box(size: object) -> tuple[int, int]:
+    """A size (width, height) in pixels."""
+    sides = several(size) or []
+    if len(sides) != 2:
+        raise ArgumentError(f"size must be (width, height); got {quoted(size)}")
+    width, height = (
+        whole(f"the {what}", side, least=1, most=2**20)
+        for what, side in zip(("width", "height"), sides, strict=True)
+    )
+    return width, height
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """A picture of any mode as RGB; what is transparent shows white."""
+    if not isinstance(image, Image.Image):
+        raise ArgumentError(f"a picture must be a Pillow image; got {type(image).__name__}")
+    if min(image.size) < 1 or image.mode[0] in "IF":
+        given = f"mode {image.mode!r}, {image.width}×{image.height}"
+        raise ArgumentError(f"a picture must have pixels and 8-bit colours; got {given}")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def _map(values: ArrayLike) -> NDArray[np.float32]:
+    """Checked values as (h, w) float32."""
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        raise ArgumentError("a map must be an array (h, w); got rows of unequal length") from None
+    if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "buif":
+        what = f"shape {given.shape} of {given.dtype}"
+        raise ArgumentError(f"a map must be an array (h, w) of real numbers; got {what}")
+    with np.errstate(over="ignore"):
+        cells = np.ascontiguousarray(given, dtype=np.float32)
+    if wrong := int(np.count_nonzero(~np.isfinite(cells))):
+        raise ArgumentError(f"a map must be finite; {wrong} of {cells.size} values are NaN or Inf")
+    return cells
+
+
+@cache
+def _table(colormap: str) -> NDArray[np.uint8]:
+    """The 256 colours of a colour map, (256, 3)."""
+    from matplotlib import colormaps
+
+    return colormaps[colormap](np.arange(256), bytes=True)[:, :3]

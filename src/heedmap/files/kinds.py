@@ -1,0 +1,143 @@
+"""The kinds of folders that heedmap writes, each with the closed list of its files' names.
+
+What a folder says of itself may come from a stranger: names read from it can only leave out some of
+those listed here, and none of these leads outside of the folder.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from heedmap.files.targets import Kind, read_object, walk
+
+_RUN = {
+    *("run.json", "image.png", "index.html", "sheet.png"),
+    *("maps.safetensors", "negative.safetensors"),
+}
+_PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}
+_GRID = {"grid.json", "grid.png", "grid.csv", "index.html"}
+_SELECTION = {"inspect.json", "timeline.gif"}
+_OF_SELECTION = r"(?:sheet|timeline|layers|heads|layers-heads|heads-layers)\.(?:png|svg|pdf)"
+_WORD = r"words/\d+-[^/]+\.png"
+
+
+def _names(fixed: Iterable[str], *more: str) -> re.Pattern[str]:
+    return re.compile("|".join([*map(re.escape, sorted(fixed)), *more]))
+
+
+def _entries(about: dict[str, Any] | None, part: str) -> list[Any]:
+    """A list within a JSON object; empty if it is not a list."""
+    found = (about or {}).get(part)
+    return found if isinstance(found, list) else []
+
+
+def files_in(folder: Path, mark: str) -> list[str]:
+    """The names of the files in a folder that was just filled, for its mark, which comes last."""
+    names = (path.name for path in folder.iterdir() if path.is_file())
+    return sorted([*names, mark])
+
+
+def written_in(folder: Path, *of: Kind) -> list[str]:
+    """The names of the files in a folder that heedmap wrote there, in their order.
+
+    Args:
+        folder: as it is now; links in it, and what they lead to, are left out.
+        of: the kinds that it may be of; the first that fits counts. A folder of any other kind has
+            no such files.
+    """
+    kind = next((one for one in of if one.holds(folder)), None)
+    if kind is None:
+        return []
+    written = None if kind.written is None else kind.written(folder)
+    return sorted(
+        name
+        for name, entry in walk(folder)
+        if kind.names.fullmatch(name)
+        and (written is None or name in written)
+        and entry.is_file(follow_symlinks=False)
+    )
+
+
+def _told(folder: Path, mark: str, fixed: set[str]) -> tuple[set[str], dict[str, Any] | None]:
+    """The files that a mark lists (an older one: all fixed names), and what the mark holds."""
+    about = read_object(folder / mark)
+    listed = _entries(about, "files")
+    return (set(map(str, listed)) if listed else set(fixed)), about
+
+
+def _of_run(folder: Path) -> set[str]:
+    """What was written into the folder of a run: overlays only if its settings list them."""
+    found, about = _told(folder, "run.json", _RUN)
+    words = _entries(about, "words")
+    return found | {str(word.get("file")) for word in words if isinstance(word, dict)}
+
+
+def _within(folder: Path, inner: str) -> set[str]:
+    return {f"{inner}/{name}" for name in _of_run(folder / inner)}
+
+
+def _of_pair(folder: Path) -> set[str]:
+    found, _ = _told(folder, "pair.json", _PAIR)
+    return found | _within(folder, "source") | _within(folder, "edited")
+
+
+def _of_grid(folder: Path) -> set[str]:
+    """What was written into the folder of a grid: so many cells, and their seeds' sources."""
+    found, about = _told(folder, "grid.json", _GRID)
+    for number, cell in enumerate(_entries(about, "cells"), 1):
+        inner = f"cells/{number:03d}"
+        found |= _within(folder, inner)
+        if not (isinstance(cell, dict) and cell.get("blended") is False):
+            found.add(f"{inner}/blend.png")
+        seed = cell.get("seed") if isinstance(cell, dict) else None
+        if type(seed) is int and f"sources/{seed}/run.json" not in found:
+            found |= _within(folder, f"sources/{seed}")
+    return found
+
+
+def _of_selection(folder: Path) -> set[str]:
+    """What was written into the folder of a selection: it lists whole paths."""
+    about = read_object(folder / "inspect.json")
+    words = [word.get("file") for word in _entries(about, "words") if isinstance(word, dict)]
+    found = {"inspect.json"}
+    drawn = [(about or {}).get("sheet"), *_entries(about, "over")]
+    for within, paths in (("words/", words), ("", drawn)):
+        names = (PurePosixPath(str(path).replace("\\", "/")).name for path in paths)
+        found |= {f"{within}{name}" for name in names}
+    return found
+
+
+_RUN_NAMES = _names(_RUN, _WORD).pattern
+RUN = Kind(
+    "a run of heedmap",
+    "run.json",
+    frozenset({"format", "settings"}),
+    re.compile(_RUN_NAMES),
+    _of_run,
+    re.compile("words"),
+)
+PAIR = Kind(
+    "an edit of heedmap",
+    "pair.json",
+    frozenset({"format", "about"}),
+    _names(_PAIR, rf"(?:source|edited)/(?:{_RUN_NAMES})"),
+    _of_pair,
+    re.compile(r"(?:source|edited)(?:/words)?"),
+)
+GRID = Kind(
+    "a grid of heedmap",
+    "grid.json",
+    frozenset({"format", "about", "cells"}),
+    _names(_GRID, rf"(?:sources/-?\d+|cells/\d+)/(?:{_RUN_NAMES})", r"cells/\d+/blend\.png"),
+    _of_grid,
+    re.compile(r"sources|cells|(?:sources/-?\d+|cells/\d+)(?:/words)?"),
+)
+SELECTION = Kind(
+    "a selection of a run",
+    "inspect.json",
+    frozenset({"run", "folder", "selection", "words"}),
+    _names(_SELECTION, _OF_SELECTION, r"words/[^/]+\.png"),
+    _of_selection,
+    re.compile("words"),
+)

@@ -1,0 +1,156 @@
+"""Files of a saved result, opened without any trust in what they are: paths, bytes, pictures.
+
+What a folder holds may be a pipe that never ends, a device, a picture that fills the memory when it
+is unpacked. Each reader here looks before it takes, and says in one sentence what is wrong.
+"""
+
+import io
+import os
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from PIL import Image
+
+from heedmap.errors import ArgumentError, RunError, quoted
+
+MAX_SIDE = 2**14
+"""The most pixels on a side of a picture."""
+MAX_PIXELS = 2**26
+"""The most pixels of a picture."""
+LONGEST = 64
+"""How many times longer than wide a picture may be."""
+_NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def path_of(given: object) -> Path:
+    """A path that was given.
+
+    Raises:
+        ArgumentError: if it is not one.
+    """
+    try:
+        if not isinstance(given, (str, os.PathLike)) or given == "" or b"\0" in os.fsencode(given):
+            raise ValueError
+        return Path(given)
+    except (TypeError, ValueError) as error:  # bytes; what the system's encoding cannot write
+        raise ArgumentError(
+            f"{quoted(given)} is no path: expected a text, or a pathlib.Path, that names a file or "
+            "folder of this system"
+        ) from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a plain file, or a link to one; False for a name that no file can have."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything of that name, even a link to nothing."""
+    try:
+        return os.path.lexists(path)
+    except ValueError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder, or a link to one; False for a name that no folder can have."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def read_bytes(path: Path, *, most: int, otherwise: str) -> bytes:
+    """The bytes of a plain file.
+
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+        otherwise: the sentence of the error where there is no such file, a path within.
+
+    Raises:
+        RunError: if it is missing, no plain file, larger, or cannot be read.
+    """
+    with opened(path, most=most, otherwise=otherwise) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise _too_large(path, most)
+    return data
+
+
+@contextmanager
+def opened(path: Path, *, most: int, otherwise: str) -> Iterator[BinaryIO]:
+    """A plain file, open for reading; its kind is asked of what was opened.
+
+    Whoever sent a folder may change it meanwhile: between a look at a path and its opening, a pipe
+    could take the place of the file, or the file could go.
+
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+        otherwise: the sentence of the error where there is no such file, a path within.
+
+    Raises:
+        RunError: if it is missing, no plain file, larger, or cannot be read, also within the block.
+    """
+    if not is_file(path):  # a device may do something when it is opened
+        raise RunError(otherwise)
+    try:
+        # So what is not a plain file is not waited for: neither for its other end nor for bytes.
+        with open(os.open(path, os.O_RDONLY | _NOT_WAITING), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise RunError(otherwise)
+            if about.st_size > most:
+                raise _too_large(path, most)
+            yield file
+    except FileNotFoundError as error:
+        raise RunError(otherwise) from error
+    except PermissionError as error:
+        raise RunError(f"{path} cannot be read: its rights do not allow it") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or 'the disk failed'}") from error
+
+
+def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) -> Image.Image:
+    """A PNG, its size checked before it is decoded.
+
+    Args:
+        path: of the file.
+        mode: it is converted to, such as "RGB".
+        size: (W, H) that it must have.
+
+    Raises:
+        RunError: if it is missing, broken, too large or of another size.
+    """
+    broken = f"{path} is missing or broken: make it again"
+    data = read_bytes(path, most=4 * MAX_PIXELS, otherwise=broken)
+    try:
+        with (
+            # What Pillow says about a file, from its first bytes on, does not concern its user.
+            warnings.catch_warnings(action="ignore"),
+            Image.open(io.BytesIO(data), formats=("PNG",)) as image,
+        ):
+            if size is not None and image.size != size:
+                raise RunError(
+                    f"{path} has {image.size[0]}×{image.size[1]} pixels, and not "
+                    f"{size[0]}×{size[1]}: the folder does not hold together; make it again"
+                )
+            if max(image.size) > MAX_SIDE or image.size[0] * image.size[1] > MAX_PIXELS:
+                raise RunError(f"{path} has {image.size[0]}×{image.size[1]} pixels: too many")
+            return image.copy() if image.mode == mode else image.convert(mode)
+    except RunError:
+        raise
+    except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
+        raise RunError(broken) from error
+
+
+def _too_large(path: Path, most: int) -> RunError:
+    return RunError(f"{path} is larger than {most / 2**20:g} MiB: nothing that heedmap wrote")

@@ -1,0 +1,167 @@
+"""One word's heat map: its values, its colours over the picture, its mask."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from PIL import Image
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, quoted
+from heedmap.figures import layout, overlays
+from heedmap.figures.blocks import Block
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+    from heedmap.figures.sheet import Sheet
+
+Scale = Literal["word", "shared", "raw"]
+SCALES: dict[Scale, str] = {
+    "shared": "shared by all words",
+    "word": "each word its own",
+    "raw": "raw probability",
+}
+"""What a scale is called where maps of several words are shown."""
+
+
+def check_scale(scale: object) -> None:
+    """Raise an ArgumentError unless there is such a scale."""
+    if not isinstance(scale, str) or scale not in SCALES:
+        raise ArgumentError(
+            f"scale {quoted(scale)} is not known: expected 'word', 'shared' or 'raw'"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """One word's map.
+
+    Attributes:
+        label: the word or phrase.
+        values: float32 (h, w), 64 cells on the short side: the share of attention (0 to 1) that
+            each place gave to the word's tokens, averaged over the selection.
+        size: (W, H) of the picture in pixels.
+        image: the picture, where it is known.
+        shared: the lowest and the highest value among the maps of all the prompt's words in the
+            same selection, for pictures that can be compared.
+    """
+
+    label: str
+    values: np.ndarray
+    size: tuple[int, int]
+    image: Image.Image | None = None
+    shared: tuple[float, float] = (0.0, 1.0)
+
+    def span(self, scale: Scale = "word") -> tuple[float, float]:
+        """The values that a picture shows as coldest and hottest.
+
+        Args:
+            scale: "word" (from this map's least to its greatest value), "shared" (that of all the
+                prompt's words) or "raw" (0 to 1).
+
+        Raises:
+            ArgumentError: if there is no such scale.
+        """
+        check_scale(scale)
+        if scale == "word":
+            return float(self.values.min()), float(self.values.max())
+        if scale == "shared":
+            return self.shared
+        return 0.0, 1.0
+
+    def overlay(
+        self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
+    ) -> Image.Image:
+        """The heat over the picture, enlarged so that its short side has `short_side` pixels.
+
+        Args:
+            image: the picture, where the map does not know it (maps of a bare `trace`).
+            scale: what is shown as coldest and hottest, see `span`.
+            short_side: pixels on the short side at least; larger pictures keep their size.
+
+        Raises:
+            ArgumentError: if no picture is known or given.
+        """
+        picture = self.image if image is None else image
+        if picture is None:
+            raise ArgumentError(
+                f"the map of '{self.label}' knows no picture: pass it, as in overlay(image)"
+            )
+        low, high = self.span(scale)
+        return replace(self, image=picture).drawn(low, high, short_side=short_side)
+
+    def drawn(self, low: float, high: float, *, short_side: int = 256) -> Image.Image:
+        """The heat from `low` to `high` over the picture, or alone where no picture is known.
+
+        Args:
+            low: the value that is shown as coldest.
+            high: the value that is shown as hottest.
+            short_side: as in `overlay`.
+        """
+        if self.image is None:
+            blank = overlays.enlarge(Image.new("RGB", self.size), short_side=short_side)
+            return overlays.heat(self.values, blank.size, low=low, high=high)
+        large = overlays.enlarge(self.image, short_side=short_side)
+        return overlays.overlay(large, self.values, low=low, high=high)
+
+    def figure(self, *, scale: Scale = "word") -> "Sheet":
+        """The heat over the picture, or alone where none is known, with the scale that was used.
+
+        Args:
+            scale: what is shown as coldest and hottest, see `span`.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+        """
+        low, high = self.span(scale)
+        said = {"word": "the word's own"}.get(scale, SCALES[scale])
+        bar = layout.ScaleBar(said, low, high, alone=self.image is None)
+        body = Block.of(self.drawn(low, high, short_side=384))
+        return layout.framed(body, title=self.label, bar=bar)
+
+    def plot(
+        self, ax: "Axes", *, image: Image.Image | None = None, scale: Scale = "word"
+    ) -> "AxesImage":
+        """Draw the heat over the picture, or alone where none is known, on axes of your own figure.
+
+        Args:
+            ax: of any matplotlib figure; what else is drawn on them is in pixels of the picture.
+            image: the picture, where the map does not know it.
+            scale: what is shown as coldest and hottest, see `span`.
+
+        Returns:
+            The heat; `figure.colorbar` makes a bar of its colours.
+        """
+        low, high = self.span(scale)
+        picture = self.image if image is None else image
+        size = self.size if picture is None else picture.size
+        return overlays.plot(ax, picture, self.values, size, low=low, high=high)
+
+    def _repr_png_(self) -> bytes:
+        return self.figure().data()
+
+    def mask(self, threshold: float = 0.5) -> np.ndarray:
+        """Where the word acted: bool (H, W) at the picture's size.
+
+        Args:
+            threshold: 0 to 1, where between the map's least and greatest value the mask begins. A
+                constant map has an empty mask.
+
+        Raises:
+            ArgumentError: if the threshold is not a number from 0 to 1.
+        """
+        threshold = checks.fraction("threshold", threshold)
+        low, high = self.span("word")
+        large = overlays.resize_map(self.values, self.size)
+        if high <= low:
+            return np.zeros(large.shape, dtype=bool)
+        return large >= low + threshold * (high - low)
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """The pixel (x, y) under the middle of the hottest cell."""
+        y, x = np.unravel_index(int(self.values.argmax()), self.values.shape)
+        h, w = self.values.shape
+        return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)

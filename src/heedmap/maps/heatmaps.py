@@ -1,0 +1,419 @@
+"""From a recording to heat maps: select, aggregate, resize, show together.
+
+Axes, by the letters used all through heedmap: S step · H head · Q latent position (Q = h·w,
+row-major) · K text token · h, w a layer's own grid. Everything is numpy.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, quoted
+from heedmap.figures import layout, overlays
+from heedmap.maps import selections
+from heedmap.maps.heatmap import SCALES, HeatMap, Scale, check_scale
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.selections import LayerFilter
+from heedmap.options import Axis
+from heedmap.text.prompts import is_content
+from heedmap.text.words import TokenTable, Word
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
+
+CELLS = 64
+"""Cells on the short side of a heat map."""
+MOST_SHOWN = 75
+"""Words that a sheet shows, and of which a saved run has overlays, unless others are chosen."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMaps:
+    """The heat maps of one image: by word, by number, over a selection of layers, steps, heads."""
+
+    recording: Recording
+    image: Image.Image | None = None
+    _layers: tuple[int, ...] | None = None
+    _steps: tuple[int, ...] | None = None
+    _heads: tuple[int, ...] | None = None
+
+    @property
+    def tokens(self) -> TokenTable:
+        """The words and tokens of the prompt, as the model read them."""
+        return self.recording.table
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The words that the model read, in order."""
+        return self.recording.table.read_words
+
+    def __iter__(self) -> Iterator[HeatMap]:
+        """The map of each word that the model read, in order."""
+        return (self.at(word.number) for word in self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, query: str) -> HeatMap:
+        """The map of a word or phrase.
+
+        A word's tokens are added up, and so are a phrase's words and all the places at which it
+        stands in the prompt: the value is the share of attention that went to any of them.
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        if not checks.is_text(query):
+            raise ArgumentError(
+                f"{quoted(query)} is no word: pass text, or use at() for word numbers"
+            )
+        return self._map(query.strip(), self.tokens.find(query))
+
+    def at(self, number: int) -> HeatMap:
+        """The map of the word with this number (negative ones count from the end).
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        return self._map(self.tokens.at(number).text, self.tokens.tokens_at(number))
+
+    def alone(self, word: str | int) -> HeatMap:
+        """The map of a word or phrase, or of the word of a number, without the others' scale.
+
+        Its `shared` is 0 to 1. Where many maps of a long prompt are drawn, finding the range of all
+        words would take nearly all of the time.
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        if isinstance(word, str):
+            label, positions = word.strip(), self.tokens.find(word)
+        else:
+            label, positions = self.tokens.at(word).text, self.tokens.tokens_at(word)
+        values = self._values(positions)
+        return HeatMap(label, values, self.recording.size, self.image)
+
+    def token(self, position: int) -> HeatMap:
+        """The map of one token, by its position in the encoded text (0 is the start token).
+
+        Raises:
+            SelectionError: if it was not recorded.
+        """
+        position = checks.whole("the token's position", position)
+        if position not in self.recording.positions:
+            raise SelectionError(
+                f"token {quoted(position)} was not recorded: expected one of "
+                f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
+            )
+        return self._map(self.tokens.tokens[position].text, (position,))
+
+    def share(self, query: str) -> HeatMap:
+        """The share of a word or phrase among the content words at each place: 0 to 1.
+
+        Most attention goes to the start token, and how much does differs from place to place; a
+        share among the words alone shows which of them a place is about. Words such as "the" and
+        "of" do not count, unless they are asked for. Where none of them draws anything, the share
+        is 0.
+
+        A word of negative weight draws less than nothing, and acts by it: what counts is how much
+        each word's own map is away from 0, on either side. With weights of 0 and above that is the
+        map itself; a phrase has the shares of its words, added up.
+
+        Raises:
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if it stands past the last token that the model read.
+        """
+        asked = set(self.tokens.find(query))
+        own = [word for word in self.words if asked.issuperset(word.tokens)]
+        mine = {word.number for word in own}
+        others = [w for w in self.words if is_content(w.text) and w.number not in mine]
+        drawn, rest = self._drawn_by(own), self._drawn_by(others)
+        among = drawn + rest  # even rounded it is not below `drawn`: no share is above 1
+        values = np.divide(drawn, among, out=np.zeros_like(drawn), where=among > 0)
+        return HeatMap(query.strip(), values, self.recording.size, self.image)
+
+    def select(
+        self,
+        layers: LayerFilter | None = None,
+        steps: int | slice | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
+        *,
+        resolution: int | tuple[int, int] | None = None,
+        timesteps: tuple[float, float] | None = None,
+    ) -> "HeatMaps":
+        """The same maps over a part of what was kept.
+
+        Args:
+            layers: "down", "mid" or "up"; a layer's name; a pattern ("*attentions.0*"); a list of
+                these; or a function of a `Layer` that says whether to take it.
+            steps: a step number, a slice or a list (negative numbers count from the end).
+            heads: a head's number or a list; layers with fewer heads are then left out.
+            resolution: only layers whose grid is (h, w), or has this many cells on its short side.
+            timesteps: (high, low): only steps whose timestep lies in this range, both ends in.
+
+        Raises:
+            SelectionError: if an axis was not kept, or nothing is left.
+            ArgumentError: if an argument is of the wrong kind.
+        """
+        chosen = self
+        if layers is not None or resolution is not None:
+            grid = None if resolution is None else selections.resolution(resolution)
+            chosen = replace(
+                chosen, _layers=chosen._pick_layers(selections.layer_filter(layers), grid)
+            )
+        if steps is not None or timesteps is not None:
+            chosen = replace(chosen, _steps=chosen._pick_steps(steps, timesteps))
+        if heads is not None:
+            chosen = replace(chosen, **chosen._pick_heads(heads))
+        return chosen
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers of the selection."""
+        return tuple(self.recording.layers[i] for i in self._layer_indices())
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
+        self._kept("step")
+        return self._steps if self._steps is not None else (*range(len(self.recording.timesteps)),)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
+        self._kept("head")
+        most = max(layer.heads for layer in self.layers)
+        return self._heads if self._heads is not None else (*range(most),)
+
+    def sheet(
+        self,
+        chosen: Sequence[HeatMap] | None = None,
+        *,
+        title: str | None = None,
+        scale: Scale = "shared",
+    ) -> Image.Image:
+        """What `figure` shows, as a picture; the arguments are the same."""
+        return self.figure(chosen, title=title, scale=scale).image()
+
+    def figure(
+        self,
+        chosen: Sequence[HeatMap] | None = None,
+        *,
+        title: str | None = None,
+        scale: Scale = "shared",
+    ) -> "Sheet":
+        """The picture, then one overlay a word, captioned, with the scale that was used.
+
+        Of a prompt of more than 75 words the first 75 are shown, and the title says so. Where no
+        picture is known, the heat stands alone. For a prompt without words the sheet is the
+        picture, and says so.
+
+        Args:
+            chosen: maps of this selection; left out, those of every word.
+            title: left out, the prompt.
+            scale: as in `HeatMap.span`.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+
+        Raises:
+            ArgumentError: if there is neither a map nor a picture to show, or no such scale.
+        """
+        check_scale(scale)
+        title = self.tokens.prompt if title is None else checks.text("title", title)
+        if chosen is None:
+            heats = list(itertools.islice(self, MOST_SHOWN))
+            title += f" · the first {MOST_SHOWN} words" if len(self) > MOST_SHOWN else ""
+        else:
+            heats = _checked_maps(chosen)
+        if not heats:
+            return self._bare_figure(title)
+        # No panel is wider: what is shrunk afterwards need not be drawn first.
+        most = layout.MAX_WIDTH // 2
+        image = None if self.image is None else overlays.shrunk(self.image, most)
+        panels: list[layout.Panel] = []
+        for heat in heats:
+            own = heat.image
+            if own is not None:
+                own = image if own is self.image else overlays.shrunk(own, most)
+            drawn = replace(heat, image=own).drawn(*heat.span(scale))
+            panels.append(layout.Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
+        ends = ("least", "most") if scale == "word" else heats[0].span(scale)
+        return layout.sheet(
+            None if image is None else overlays.enlarge(image),
+            panels,
+            title=title,
+            bar=layout.ScaleBar(SCALES[scale], *ends, alone=image is None),
+        )
+
+    def _bare_figure(self, title: str) -> "Sheet":
+        """The figure of no map at all."""
+        if self.image is None:
+            raise ArgumentError(
+                "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
+                "as in sheet([maps.token(0)])"
+            )
+        panel = layout.Panel("", overlays.enlarge(self.image), "the picture")
+        why = "" if self.words else "the prompt has no words that the model read"
+        return layout.framed(layout.grid([panel]), title=title, note=why)
+
+    def _repr_png_(self) -> bytes | None:
+        if not self.recording.arrays or not (self.words or self.image):
+            return None  # nothing to show: the notebook falls back to text
+        return self.figure().data()
+
+    def _layer_indices(self) -> tuple[int, ...]:
+        return (
+            self._layers if self._layers is not None else tuple(range(len(self.recording.layers)))
+        )
+
+    def _kept(self, axis: Axis) -> None:
+        if axis not in self.recording.keep:
+            kept = ", ".join(sorted(self.recording.keep)) or "none"
+            raise SelectionError(
+                f"{axis}s cannot be selected, since they were averaged while recording (kept: "
+                f"{kept}): record again with keep including '{axis}'"
+            )
+
+    def _pick_layers(
+        self, wanted: LayerFilter | None, resolution: int | tuple[int, int] | None
+    ) -> tuple[int, ...]:
+        self._kept("layer")
+        names = [self.recording.layers[i].name for i in self._layer_indices()]
+        found: list[int] = []
+        for i in self._layer_indices():
+            layer = self.recording.layers[i]
+            grids = (layer.grid, min(layer.grid))
+            if resolution is not None and resolution not in grids:
+                continue
+            if wanted is None or selections.layer_fits(layer, wanted):
+                found.append(i)
+        if not found:
+            sides = sorted({min(self.recording.layers[i].grid) for i in self._layer_indices()})
+            raise SelectionError(
+                f"no layer fits layers={quoted(wanted)}, resolution={quoted(resolution)}: the "
+                f"layers are {', '.join(names)}, with {', '.join(map(str, sides))} cells on the "
+                "short side"
+            )
+        return tuple(found)
+
+    def _pick_steps(
+        self, wanted: int | slice | Sequence[int] | None, timesteps: tuple[float, float] | None
+    ) -> tuple[int, ...]:
+        self._kept("step")
+        total = len(self.recording.timesteps)
+        found = selections.numbers(wanted, total, "step")
+        if timesteps is not None:
+            low, high = selections.timestep_range(timesteps)
+            found = [i for i in found if low <= self.recording.timesteps[i] <= high]
+        if self._steps is not None:
+            found = [i for i in found if i in self._steps]
+        if not found:
+            raise SelectionError(
+                f"no step fits steps={quoted(wanted)}, timesteps={quoted(timesteps)}: the run has "
+                f"{total} steps"
+            )
+        return tuple(found)
+
+    def _pick_heads(self, wanted: int | Sequence[int]) -> dict[str, Any]:
+        self._kept("head")
+        most = max(self.recording.layers[i].heads for i in self._layer_indices())
+        heads = selections.numbers(wanted, most, "head")
+        if self._heads is not None:
+            heads = [h for h in heads if h in self._heads]
+        fitting = tuple(
+            i
+            for i in self._layer_indices()
+            if heads and max(heads) < self.recording.layers[i].heads
+        )
+        if not heads or not fitting:
+            raise SelectionError(
+                f"no layer has all of the heads {quoted(wanted)}: expected 0 to {most - 1}"
+            )
+        return {"_heads": tuple(heads), "_layers": fitting}
+
+    def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
+        values = self._values(positions)
+        return HeatMap(label, values, self.recording.size, self.image, self._shared())
+
+    def _shared(self) -> tuple[float, float]:
+        cached: tuple[float, float] | None = self.__dict__.get("_shared_span")
+        if cached is None:
+            maps = [self._values(word.tokens) for word in self.words]
+            low = min((float(m.min()) for m in maps), default=0.0)
+            cached = (low, max((float(m.max()) for m in maps), default=1.0))
+            self.__dict__["_shared_span"] = cached
+        return cached
+
+    def _drawn_by(self, words: Iterable[Word]) -> np.ndarray:
+        """How much words draw, each by itself and whatever its sign, added up: (h, w)."""
+        w, h = cells(self.recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for word in words:
+            total += np.abs(self._values(word.tokens))
+        return total
+
+    def _values(self, positions: tuple[int, ...]) -> np.ndarray:
+        """The mean over the selection of the summed probabilities of these tokens: (h, w)."""
+        recording = self.recording
+        if not recording.arrays:
+            raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
+        at = recording.columns
+        missing = [p for p in positions if p not in at]
+        if missing:
+            raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
+        columns = [at[p] for p in positions]
+        w, h = cells(recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for grid, sums in self._reduced().items():
+            total += _resize(sums[:, columns].sum(axis=-1).reshape(grid), (w, h))
+        return total / np.float32(len(self._layer_indices()))
+
+    def _reduced(self) -> dict[tuple[int, int], np.ndarray]:
+        """By grid, the sum of its layers' means over steps and heads: (Q, K).
+
+        To resize is linear: layers of one grid are added up first, and resized once.
+        """
+        cached: dict[tuple[int, int], np.ndarray] | None = self.__dict__.get("_sums")
+        if cached is None:
+            cached = {}
+            for i in self._layer_indices():
+                part, grid = self.recording.arrays[i], self.recording.layers[i].grid
+                if self._steps is not None:
+                    part = part[list(self._steps)]
+                if self._heads is not None:
+                    part = part[:, list(self._heads)]
+                mean = part.mean(axis=(0, 1), dtype=np.float32)
+                cached[grid] = cached[grid] + mean if grid in cached else mean
+            self.__dict__["_sums"] = cached
+        return cached
+
+
+def cells(latent: tuple[int, int]) -> tuple[int, int]:
+    """The (w, h) of a heat map for a latent of (h, w): 64 on the short side, in proportion."""
+    h, w = latent
+    short = min(h, w)
+    return round(CELLS * w / short), round(CELLS * h / short)
+
+
+def _resize(grid: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    # Pillow's bilinear filter widens when it shrinks, so that no cell of a finer grid is skipped.
+    picture = Image.fromarray(np.ascontiguousarray(grid, dtype=np.float32))
+    return np.asarray(picture.resize(size, Image.Resampling.BILINEAR))
+
+
+def _checked_maps(chosen: object) -> list[HeatMap]:
+    maps = checks.several(chosen)
+    if maps is None or not all(isinstance(one, HeatMap) for one in maps):
+        raise ArgumentError(
+            f"chosen is {quoted(chosen)}: expected a list of maps, as in [maps['house']]"
+        )
+    return maps

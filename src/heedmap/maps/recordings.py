@@ -1,0 +1,267 @@
+"""What one image's run left behind: attention probabilities at the axes that were kept.
+
+Axes, by the letters used all through heedmap: S step · H head · Q latent position (Q = h·w,
+row-major) · K text token · h, w a layer's own grid. Everything is numpy: reading a saved run costs
+no torch.
+"""
+
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
+
+from heedmap.errors import RunError
+from heedmap.files import reading, schemas
+from heedmap.files.writing import WriteError
+from heedmap.options import Axis
+from heedmap.text.words import TokenTable, parsed
+
+AXES: tuple[Axis, ...] = ("layer", "step", "head")
+FORMAT = 1
+MAX_FILE = 4 * 2**30
+_HEADER = 2**24  # bytes in which it says what it holds
+_SPARSE = 2**26  # bytes from which on a file that holds next to nothing is not read
+LARGEST = 1e20
+"""The largest number in a file: probabilities, or what weights and rules made of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One cross-attention layer: its dotted path in the model, its heads, its grid (h, w)."""
+
+    name: str
+    heads: int
+    grid: tuple[int, int]
+
+    @property
+    def short(self) -> str:
+        """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
+        short = self.name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
+        for part in ("_blocks", "_block", ".attentions", ".transformer"):
+            short = short.replace(part, "")
+        return short.replace(".", " ", 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What one image's run left behind: attention probabilities at the axes that were kept.
+
+    Attributes:
+        layers: the layers, in the order of the model; one named "mean" where layers were averaged.
+        arrays: one float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
+        keep: the axes that were kept, of "layer", "step", "head".
+        timesteps: the scheduler's timestep of every step that was run.
+        positions: which positions of the encoded text the K axis holds.
+        table: the words and tokens of the prompt.
+        latent: (h, w) of the latent.
+        size: (W, H) of the picture in pixels.
+    """
+
+    layers: tuple[Layer, ...]
+    arrays: tuple[np.ndarray, ...]
+    keep: frozenset[Axis]
+    timesteps: tuple[float, ...]
+    positions: tuple[int, ...]
+    table: TokenTable
+    latent: tuple[int, int]
+    size: tuple[int, int]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(a.nbytes for a in self.arrays)
+
+    @cached_property
+    def columns(self) -> dict[int, int]:
+        """By position, its place on the K axis."""
+        return {position: column for column, position in enumerate(self.positions)}
+
+    def save(self, path: str | Path) -> None:
+        """Write the recording to a safetensors file; `load` reads it back equal.
+
+        A file of that name is replaced: `Run.save` looks after what a user has.
+
+        Raises:
+            RunError: if the file cannot be written; an older one stays.
+        """
+        path = Path(path)
+        layers = [asdict(layer) for layer in self.layers]
+        about = {
+            "format": FORMAT,
+            "layers": layers,
+            "keep": sorted(self.keep),
+            "timesteps": self.timesteps,
+            "positions": self.positions,
+            "table": self.table.to_dict(),
+            "latent": self.latent,
+            "size": self.size,
+        }
+        arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
+        new = not os.path.lexists(path)
+        try:
+            with path.open("xb" if new else "rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
+            os.chmod(path, mode)  # otherwise it would be its owner's alone, whatever the umask
+        except (SafetensorError, OSError) as error:
+            if new:
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+            refused = error if isinstance(error, OSError) else _refused(error)
+            raise WriteError(f"{path} could not be written", refused) from error
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Recording":
+        """Read a recording that `save` wrote; the file is checked, never trusted.
+
+        Raises:
+            RunError: if the file is missing, too large, or not what `save` writes.
+        """
+        path = Path(path)
+        missing = f"no maps at {path}: expected the maps.safetensors of a saved run"
+        try:
+            with reading.opened(path, most=MAX_FILE, otherwise=missing) as file:
+                held = _Arrays(file)
+                told, _ = schemas.read(held.about, schemas.Maps, str(path), version=FORMAT)
+                return _read_recording(told, held)
+        except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+            why = f" ({error})" if type(error) is ValueError else ""
+            raise RunError(
+                f"{path} is not a recording that heedmap wrote{why}; make the run again"
+            ) from error
+
+
+def _refused(error: SafetensorError) -> OSError:
+    """What the system said; safetensors has it as text only."""
+    found = re.search(r"os error (\d+)", str(error))
+    return (
+        OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))
+    )
+
+
+def check_fit(
+    grids: Iterable[tuple[int, int]], latent: tuple[int, int], size: tuple[int, int]
+) -> None:
+    """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can belong to one run.
+
+    A UNet halves its latent from stage to stage, rounding up, the patches of a transformer are 2, 4
+    or more cells wide, and a decoder makes of each cell a square of pixels.
+    """
+    (h, w), (width, height) = latent, size
+    if width % w or height % h or width // w != height // h:
+        raise ValueError(f"a latent of {h}×{w} makes no picture of {width}×{height}")
+    if max(h, w) > reading.LONGEST * min(h, w) or width * height > reading.MAX_PIXELS:
+        raise ValueError(f"{width}×{height} is no size of a picture")
+    stages = {latent}
+    while (h, w) != (1, 1):
+        h, w = (h + 1) // 2, (w + 1) // 2
+        stages.add((h, w))
+    if strange := [grid for grid in grids if grid not in stages]:
+        raise ValueError(f"a layer has a grid of {strange[0]} under a latent of {latent}")
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+class _Arrays:
+    """The arrays of a file of safetensors (huggingface.co/docs/safetensors), read one by one.
+
+    The library's own reader maps the file: where somebody shortens it meanwhile, the process dies.
+
+    Attributes:
+        about: what heedmap says of them, JSON.
+        names: of the arrays.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        size = int.from_bytes(file.read(8), "little")
+        if size > _HEADER:
+            raise ValueError("it says too much of itself")
+        header = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
+        told = msgspec.json.decode(header.pop("__metadata__", b"{}"), type=dict[str, str])
+        self.about = told.get("heedmap", "").encode()
+        self._entries = {n: msgspec.json.decode(raw, type=_Entry) for n, raw in header.items()}
+        self.names = self._entries.keys()
+        self._begin, at = 8 + size, 0
+        for begin, end in sorted(entry.data_offsets for entry in self._entries.values()):
+            if begin != at or end < begin:
+                raise ValueError("its arrays do not lie side by side")
+            at = end
+        status = os.fstat(file.fileno())
+        if status.st_size != self._begin + at:
+            raise ValueError("it is longer or shorter than it says")
+        held = 512 * getattr(status, "st_blocks", status.st_size)
+        if status.st_size > _SPARSE and held < status.st_size // 64:
+            raise ValueError("most of it is a hole")
+
+    def fits(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether an array is float32 of this shape."""
+        entry = self._entries[name]
+        begin, end = entry.data_offsets
+        whole = (*entry.shape,) == shape and end - begin == 4 * math.prod(shape)
+        return whole and entry.dtype == "F32"
+
+    def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """An array that fits."""
+        array = np.empty(shape, dtype="<f4")
+        self._file.seek(self._begin + self._entries[name].data_offsets[0])
+        if self._file.readinto(memoryview(array).cast("B")) != array.nbytes:  # pyright: ignore
+            raise ValueError("it ends too early")
+        return array
+
+
+def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
+    def need(holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(what)
+
+    layers = tuple(Layer(row.name, row.heads, row.grid) for row in about.layers)
+    check_fit((layer.grid for layer in layers), about.latent, about.size)
+    keep, positions = frozenset(about.keep), tuple(about.positions)
+    table = parsed(about.table)
+    need(len({*positions}) == len(positions), "it has a token twice")
+    need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
+    need(file.names == {f"layer.{i}" for i in range(len(layers))}, "it has not one array a layer")
+    arrays: list[np.ndarray] = []
+    for i, layer in enumerate(layers):
+        # The shape is compared before the array is read, so nothing unexpected is allocated.
+        shape = (
+            len(about.timesteps) if "step" in keep else 1,
+            layer.heads if "head" in keep else 1,
+            layer.grid[0] * layer.grid[1],
+            len(positions),
+        )
+        need(file.fits(f"layer.{i}", shape), f"layer.{i} is of another shape or type than it says")
+        array = file.read(f"layer.{i}", shape)
+        # NaN is refused by both; larger numbers could not be added up.
+        need(
+            bool(array.min() >= -LARGEST and array.max() <= LARGEST),
+            f"layer.{i} holds NaN, infinite or far too large numbers",
+        )
+        arrays.append(array)
+    return Recording(
+        layers,
+        tuple(arrays),
+        keep,
+        tuple(about.timesteps),
+        positions,
+        table,
+        about.latent,
+        about.size,
+    )

@@ -1,0 +1,110 @@
+"""Which part of a recording is meant: layers by name, steps, heads and timesteps by number.
+
+Each function takes what a user may have written and returns it in one form, or says in one sentence
+what was expected.
+"""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any, TypeGuard, cast
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, SelectionError, quoted
+from heedmap.files.schemas import MAX_LAYER_NAME
+from heedmap.maps.recordings import Layer
+
+LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
+"""A name or a pattern, several, or a function that says whether to take a layer."""
+
+
+def name_fits(name: str, wanted: str) -> bool:
+    """Whether a layer's name is the one wanted: "down", "mid", "up", a name, or a pattern."""
+    if wanted in ("down", "mid", "up"):
+        return name.startswith(f"{wanted}_block")
+    return name == wanted or fnmatch.fnmatchcase(name, wanted)
+
+
+def layer_filter(layers: object) -> LayerFilter | None:
+    """What picks layers, checked; None where nothing was asked for."""
+    if layers is None or _picks(layers):
+        return cast(LayerFilter | None, layers)
+    several = checks.several(layers)
+    if several is not None and all(map(_picks, several)):
+        return several
+    raise ArgumentError(
+        f"layers is {quoted(layers)}: expected 'down', 'mid' or 'up', a name, a pattern, a list of "
+        "these, or a function of a layer"
+    )
+
+
+def _picks(one: object) -> bool:
+    return callable(one) or (isinstance(one, str) and len(one) <= MAX_LAYER_NAME)
+
+
+def layer_fits(layer: Layer, wanted: LayerFilter) -> bool:
+    """Whether a layer is one of those wanted."""
+    if isinstance(wanted, str):
+        return name_fits(layer.name, wanted)
+    if callable(wanted):
+        return bool(wanted(layer))
+    return any(layer_fits(layer, one) for one in wanted)
+
+
+def resolution(wanted: object) -> int | tuple[int, int]:
+    """A grid (h, w), or how many cells its short side has."""
+    what = "resolution (cells on the short side, or (h, w))"
+    several = checks.several(wanted) or []
+    if len(several) == 2:
+        h, w = (checks.whole(what, side, least=1) for side in several)
+        return h, w
+    return checks.whole(what, wanted, least=1)
+
+
+def numbers(wanted: object, total: int, what: str) -> list[int]:
+    """The numbers of steps or heads, of `total`: ascending, each once; all for None.
+
+    Args:
+        wanted: a whole number, a slice or several numbers; negative ones count from the end.
+        total: how many there are.
+        what: "step" or "head".
+
+    Raises:
+        SelectionError: if it is none of these, or there is no such number.
+    """
+    if wanted is None:
+        return list(range(total))
+    try:
+        if _is_slice(wanted):
+            return sorted(list(range(total))[wanted])
+        several: list[object] = (
+            [wanted] if isinstance(wanted, Integral | str) else list(cast(Any, wanted))
+        )
+    except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; not a list at all
+        raise SelectionError(
+            f"{what}s={quoted(wanted)} is no selection: expected a whole number, a slice or a list"
+        ) from None
+    found: set[int] = set()
+    for one in several:
+        number = None if isinstance(one, bool) or not isinstance(one, Integral) else int(one)
+        if number is None or not -total <= number < total:
+            raise SelectionError(
+                f"{what} {quoted(one)} is not there: expected whole numbers from 0 to {total - 1}"
+            )
+        found.add(number % total)
+    return sorted(found)
+
+
+def timestep_range(wanted: object) -> tuple[float, float]:
+    """Two timesteps as (lowest, highest); they may be infinite."""
+    ends = checks.several(wanted) or []
+    if len(ends) != 2 or not all(checks.is_number(end) and end == end for end in ends):  # NaN
+        raise ArgumentError(
+            f"timesteps={quoted(wanted)} is no range: expected two numbers, the highest and the "
+            "lowest"
+        )
+    return min(ends), max(ends)
+
+
+def _is_slice(value: object) -> TypeGuard["slice[Any, Any, Any]"]:
+    return isinstance(value, slice)

@@ -1,0 +1,281 @@
+"""Load a pipeline: the embedded model, a folder, or a model from the hub."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.files import reading
+from heedmap.files.reading import LONGEST, MAX_PIXELS, MAX_SIDE
+from heedmap.text.tokens import tokenize
+from heedmap.text.words import TokenTable
+
+if TYPE_CHECKING:
+    from diffusers import DiffusionPipeline
+
+EMBEDDED = "heedmap-tiny"
+"""The name of the embedded model, in settings and in `--model`."""
+DEVICES = ("auto", "cpu", "cuda", "mps")
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+
+
+def embedded_folder() -> Path:
+    """The folder of the embedded model."""
+    return Path(str(files("heedmap.tiny") / "model"))
+
+
+@cache
+def card() -> dict[str, Any]:
+    """The embedded model's card: how it was trained, what it can draw, its default settings."""
+    return json.loads((embedded_folder() / "card.json").read_text(encoding="utf-8"))
+
+
+def is_embedded(pipe: Any) -> bool:
+    """Whether the pipeline was loaded from the embedded model's folder."""
+    return name_of(pipe) == EMBEDDED
+
+
+def name_of(pipe: Any) -> str:
+    """What the pipeline was loaded from: a hub id, a folder, or "heedmap-tiny"."""
+    name = str(getattr(pipe, "name_or_path", "") or type(pipe).__name__)
+    return EMBEDDED if name == str(embedded_folder()) else name
+
+
+def load(
+    model: str | Path | None = None, *, device: str = "auto", dtype: str = "auto"
+) -> "DiffusionPipeline":
+    """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
+
+    Args:
+        model: None for the embedded model (needs no network), a folder that `save_pretrained`
+            wrote, or the id of a model on the hub. Only safetensors weights are read.
+        device: "cpu", "cuda", "mps", or "auto" for the best one there is.
+        dtype: "float32", "float16", "bfloat16", or "auto": float32 on the CPU, else float16.
+
+    Returns:
+        A diffusers pipeline. Its safety checker is left out for the embedded model only, which has
+        none.
+
+    Raises:
+        ArgumentError: if device or dtype is not known or not there.
+        ModelError: if the model is not there, is broken, or is of no family that is
+            served.
+    """
+    torch_device, torch_dtype = _place(device, dtype)
+    where = _where(model)
+    arguments: dict[str, Any] = {"dtype": torch_dtype, "use_safetensors": True}
+    if isinstance(where, Path):
+        arguments["local_files_only"] = True
+    with _without_advice():
+        from diffusers import DiffusionPipeline  # takes 3 s: only when a model is really loaded
+
+        try:
+            pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
+        except Exception as error:
+            raise ModelError(_why_not(where, error)) from error
+    from heedmap.wiring.families import cross_attention_layers
+
+    cross_attention_layers(pipe)
+    return pipe.to(torch_device)
+
+
+def tokenizer(model: str | Path | None = None) -> Any:
+    """Only the tokenizer of a model: no weights are read and no pipeline is imported.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    where = _where(model)
+    from transformers import CLIPTokenizer
+
+    try:
+        if isinstance(where, Path):
+            found = CLIPTokenizer.from_pretrained(where / "tokenizer", local_files_only=True)
+        else:
+            found = CLIPTokenizer.from_pretrained(where, subfolder="tokenizer")
+        # transformers makes an empty tokenizer where it finds no files; a CLIP vocabulary has at
+        # least a piece for each byte, within a word and at its end.
+        if len(found) < 512:
+            raise FileNotFoundError("no vocabulary")
+    except Exception as error:
+        raise ModelError(_why_not(where, error)) from error
+    return found
+
+
+def table(prompt: str, model: str | Path | None = None) -> TokenTable:
+    """The words and tokens of a prompt as a model reads it; none of its weights are read.
+
+    Args:
+        prompt: one text.
+        model: as in `load`.
+
+    Raises:
+        ArgumentError: if the prompt is no text, or too long.
+        ModelError: if there is no tokenizer, or nothing is known of how the model reads.
+    """
+    where = _where(model)
+    index = {} if where == embedded_folder() else _index(where)
+    kind = (index.get("tokenizer") or (None, None))[-1]
+    if kind is None or str(kind).startswith("CLIP"):
+        return tokenize(prompt, tokenizer(model))
+    # What else is made of a text is the pipeline's own: it is loaded without its large parts.
+    from heedmap.wiring.families import family_named
+
+    family = family_named(index)
+    large = {n: None for n, part in index.items() if isinstance(part, list) and n != "tokenizer"}
+    with _without_advice():
+        from diffusers import DiffusionPipeline
+
+        try:
+            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
+        except Exception as error:
+            raise ModelError(_why_not(where, error)) from error
+    return family.table(pipe, pipe.tokenizer, prompt, {})
+
+
+def _index(where: Path | str) -> dict[str, Any]:
+    """What a model says of its parts."""
+    from transformers.utils import cached_file
+
+    try:
+        name = "model_index.json"
+        path = where / name if isinstance(where, Path) else Path(str(cached_file(where, name)))
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except Exception as error:
+        raise ModelError(_why_not(where, error)) from error
+    return found if isinstance(found, dict) else {}
+
+
+def check_size(pipe: Any, size: object) -> tuple[int, int]:
+    """A size (width, height) in pixels; ArgumentError unless a pipeline can draw it."""
+    factor = unit_of(pipe)
+    sides = checks.several(size) or []
+    if len(sides) == 2:
+        width, height = (checks.whole("a side of the size", side) for side in sides)
+        if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
+            if width * height > MAX_PIXELS or max(sides) > LONGEST * min(sides):
+                raise ArgumentError(
+                    f"the size {width}×{height} is too large: expected at most {MAX_PIXELS} pixels "
+                    f"in all, and no side above {LONGEST} times the other"
+                )
+            return width, height
+    raise ArgumentError(
+        f"the size {quoted(size)} does not fit the model: expected a width and a height that are "
+        f"multiples of {factor} pixels, up to {MAX_SIDE}"
+    )
+
+
+def own_size(pipe: Any) -> tuple[int, int]:
+    """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
+    factor = int(getattr(pipe, "vae_scale_factor", 8))
+    from heedmap.wiring.families import own_cells
+
+    h, w = own_cells(pipe)
+    return w * factor, h * factor
+
+
+def unit_of(pipe: Any) -> int:
+    """Of how many pixels each side of a pipeline's pictures has to be a multiple."""
+    from heedmap.wiring.families import unit
+
+    return unit(pipe)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Hide what transformers says when a class is imported that needs torchvision for other models.
+
+    Nothing here reads pictures with it; all else that is logged comes through.
+    """
+
+    def needed(record: logging.LogRecord) -> bool:
+        return "requires torchvision" not in record.getMessage()
+
+    logger = logging.getLogger("transformers.utils.import_utils")
+    logger.addFilter(needed)
+    try:
+        yield
+    finally:
+        logger.removeFilter(needed)
+
+
+def _where(model: str | Path | None) -> Path | str:
+    if model is None or str(model) == EMBEDDED:
+        return embedded_folder()
+    path = Path(model)
+    if reading.is_folder(path):
+        if not (path / "model_index.json").is_file():
+            raise ModelError(
+                f"the folder {path} has no model_index.json: expected a pipeline that "
+                "save_pretrained wrote"
+            )
+        return path
+    text = str(model)
+    if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
+        raise ModelError(
+            f"there is no model folder {text}: expected a folder, a hub id such as "
+            "'org/model', or nothing for the embedded model"
+        )
+    return text
+
+
+def _place(device: str, dtype: str) -> tuple[Any, Any]:
+    if device not in DEVICES:
+        known = ", ".join(DEVICES)
+        raise ArgumentError(f"device {quoted(device)} is not known: expected one of {known}")
+    if dtype not in DTYPES:
+        known = ", ".join(DTYPES)
+        raise ArgumentError(f"dtype {quoted(dtype)} is not known: expected one of {known}")
+    import torch
+
+    there = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if device == "auto":
+        device = next(name for name, available in there.items() if available)
+    if not there[device]:
+        raise ArgumentError(
+            f"this machine has no {device} device that torch can use: pass 'cpu' or 'auto'"
+        )
+    if dtype == "auto":
+        dtype = "float32" if device == "cpu" else "float16"
+    return torch.device(device), getattr(torch, dtype)
+
+
+def _why_not(where: Path | str, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
+    name = EMBEDDED if where == embedded_folder() else str(where)
+    if isinstance(where, Path):
+        return (
+            f"the model {name} cannot be loaded ({type(error).__name__}: {reason}): expected a "
+            "diffusers pipeline folder with safetensors weights"
+        )
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 10:
+        chain.append(cause)
+    kinds = {type(link).__name__ for link in chain}
+    if os.environ.get("HF_HUB_OFFLINE") or kinds & {
+        "LocalEntryNotFoundError",
+        "OfflineModeIsEnabled",
+        "ConnectionError",
+        "ConnectError",
+        "ConnectTimeout",
+        "gaierror",
+    }:
+        return (
+            f"the model {name} is not on this machine and the hub cannot be reached: download it "
+            "where there is a network, pass a folder, or use the embedded model"
+        )
+    return (
+        f"the hub's model {name} cannot be loaded ({type(error).__name__}: {reason}): expected a "
+        "diffusers pipeline with safetensors weights"
+    )

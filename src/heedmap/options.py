@@ -1,0 +1,113 @@
+"""What may be asked of a drawing and of an edit, and what holds where nothing is said.
+
+Every default has its home here: the functions, the command line, the app and the commands on a page
+read it from these classes. Plain data; what a value must be is checked where it is used.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
+
+__all__ = [
+    "Axis",
+    "BranchName",
+    "DrawOptions",
+    "EditKind",
+    "EditOptions",
+    "GenerateOptions",
+    "Tokens",
+    "Window",
+]
+
+Axis = Literal["layer", "step", "head"]
+"""An axis that a recording may keep."""
+BranchName = Literal["conditional", "negative"]
+"""Whose attention is recorded: the prompt's, or the negative prompt's."""
+Tokens = Literal["prompt", "all"]
+"""Which tokens are recorded: the prompt's own, or the padding too."""
+EditKind = Literal["replace", "refine"]
+"""How the words of an edit correspond: one to one, or with words that are new."""
+Window = float | tuple[float, float]
+"""A fraction of the run up to which, or two from and up to which, something is done."""
+
+
+class _Taken:
+    @classmethod
+    def taken(cls, given: dict[str, Any]) -> Self:
+        """The options among keyword arguments, which are taken out of these."""
+        return cls(**{one.name: given.pop(one.name) for one in fields(cls) if one.name in given})  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions(_Taken):
+    """What every drawing takes.
+
+    Attributes:
+        steps: denoising steps; the model's own default if None.
+        guidance: classifier-free guidance scale; the model's own default if None.
+        size: (width, height) in pixels; the model's own if None.
+        negative: what to keep away from (the unconditional branch's prompt), of all pictures.
+        keep: the axes to keep in the maps, of "layer", "step", "head".
+        limit: bytes that the maps may take; a run that would need more is refused beforehand.
+        arguments: any other argument of the pipeline, passed on.
+    """
+
+    steps: int | None = None
+    guidance: float | None = None
+    size: tuple[int, int] | None = None
+    negative: str | None = None
+    keep: Iterable[Axis] = ("layer",)
+    limit: int = 2 * 2**30
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(DrawOptions):
+    """What `generate` takes besides.
+
+    Attributes:
+        tokens: "prompt" for the prompt's own tokens, "all" for the padding too.
+        branches: "conditional" for the prompt's maps; with "negative", those of the negative
+            prompt too (`Run.negative_maps`).
+    """
+
+    tokens: Tokens = "prompt"
+    branches: Iterable[BranchName] = ("conditional",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditOptions(_Taken):
+    """What an edit takes: windows, weights, blend.
+
+    Attributes:
+        kind: "replace" where the words correspond one to one, "refine" where some were added;
+            chosen by aligning the words if None (`Pair.about` says which and why).
+        cross: while the source's cross-attention is taken (0 to 1, of the run).
+        words: other windows for single words or phrases of the target that take from the source.
+        self_attention: while the source's self-attention is taken.
+        self_cells: the largest grid, in cells, at which it is; 32 × 32 as published.
+        renormalize: whether weighted rows are made to sum to 1 again.
+        only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend).
+            Their phrases are meant ("red cat" in "a red cat"), whose maps hold more of the thing;
+            '"cat"->"dog"' means the words alone, as published.
+        protect: a word of the source, or several, whose places stay, with `only`.
+        blend_from: fraction of the run from which latents are blended, below 1; before, maps say
+            little.
+        threshold: above which a word is taken to act at a place; 0 is where it acts least, 1 where
+            most. On the embedded model the mask then holds nearly all of the thing and about a
+            third of the picture.
+        batch: how many pictures are drawn at once, the source included; as many as the free memory
+            should hold (`heedmap.models.batches`) if None.
+    """
+
+    kind: EditKind | None = None
+    cross: Window = 0.8
+    words: Mapping[str, Window] | None = None
+    self_attention: Window = 0.4
+    self_cells: int = 32 * 32
+    renormalize: bool = False
+    only: str | None = None
+    protect: Iterable[str] = ()
+    blend_from: float = 0.2
+    threshold: float = 0.4
+    batch: int | None = None

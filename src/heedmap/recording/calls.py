@@ -1,0 +1,284 @@
+"""One call of a pipeline within a trace: what it reads, at which step it is, what it has left."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.functional import interpolate
+
+from heedmap.attention.rules import Rule
+from heedmap.errors import NothingRecordedError, TraceError
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.options import Axis, BranchName
+from heedmap.recording.tallies import Tally
+from heedmap.wiring.encodings import Branch, Encoding
+from heedmap.wiring.schedules import Moment, Schedule, matches
+
+Grid = tuple[int, int]
+
+MIDDLE = (16, 32)
+"""Cells on the short side of the layers that a blend of latents is decided by, as published: finer
+ones are speckled, coarser ones blocks."""
+
+EXTRA_PASSES = frozenset({"StableDiffusionSAGPipeline"})
+"""Pipelines that run their model again before the scheduler goes on, on latents that are not the
+picture's: self-attention guidance on blurred ones (Hong et al., 2023). The first counts."""
+
+SOURCE_BESIDE = frozenset({"CycleDiffusionPipeline"})
+"""Pipelines whose batch reads a source prompt before the prompt that is drawn (Wu & De la Torre,
+2022): if both are the same text, the last rows are the picture's."""
+
+
+@dataclass(eq=False)
+class Side:
+    """What one branch of a call has left so far."""
+
+    branch: Branch
+    tally: Tally
+    block: int | None = None  # which block of the model's batch is recorded; None while none is
+    heard: bool = False  # whether it was recorded since the scheduler was last called
+    timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
+
+
+@dataclass(eq=False)
+class Call:
+    """What one call of the pipeline has left so far.
+
+    Attributes:
+        read: what was encoded before the first pass; the pipeline's own is among it.
+        encoding: the one whose states the model is given, from the first pass on.
+        sides: the branches that are recorded.
+        watch: for each image that is watched for a blend, the means of its tokens in `watched`.
+        schedule: the calls of the scheduler to come, from the first pass on.
+        done: how many of them were made.
+        over: whether the pipeline has finished.
+        latent: (h, w) of the latent.
+        grids: of each layer.
+        size: bytes that are kept of it.
+        blocks: the blocks of the model's batch that read the prompt in this pass.
+        edited: for each image, of each edit of the trace, its rules.
+    """
+
+    read: list[Encoding]
+    encoding: Encoding | None = None
+    sides: dict[BranchName, Side] = field(default_factory=dict)
+    watch: Tally | None = None
+    watched: tuple[str, ...] = ()
+    schedule: Schedule | None = None
+    done: int = 0
+    over: bool = False
+    latent: Grid = (0, 0)
+    grids: Mapping[str, Grid] = field(default_factory=dict)
+    size: int = 0
+    blocks: Sequence[int] = ()
+    edited: Sequence[Sequence[Sequence[Rule]]] = ()
+    _states: torch.Tensor | None = None
+    _found: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def started(self) -> bool:
+        """Whether the model has run."""
+        return self.schedule is not None
+
+    @property
+    def images(self) -> int:
+        """How many pictures it draws."""
+        assert self.encoding is not None
+        return len(self.encoding.conditional.tables)
+
+    @property
+    def moment(self) -> Moment:
+        """The call of the scheduler that comes next."""
+        assert self.schedule is not None
+        return self.schedule.moment(self.done)
+
+    def bytes(self, keep: Collection[Axis], heads: Mapping[str, int], steps: int) -> int:
+        """What it will keep in so many steps, of layers with so many heads each."""
+        cells = 0
+        for name, count in heads.items():
+            h, w = self.grids[name] if "layer" in keep else self.latent
+            each = h * w * (count if "head" in keep else 1)
+            cells = cells + each if "layer" in keep else max(cells, each)
+        columns = sum(len(p) for side in self.sides.values() for p in side.tally.positions)
+        return 4 * cells * (steps if "step" in keep else 1) * columns
+
+    def choose(self, states: torch.Tensor) -> None:
+        """Find what the model reads among what was encoded."""
+        if self.encoding is not None:
+            return
+        fitting = []
+        for number, encoding in enumerate(self.read):
+            blocks = encoding.blocks_in(states)
+            if blocks:
+                last = max(blocks.get("conditional", [-1]))
+                fitting.append((len(encoding.conditional.tables), last, number))
+        if not fitting:
+            raise _foreign(states)
+        # What was encoded by hand before, or by a call that failed, may be there too.
+        self.encoding = self.read[max(fitting)[2]]
+
+    def enter(self, states: torch.Tensor, timestep: float, pipe: Any) -> None:
+        """A pass of the model begins: which rows of it are read by which branch.
+
+        Raises:
+            TraceError: if it is no pass of this call on the picture's own latents.
+        """
+        assert self.encoding is not None and self.schedule is not None
+        if states is not self._states:
+            self._found = self.encoding.blocks_in(states)
+            self._states = states
+        blocks = len(states) // self.images
+        if "conditional" not in self._found and len(self._found.get("negative", ())) < blocks:
+            raise _foreign(states)  # none of the prompt, and some that nobody encoded
+        if not matches(self.schedule, self.done, timestep):
+            raise TraceError(
+                f"the model ran at timestep {timestep:g}, which is not that of call "
+                f"{self.done + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
+                "expected the passes of this picture alone (another pipeline on the same model? or "
+                f"does {type(pipe).__name__} draw several views, or change its schedule on the "
+                "way?)"
+            )
+        self.blocks = self._found.get("conditional", [])
+        beside = _is_one_of(pipe, SOURCE_BESIDE)
+        if beside:
+            self.blocks = self.blocks[-1:]
+        now = self.moment.step
+        for name, side in self.sides.items():
+            found = self.blocks if name == "conditional" else self._found.get(name, [])
+            side.block = found[-1 if beside else 0] if found else None
+            if side.block is None:
+                continue
+            if side.heard and not _is_one_of(pipe, EXTRA_PASSES):
+                raise TraceError(
+                    f"{type(pipe).__name__} ran its model twice on this prompt before the "
+                    "scheduler went on, and heedmap cannot tell which of the two draws the picture "
+                    "(another pipeline on the same model? an optimisation of the latents?)"
+                )
+            if side.heard:
+                side.block = None
+                continue
+            side.heard = True
+            side.timesteps.setdefault(now, timestep)
+
+    def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
+        """Where watched tokens act (h, w), as `Trace.so_far` has it."""
+        assert self.watch is not None
+        columns = [self.watch.positions[image].index(token) for token in tokens]
+        largest = max(self.grids[name] for name in self.watched)
+        total = torch.zeros(largest)
+        for name in self.watched:
+            mean = self.watch.so_far(image, name)[..., columns].sum(dim=-1).mean(dim=(0, 1)).cpu()
+            plane = mean.reshape(1, 1, *self.grids[name])
+            total += interpolate(plane, size=largest, mode="bilinear")[0, 0]
+        return total / len(self.watched)
+
+    def recording(
+        self, branch: BranchName, image: int, heads: Mapping[str, int], factor: int
+    ) -> Recording:
+        """What one branch of one image has left.
+
+        Args:
+            branch: which.
+            image: the number of the image.
+            heads: of each layer, by its path, in the order of the model.
+            factor: pixels of the picture on the side of a cell of the latent.
+
+        Raises:
+            NothingRecordedError: if the branch did not run.
+            TraceError: if its attention holds NaN or Inf.
+        """
+        side = self.sides[branch]
+        if not side.timesteps:
+            raise NothingRecordedError(
+                "the negative branch did not run: guidance was off throughout"
+            )
+        keep = side.tally.keep
+        names = list(heads) if "layer" in keep else [""]
+        arrays = []
+        steps = tuple(side.timesteps) if "step" in keep else (0,)
+        for name in names:
+            means = side.tally.mean(image, name, steps)
+            if not bool(means.isfinite().all()):
+                raise TraceError(
+                    f"the attention of {name or 'the model'} holds NaN or Inf, so the latents did: "
+                    "no map can be made; load the model with dtype 'float32' if it overflows"
+                )
+            arrays.append(means.cpu().numpy())
+        layers = tuple(Layer(name, heads[name], self.grids[name]) for name in names if name)
+        h, w = self.latent
+        return Recording(
+            layers or (Layer("mean", max(heads.values()), self.latent),),
+            tuple(arrays),
+            keep,
+            tuple(side.timesteps.values()),
+            side.tally.positions[image],
+            side.branch.tables[image],
+            self.latent,
+            (w * factor, h * factor),
+        )
+
+    def leave(self) -> None:
+        """The scheduler was called."""
+        self.done += 1
+        for side in self.sides.values():
+            side.heard = False
+
+    def end(self) -> None:
+        """The pipeline has finished."""
+        self.over = True
+        self._states = None
+
+
+def _is_one_of(pipe: Any, names: Collection[str]) -> bool:
+    """Whether a pipeline is of one of these classes, or of one made from it."""
+    return any(kind.__name__ in names for kind in type(pipe).__mro__)
+
+
+def sides(
+    encoding: Encoding, branches: Collection[BranchName], every: bool, keep: frozenset[Axis]
+) -> dict[BranchName, Side]:
+    """The branches that are recorded of what is read, with nothing in them yet.
+
+    Args:
+        encoding: what the model is given.
+        branches: those that are wanted.
+        every: whether the padding is recorded too.
+        keep: the axes that are kept.
+
+    Raises:
+        TraceError: if the negative branch is wanted and there is none.
+    """
+    kinds = ("start", "text", "end", "pad") if every else ("start", "text", "end")
+    there: dict[BranchName, Branch | None] = {
+        "conditional": encoding.conditional,
+        "negative": encoding.negative,
+    }
+    found: dict[BranchName, Side] = {}
+    for name, branch in there.items():
+        if name not in branches:
+            continue
+        if branch is None:
+            raise TraceError(
+                "the negative branch was asked for, but this call has none (guidance is off, or "
+                "embedded in the model): pass a guidance above 1, or leave it out"
+            )
+        positions = [table.positions(*kinds) for table in branch.tables]
+        found[name] = Side(branch, Tally(keep, positions))
+    return found
+
+
+def middle(shapes: Mapping[str, Grid]) -> tuple[str, ...]:
+    """The layers that a blend is decided by: of middle resolution, else the finest."""
+    finest = max(min(grid) for grid in shapes.values())
+    low, high = MIDDLE
+    found = tuple(name for name, grid in shapes.items() if low <= min(grid) <= high)
+    return found or tuple(name for name, grid in shapes.items() if min(grid) == finest)
+
+
+def _foreign(states: torch.Tensor) -> TraceError:
+    return TraceError(
+        f"the model was given text states of shape {tuple(states.shape)} that are not those of the "
+        "prompt: expected the pipeline of this trace to run with what it encoded (another pipeline "
+        "on the same model? states changed by a callback?)"
+    )

@@ -1,0 +1,328 @@
+"""Edits by name: what a person asks for in words and pixels, made into rules on probabilities.
+
+`generate` takes them as `edits=[…]`. `Reweight` and `Confine` name a word of the prompt and are
+made into the rules of `attention` once the prompt is read; a rule of a user's own, any callable
+`rule(P, site) -> P'`, stands beside them as it is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import torch
+from PIL import Image
+
+from heedmap import checks
+from heedmap.attention.rules import (
+    Region,
+    Renormalize,
+    Rule,
+    Site,
+    Weights,
+    checked_result,
+    is_biased,
+    is_linear,
+)
+from heedmap.errors import ArgumentError, quoted
+from heedmap.maps import masks
+from heedmap.text.prompts import describes
+from heedmap.text.weights import MOST_WEIGHT
+from heedmap.text.words import TokenTable
+
+
+@dataclass(frozen=True)
+class Reweight:
+    """Multiply the attention that a word or phrase draws; `(word:3)` in the prompt does the same.
+
+        heedmap.generate(pipe, "a red house", edits=[heedmap.Reweight("red", 3)])
+
+    Attributes:
+        word: a word or phrase of the prompt; all its places are meant.
+        weight: 1 leaves it as it is, 0 takes it away, negative ones work against it; −2 to 3 is
+            useful.
+        renormalize: whether the probabilities are made to sum to 1 again, so that what the word
+            gains the other tokens lose.
+
+    Raises:
+        ArgumentError: if the weight is no number from -1e6 to 1e6.
+    """
+
+    word: str
+    weight: float
+    renormalize: bool = False
+
+    def __post_init__(self) -> None:
+        name = quoted(checks.text("the word to weight", self.word, "red"))
+        checks.finite(f"the weight of {name}", self.weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
+        checks.flag(f"renormalize of {name}", self.renormalize)
+
+    def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
+        """As rules on the probabilities of a prompt; `size` plays no part.
+
+        Raises:
+            UnknownWordError: if the word is not in the prompt.
+            TruncatedWordError: if the model does not read it.
+        """
+        weights = weights_rule(dict.fromkeys(table.find(self.word), float(self.weight)), table)
+        return [weights, Renormalize()] if self.renormalize else [weights]
+
+    def about(self) -> dict[str, Any]:
+        """What was asked for, in plain JSON types."""
+        return {
+            "kind": "reweight",
+            "word": self.word,
+            "weight": float(self.weight),
+            "renormalize": bool(self.renormalize),
+        }
+
+
+Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | torch.Tensor | Image.Image
+"""A box or a mask, as `Confine` takes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Confine:
+    """Keep a word's attention inside of a region of the picture, and so place what it names.
+
+        half = (0, 0, 64, 128)
+        heedmap.generate(pipe, "a red cat in the snow", edits=[heedmap.Confine("cat", half)])
+
+    Outside of the region no place sees the word, inside its attention is raised, in the first part
+    of the run, which settles where things are (`edits.Region`). The words that describe it are
+    kept with it, else they would draw their thing elsewhere: naming "cat" is enough. The end of the
+    text and the padding have read it too, so outside they are not seen either, which leaves the
+    other words and the start; with several words confined, they are seen where the regions meet.
+
+    Attributes:
+        word: a word or phrase of the prompt; all its places are meant.
+        where: a box (left, top, right, bottom) in pixels of the picture, from its top left corner,
+            as PIL has it, right and bottom excluded; or a mask of the picture's size, True inside:
+            what numpy reads as bool (H, W), or a PIL image of mode "1" or "L" (128 and above is
+            inside).
+        strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
+        start: fraction of the run from which it holds.
+        end: fraction up to which it holds.
+        along: the words of the prompt that are kept with it. If None, those that describe it: up to
+            two, back to the article, number, preposition, conjunction, "-ing" or sign before them
+            (of English; in other languages name them).
+        tail: whether the end and the padding are hidden outside. Where they carry much of the rest
+            of the picture, False may draw it better, and place the word less surely.
+
+    Raises:
+        ArgumentError: if `where` is neither a box nor a mask, or a number is out of range.
+    """
+
+    word: str
+    where: Where
+    strength: float = 3.0
+    start: float = 0.0
+    end: float = 0.6
+    along: Sequence[str] | None = None
+    tail: bool = True
+    _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        name = quoted(checks.text("the word to confine", self.word, "cat"))
+        checks.finite(f"the strength of {name}", self.strength, least=-1e6, most=1e6)
+        for what, bound in (("start", self.start), ("end", self.end)):
+            checks.finite(f"the {what} of {name}", bound)
+        checks.flag(f"tail of {name}", self.tail)
+        if not 0 <= self.start <= self.end <= 1:
+            raise ArgumentError(
+                f"{name} is confined from {self.start} to {self.end}: expected fractions of the "
+                "run from 0 to 1, the start not above the end"
+            )
+        along = [] if self.along is None else checks.several(self.along)
+        if along is None or not all(isinstance(word, str) for word in along):
+            raise ArgumentError(
+                f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
+            )
+        object.__setattr__(self, "_place", masks.place(self.where, name))
+
+    def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
+        """As rules on the probabilities of a prompt.
+
+        Args:
+            table: what the model reads of the prompt.
+            size: (width, height) of the picture in pixels.
+
+        Raises:
+            UnknownWordError: if the word, or one that is kept with it, is not in the prompt.
+            TruncatedWordError: if the model does not read it.
+            ArgumentError: if the box does not lie in the picture, or the mask is not of its size
+                or has nothing inside.
+        """
+        region = torch.from_numpy(masks.region(self._place, *size, quoted(self.word)))
+        strength, start, end = map(float, (self.strength, self.start, self.end))
+        tokens = set(table.find(self.word))
+        if self.along is None:
+            tokens.update(_describing(table, self.word))
+        for other in self.along or ():
+            tokens.update(table.find(other))
+        rules: list[Rule] = [Region(tuple(sorted(tokens)), region, strength, start, end)]
+        tail = table.positions("end", "pad")
+        if self.tail and tail:
+            rules.append(Region(tail, region, 0.0, start, end))
+        return rules
+
+    def about(self) -> dict[str, Any]:
+        """What was asked for, in plain JSON types; a mask is packed (`edit_from` reads it back)."""
+        place = self._place
+        if isinstance(place, tuple):
+            where: Any = list(place)
+        else:
+            where = masks.packed(place)
+        return {
+            "kind": "confine",
+            "word": self.word,
+            "where": where,
+            "strength": float(self.strength),
+            "start": float(self.start),
+            "end": float(self.end),
+            "along": None if self.along is None else list(self.along),
+            "tail": bool(self.tail),
+        }
+
+
+WordEdit = Reweight | Confine
+Edit = WordEdit | Rule
+"""What `generate` takes in its list of edits."""
+
+
+@dataclass(eq=False)
+class Watched:
+    """A rule of a user's own, and at how many sites it changed something."""
+
+    rule: Rule
+    changed: int = 0
+
+    def __call__(self, p: torch.Tensor, site: Site) -> torch.Tensor:
+        """P' (H, Q, K)."""
+        given = p.clone()  # it may work in place
+        edited = checked_result(self.rule, self.rule(given, site), p, site)
+        self.changed += not torch.equal(edited, p)
+        return edited
+
+    def __repr__(self) -> str:
+        return _name(self.rule)
+
+
+def checked(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """The edits of a list, of which each is one.
+
+    Raises:
+        ArgumentError: if it is no list, or something in it is no edit.
+    """
+    found = checks.several(edits)
+    if found is None:
+        raise ArgumentError(
+            f"edits is {quoted(edits)}: expected a list of edits, as in [Reweight('red', 3)]"
+        )
+    for edit in found:
+        if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
+            raise ArgumentError(
+                f"{quoted(edit)} is no edit: expected Reweight(word, weight), "
+                "Confine(word, where), or a callable rule(p, site)"
+            )
+    return tuple(found)
+
+
+def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
+    """The rules that an edit makes of a prompt and a picture's (width, height).
+
+    Raises:
+        HeedmapError: if it does not fit them; `Reweight.rules` and `Confine.rules` say how.
+    """
+    if isinstance(edit, WordEdit):
+        return edit.rules(table, size)
+    knows = is_linear(edit) or is_biased(edit)  # where it does nothing
+    return [cast(Rule, edit) if knows else Watched(cast(Rule, edit))]
+
+
+def described(edit: Edit) -> dict[str, Any]:
+    """What was asked for, in plain JSON types; a rule of a user's own by its name."""
+    return edit.about() if isinstance(edit, WordEdit) else {"kind": "rule", "name": _name(edit)}
+
+
+def edit_from(about: object) -> WordEdit | None:
+    """The edit that `described` told, from a file; None where the file does not hold it.
+
+    That is a rule of a user's own, or a mask that was too large for the file.
+
+    Raises:
+        ArgumentError: if it tells of no edit, or of one that `Reweight` or `Confine` refuses.
+    """
+    said = about if isinstance(about, Mapping) else {}
+    kind, word = said.get("kind"), said.get("word")
+    if kind == "rule":
+        return None
+    if not isinstance(word, str) or kind not in ("reweight", "confine"):
+        raise ArgumentError(f"{quoted(about)} tells of no edit: expected what heedmap wrote of one")
+    if kind == "reweight":
+        weight = cast(Any, said.get("weight"))  # whatever it is, `Reweight` looks at it
+        return Reweight(word, weight, said.get("renormalize") is True)
+    where, along = said.get("where"), said.get("along")
+    listed = isinstance(along, list) and all(isinstance(w, str) for w in along)
+    if not (along is None or listed):
+        raise ArgumentError(f"along of {quoted(word)} is {quoted(along)}: expected a list of words")
+    if isinstance(where, Mapping):
+        where = masks.unpacked(where, quoted(word))
+        if where is None:
+            return None
+    numbers: dict[str, Any] = {
+        name: said.get(name, getattr(Confine, name)) for name in ("strength", "start", "end")
+    }
+    place = cast(Any, where)  # whatever it is, `Confine` looks at it
+    return Confine(word, place, **numbers, along=along, tail=said.get("tail") is not False)
+
+
+def idle(rules: Iterable[Rule], sites: Iterable[Site]) -> bool:
+    """Whether these rules did nothing in a run that had these sites."""
+    everywhere = list(sites)
+    for rule in rules:
+        if isinstance(rule, Watched):
+            acted = rule.changed > 0
+        elif is_linear(rule):
+            acted = any(rule.mix(site) is not None for site in everywhere)
+        elif is_biased(rule):
+            acted = any(rule.bias(site) is not None for site in everywhere)
+        else:
+            acted = False  # `Renormalize` does nothing alone
+        if acted:
+            return False
+    return True
+
+
+def changed_nothing(edit: Edit, steps: int) -> str:
+    """What is told of an edit that is `idle`."""
+    return (
+        f"the edit {quoted(described(edit))} changed nothing in a run of {steps} steps: widen its "
+        "window, give another weight, or use more steps"
+    )
+
+
+def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:
+    """The rule that multiplies the attention of these positions on the K axis of a prompt."""
+    every = torch.ones(len(table.tokens))
+    for position, weight in weights.items():
+        every[position] = weight
+    return Weights(every)
+
+
+_MOST = 2
+
+
+def _describing(table: TokenTable, query: str) -> Iterator[int]:
+    """Positions on the K axis of the words that stand before a word and describe it."""
+    for place in table.matches(query):
+        first = place[0]
+        for word in reversed(table.words[max(first.number - _MOST, 0) : first.number]):
+            if table.prompt[word.end : first.start].strip() or not describes(word.text):
+                break
+            yield from word.tokens
+            first = word
+
+
+def _name(rule: Rule) -> str:
+    return getattr(rule, "__name__", type(rule).__name__)

@@ -1,0 +1,94 @@
+"""Means of attention probabilities, taken while a run goes on; only the kept axes take memory."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch.nn.functional import interpolate
+
+from heedmap.attention.probabilities import Scores
+from heedmap.errors import ArgumentError
+from heedmap.options import Axis
+
+Probabilities = Callable[[slice, Sequence[int]], torch.Tensor]
+"""From heads and tokens to their probabilities (H', Q, K') in float32, of one image at one site."""
+
+
+class Tally:
+    """Sums of one branch's probabilities by image, layer and step, as far as these are kept.
+
+    Args:
+        keep: the axes to keep; the others are averaged.
+        positions: for each image the text tokens to take.
+    """
+
+    def __init__(self, keep: frozenset[Axis], positions: Sequence[tuple[int, ...]]) -> None:
+        self.keep = keep
+        self.positions = tuple(positions)
+        # By image, layer and step ("" and 0 where those axes are averaged).
+        self._sums: dict[tuple[int, str, int], torch.Tensor] = {}
+        self._counts: dict[tuple[int, str, int], int] = {}
+
+    def add(
+        self,
+        image: int,
+        layer: str,
+        step: int,
+        of: Probabilities,
+        heads: int,
+        grid: tuple[int, int],
+        latent: tuple[int, int],
+        device: torch.device,
+    ) -> None:
+        """Take in one image at one site.
+
+        Raises:
+            ArgumentError: if heads are kept and layers, of different numbers of heads, are not.
+        """
+        tokens = self.positions[image]
+        if "head" in self.keep:
+            p = of(slice(None), tokens)
+        elif device.type != "cpu":
+            p = of(slice(None), tokens).mean(dim=0, keepdim=True)
+        else:
+            # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
+            p = of(slice(0, 1), tokens)
+            for head in range(1, heads):
+                p += of(slice(head, head + 1), tokens)
+            p /= heads
+        if "layer" not in self.keep:
+            layer, p = "", regrid(p, grid, latent)
+        slot = (image, layer, step if "step" in self.keep else 0)
+        if slot not in self._sums:
+            self._sums[slot], self._counts[slot] = p, 1
+            return
+        if self._sums[slot].shape != p.shape:
+            raise ArgumentError(
+                "the layers have different numbers of heads: heads cannot be kept while layers are "
+                "averaged; keep 'layer' too"
+            )
+        self._sums[slot] += p
+        self._counts[slot] += 1
+
+    def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
+        """The means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps."""
+        slots = [(image, layer, step) for step in steps]
+        return torch.stack([self._sums[slot] / self._counts[slot] for slot in slots])
+
+    def so_far(self, image: int, layer: str) -> torch.Tensor:
+        """The means (S, H, Q, K) of a layer at the steps there are."""
+        return self.mean(image, layer, (s for i, n, s in self._sums if (i, n) == (image, layer)))
+
+
+def plain(scores: Scores, row: int) -> Probabilities:
+    """The probabilities of one row of a batch as they are."""
+    return lambda heads, tokens: scores.of(row, heads, tokens)
+
+
+def regrid(p: torch.Tensor, grid: tuple[int, int], latent: tuple[int, int]) -> torch.Tensor:
+    """(H, Q, K) from the layer's grid to the latent's, so that layers can be averaged."""
+    if grid == latent:
+        return p
+    heads, _, k = p.shape
+    planes = p.permute(0, 2, 1).reshape(heads, k, *grid)
+    planes = interpolate(planes, size=latent, mode="bilinear", antialias=True)
+    return planes.reshape(heads, k, -1).permute(0, 2, 1)

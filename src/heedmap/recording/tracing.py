@@ -1,0 +1,118 @@
+"""Record the text cross-attention of a pipeline, and edit it, while a `with` block is open."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from diffusers import DiffusionPipeline
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, quoted
+from heedmap.maps.recordings import AXES
+from heedmap.options import Axis, BranchName, DrawOptions, GenerateOptions, Tokens
+from heedmap.recording.edits import Edit, checked
+from heedmap.recording.steering import Steering
+from heedmap.recording.trace import AfterStep, Trace
+
+
+def trace(
+    pipe: DiffusionPipeline,
+    keep: Iterable[Axis] = DrawOptions.keep,
+    *,
+    tokens: Tokens = GenerateOptions.tokens,
+    branches: Iterable[BranchName] = GenerateOptions.branches,
+    prompts: str | Sequence[str] | None = None,
+    limit: int = DrawOptions.limit,
+    edits: Iterable[Edit] = (),
+) -> Trace:
+    """Record the text cross-attention of a pipeline while the `with` block is open.
+
+        with heedmap.trace(pipe, keep={"layer", "step"}) as trace:
+            images = pipe(["a cat", "a dog"]).images
+        trace.maps[0]["cat"]
+
+    Without edits the pictures are bit-identical to those of the bare pipeline, and the pipeline is
+    as it was afterwards, whatever happened inside.
+
+    Args:
+        pipe: a pipeline of Stable Diffusion or PixArt.
+        keep: the axes to keep, of "layer", "step", "head"; the others are averaged while it runs
+            (steps: over the calls of the model).
+        tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
+        branches: what to record of a guided run: "conditional", "negative", or both.
+        prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these; the
+            words are else the positions of the tokens. They are encoded again, and refused if that
+            gives something else.
+        limit: how many bytes may be kept in all; a run that would keep more is refused before its
+            first step.
+        edits: what to change in the attention of every prompt, as in `generate`. The pictures are
+            then others, and the maps are of what was changed. Weights that are written into a
+            prompt, as `(word:1.5)`, are not read here: pass `Reweight`.
+
+    Raises:
+        ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known.
+        ModelError: if the model has no text cross-attention.
+    """
+    return steered(
+        pipe,
+        keep,
+        tokens=tokens,
+        branches=branches,
+        prompts=prompts,
+        limit=limit,
+        edits=checked(edits),
+    )
+
+
+def steered(
+    pipe: Any,
+    keep: Iterable[Axis] = DrawOptions.keep,
+    *,
+    tokens: Tokens = GenerateOptions.tokens,
+    branches: Iterable[BranchName] = GenerateOptions.branches,
+    prompts: str | Sequence[str] | None = None,
+    limit: int = DrawOptions.limit,
+    steering: Steering | None = None,
+    watch: Mapping[int, Sequence[int]] | None = None,
+    after_step: AfterStep | None = None,
+    edits: tuple[Edit, ...] = (),
+) -> Trace:
+    """A trace that takes part in the run.
+
+    Args:
+        pipe: as in `trace`, as all that is not named below.
+        keep: as in `trace`.
+        tokens: as in `trace`.
+        branches: as in `trace`.
+        prompts: as in `trace`.
+        limit: as in `trace`.
+        steering: what to change in the attention of the conditional branch.
+        watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
+        after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
+            those to go on with.
+        edits: as in `trace`, in the place of a steering.
+    """
+    wanted = frozenset(names("keep", keep))
+    if not wanted <= set(AXES):
+        raise ArgumentError(
+            f"keep={sorted(wanted)} is not known: expected any of 'layer', 'step', 'head'"
+        )
+    if not isinstance(tokens, str) or tokens not in ("prompt", "all"):
+        raise ArgumentError(f"tokens={quoted(tokens)} is not known: expected 'prompt' or 'all'")
+    sides = frozenset(names("branches", branches))
+    checks.whole("limit", limit, least=1)
+    if not sides or not sides <= {"conditional", "negative"}:
+        raise ArgumentError(
+            f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
+        )
+    texts = None
+    if prompts is not None:
+        texts = names("prompts", [prompts] if isinstance(prompts, str) else prompts)
+    return Trace(pipe, wanted, tokens, sides, texts, limit, steering, watch, after_step, edits)
+
+
+def names(what: str, given: object) -> tuple[Any, ...]:
+    """The names in a list; ArgumentError for what is none, as one name by itself."""
+    found = checks.several(given)
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise ArgumentError(f"{what} is {quoted(given)}: expected a list of names")
+    return tuple(found)

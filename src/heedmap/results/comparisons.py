@@ -1,0 +1,186 @@
+"""Runs below one another: which word acted where under other seeds, prompts, settings, models."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
+from heedmap.explorer import RunLike
+from heedmap.figures import layout
+from heedmap.figures.blocks import beside
+from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
+from heedmap.maps.timelines import SIDE, shown_at, span_of
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
+
+__all__ = ["common_words", "compare", "labels"]
+
+_WORDS = 9  # side by side
+_SCALES: dict[Scale, str] = {
+    "shared": "shared by all words and runs shown",
+    "word": "each word its own, the same in all runs",
+    "raw": "raw probability",
+}
+# What may tell runs apart, in the order in which labels say it.
+_TOLD = (
+    "prompt",
+    "negative",
+    "edit",
+    "edits",
+    "seed",
+    "steps",
+    "guidance",
+    "size",
+    "model",
+    "scheduler",
+    "dtype",
+    "arguments",
+)
+
+
+def compare(
+    runs: Sequence[RunLike], words: Sequence[str] | None = None, *, scale: Scale = "shared"
+) -> "Sheet":
+    """Draw runs below one another: each with its picture and the overlays of words.
+
+    Args:
+        runs: two or more, of any size and model; each row is labelled by what differs.
+        words: words or phrases; left out, those that every prompt has, in the order of the first.
+            Where a prompt lacks one, its place says so.
+        scale: "shared" (one for all that is shown), "word" (for each word its own, the same in all
+            runs) or "raw" (0 to 1).
+
+    Returns:
+        A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+
+    Raises:
+        ArgumentError: if there are fewer than two runs, or no word is common to all.
+        WordError: if no run has read one of the words.
+    """
+    given = checks.several(runs)
+    if given is None or not all(hasattr(run, "maps") for run in given):
+        raise ArgumentError(f"the runs are {quoted(runs)}: expected a list of runs")
+    runs = given
+    if words is not None:
+        named = checks.several(words)
+        if named is None or not all(isinstance(word, str) for word in named):
+            raise ArgumentError(f"words is {quoted(words)}: expected a list of words")
+        words = named
+    if not isinstance(scale, str) or scale not in _SCALES:
+        raise ArgumentError(
+            f"scale {quoted(scale)} is not known: expected 'word', 'shared' or 'raw'"
+        )
+    if len(runs) < 2:
+        raise ArgumentError(f"a comparison needs two runs or more; got {len(runs)}")
+    texts = list(dict.fromkeys(common_words(runs) if words is None else words))
+    if not texts:
+        raise ArgumentError("a comparison needs a word or more; got none: leave words out for all")
+    small = [shown_at(replace(run.maps, image=run.image), SIDE) for run in runs]
+    found = [[_found(maps, text) for maps in small] for text in texts]
+    heats = [[one for one in column if isinstance(one, HeatMap)] for column in found]
+    for column, there in zip(found, heats, strict=True):
+        if not there and isinstance(column[0], WordError):
+            raise column[0]
+    own = "raw" if scale == "raw" else "word"  # "shared" is by what is shown, not by all the words
+    low, high = span_of([one for there in heats for one in there], own)
+    spans = [span_of(there, own) if scale == "word" else (low, high) for there in heats]
+    names, tables = labels(runs), []
+    side = min(SIDE, max(112, 1200 // min(_WORDS + 1, len(texts) + 1) - 12))
+    for start in range(0, len(texts), _WORDS):  # further words below, so that all stay legible
+        shown = range(start, min(start + _WORDS, len(texts)))
+        rows = [
+            (name, [maps.image or "", *(_drawn(found[n][number], *spans[n]) for n in shown)])
+            for number, (name, maps) in enumerate(zip(names, small, strict=True))
+        ]
+        columns = ["the picture", *(texts[n] for n in shown)]
+        tables.append(layout.table(rows, columns, side=side))
+    prompts = {str(run.settings.get("prompt")) for run in runs}
+    return layout.framed(
+        beside(tables, across=False),
+        title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
+        note=_in_common(runs),
+        bar=layout.ScaleBar(
+            _SCALES[scale], *(("least", "most") if scale == "word" else (low, high))
+        ),
+    )
+
+
+def labels(runs: Sequence[RunLike]) -> list[str]:
+    """What tells each run from the others: its prompt, seed, steps, model …, where they differ."""
+    named: list[list[str]] = [[] for _ in runs]
+    for name in _TOLD:
+        said = [_told(name, run.settings.get(name)) for run in runs]
+        if len(set(said)) > 1:
+            for parts, text in zip(named, said, strict=True):
+                parts.append(text)
+    joined = [", ".join(filter(None, parts)) for parts in named]
+    if len(set(joined)) == len(joined):
+        return joined
+    return [", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(joined, 1)]
+
+
+def _told(name: str, value: Any) -> str:
+    """A setting in the words of a label; settings that were read from a file may be anything."""
+    if value in (None, [], {}):
+        return {"negative": "no negative prompt", "edits": "no edits"}.get(name, "")
+    try:
+        return _WORDING[name](value)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        return f"{name} {value}" if name in _WORDING else str(value)
+
+
+_WORDING: dict[str, Callable[[Any], str]] = {
+    "negative": "negative: {}".format,
+    "edit": lambda edit: f"edited from “{edit['source']}”",
+    "edits": lambda edits: ", ".join(
+        " ".join(str(edit[part]) for part in ("kind", "word", "name") if part in edit)
+        for edit in edits
+    ),
+    "seed": "seed {}".format,
+    "steps": lambda steps: plural(steps, "step"),
+    "guidance": "guidance {:g}".format,
+    "size": lambda size: "{}×{}".format(*size),
+    "arguments": lambda given: ", ".join(f"{name} {value}" for name, value in given.items()),
+}
+
+
+def _in_common(runs: Sequence[RunLike]) -> str:
+    """What all runs share, but for their prompts, in the words of a label."""
+    said = [
+        {_told(name, run.settings.get(name)) for run in runs}
+        for name in ("seed", "steps", "guidance", "size", "model")
+    ]
+    return " · ".join(text for texts in said if len(texts) == 1 for text in texts if text)
+
+
+def common_words(runs: Sequence[RunLike]) -> list[str]:
+    """The words that all runs have read, in the order of the first; ArgumentError if none."""
+    texts: dict[str, str] = {}
+    for word in runs[0].maps.words:
+        texts.setdefault(word.text.casefold(), word.text)
+    common = [
+        text
+        for text in texts.values()
+        if all(isinstance(_found(run.maps, text), HeatMap) for run in runs)
+    ]
+    if not common:
+        raise ArgumentError("these prompts have no word in common: say which words to compare")
+    return common
+
+
+def _found(maps: HeatMaps, text: str) -> HeatMap | WordError:
+    try:
+        return maps[text]
+    except WordError as error:
+        return error
+
+
+def _drawn(heat: HeatMap | WordError, low: float, high: float) -> Image.Image | str:
+    """A word's overlay, or why there is none."""
+    if isinstance(heat, HeatMap):
+        return heat.drawn(low, high, short_side=1)
+    return "past what is read" if isinstance(heat, TruncatedWordError) else "not in this prompt"

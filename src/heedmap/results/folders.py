@@ -1,0 +1,38 @@
+"""What a folder holds: a run, an edit or a grid."""
+
+from pathlib import Path
+
+from heedmap.errors import RunError
+from heedmap.files import reading
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+
+MARKS = {"grid.json": "a grid", "pair.json": "an edit", "run.json": "a run"}
+"""The file that tells a folder of each kind, and what it is called."""
+
+
+def kind_of(folder: str | Path) -> str:
+    """The file that tells what a folder is, as `MARKS` has them.
+
+    Raises:
+        RunError: if it is nothing of heedmap's.
+    """
+    folder = reading.path_of(folder)
+    for mark in MARKS:
+        if reading.is_file(folder / mark):
+            return mark
+    raise RunError(
+        f"{folder} is no run, edit or grid: expected a folder with run.json, pair.json or "
+        "grid.json, as `save` writes"
+    )
+
+
+def opened(folder: str | Path) -> Run | Pair | Grid:
+    """What a folder holds; no model and no torch is loaded.
+
+    Raises:
+        RunError: if it is nothing of heedmap's, or something in it is broken or hostile.
+    """
+    read = {"grid.json": Grid.load, "pair.json": Pair.load, "run.json": Run.load}
+    return read[kind_of(folder)](folder)

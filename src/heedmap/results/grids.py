@@ -1,0 +1,377 @@
+"""Many edits of one source: a contact sheet, the figures of each, on disk too."""
+
+import csv
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from heedmap import explorer
+from heedmap.errors import ArgumentError, RunError
+from heedmap.figures import layout
+from heedmap.figures.formats import png
+from heedmap.files import kinds, reading, schemas
+from heedmap.files.writing import whole_folder
+from heedmap.results.pairs import Pair, fits, read_mask
+from heedmap.results.runs import Run
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
+
+FORMAT = 1
+_MOST_PIXELS = 2**28  # of all cells: a thousand of 512×512, three bytes each
+MAX_ABOUT = 16 * 2**20  # bytes of grid.json
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One edit of a grid, and where in the grid it stands.
+
+    Attributes:
+        number: counts the cells from 1, in the order in which the last axis runs fastest.
+        seed: of its noise.
+        target: the prompt that was asked for, without the weights that the grid tries out.
+        weights: these, by word.
+        cross: while the source's cross-attention was taken (from, up to), of the run.
+        self_attention: while its self-attention was.
+        pair: the source and the edit, with the evidence.
+    """
+
+    number: int
+    seed: int
+    target: str
+    weights: dict[str, float]
+    cross: tuple[float, float]
+    self_attention: tuple[float, float]
+    pair: Pair
+
+    @property
+    def folder(self) -> str:
+        """Where its run is within the grid's folder."""
+        return f"cells/{self.number:03d}"
+
+    def row(self) -> dict[str, Any]:
+        """Its line in grid.csv: where it stands, what it did, how much it changed."""
+        about = self.pair.about
+        figures = {
+            f"{name}_{side}": change[name]
+            for side, change in about["change"].items()
+            for name in ("share", "mse", "psnr_db", "ssim")
+        }
+        return {
+            "cell": self.number,
+            "seed": self.seed,
+            "source": self.pair.source.settings["prompt"],
+            "target": self.target,
+            "prompt": self.pair.edited.settings["prompt"],
+            **{f"weight of {word}": weight for word, weight in self.weights.items()},
+            **dict(zip(("cross_from", "cross_to"), self.cross, strict=True)),
+            **dict(zip(("self_from", "self_to"), self.self_attention, strict=True)),
+            **{name: about[name] for name in ("kind", "sites", "self_sites", "moved")},
+            **figures,
+            "file": f"{self.folder}/image.png",
+        }
+
+    def _at(self) -> dict[str, Any]:
+        """What may vary, by axis."""
+        weights = {f"weight of {word}": weight for word, weight in self.weights.items()}
+        return {
+            "seed": self.seed,
+            "target": self.target,
+            **weights,
+            "self_attention": self.self_attention,
+            "cross": self.cross,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Edits of one source over strengths, weights, targets and seeds; made by `heedmap.grid`.
+
+    Attributes:
+        cells: every combination once, the last axis fastest.
+        about: what all have in common, as plain JSON types: what was asked for (`source`,
+            `targets`, `weights`, `cross`, `self_attention`, `seeds` and the other arguments of
+            `grid`), the run's settings, `batch` (pictures in the largest batch) and `sources_drawn`
+            (how often the source was computed).
+    """
+
+    cells: tuple[Cell, ...]
+    about: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells)
+
+    @property
+    def sources(self) -> dict[int, Run]:
+        """The source's run of each seed."""
+        found: dict[int, Run] = {}
+        for cell in self.cells:
+            found.setdefault(cell.seed, cell.pair.source)
+        return found
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """What varies: values by "seed", "target", "weight of …", "self_attention", "cross"."""
+        values: dict[str, list[Any]] = {}
+        for cell in self.cells:
+            for name, value in cell._at().items():
+                there = values.setdefault(name, [])
+                if value not in there:
+                    there.append(value)
+        return {name: several for name, several in values.items() if len(several) > 1}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The figures, one flat row a cell; None where there is nothing to measure."""
+        return [cell.row() for cell in self.cells]
+
+    def sheet(self) -> Image.Image:
+        """What `figure` shows, as a picture."""
+        return self.figure().image()
+
+    def figure(self) -> "Sheet":
+        """The contact sheet: the longest axis in the columns, all others in the rows.
+
+        Beside the edits stands the source of each seed: in the first column, or, where the seeds
+        are the columns, in the first row.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+        """
+        axes = self.axes
+        # Of axes of one length the one that changes a picture in steps one can follow.
+        order = sorted(axes, key=lambda name: (name == "seed", name == "target"))
+        across = max(order, key=lambda name: len(axes[name]), default="cross")
+        down = [name for name in axes if name != across]
+        lines: dict[tuple[Any, ...], list[Cell]] = {}
+        for cell in self.cells:
+            lines.setdefault(tuple(cell._at()[name] for name in down), []).append(cell)
+        rows = [
+            (
+                " · ".join(itertools.starmap(_label, zip(down, at, strict=True))),
+                [cell.pair.edited.image for cell in line],
+            )
+            for at, line in lines.items()
+        ]
+        first = next(iter(lines.values()))
+        columns = [_label(across, cell._at()[across]) for cell in first]
+        if across == "seed":
+            rows.insert(0, ("the source", [cell.pair.source.image for cell in first]))
+        else:
+            columns.insert(0, "the source")
+            for (_, row), line in zip(rows, lines.values(), strict=True):
+                row.insert(0, line[0].pair.source.image)
+        body = layout.table(rows, columns)
+        return layout.framed(body, title=self._title(), note=self._note())
+
+    def explorer(self) -> str:
+        """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
+        axes = self.axes
+        return explorer.pairs_page(
+            (" · ".join(_label(name, cell._at()[name]) for name in axes), cell.pair)
+            for cell in self.cells
+        )
+
+    def _repr_html_(self) -> str:
+        return explorer.frame(self.explorer())
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the grid's folder, whole or not at all.
+
+        `grid.png` (the contact sheet), `index.html` (the page), `grid.csv` (a line a cell),
+        `grid.json` (the same, and all that is needed to repeat it), and of each source and each
+        edit a run that `heedmap inspect` and `Run.load` read: `sources/<seed>/` and
+        `cells/<number>/`, with `blend.png` where it was blended.
+
+        Args:
+            folder: where to.
+            force: whether an older grid of that name is replaced, as of `Run.save`.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ArgumentError: if `folder` is no path, `force` neither True nor False, or the cells are
+                not every combination of what varies.
+            RunError: if something is there already, or nothing can be written there; then nothing
+                is left there either.
+        """
+        if not (self.cells and self._is_whole()):
+            raise ArgumentError(
+                f"these {len(self.cells)} cells are not every combination of what varies among "
+                "them, in order and numbered from 1: expected them as `grid` makes them"
+            )
+        with whole_folder(folder, kinds.GRID, force=force) as partial:
+            (partial / "grid.png").write_bytes(self.figure().data())
+            (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
+            self._write_table(partial / "grid.csv")
+            for seed, run in self.sources.items():
+                run.save(partial / "sources" / str(seed), overlays=False)
+            for cell in self.cells:
+                cell.pair.edited.save(partial / cell.folder, overlays=False)
+                if cell.pair.blend is not None:
+                    mask = png(Image.fromarray(cell.pair.blend))
+                    (partial / cell.folder / "blend.png").write_bytes(mask)
+            cells = [
+                {
+                    "number": cell.number,
+                    "seed": cell.seed,
+                    "target": cell.target,
+                    "weights": cell.weights,
+                    "cross": list(cell.cross),
+                    "self_attention": list(cell.self_attention),
+                    "file": f"{cell.folder}/image.png",
+                    "blended": cell.pair.blend is not None,
+                    "about": cell.pair.about,
+                }
+                for cell in self.cells
+            ]
+            files = kinds.files_in(partial, "grid.json")
+            about = {"format": FORMAT, "files": files, "about": self.about, "cells": cells}
+            text = json.dumps(about, indent=2, ensure_ascii=False)
+            (partial / "grid.json").write_text(text + "\n", encoding="utf-8")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Grid":
+        """Read a saved grid, with its maps; no model and no torch is loaded.
+
+        Raises:
+            RunError: if the folder is no grid, or something in it is broken or hostile.
+        """
+        folder = reading.path_of(folder)
+        path = folder / "grid.json"
+        told, plain = schemas.read_file(
+            path, schemas.GridFile, "a grid", version=FORMAT, most=MAX_ABOUT
+        )
+        if [row.number for row in told.cells] != [*range(1, len(told.cells) + 1)]:
+            raise RunError(f"{path} does not number its cells from 1: make the grid again")
+        if any(row.weights.keys() != told.cells[0].weights.keys() for row in told.cells):
+            raise RunError(f"{path} has cells of different words: make the grid again")
+        sources: dict[int, Run] = {}
+        cells = []
+        for row, entry in zip(told.cells, plain["cells"], strict=True):
+            if row.seed not in sources:
+                size = next(iter(sources.values())).image.size if sources else None
+                sources[row.seed] = Run._load(folder / "sources" / str(row.seed), size)
+                if not size:
+                    _check_amount(path, len(told.cells), sources[row.seed].image.size)
+            cells.append(_read_cell(folder, row, entry["about"], sources[row.seed]))
+        found = cls(tuple(cells), plain["about"])
+        if not found._is_whole():
+            raise RunError(
+                f"{path} has not every combination of what varies among its cells, in order: make "
+                "the grid again"
+            )
+        return found
+
+    def _is_whole(self) -> bool:
+        """Whether each combination of what varies is there once, in order, counted from 1."""
+        places = [cell._at() for cell in self.cells]
+        if [cell.number for cell in self.cells] != [*range(1, len(places) + 1)]:
+            return False
+        if any([*at] != [*places[0]] for at in places):  # the weights of other words
+            return False
+        axes = [list(dict.fromkeys(at[name] for at in places)) for name in places[0]]
+        if math.prod(map(len, axes)) != len(places):
+            return False
+        return [(*at.values(),) for at in places] == list(itertools.product(*axes))
+
+    def _write_table(self, path: Path) -> None:
+        rows = self.rows()
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            table.writeheader()
+            table.writerows({name: _csv(value) for name, value in row.items()} for row in rows)
+
+    def _title(self) -> str:
+        cell, axes = self.cells[0], self.axes
+        weights = any(name.startswith("weight of ") for name in axes)
+        said = cell.target if weights else str(cell.pair.edited.settings["prompt"])
+        source = str(cell.pair.source.settings["prompt"])
+        if "target" in axes:
+            return source
+        return source if said == source else f"{source} → {said}"
+
+    def _note(self) -> str:
+        """What does not vary."""
+        cell, axes, settings = self.cells[0], self.axes, self.cells[0].pair.source.settings
+        fixed = [_label(name, value) for name, value in cell._at().items() if name not in axes]
+        fixed = [text for text in fixed if text != cell.target]
+        fixed.append(f"{settings['steps']} steps")
+        if settings["guidance"] is not None:
+            fixed.append(f"guidance {settings['guidance']:g}")
+        fixed.append("{}×{} px".format(*cell.pair.source.image.size))
+        if self.about.get("only"):
+            fixed.append(f"only {self.about['only']}")
+        return " · ".join([*fixed, str(settings["model"])])
+
+
+def _label(name: str, value: Any) -> str:
+    """What a row or a column of the sheet is."""
+    if name == "target":
+        return value
+    if name == "seed":
+        return f"seed {value}"
+    if name.startswith("weight of "):
+        number = f"{value:g}".replace("-", "−")
+        return f"{name.removeprefix('weight of ')} ×{number}"
+    low, high = value
+    span = f"{high:g}" if low == 0 else f"{low:g}–{high:g}"
+    return f"{'cross' if name == 'cross' else 'self'} {span}"
+
+
+def _csv(value: Any) -> Any:
+    """A value for a table: text that a spreadsheet would run as a formula stays text."""
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+# --- from files, which are never trusted ------------------------------------------------------
+
+
+def _check_amount(path: Path, cells: int, size: tuple[int, int]) -> None:
+    """Raise a RunError if the pictures of a grid are more than the memory should have to hold."""
+    if cells * size[0] * size[1] > _MOST_PIXELS:
+        raise RunError(
+            f"{path} has {cells} cells of {size[0]}×{size[1]} pixels: more than is opened at once; "
+            "open single ones, as in Run.load('cells/001')"
+        )
+
+
+def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source: Run) -> Cell:
+    within = folder / "cells" / f"{row.number:03d}"
+    edited = Run._load(within, source.image.size)
+    seeds = {row.seed, source.settings["seed"], edited.settings["seed"]}
+    asked = edited.settings.get("edit", {"cross": None, "self": None})
+    windows = [list(row.cross), list(row.self_attention)]
+    alike = len(seeds) == 1 and [asked["cross"], asked["self"]] == windows
+    if not (alike and fits(row.about, about, source, edited)):
+        raise RunError(
+            f"{folder} does not hold together: its runs and grid.json are of different grids; make "
+            "the grid again"
+        )
+    mask = within / "blend.png"
+    has = row.blended is not False  # else what is there is a user's; older versions do not tell
+    if row.blended is True and not reading.is_there(mask):
+        raise RunError(f"{within} lacks {mask.name}, which grid.json tells of: make the grid again")
+    blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
+    return Cell(
+        row.number,
+        row.seed,
+        row.target,
+        row.weights,
+        row.cross,
+        row.self_attention,
+        Pair(source, edited, about, blend),
+    )

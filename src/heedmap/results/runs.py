@@ -1,0 +1,226 @@
+"""A run on disk: written whole or not at all, read back equal, never trusted."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from heedmap import explorer
+from heedmap.checks import flag
+from heedmap.errors import RunError
+from heedmap.figures.animations import Animation
+from heedmap.figures.formats import png
+from heedmap.files import kinds, reading, schemas
+from heedmap.files.writing import slug, whole_folder
+from heedmap.maps import timelines
+from heedmap.maps.heatmaps import MOST_SHOWN, HeatMaps, Scale
+from heedmap.maps.recordings import Recording
+from heedmap.options import Axis
+from heedmap.text.words import Word
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
+
+FORMAT = 1
+MAX_SETTINGS = 4 * 2**20  # bytes of run.json
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One generated picture with its maps and everything that is needed to make it again.
+
+    Attributes:
+        image: the picture, as the pipeline gave it.
+        maps: its heat maps by word.
+        settings: prompt (as it was written, with weights) and text (what the model read of it),
+            seed, steps, guidance, size, model, versions, all other arguments; plain JSON types.
+        negative_maps: the heat maps of the negative prompt, where its branch was recorded.
+    """
+
+    image: Image.Image
+    maps: HeatMaps
+    settings: dict[str, Any]
+    negative_maps: HeatMaps | None = None
+
+    def sheet(self, *, scale: Scale = "shared") -> Image.Image:
+        """What `figure` shows, as a picture."""
+        return self.figure(scale=scale).image()
+
+    def figure(self, *, scale: Scale = "shared") -> "Sheet":
+        """The picture, then one overlay a word, captioned, with the scale that was used.
+
+        A matplotlib Figure: `run.figure().save("house.pdf")` (`HeatMaps.figure`).
+        """
+        return self.maps.figure(title=str(self.settings["prompt"]), scale=scale)
+
+    def timeline(
+        self, word: str | int, *, frames: int = timelines.FRAMES, scale: Scale = "word"
+    ) -> "Sheet":
+        """A word's overlay at several steps, on one scale (`timelines.timeline`)."""
+        return timelines.timeline(self.maps, word, frames=frames, scale=scale)
+
+    def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
+        """A word's overlay step by step: `.save("house.gif")` (`timelines.animation`)."""
+        return timelines.animation(self.maps, word, scale=scale)
+
+    def layers_by_heads(
+        self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
+    ) -> "Sheet":
+        """A word's heat in every layer and head, one scale (`timelines.layers_by_heads`)."""
+        return timelines.layers_by_heads(self.maps, word, axes=axes, scale=scale)
+
+    def explorer(self) -> str:
+        """The page of this run: one HTML file that needs nothing else (`heedmap.explorer`)."""
+        return explorer.page(self)
+
+    def _repr_html_(self) -> str:
+        return explorer.frame(self.explorer())
+
+    def save(self, folder: str | Path, *, overlays: bool = True, force: bool = False) -> Path:
+        """Write the run's folder, whole or not at all.
+
+        `image.png` (with the settings as a `parameters` text chunk), `index.html` (the page),
+        `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
+        `run.json`.
+
+        Args:
+            folder: where to.
+            overlays: whether the page, the sheet and the overlays of the first 75 words are
+                written; `heedmap inspect` draws them, and all others, of what is left too.
+            force: whether an older run of that name is replaced. What else lies in its folder
+                stays; for a moment there is no folder of that name.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ArgumentError: if `folder` is no path, or `overlays` or `force` neither True nor False.
+            RunError: if something is there already (an empty folder may be), or nothing can be
+                written there; then nothing is left there either.
+        """
+        flag("overlays", overlays)
+        with whole_folder(folder, kinds.RUN, force=force) as partial:
+            self._write(partial, overlays)
+        return Path(folder)
+
+    def _write(self, folder: Path, overlays: bool) -> None:
+        text = PngInfo()
+        text.add_itxt("parameters", parameters_text(self.settings))
+        (folder / "image.png").write_bytes(png(self.image, text))
+        files = {}
+        if overlays:
+            (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
+            (folder / "sheet.png").write_bytes(self.figure().data())
+            (folder / "words").mkdir()
+            for word in self.maps.words[:MOST_SHOWN]:
+                heat = self.maps.at(word.number)
+                files[word.number] = word_file(word)
+                drawn = png(heat.overlay(scale="shared"))
+                (folder / files[word.number]).write_bytes(drawn)
+        self.maps.recording.save(folder / "maps.safetensors")
+        if self.negative_maps is not None:
+            self.negative_maps.recording.save(folder / "negative.safetensors")
+        about = {
+            "format": FORMAT,
+            "files": kinds.files_in(folder, "run.json"),
+            "settings": self.settings,
+            "words": [
+                {
+                    "number": w.number,
+                    "text": w.text,
+                    "tokens": list(w.tokens),
+                    "file": files.get(w.number),
+                }
+                for w in self.maps.tokens.words
+            ],
+        }
+        text = json.dumps(about, indent=2, ensure_ascii=False)
+        (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Run":
+        """Read a saved run; no model and no torch is loaded.
+
+        Raises:
+            RunError: if the folder is no run, or something in it is broken or hostile.
+        """
+        return cls._load(reading.path_of(folder))
+
+    @classmethod
+    def _load(cls, folder: Path, size: tuple[int, int] | None = None) -> "Run":
+        """As `load`; of another size (W, H) than is expected it is refused before it is decoded."""
+        told, plain = schemas.read_file(
+            folder / "run.json", schemas.RunFile, "a run", version=FORMAT, most=MAX_SETTINGS
+        )
+        about = told.settings
+        if size is not None and about.size != size:
+            raise RunError(
+                f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels beside one of "
+                f"{size[0]}×{size[1]}: they do not belong together; make them again"
+            )
+        image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
+        recording = Recording.load(folder / "maps.safetensors")
+        negative = folder / "negative.safetensors"
+        has = told.files is UNSET or negative.name in told.files  # else it is a user's
+        if has and told.files is not UNSET and not reading.is_there(negative):
+            raise RunError(f"{folder} lacks {negative.name}, which it lists: make the run again")
+        against = Recording.load(negative) if has and reading.is_there(negative) else None
+        read = about.prompt if about.text is UNSET else about.text
+        if (
+            recording.table.prompt != read
+            or recording.size != image.size
+            or (against is not None and against.size != image.size)
+            or not _is_placed(about)
+        ):
+            raise RunError(
+                f"{folder} does not hold together: its picture, maps and settings are of different "
+                "runs; make the run again"
+            )
+        negative_maps = None if against is None else HeatMaps(against, image)
+        return cls(image, HeatMaps(recording, image), plain["settings"], negative_maps)
+
+
+def _is_placed(about: schemas.Settings) -> bool:
+    """Whether a run was drawn at a place that its batch had; the first is the source's."""
+    if about.batch_place is UNSET:
+        return True
+    number, size = about.batch_place
+    return (about.edit is not UNSET) <= number < size
+
+
+def word_file(word: Word) -> str:
+    """The name of a word's overlay within the run's folder."""
+    return f"words/{word.number}-{slug(word.text, 40)}.png"
+
+
+def parameters_text(settings: dict[str, Any]) -> str:
+    """The settings as the text that web UIs read from a picture's `parameters` chunk.
+
+    Of an edit it says so: the same settings without its source draw another picture.
+    """
+    lines = [str(settings["prompt"])]
+    if settings.get("negative"):
+        lines.append(f"Negative prompt: {settings['negative']}")
+    width, height = settings["size"]
+    edit = settings.get("edit")
+    if isinstance(edit, dict):
+        # Quoted as web UIs quote values with commas in them; names that they do not know they skip.
+        windows = (
+            f"{name} {'–'.join(f'{bound:g}' for bound in edit[name])}" for name in ("cross", "self")
+        )
+        said = json.dumps(", ".join(windows), ensure_ascii=False)
+        edited = f", Edited from: {json.dumps(edit['source'], ensure_ascii=False)}, Edit: {said}"
+    else:
+        edited = ""
+    lines.append(
+        f"Steps: {settings['steps']}, Sampler: {settings['scheduler']}, "
+        f"CFG scale: {settings['guidance']}, Seed: {settings['seed']}, Size: {width}x{height}, "
+        f"Model: {settings['model']}, Version: heedmap {settings['versions']['heedmap']}"
+        f"{edited}"
+    )
+    return "\n".join(lines)

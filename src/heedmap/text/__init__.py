@@ -1,0 +1,8 @@
+"""What a prompt is: its words, its tokens, its weights; and two prompts, word by word.
+
+Pure text, standard library only: a tokenizer is anything that gives character spans, and what a
+correspondence of two prompts is used for is not known here.
+"""
+
+# pyright: reportUnsupportedDunderAll=false
+__all__ = ["alignment", "prompts", "token_mapping", "tokens", "weights", "words"]

@@ -1,0 +1,260 @@
+"""From a tokenizer to the table: which characters of a prompt each token covers.
+
+Any tokenizer that gives character offsets will do; nothing of transformers is imported.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heedmap.checks import is_unicode
+from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.files.schemas import MAX_PROMPT, MAX_TOKENS
+from heedmap.text.prompts import split_words
+from heedmap.text.words import LABELS, Token, TokenTable, Word
+
+_NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
+CLIP_LIMIT = 77
+
+
+def read(
+    prompt: str,
+    ids: Sequence[int],
+    *,
+    text_ids: Sequence[int],
+    text_offsets: Sequence[tuple[int, int]],
+    start_id: int | None,
+    end_id: int | None,
+) -> TokenTable:
+    """Build the table of a prompt from what was encoded.
+
+    The kinds of the tokens follow from counting, not from their ids: after the start token come as
+    many text tokens as the prompt has (or fit), then one end token; the rest is padding. So it does
+    not matter that the padding of Stable Diffusion 1 is the end token, and that of 2 and of SDXL's
+    second encoder "!", which a user may also have typed.
+
+    Args:
+        prompt: the text.
+        ids: `[K]`, the ids given to the text encoder, specials and padding included.
+        text_ids: all ids of the prompt, without specials, not truncated.
+        text_offsets: for each of `text_ids` the `(start, end)` characters of the prompt it covers.
+        start_id: the start token, None if the tokenizer has none.
+        end_id: the end token, None if the tokenizer has none.
+
+    Raises:
+        ArgumentError: if `ids` are not what this prompt encodes to; labels would be wrong.
+    """
+    _check_prompt(prompt)
+    ids, text_ids = list(ids), list(text_ids)
+    lead = int(start_id is not None)
+    room = max(0, len(ids) - lead - int(end_id is not None))
+    count = min(len(text_ids), room)
+    expected = [start_id] * lead + text_ids[:count] + [end_id] * (end_id is not None)
+    if ids[: len(expected)] != expected or len(text_ids) != len(text_offsets):
+        where = next((i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b), 0)
+        raise ArgumentError(
+            f"The token ids given are not those of the prompt {quoted(prompt)}: they differ at "
+            f"position {where}. Give the ids that this prompt was encoded to, or its own text."
+        )
+
+    spans = _whole_spans(prompt, text_offsets)
+    tokens: list[Token] = []
+    for position, token_id in enumerate(ids):
+        if lead <= position < lead + count:
+            start, end = spans[position - lead]
+            tokens.append(Token(position, token_id, prompt[start:end], start, end, "text"))
+        else:
+            kind = "start" if position < lead else "end" if position < len(expected) else "pad"
+            tokens.append(Token(position, token_id, LABELS[kind], 0, 0, kind))
+    words = tuple(
+        Word(
+            number,
+            prompt[start:end],
+            start,
+            end,
+            tuple(index + lead for index in members if index < count),
+            sum(index >= count for index in members),
+        )
+        for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
+    )
+    return TokenTable(prompt, tuple(tokens), words, len(ids), len(text_ids) - count)
+
+
+def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Trim spaces off the spans, and give them the accents that normalisation merged away.
+
+    For "e" + U+0301, composed before it is tokenized, the offsets cover the "e" alone: what follows
+    a span up to the next token or space is part of it.
+    """
+    spans: list[tuple[int, int]] = []
+    following = group = len(prompt)
+    for start, end in reversed(list(offsets)):
+        if start != group:
+            following, group = group, start
+        while end < following and not prompt[end].isspace():
+            end += 1
+        while start < end and prompt[start].isspace():
+            start += 1
+        while start < end and prompt[end - 1].isspace():
+            end -= 1
+        spans.append((start, end))
+    return spans[::-1]
+
+
+def _assign(
+    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, list[int]]]:
+    """Give each token to the first word it overlaps.
+
+    CLIP has tokens for repeated emoji, over several words: a word left without a token of its own
+    joins the one that holds it. A word that no token touches at all was dropped by the tokenizer
+    and is left out, since the model cannot know of it.
+    """
+    ends = [end for _, end in words]
+    members: list[list[int]] = [[] for _ in words]
+    holder: dict[int, int] = {}
+    for index, (start, end) in enumerate(spans):
+        first = other = bisect_right(ends, start)
+        while other < len(words) and words[other][0] < end:
+            if other == first:
+                members[first].append(index)
+            else:
+                holder.setdefault(other, first)
+            other += 1
+    joined: dict[int, tuple[int, int, list[int]]] = {}
+    for number, (start, end) in enumerate(words):
+        if members[number]:
+            joined[number] = (start, end, members[number])
+        elif number in holder:
+            start, _, tokens = joined[holder[number]]
+            joined[holder[number]] = (start, end, tokens)
+    return list(joined.values())
+
+
+def _check_prompt(prompt: object) -> None:
+    if not isinstance(prompt, str):
+        raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
+    if len(prompt) > MAX_PROMPT:
+        raise ArgumentError(
+            f"The prompt has {len(prompt)} characters; at most {MAX_PROMPT} are taken. Shorten it."
+        )
+    if not is_unicode(prompt):
+        raise ArgumentError(
+            f"The prompt {quoted(prompt)} is not valid Unicode (a lone surrogate); give UTF-8 text."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What a pipeline makes of a prompt before it tokenizes it.
+
+    Attributes:
+        text: what is tokenized.
+        origin: for each of its characters the `(start, end)` of the prompt that it comes from.
+    """
+
+    text: str
+    origin: Sequence[tuple[int, int]]
+
+
+def tokenize(
+    prompt: str,
+    tokenizer: Any,
+    *,
+    rewrite: Callable[[str], Rewritten | None] | None = None,
+    limit: int | None = None,
+) -> TokenTable:
+    """Tokenize `prompt` as the pipelines of diffusers do, and build its table.
+
+    Args:
+        prompt: one text; the empty text gives a table without words.
+        tokenizer: one of transformers, or any that gives character offsets.
+        rewrite: what is made of a text before it is tokenized; None for nothing.
+        limit: how many tokens are read, specials included; the tokenizer's own if None.
+
+    Raises:
+        ArgumentError: if the prompt is not a text, or too long.
+        ModelError: if the tokenizer gives no character offsets.
+    """
+    _check_prompt(prompt)
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            f"The tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
+            "be tied to tokens; load the model with its fast tokenizer."
+        )
+    limit = int(tokenizer.model_max_length) if limit is None else limit
+    if limit > _NOT_SET:
+        limit = CLIP_LIMIT
+    if limit > MAX_TOKENS:
+        raise ModelError(
+            f"The tokenizer reads {limit} tokens of a prompt; at most {MAX_TOKENS} are taken. Load "
+            "it with a smaller model_max_length."
+        )
+    made = None if rewrite is None else rewrite(prompt)
+    text = prompt if made is None else made.text
+    encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
+    # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
+    whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    offsets: list[tuple[int, int]] = whole["offset_mapping"]
+    if made is not None:
+        offsets = [(made.origin[a][0], made.origin[max(a, b - 1)][1]) for a, b in offsets]
+    return read(
+        prompt,
+        encoded["input_ids"],
+        text_ids=whole["input_ids"],
+        text_offsets=offsets,
+        start_id=tokenizer.bos_token_id,
+        end_id=tokenizer.eos_token_id,
+    )
+
+
+def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewritten | None:
+    """A prompt with the placeholders of textual inversion expanded; None if it has none.
+
+    Args:
+        prompt: one text.
+        tokenizer: knows the placeholders.
+        expand: of a text; a placeholder of several vectors becomes several placeholders, all of
+            which belong to the one word of the prompt.
+
+    Raises:
+        ModelError: if placeholders cannot be told apart.
+    """
+    whole = expand(prompt)
+    if whole == prompt:
+        return None
+    placeholders = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
+    origin: list[tuple[int, int]] = []
+    text, at = "", 0
+    while at < len(prompt):
+        piece = next((p for p in placeholders if prompt.startswith(p, at)), prompt[at])
+        for char in expand(piece):
+            text += char
+            origin.append((at, at + len(piece)))
+        at += len(piece)
+    if text != whole:
+        raise ModelError(
+            f"The placeholders in {quoted(prompt)} cannot be tied to their vectors: expected names "
+            "that do not contain each other; rename the embedding."
+        )
+    return Rewritten(text, origin)
+
+
+def by_position(count: int) -> TokenTable:
+    """The table of text states whose text is not known: the words are the positions.
+
+    Args:
+        count: K, the number of text tokens; the word "5" is the token at position 5.
+    """
+    prompt = " ".join(map(str, range(count)))
+    tokens: list[Token] = []
+    words: list[Word] = []
+    at = 0
+    for position in range(count):
+        text = str(position)
+        end = at + len(text)
+        tokens.append(Token(position, 0, text, at, end, "text"))
+        words.append(Word(position, text, at, end, (position,)))
+        at = end + 1
+    return TokenTable(prompt, tuple(tokens), tuple(words), count)

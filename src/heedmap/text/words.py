@@ -1,0 +1,382 @@
+"""Prompt, words, tokens: what a person wrote and what the model read of it, tied by characters.
+
+Pure text. Everything rests on character spans: a tokenizer says which characters of the prompt each
+token covers, `split_words` which characters a person would call a word, and a token belongs to the
+word whose span it overlaps. Nothing is searched by its text in the token list, so repeats, commas,
+case and words of several tokens need no special care.
+
+Positions count on the `K` axis, the text tokens of the encoded sequence, specials included.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from itertools import accumulate
+from typing import Any
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError, quoted
+from heedmap.files import schemas
+from heedmap.files.schemas import Kind
+from heedmap.text.prompts import describes, fold, is_content, word_keys
+
+LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
+LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
+_QUOTES = ('""', "''", "\u201c\u201d", "\u2018\u2019")
+_LISTED = 20
+_COMPARED = 1000  # words among which those like a strange one are looked for
+
+
+# --- the table --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One position of the encoded sequence.
+
+    Attributes:
+        position: index on the `K` axis.
+        id: the tokenizer's number for it.
+        text: the piece of the prompt it covers; a label such as "<pad>" for the specials. Several
+            tokens may cover the same piece: an emoji is often three.
+        start: first character of the piece in the prompt (0 for the specials).
+        end: one past its last character (0 for the specials).
+        kind: "text", or which special token it is.
+    """
+
+    position: int
+    id: int
+    text: str
+    start: int
+    end: int
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of the prompt and the tokens the model read of it.
+
+    Attributes:
+        number: counts the words from 0 in reading order.
+        text: the word as it stands in the prompt.
+        start: its first character in the prompt.
+        end: one past its last character.
+        tokens: positions on the `K` axis, ascending; empty when the word is past the limit.
+        missing: how many of its tokens lie past the limit and were not read.
+    """
+
+    number: int
+    text: str
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+    missing: int = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether some or all of the word lies past the limit."""
+        return self.missing > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """What the model read of one prompt.
+
+    Attributes:
+        prompt: the text as given.
+        tokens: all positions of the encoded sequence, specials included.
+        words: all words of the prompt, those past the limit too.
+        limit: how many tokens the model reads, specials included (77 for CLIP).
+        missing: how many tokens of the prompt lie past the limit.
+    """
+
+    prompt: str
+    tokens: tuple[Token, ...]
+    words: tuple[Word, ...]
+    limit: int
+    missing: int = 0
+
+    @property
+    def read_words(self) -> tuple[Word, ...]:
+        """The words of which the model read at least one token."""
+        return tuple(word for word in self.words if word.tokens)
+
+    @property
+    def cut(self) -> Word | None:
+        """The first word that was not read whole, or None."""
+        return next((word for word in self.words if word.truncated), None)
+
+    def positions(self, *kinds: Kind) -> tuple[int, ...]:
+        """Positions on the `K` axis of the tokens of these kinds (default: "text")."""
+        return tuple(t.position for t in self.tokens if t.kind in (kinds or ("text",)))
+
+    def at(self, number: int) -> Word:
+        """Return the word with this number; negative numbers count from the end."""
+        return self.words[_pick(number, len(self.words), "word number", "the prompt has", "words")]
+
+    def tokens_at(self, number: int) -> tuple[int, ...]:
+        """Return the positions on the `K` axis of the tokens of the word with this number.
+
+        A word that the limit cut in the middle gives the tokens that were read.
+
+        Raises:
+            UnknownWordError: if there is no such word.
+            TruncatedWordError: if the model did not read it.
+        """
+        word = self.at(number)
+        if not word.tokens:
+            raise self._unread(f"{quoted(word.text)} (word {word.number})")
+        return word.tokens
+
+    def matches(self, query: str) -> tuple[tuple[Word, ...], ...]:
+        """Return every place where a word or phrase stands, each as its words.
+
+        Whole words are compared ("cat" is not in "cathedral"), without regard to case, Unicode
+        form, spaces, and punctuation around or between them. Places do not overlap and come in
+        reading order; words past the limit are included. Several emoji that the tokenizer reads
+        as one token are one word, and found by any of them.
+
+        Raises:
+            UnknownWordError: if there is no such place; the message says which words there are.
+        """
+        if not checks.is_text(query):
+            raise ArgumentError(
+                f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
+                "use at()."
+            )
+        wanted = word_keys(query)
+        if not wanted:
+            raise UnknownWordError(
+                f"{quoted(query)} contains no word to look for; give a word or phrase of the "
+                f"prompt. {self._inventory()}"
+            )
+        keys: list[str] = []
+        owners: list[Word] = []
+        for word in self.words:
+            parts = word_keys(word.text)
+            keys += parts
+            owners += [word] * len(parts)
+        found: list[tuple[Word, ...]] = []
+        for index in _places(keys, wanted):
+            place = tuple(dict.fromkeys(owners[index : index + len(wanted)]))
+            if not found or found[-1] != place:
+                found.append(place)
+        if not found:
+            raise UnknownWordError(
+                f"{quoted(query)} is not in the prompt. {self._nearest(wanted, keys)}"
+                f"{self._inventory()}"
+            )
+        return tuple(found)
+
+    def find(self, query: str, occurrence: int | None = None) -> tuple[int, ...]:
+        """Return the positions on the `K` axis of the tokens of a word or phrase.
+
+        Where it stands several times, the tokens of all places that were read are returned, in
+        ascending order; `occurrence` picks one place (0 is the first, -1 the last). A word that
+        the limit cut in the middle gives the tokens that were read.
+
+        Raises:
+            UnknownWordError: if it is not in the prompt, or not as often as `occurrence` asks.
+            TruncatedWordError: if it is only in the part that the model did not read.
+        """
+        places = self.matches(query)
+        if occurrence is not None:
+            stands = f"{quoted(query)} stands in the prompt"
+            place = _pick(occurrence, len(places), "occurrence", stands, "times")
+            places = (places[place],)
+        return _tokens_of(self._read(places, query))
+
+    def phrase(self, query: str) -> tuple[int, ...]:
+        """Return the positions on the `K` axis of the tokens of the phrases that a word stands in.
+
+        A phrase is a run of words that stand for things and properties, with nothing but spaces or
+        a hyphen between them: of "tree" in "next to a blue tree, at night" it is "blue tree". Verbs
+        end it, as far as they are told by "-ing" ("a dog chasing cats" is two phrases). A run of
+        more than three words is not a phrase but a list (or in another language than English), and
+        the word is then taken alone; so is one that is given in quotation marks, as '"tree"'. All
+        places that were read are meant.
+
+        Raises:
+            UnknownWordError: if the word is not in the prompt.
+            TruncatedWordError: if it is only in the part that the model did not read.
+        """
+        read = self._read(self.matches(query), query)
+        bare = query.strip()
+        if len(bare) > 2 and bare[0] + bare[-1] in _QUOTES:
+            return _tokens_of(read)
+        return _tokens_of([self._phrase_around(place) for place in read])
+
+    def _read(self, places: Sequence[tuple[Word, ...]], query: str) -> list[tuple[Word, ...]]:
+        """Those of the places of a query that the model read."""
+        read = [place for place in places if all(word.tokens for word in place)]
+        if not read:
+            raise self._unread(quoted(query))
+        return read
+
+    def text_of(self, tokens: Collection[int]) -> str:
+        """The words that have tokens among these, as they stand in the prompt: "blue tree"."""
+        said, last = "", None
+        wanted = set(tokens)
+        for word in self.words:
+            if wanted.isdisjoint(word.tokens):
+                continue
+            if last is not None:
+                between = self.prompt[last.end : word.start]
+                said += between if word.number == last.number + 1 else " and "
+            said, last = said + word.text, word
+        return said
+
+    def _phrase_around(self, place: tuple[Word, ...]) -> tuple[Word, ...]:
+        first, last = place[0].number, place[-1].number
+        words = self.words
+        if is_content(place[0].text):
+            while first > 0 and self._joined(first - 1) and describes(words[first - 1].text):
+                first -= 1
+        if describes(place[-1].text):
+            while self._joined(last) and describes(words[last + 1].text):
+                last += 1
+        return self.words[first : last + 1] if last - first < LONGEST_PHRASE else place
+
+    def _joined(self, number: int) -> bool:
+        """Whether nothing stands between a word and the next one, if there is a next."""
+        if number + 1 == len(self.words):
+            return False
+        between = self.prompt[self.words[number].end : self.words[number + 1].start]
+        return between.strip(" \t") in ("", "-")
+
+    def _unread(self, what: str) -> TruncatedWordError:
+        """The error of a word that was asked for and not read."""
+        cut = self.cut
+        where = f" at {quoted(cut.text)} (word {cut.number})" if cut else ""
+        return TruncatedWordError(
+            f"{what} was not read by the model: it takes {self.limit} tokens, and the prompt was "
+            f"cut{where}. Shorten the prompt or move the word towards its start."
+        )
+
+    def _nearest(self, wanted: Sequence[str], keys: Sequence[str]) -> str:
+        known = dict(zip(keys, (key[:64] for key in keys), strict=True))
+        strange = next((key for key in wanted if key not in known), None)
+        if strange is None:
+            return "Each of its words is, but not in this order side by side. "
+        some = list(known.values())[:_COMPARED]
+        near = get_close_matches(strange[:64], some, n=3)
+        near += [k for k in known.values() if strange in k and k not in near][: 3 - len(near)]
+        return f"Did you mean {' or '.join(map(quoted, dict.fromkeys(near)))}? " if near else ""
+
+    def _inventory(self) -> str:
+        spellings: dict[str, str] = {}
+        for word in self.words:
+            spellings.setdefault(fold(word.text), word.text)
+        texts = list(spellings.values())
+        if not texts:
+            return "The prompt has no words."
+        rest = len(texts) - _LISTED
+        more = f", … and {rest} more" if rest > 0 else ""
+        return f"The prompt has: {', '.join(map(quoted, texts[:_LISTED]))}{more}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as plain JSON types; `from_dict` reads it back equal."""
+        return {
+            "prompt": self.prompt,
+            "limit": self.limit,
+            "missing": self.missing,
+            "tokens": [asdict(token) for token in self.tokens],
+            "words": [asdict(word) | {"tokens": list(word.tokens)} for word in self.words],
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> "TokenTable":
+        """Build a table from what a file claims to be one.
+
+        Raises:
+            RunError: if anything in it has the wrong type, is out of range, or contradicts itself.
+        """
+        return parsed(schemas.checked(data, schemas.Table, "The token table"))
+
+
+def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
+    """The positions of the tokens of these words, ascending."""
+    return tuple(sorted({t for place in places for word in place for t in word.tokens}))
+
+
+def _places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where some keys stand side by side among others, without overlaps; in linear time."""
+    joined = "".join(f"\0{key}" for key in keys) + "\0"  # no word has that character
+    sought = "".join(f"\0{key}" for key in wanted) + "\0"
+    ends = accumulate(len(key) + 1 for key in keys)
+    number = {start: index for index, start in enumerate([0, *ends])}
+    found: list[int] = []
+    at = joined.find(sought)
+    while at >= 0:
+        found.append(number[at])
+        at = joined.find(sought, at + len(sought) - 1)
+    return found
+
+
+def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
+    index = checks.whole(f"the {what}", number)
+    if -count <= index < count:
+        return index % count
+    span = f"use 0 to {count - 1}" if count > 1 else "use 0" if count else "there is none to pick"
+    things = things.removesuffix("s") if count == 1 else things
+    raise UnknownWordError(f"There is no {what} {quoted(index)}: {has} {count} {things}; {span}.")
+
+
+# --- from files, which are never trusted ------------------------------------------------------
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise RunError(f"The token table is broken: {what}. Make the run again.")
+
+
+def parsed(table: schemas.Table) -> TokenTable:
+    """A table that was read from a file.
+
+    Raises:
+        RunError: if it contradicts itself.
+    """
+    prompt, limit = table.prompt, table.limit
+    _demand(checks.is_unicode(prompt), "its prompt is not text")
+    _demand(len(table.tokens) == limit, f"{len(table.tokens)} tokens do not make its limit {limit}")
+    _demand(len(table.words) <= len(prompt), f"{len(table.words)} words do not fit in the prompt")
+    tokens: list[Token] = []
+    for position, row in enumerate(table.tokens):
+        label = LABELS.get(row.kind)
+        _demand(
+            row.position == position
+            and 0 <= row.start <= row.end <= (0 if label else len(prompt))
+            and row.text == (label or prompt[row.start : row.end]),
+            f"token {position} contradicts its place, its kind or the prompt",
+        )
+        tokens.append(Token(position, row.id, row.text, row.start, row.end, row.kind))
+    words = _parsed_words(table.words, tokens, prompt)
+    unread = sum(word.missing for word in words)
+    _demand(unread <= table.missing, f"its words miss {unread} tokens, of {table.missing} in all")
+    return TokenTable(prompt, tuple(tokens), tuple(words), limit, table.missing)
+
+
+def _parsed_words(
+    rows: Sequence[schemas.WordRow], tokens: Sequence[Token], prompt: str
+) -> list[Word]:
+    words: list[Word] = []
+    free = {token.position for token in tokens if token.kind == "text"}
+    for index, row in enumerate(rows):
+        _demand(
+            row.number == index
+            and (words[-1].end if words else 0) <= row.start < row.end <= len(prompt)
+            and row.text == prompt[row.start : row.end]
+            and len(row.tokens) + row.missing > 0,
+            f"word {index} contradicts its place or the prompt",
+        )
+        for position in row.tokens:
+            _demand(
+                position in free
+                and tokens[position].start < row.end
+                and row.start < tokens[position].end,
+                f"word {index} claims a token that is not its own, {quoted(position)}",
+            )
+            free.remove(position)
+        _demand(row.tokens == sorted(row.tokens), f"word {index} has its tokens out of order")
+        words.append(Word(index, row.text, row.start, row.end, tuple(row.tokens), row.missing))
+    return words

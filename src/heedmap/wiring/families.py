@@ -1,0 +1,146 @@
+"""The families that heedmap serves, and what a pipeline is asked through them.
+
+A new one is a file beside this one and a row of the table.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from diffusers.models.attention_processor import Attention
+
+from heedmap.errors import ModelError, TraceError
+from heedmap.wiring.family import Family, Shape
+from heedmap.wiring.patches import put
+from heedmap.wiring.pixart import PixArt
+from heedmap.wiring.unet import UNet
+
+FAMILIES: tuple[Family, ...] = (UNet(), PixArt())
+
+
+def family_of(pipe: Any) -> Family:
+    """The family of a pipeline's denoiser.
+
+    Raises:
+        ModelError: if it is of none that is served.
+    """
+    for family in FAMILIES:
+        if isinstance(family.denoiser(pipe), family.kind):
+            return family
+    raise _none(type(pipe).__name__, _why_none(pipe))
+
+
+def family_named(index: Mapping[str, Any]) -> Family:
+    """The family of a pipeline that is not loaded, by what its model_index.json says.
+
+    Raises:
+        ModelError: if it is of none that is served.
+    """
+    for family in FAMILIES:
+        part = index.get(family.component)
+        if isinstance(part, list) and part[-1] in (family.kind.__name__, *family.older_names):
+            return family
+    raise _none(str(index.get("_class_name")), "its denoiser is of another kind")
+
+
+def served(pipe: Any) -> None:
+    """Raise a ModelError if a pipeline uses its denoiser in a way that cannot be recorded."""
+    unserved = {name: why for family in FAMILIES for name, why in family.unserved.items()}
+    for kind in type(pipe).__mro__:
+        if kind.__name__ in unserved:
+            raise ModelError(
+                f"{kind.__name__} {unserved[kind.__name__]}: no map of a word can be made of it; "
+                "use another pipeline of the same model"
+            )
+
+
+def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
+    """The text cross-attention layers of a pipeline's denoiser, by dotted path, as they are run.
+
+    Raises:
+        ModelError: if there are none.
+    """
+    family = family_of(pipe)
+    model = family.denoiser(pipe)
+    layers = family.cross_attention(model)
+    if not layers:
+        raise _none(type(pipe).__name__, family.why_none(model))
+    return layers
+
+
+def self_attention_layers(pipe: Any) -> dict[str, Attention]:
+    """The layers in which the picture attends to itself, by dotted path."""
+    family = family_of(pipe)
+    return family.self_attention(family.denoiser(pipe))
+
+
+def grids(pipe: Any, names: Iterable[str], latent: Shape) -> dict[str, Shape]:
+    """The grid (h, w) of each layer, by its path, for a latent of (h, w)."""
+    family = family_of(pipe)
+    model = family.denoiser(pipe)
+    return {name: family.grid(model, name, latent) for name in names}
+
+
+def check_places(name: str, positions: int, grid: Shape) -> None:
+    """Raise a TraceError if a layer attends from other places than those of its grid (h, w)."""
+    if positions != grid[0] * grid[1]:
+        raise TraceError(
+            f"{name} attends from {positions} places, where the model has {grid[0]}×{grid[1]} by "
+            "the way it is built: heedmap cannot tell which place is which (are tokens merged? "
+            "take the patch off)"
+        )
+
+
+def guard(pipe: Any, undo: Callable[[Callable[[], None]], object]) -> None:
+    """Refuse, from now on, a call whose maps would not lie where its picture is.
+
+    Args:
+        pipe: the pipeline.
+        undo: given what takes each change back.
+    """
+    for owner, name, method in family_of(pipe).guards(pipe):
+        undo(put(owner, name, method))
+
+
+def processors(pipe: Any) -> dict[str, Any]:
+    """The attention processors of a pipeline's denoiser, by path; empty if it has none."""
+    for family in FAMILIES:
+        model = family.denoiser(pipe)
+        if model is not None:
+            return dict(getattr(model, "attn_processors", {}))
+    return {}
+
+
+def own_cells(pipe: Any) -> Shape:
+    """The (h, w) of the latent that a pipeline draws unless it is told otherwise."""
+    cells = family_of(pipe).denoiser(pipe).config.sample_size
+    return (cells, cells) if isinstance(cells, int) else (cells[0], cells[1])
+
+
+def unit(pipe: Any) -> int:
+    """Of how many pixels each side of a pipeline's pictures has to be a multiple."""
+    family = family_of(pipe)
+    return int(getattr(pipe, "vae_scale_factor", 8)) * family.unit(family.denoiser(pipe))
+
+
+def _none(name: str, why: str) -> ModelError:
+    known = " or ".join(family.told for family in FAMILIES)
+    return ModelError(
+        f"{name} has no text cross-attention that heedmap reads: {why}; expected {known}"
+    )
+
+
+def _why_none(pipe: Any) -> str:
+    """What a pipeline has in the place of a denoiser that is served."""
+    there = [part for family in FAMILIES if (part := family.denoiser(pipe)) is not None]
+    if there and there[0] is getattr(pipe, "transformer", None):
+        return (
+            f"it has a {type(there[0]).__name__} (SD 3 and Flux have text and picture in one "
+            "softmax; Sana and HunyuanDiT attend to text as a UNet does, and are not served yet)"
+        )
+    if there:
+        return f"its {type(there[0]).__name__} is built otherwise, or for frames of a video"
+    for name, part in getattr(pipe, "components", {}).items():
+        if any(isinstance(part, family.kind) for family in FAMILIES):
+            kind = type(part).__name__
+            return f"its {kind} is its {name}, in a pipeline of several models: not served yet"
+    return "it has none"

@@ -1,0 +1,131 @@
+"""What a family of models has to tell: all that the house knows of how diffusers builds one."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from diffusers.models.attention_processor import Attention
+
+from heedmap.text.tokens import tokenize
+from heedmap.text.words import TokenTable
+
+Shape = tuple[int, int]
+Guard = tuple[object, str, Callable[..., Any]]
+"""A thing, the name of a method of it, and what stands in its place while a trace is open."""
+
+
+class Family(ABC):
+    """A kind of denoiser that attends to text, and how the pipelines around it are used.
+
+    Attributes:
+        told: which models these are, for whoever has another.
+        component: what a pipeline calls its denoiser.
+        kind: the denoiser's class.
+        older_names: what that class was called in models that were published before.
+        inputs: the first arguments of its forward pass, in their order.
+        sample: the one of them that is the latent (B, C, h, w); the others that are read are
+            "timestep" and "encoder_hidden_states", the text states (B, K, C).
+        unserved: by name, the classes of pipelines with such a denoiser that cannot be recorded,
+            and why.
+        defaults: arguments that a pipeline is called with unless a user says otherwise: so that it
+            draws the very size that it is told, and the like.
+        least_steps: with how many steps every pipeline of the family draws something.
+    """
+
+    told: ClassVar[str]
+    component: ClassVar[str]
+    kind: ClassVar[type[torch.nn.Module]]
+    older_names: ClassVar[tuple[str, ...]] = ()
+    inputs: ClassVar[tuple[str, str, str]]
+    sample: ClassVar[str]
+    unserved: ClassVar[Mapping[str, str]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    least_steps: ClassVar[int] = 1
+
+    # --- how the denoiser is built ---
+
+    @abstractmethod
+    def cross_attention(self, model: Any) -> dict[str, Attention]:
+        """The layers that attend to the text and to nothing else, by dotted path, as they run."""
+
+    @abstractmethod
+    def self_attention(self, model: Any) -> dict[str, Attention]:
+        """The layers in which the picture attends to itself, by dotted path."""
+
+    @abstractmethod
+    def grid(self, model: Any, name: str, latent: Shape) -> Shape:
+        """The grid (h, w) of a layer, by its path, for a latent of (h, w).
+
+        From how the model is built: a number of positions would not tell it, since merged tokens
+        may be as many as a coarser grid has.
+        """
+
+    @abstractmethod
+    def width(self, model: Any) -> int:
+        """How many numbers stand for a cell of the latent where they are most."""
+
+    def why_none(self, model: Any) -> str:
+        """Why there are no layers, where there are none."""
+        return "its layers attend to no text"
+
+    def unit(self, model: Any) -> int:
+        """Of how many cells each side of the latent has to be a multiple."""
+        return 1
+
+    # --- how a pipeline uses it ---
+
+    def table(
+        self, pipe: Any, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
+        """The words and tokens of a prompt as a pipeline reads it when it is called like that.
+
+        Args:
+            pipe: the pipeline.
+            tokenizer: one of its tokenizers.
+            prompt: one text.
+            arguments: of the pipeline, those that were given.
+        """
+        return tokenize(prompt, tokenizer)
+
+    def states(self, encoded: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The prompt's text states and the negative prompt's among what encode_prompt returned."""
+        return encoded[0], encoded[1]
+
+    def prompt_first(self, pipe: Any, encoded: Any) -> bool:
+        """Whether the prompt's block stands before those of the negative prompt in a batch."""
+        return False
+
+    def guards(self, pipe: Any) -> Iterable[Guard]:
+        """What refuses a call whose maps would not lie where its picture is."""
+        return ()
+
+    # --- what all have in common ---
+
+    def part(self, pipe: Any) -> Any:
+        """The denoiser as the pipeline calls it, in what torch.compile or peft made of it."""
+        return getattr(pipe, self.component, None)
+
+    def denoiser(self, pipe: Any) -> Any:
+        """The denoiser itself; None if the pipeline has none.
+
+        It may be within what torch.compile made of it, or what peft did.
+        """
+        part = self.part(pipe)
+        part = getattr(part, "_orig_mod", part)
+        base = getattr(part, "get_base_model", None)
+        return part if base is None else base()
+
+    def passed(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[torch.Tensor, Any, torch.Tensor]:
+        """The latent, the timestep and the text states of a forward pass."""
+        given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
+        return given[self.sample], given["timestep"], given["encoder_hidden_states"]
+
+
+def default_of(pipe: Any, argument: str) -> Any:
+    """What a pipeline takes for an argument where nothing is said; None if it does not say."""
+    taken = inspect.signature(type(pipe).__call__).parameters.get(argument)
+    return None if taken is None or taken.default is taken.empty else taken.default

@@ -1,0 +1,137 @@
+"""The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from diffusers import UNet2DConditionModel
+from diffusers.models.attention_processor import Attention
+
+from heedmap.errors import ArgumentError
+from heedmap.text.tokens import Rewritten, expanded, tokenize
+from heedmap.text.words import TokenTable
+from heedmap.wiring.family import Family, Guard, Shape
+
+STAGES = ("down_blocks", "mid_block", "up_blocks")
+"""The parts of a UNet that hold its layers, in the order in which they run."""
+OWN_WAY = "runs through attention processors of its own, which take the place of heedmap's"
+CHAT = "reads its prompt with a language model whose tokens heedmap does not tie to words yet"
+
+
+class UNet(Family):
+    """A `UNet2DConditionModel`, which halves its latent from stage to stage and comes back."""
+
+    told = (
+        "a Stable Diffusion pipeline with a UNet2DConditionModel (1.x, 2.x, XL and their relatives)"
+    )
+    component = "unet"
+    kind = UNet2DConditionModel
+    inputs = ("sample", "timestep", "encoder_hidden_states")
+    sample = "sample"
+    unserved: ClassVar[Mapping[str, str]] = {
+        "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole picture",
+        "StableDiffusionAttendAndExcitePipeline": OWN_WAY,
+        "TextToVideoZeroPipeline": OWN_WAY,
+        "TextToVideoZeroSDXLPipeline": OWN_WAY,
+        "LEditsPPPipelineStableDiffusion": OWN_WAY,
+        "LEditsPPPipelineStableDiffusionXL": OWN_WAY,
+        "StableDiffusionPix2PixZeroPipeline": OWN_WAY,
+        "SemanticStableDiffusionPipeline": (
+            "encodes its prompt where heedmap cannot hear what is read"
+        ),
+        "StableDiffusionParadigmsPipeline": "runs several steps in one batch",
+        "StableDiffusionImageVariationPipeline": "reads a picture and no prompt",
+        "PaintByExamplePipeline": "reads a picture and no prompt",
+        "StableDiffusionLatentUpscalePipeline": (
+            "gives its UNet the noise's strength for a timestep"
+        ),
+        "KolorsPipeline": CHAT,
+        "KolorsImg2ImgPipeline": CHAT,
+        "KolorsPAGPipeline": CHAT,
+    }
+
+    def cross_attention(self, model: Any) -> dict[str, Attention]:
+        """The text cross-attention layers, stage by stage."""
+        found = [
+            (name, module)
+            for name, module in model.named_modules()
+            # Layers with added keys (DeepFloyd IF, Kandinsky) mix text and picture in one softmax.
+            if isinstance(module, Attention)
+            and name.startswith(STAGES)
+            and module.is_cross_attention
+            and module.added_kv_proj_dim is None
+        ]
+        # The UNet registers its middle last; within a stage the order is that of the forward pass.
+        return dict(sorted(found, key=lambda item: STAGES.index(item[0].partition(".")[0])))
+
+    def why_none(self, model: Any) -> str:
+        """Why there are no layers, where there are none."""
+        if any(getattr(m, "added_kv_proj_dim", None) is not None for m in model.modules()):
+            return (
+                "its layers have text and picture in one softmax (DeepFloyd IF and Kandinsky 2 "
+                "do), which is not served yet"
+            )
+        return super().why_none(model)
+
+    def self_attention(self, model: Any) -> dict[str, Attention]:
+        """The layers in which the picture attends to itself.
+
+        An image prompt's resampler has attention of its own (IP-Adapter Plus), and so has what ties
+        boxes to a picture (GLIGEN): neither is the picture's to itself.
+        """
+        return {
+            name: module
+            for name, module in model.named_modules()
+            if isinstance(module, Attention)
+            and name.startswith(STAGES)
+            and ".fuser." not in name
+            and not module.is_cross_attention
+            and module.added_kv_proj_dim is None
+        }
+
+    def grid(self, model: Any, name: str, latent: Shape) -> Shape:
+        """The grid of a layer's stage: halved from stage to stage, rounding up, and back again."""
+        last = len(model.config.block_out_channels) - 1
+        stage, _, rest = name.partition(".")
+        number = int(rest.partition(".")[0]) if stage != "mid_block" else last
+        h, w = latent
+        for _ in range(last - number if stage == "up_blocks" else number):
+            h, w = (h + 1) // 2, (w + 1) // 2
+        return h, w
+
+    def width(self, model: Any) -> int:
+        """The channels of the first stage, which has the finest grid."""
+        return model.config.block_out_channels[0]
+
+    def table(
+        self, pipe: Any, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
+    ) -> TokenTable:
+        """As CLIP reads it; textual inversion makes several tokens of a placeholder."""
+        convert = getattr(pipe, "maybe_convert_prompt", None)
+        if convert is None:
+            return tokenize(prompt, tokenizer)
+        # Of several tokenizers the first says what a placeholder becomes, whichever reads.
+        first = pipe.tokenizer if getattr(pipe, "tokenizer", None) is not None else tokenizer
+
+        def rewrite(text: str) -> Rewritten | None:
+            return expanded(text, tokenizer, lambda piece: convert(piece, first))
+
+        return tokenize(prompt, tokenizer, rewrite=rewrite)
+
+    def prompt_first(self, pipe: Any, encoded: Any) -> bool:
+        """As InstructPix2Pix has it: with the older method, or with the newer one of SDXL."""
+        older = isinstance(encoded, torch.Tensor)
+        return older or any("InstructPix2Pix" in kind.__name__ for kind in type(pipe).__mro__)
+
+    def guards(self, pipe: Any) -> Iterable[Guard]:
+        """Inpainting may draw a crop of the picture, larger."""
+        if hasattr(pipe, "mask_processor"):
+            yield pipe.mask_processor, "get_crop_region", _refuse_crop
+
+
+def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
+    """In the place of what finds the part of a picture that is drawn larger."""
+    raise ArgumentError(
+        "padding_mask_crop draws a part of the picture alone, so that its maps would not lie where "
+        "the picture is: leave it out, or crop the picture and the mask before"
+    )

@@ -1,0 +1,229 @@
+"""The attention mathematics against worked numbers, SDPA and diffusers' own scores."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedmap.attention.probabilities import Scores, fused, probabilities
+from heedmap.errors import ArgumentError
+
+
+def test_worked_example():
+    query, key = torch.tensor([[1.0, 0.0]]), torch.eye(2)
+    weights = probabilities(query, key)
+    torch.testing.assert_close(weights, torch.tensor([[0.66976155, 0.33023845]]))
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_equals_sdpa(scale):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 3, 20, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=scale)
+    torch.testing.assert_close(probabilities(q, k, scale=scale) @ v, expected)
+
+
+def test_masked_tokens_get_exactly_nothing():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)
+    seen = torch.tensor([True, True, False, True, False, True])
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=seen.expand(5, 6)
+    )
+    weights = probabilities(q, k, mask=seen)
+    assert (weights[..., ~seen] == 0).all()
+    torch.testing.assert_close(weights @ v, expected)
+    # The additive form that diffusers makes of an encoder mask.
+    added = torch.where(seen, 0.0, -10_000.0)
+    torch.testing.assert_close(probabilities(q, k, mask=added), weights)
+
+
+@given(
+    st.integers(1, 9), st.integers(1, 9), st.integers(1, 5), st.floats(0.01, 30), st.integers(0, 99)
+)
+def test_rows_sum_to_one(queries, keys, d, size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    q = size * torch.randn(queries, d, generator=generator)
+    k = size * torch.randn(keys, d, generator=generator)
+    weights = probabilities(q.to(torch.bfloat16), k.to(torch.bfloat16))
+    assert weights.dtype == torch.float32
+    assert (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(queries), atol=1e-5, rtol=0)
+
+
+# What the README says of each type: of the prompt's own tokens, and of all tokens.
+BOUNDS = {torch.bfloat16: (1e-4, 5e-5), torch.float16: (1e-4, 5e-5), torch.float32: (5e-5, 5e-5)}
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("size", [0.1, 1.0, 3.0, 6.0])
+@pytest.mark.parametrize("start", [False, True], ids=["plain", "start token"])
+def test_probabilities_from_the_kernels_sum_are_as_good_as_told(dtype, size, start):
+    """Beside double precision, relative to their size, over shapes of layers and prompts."""
+    known = 0
+    for seed, (heads, queries, d) in enumerate(
+        [(8, 64, 40), (8, 256, 40), (4, 1024, 80), (2, 256, 16), (8, 64, 160), (4, 35, 8)]
+    ):
+        for tokens in (2, 9, 31, 77, 154, 512):
+            generator = torch.Generator().manual_seed(1000 * seed + tokens)
+            q = size * torch.randn(1, heads, queries, d, generator=generator)
+            k, v = (torch.randn(1, heads, tokens, d, generator=generator) for _ in range(2))
+            if start:  # one token draws most
+                q = q + 12 * k[:, :, :1] / d**0.5
+            q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+            _, log_sum = fused(q, k, v)
+            if log_sum is None:  # the scores are so large that the sum is not used
+                continue
+            known += 1
+            scores = Scores(q, k, d**-0.5, None, log_sum)
+            exact = ((q.double() @ k.double().mT) * d**-0.5).softmax(-1)[0]
+            own = list(range(1, min(tokens, 9)))
+            for some, bound in zip((own, list(range(tokens))), BOUNDS[dtype], strict=True):
+                found = scores.of(0, slice(None), some).double()
+                off = (found - exact[..., some]).abs() / exact[..., some].clamp_min(1e-30)
+                assert off.max() <= bound
+    assert known  # else nothing was compared
+
+
+def test_errors_name_both_shapes():
+    with pytest.raises(ArgumentError, match=r"\(1, 2\) and key of shape \(3, 4\) do not fit"):
+        probabilities(torch.zeros(1, 2), torch.zeros(3, 4))
+    for query, key in (
+        (torch.zeros(2), torch.zeros(3, 2)),
+        (torch.zeros(3, 2), torch.zeros(2)),
+        (torch.zeros(3, 0), torch.zeros(2, 0)),
+    ):
+        with pytest.raises(ArgumentError, match="do not fit: expected"):
+            probabilities(query, key)
+
+
+# --- the probabilities of a few tokens ----------------------------------------------------------
+
+
+def softmax64(query, key, scale, mask=None):
+    """The definition in float64."""
+    scores = query.double() @ key.double().mT * scale
+    if mask is not None:
+        mask = mask.double() if mask.dtype != torch.bool else torch.where(mask, 0, -torch.inf)
+        scores = scores + mask
+    return scores.softmax(-1)
+
+
+def drawn(seed=0, b=3, h=4, q=5, k=7, d=8):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(b, h, n, d, generator=generator) for n in (q, k, k)]
+
+
+@pytest.mark.parametrize("tokens", [[0, 3], [6], list(range(7))])
+@pytest.mark.parametrize("scale", [None, 0.7])
+def test_a_few_tokens_by_the_log_sum(tokens, scale):
+    query, key, value = drawn()
+    output, log_sum = fused(query, key, value, scale=scale)
+    used = 8**-0.5 if scale is None else scale
+    plain = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=scale)
+    assert torch.equal(output, plain)
+    torch.testing.assert_close(log_sum, (query @ key.mT * used).logsumexp(-1))
+    found = Scores(query, key, used, None, log_sum).of(1, slice(1, 3), tokens)
+    expected = softmax64(query, key, used)[1, 1:3][..., tokens].float()
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["added", "boolean", "of all", None])
+def test_a_few_tokens_by_the_mask_of_their_row(kind):
+    query, key, _ = drawn()
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.randn(1 if kind == "of all" else 3, 1, 1, 7, generator=generator)
+    mask = None if kind is None else mask > 0 if kind == "boolean" else mask
+    for row in range(3):
+        found = Scores(query, key, 0.5, mask).of(row, slice(0, 2), [1, 4])
+        expected = softmax64(query, key, 0.5, mask)[row, :2][..., [1, 4]].float()
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_of_half_types_all_tokens_sum_to_one(dtype):
+    query, key, value = (part.to(dtype) for part in drawn())
+    off = torch.full((3, 4, 5), 1e-3)
+    _, log_sum = fused(query, key, value)
+    assert log_sum.dtype == torch.float32
+    scores = Scores(query, key, 8**-0.5, None, log_sum + off)
+    whole = scores.of(0, slice(None), range(7))
+    assert whole.dtype == torch.float32
+    torch.testing.assert_close(whole.sum(-1), torch.ones(4, 5), atol=1e-6, rtol=0)
+    part = scores.of(0, slice(None), range(6))
+    torch.testing.assert_close(part, whole[..., :6] * torch.e**-1e-3, atol=3e-6, rtol=0)
+    # Of float32 the log-sum is as good as the numbers: it is believed.
+    found = Scores(query.float(), key.float(), 8**-0.5, None, log_sum + off)
+    assert (found.of(0, slice(None), range(7)).sum(-1) < 1 - 5e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("score", "known"),
+    [(31.99, True), (32.0, False), (-31.99, True), (-32.0, False), (40.0, False), (0.0, True)],
+)
+def test_a_large_log_sum_is_not_known(score, known):
+    """Of one token it is the score itself."""
+    one = torch.ones(1, 1, 1, 1)
+    output, log_sum = fused(score * one, one, 3 * one, scale=1.0)
+    assert output.item() == 3
+    assert (log_sum is not None) == known
+    _, several = fused(torch.cat([one, score * one], 2), one, one, scale=1.0)
+    assert (several is not None) == known
+
+
+def test_large_scores_that_lie_close():
+    """Whole numbers, so the scores are exact; their log-sum has two digits behind the point."""
+    query = torch.tensor([[[[300.0]], [[1.0]]]])
+    key = torch.tensor([[[[300.0], [299.0]], [[2.0], [1.0]]]])
+    _, log_sum = fused(query, key, torch.zeros(1, 2, 2, 1), scale=1 / 300)
+    found = Scores(query, key, 1 / 300, None, log_sum).of(0, slice(None), [0, 1])
+    expected = softmax64(query, key, 1 / 300)[0].float()
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_no_log_sum_but_the_same_output():
+    query, key, value = drawn(k=5)
+    plain = torch.nn.functional.scaled_dot_product_attention
+    mask = torch.zeros(5, 5)
+    mask[:, 3] = -1
+    ways = [
+        ({"attn_mask": mask}, query, key, value),
+        ({"is_causal": True}, query, key, value),
+        ({"enable_gqa": True, "scale": 0.3}, query, key[:, :2], value[:, :2]),
+        ({"scale": 0.3}, query[0], key[0], value[0]),
+        ({}, query.clone().requires_grad_(), key, value),
+        ({}, query, key.clone().requires_grad_(), value),
+    ]
+    for options, *tensors in ways:
+        output, log_sum = fused(*tensors, **options)
+        assert torch.equal(output, plain(*tensors, **options))
+        assert log_sum is None
+        assert output.requires_grad == any(part.requires_grad for part in tensors)
+    output, log_sum = fused(query, key, value, dropout_p=1.0)
+    assert log_sum is None and not output.any()
+    with torch.no_grad():
+        assert fused(query.clone().requires_grad_(), key, value)[1] is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("known", [True, False])
+def test_autocast_changes_no_probability(dtype, known):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8).to(dtype) for n in (20, 7, 7))
+    log_sum = fused(q, k, v)[1] if known else None
+    scores = Scores(q, k, 8**-0.5, None, log_sum)
+    expected = scores.of(0, slice(None), [1, 3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = scores.of(0, slice(None), [1, 3])
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+
+
+def test_probabilities_of_double_precision_are_float32():
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8).double() for n in (20, 7, 7))
+    log_sum = fused(q, k, v)[1]
+    assert log_sum is not None
+    found = Scores(q, k, 8**-0.5, None, log_sum).of(0, slice(None), [0, 6])
+    expected = (q @ k.mT * 8**-0.5).softmax(-1)[0, ..., [0, 6]]
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected.float(), atol=1e-6, rtol=1e-5)

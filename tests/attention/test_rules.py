@@ -1,0 +1,284 @@
+"""The rules of edits: worked by hand, and the fast ways against the definition."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedmap.attention.probabilities import Scores
+from heedmap.attention.rules import (
+    Inject,
+    Region,
+    Renormalize,
+    Site,
+    Weights,
+    apply,
+    blend,
+    blend_mask,
+    mixture,
+)
+from heedmap.errors import ArgumentError
+from heedmap.recording.steering import Steering
+
+P = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])  # (H=1, Q=2, K=3)
+SOURCE = torch.tensor([[[0.2, 0.2, 0.6], [0.7, 0.2, 0.1]]])
+
+
+def site(step=0, steps=10, grid=(1, 2), source=SOURCE):
+    return Site("layer", step, steps, grid, source)
+
+
+def inject(columns, start=0.0, end=0.8):
+    k = columns.shape[1]
+    return Inject(columns, torch.full((k,), start), torch.full((k,), end))
+
+
+def test_replace_by_hand():
+    # Source token 1 becomes the two target tokens 1 and 2, half of its attention each.
+    columns = torch.tensor([[1, 0, 0], [0, 0.5, 0.5], [0, 0, 0.0]])
+    edited = inject(columns)(P, site())
+    torch.testing.assert_close(edited, torch.tensor([[[0.2, 0.1, 0.1], [0.7, 0.1, 0.1]]]))
+
+
+@pytest.mark.parametrize(("step", "acts"), [(0, False), (2, True), (7, True), (8, False)])
+def test_the_window_is_closed_below_and_open_above(step, acts):
+    rule = inject(torch.eye(3), start=0.2, end=0.8)
+    expected = SOURCE if acts else P
+    torch.testing.assert_close(rule(P, site(step)), expected)
+    assert (rule.mix(site(step)) is not None) == acts
+
+
+def test_a_token_without_counterpart_keeps_its_own():
+    edited = Inject(torch.eye(3), torch.zeros(3), torch.tensor([0.8, 0, 0.8]))(P, site())
+    torch.testing.assert_close(edited, torch.stack([SOURCE[..., 0], P[..., 1], SOURCE[..., 2]], -1))
+
+
+def test_words_have_windows_of_their_own():
+    rule = Inject(torch.eye(3), torch.zeros(3), torch.tensor([0.8, 0.1, 0.8]))
+    edited = rule(P, site(step=5))
+    torch.testing.assert_close(edited[..., 1], P[..., 1])
+    torch.testing.assert_close(edited[..., 0], SOURCE[..., 0])
+
+
+def test_reweight_by_hand():
+    rule = Weights(torch.tensor([1, -1, 2.0]))
+    edited = rule(P, site())
+    torch.testing.assert_close(edited, torch.tensor([[[0.5, -0.3, 0.4], [0.1, -0.1, 1.6]]]))
+    torch.testing.assert_close(
+        Renormalize()(edited, site()),
+        torch.tensor([[[0.5, -0.3, 0.4], [0.1, -0.1, 1.6]]]) / torch.tensor([[[1.2], [1.8]]]),
+    )
+    rows = torch.tensor([[[0.2, 0.2, 0.4], [-0.5, 0.3, 0.2], [0.0, 0.0, 0.0]]])
+    whole = torch.tensor([[[0.25, 0.25, 0.5], [-0.5, 0.3, 0.2], [0.0, 0.0, 0.0]]])
+    torch.testing.assert_close(Renormalize()(rows, site()), whole)
+
+
+def test_region_is_a_bias_before_the_softmax():
+    scores = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    region = torch.tensor([[1.0, 0], [0, 0]])
+    rule = Region((1,), region, strength=1.5)
+    bias = rule.bias(site(grid=(2, 2)))
+    expected = (scores + torch.nn.functional.pad(bias, (0, 1))).softmax(-1)
+    edited = rule(scores.softmax(-1), site(grid=(2, 2)))
+    torch.testing.assert_close(edited, expected)
+    assert (edited[:, 1:, 1] == 0).all()
+    assert (edited[:, 0, 1] > scores.softmax(-1)[:, 0, 1]).all()
+    assert rule.bias(site(step=6, grid=(2, 2))) is None
+
+
+@pytest.mark.parametrize("strength", [-1000.0, -100.0, -3.0, 0.0, 3.0, 88.0, 100.0, 1000.0, 1e8])
+@pytest.mark.parametrize("tokens", [(1,), (0, 2), (3,), (0, 1, 2)])
+def test_no_strength_of_a_region_overflows(strength, tokens):
+    """It is the softmax of biased scores in double precision, with -inf outside of the region."""
+    region = torch.tensor([[1.0, 0], [1, 0]])
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        scores = 8 * torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
+        bias = torch.zeros(4, 4, dtype=torch.float64)
+        bias[::2, list(tokens)] = strength  # places in the region
+        bias[1::2, list(tokens)] = -torch.inf
+        expected = (scores + bias).softmax(-1)
+        p = scores.softmax(-1).float()
+        before = p.clone()
+        edited = Region(tokens, region, strength=strength)(p, site(grid=(2, 2)))
+        assert edited.dtype == torch.float32 and torch.equal(p, before)
+        torch.testing.assert_close(edited.double(), expected, rtol=2e-5, atol=1e-7)
+
+
+def test_a_token_that_is_not_seen_stays_so():
+    p = torch.tensor([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]])
+    rule = Region((0, 1), torch.ones(1, 2), strength=1000.0)
+    edited = rule(p, site(grid=(1, 2)))
+    torch.testing.assert_close(edited, torch.tensor([[[0.0, 1, 0], [1, 0, 0]]]))
+    alone = Region((0,), torch.ones(1, 2), strength=1000.0)
+    torch.testing.assert_close(alone(p, site(grid=(1, 2))), p)  # in the first place it is not seen
+
+
+def test_a_region_smaller_than_a_cell_has_the_fullest():
+    region = torch.zeros(8, 8)
+    region[0, 0] = 1
+    bias = Region((0,), region).bias(site(grid=(2, 2)))
+    assert torch.isfinite(bias[:, 0]).tolist() == [True, False, False, False]
+
+
+def test_rules_of_a_users_own():
+    def flatten(p, site):
+        return p.mean(dim=1, keepdim=True).expand_as(p)
+
+    torch.testing.assert_close(apply([flatten], P, site()), P.mean(1, keepdim=True).expand_as(P))
+    wanted = r": expected a tensor of floats of the same shape \(H, Q, K\) = \(1, 2, 3\)"
+    for bad, said in (
+        (lambda p: p.sum(-1), r"gave float32 of shape \(1, 2\)" + wanted),
+        (lambda p: p.to(torch.complex64), r"gave complex64 of shape \(1, 2, 3\)" + wanted),
+        (lambda p: 1, "gave int" + wanted),
+        (lambda p: None, "gave NoneType" + wanted),
+        (lambda p: p.numpy(), "gave ndarray" + wanted),
+        (lambda p: p / 0, "gave NaN or Inf at step 0 in layer: expected finite numbers"),
+    ):
+        with pytest.raises(ArgumentError, match=f"the rule wrong {said}"):
+
+            def wrong(p, site, bad=bad):
+                return bad(p)
+
+            apply([wrong], P, site())
+    assert apply([lambda p, site: p.double()], P, site()).dtype == torch.float32
+    assert torch.equal(apply([lambda p, site: p > 0], P, site()), (P > 0).float())
+
+
+def test_the_text_of_a_rule_is_made_for_errors_alone():
+    """That of one with tensors takes as long as a layer."""
+
+    class Halved:
+        def __call__(self, p, site):
+            return p / 2
+
+        def __repr__(self):
+            raise AssertionError("asked for")
+
+    torch.testing.assert_close(apply([Halved()], P, site()), P / 2)
+
+
+def test_a_source_that_is_not_there():
+    with pytest.raises(ArgumentError, match=r"use it in edit\(\)"):
+        inject(torch.eye(3))(P, site(source=None))
+
+
+@given(st.integers(0, 1000))
+def test_mixtures_compose_as_the_rules_do(seed):
+    generator = torch.Generator().manual_seed(seed)
+    p, source = (torch.rand(2, 5, 4, generator=generator).softmax(-1) for _ in range(2))
+    rules = [
+        inject(torch.rand(4, 4, generator=generator)),
+        Weights(torch.randn(4, generator=generator)),
+        inject(torch.diag(torch.tensor([1.0, 0, 1, 0]))),
+        Weights(torch.randn(4, generator=generator)),
+    ]
+    where = site(source=source)
+    mix = mixture(rules, where)
+    torch.testing.assert_close(mix(p, source), apply(rules, p, where), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("source", [0, 2])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("kind", ["inject", "reweight", "confine", "all"])
+def test_the_fast_way_is_the_definition(kind, mask, source):
+    generator = torch.Generator().manual_seed(1)
+    b, h, q, k, d = 5, 2, 6, 5, 8
+    query, value = (torch.randn(b, h, n, d, generator=generator) for n in (q, k))
+    key = torch.randn(b, h, k, d, generator=generator)
+    bias = torch.randn(b, 1, 1, k, generator=generator) if mask else None
+    scores = Scores(query, key, d**-0.5, bias)
+    every = {
+        "inject": inject(torch.rand(k, k, generator=generator)),
+        "reweight": Weights(torch.randn(k, generator=generator)),
+        "confine": Region((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]])),
+    }
+    rules = list(every.values()) if kind == "all" else [every[kind]]
+    steering = Steering({1: rules}, {1: source})
+    where = Site("layer", 0, 10, (2, 3))
+    plain = torch.nn.functional.scaled_dot_product_attention(query, key, value, bias)
+    output = steering.output(scores, value, first=2, image=1, site=where)
+    _, p = steering.probabilities(scores, 2, 1, where, slice(None))
+    torch.testing.assert_close(output, p @ value[3], atol=1e-5, rtol=1e-5)
+    assert (output - plain[3]).abs().max() > 1e-3
+    there = (query[2 + source] @ key[2 + source].mT * d**-0.5) + (bias[2 + source] if mask else 0)
+    own = (query[3] @ key[3].mT * d**-0.5) + (bias[3] if mask else 0)
+    _, again = apply_by_hand(rules, own, there.softmax(-1), where)
+    torch.testing.assert_close(p, again, atol=1e-5, rtol=1e-5)
+
+
+def apply_by_hand(rules, scores, source, where):
+    """Biases before the softmax, then the rest in order."""
+    for rule in rules:
+        if isinstance(rule, Region):
+            bias = rule.bias(where)
+            scores = scores + torch.nn.functional.pad(bias, (0, scores.shape[-1] - bias.shape[1]))
+    p = edited = scores.softmax(-1)
+    for rule in rules:
+        if isinstance(rule, Inject):
+            edited = source @ rule.columns  # its window holds all tokens
+        elif isinstance(rule, Weights):
+            edited = edited * rule.weights
+    return p, edited
+
+
+def test_a_users_rule_sees_all_heads():
+    """Also where some of them are asked for; a linear one is computed for these alone."""
+    generator = torch.Generator().manual_seed(2)
+    query, key = torch.randn(2, 3, 6, 4, generator=generator), torch.randn(2, 3, 5, 4)
+    scores, seen = Scores(query, key, 0.5), []
+
+    def mean_of_heads(p, site):
+        seen.append(len(p))
+        return p.mean(0, keepdim=True).expand_as(p)
+
+    where = Site("layer", 0, 10, (2, 3))
+    p = (query[1] @ key[1].mT * 0.5).softmax(-1)
+    some = slice(1, 3)
+    steering = Steering({0: [mean_of_heads], 1: [Weights(torch.full((5,), 2.0))]})
+    before, after = steering.probabilities(scores, 1, 0, where, some)
+    torch.testing.assert_close(before, p[some])
+    torch.testing.assert_close(after, p.mean(0).expand(2, -1, -1))
+    assert seen == [3]
+    before, after = steering.probabilities(scores, 0, 1, where, some)
+    torch.testing.assert_close(before, p[some])
+    torch.testing.assert_close(after, 2 * p[some])
+
+
+def test_a_rule_without_its_source():
+    scores = Scores(torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), 0.5)
+    steering = Steering({0: [inject(torch.eye(3))]})
+    with pytest.raises(ArgumentError, match="runs the source beside"):
+        steering.output(scores, torch.randn(1, 1, 3, 4), 0, 0, site())
+
+
+def test_self_attention_is_taken_within_its_window_and_grid():
+    steering = Steering({}, {1: 0, 2: 0, 3: 0}, {1: (0.2, 0.4), 2: (0, 0.3)}, self_cells=16)
+    taking = {step: steering.sharing(16, step, steps=10) for step in (0, 1, 2, 3, 4)}
+    assert taking == {0: [2], 1: [2], 2: [1, 2], 3: [1], 4: []}  # 3 has no window
+    assert steering.sharing(17, 2, steps=10) == []
+    usual = Steering({}, {1: 0}, {1: (0.0, 1.0)})
+    assert (usual.sharing(32 * 32, 0, 1), usual.sharing(32 * 32 + 1, 0, 1)) == ([1], [])
+    query, key = torch.randn(8, 1, 16, 2), torch.randn(8, 1, 16, 2)
+    elsewhere = Steering({}, {1: 3}, {1: (0, 1)}).shared(query, key, 4, [1])
+    assert all(
+        torch.equal(part[5], was[7]) for part, was in zip(elsewhere, (query, key), strict=True)
+    )
+    queries, keys = steering.shared(query, key, first=4, images=[1])
+    assert torch.equal(queries[5], query[4]) and torch.equal(keys[5], key[4])
+    others = [0, 1, 2, 3, 4, 6, 7]
+    assert torch.equal(queries[others], query[others]) and torch.equal(keys[others], key[others])
+
+
+def test_blend():
+    maps = torch.zeros(4, 4)
+    maps[1, 1] = 1.0
+    mask = blend_mask(maps, (8, 12), 0.4)
+    assert mask.shape == (8, 12)
+    assert mask[2, 4] and not mask[7, 11]
+    assert torch.equal(blend_mask(0.5 + maps, (8, 12), 0.4), mask), "a floor says nothing"
+    assert not blend_mask(torch.ones(4, 4), (8, 12), 0.4).any(), "nor does a flat map"
+    source, target = torch.zeros(3, 8, 12), torch.ones(3, 8, 12)
+    mixed = blend(source, target, mask)
+    assert torch.equal(mixed[0], mask.float()) and torch.equal(mixed[0], mixed[2])
+    assert not source.any()

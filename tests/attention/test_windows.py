@@ -1,0 +1,71 @@
+"""Windows: which steps of a run they hold, counted against exact arithmetic on what was written."""
+
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedmap.attention.windows import steps_within
+
+HUNDREDTHS = range(101)
+
+
+@pytest.mark.parametrize("steps", [*range(1, 101), 137, 150, 151, 199, 200])
+def test_every_fraction_of_a_hundred_is_counted_as_it_is_written(steps):
+    """⌈k·steps/100⌉ in whole numbers, for the float that a user's digits become."""
+    for k in HUNDREDTHS:
+        stop = -(-k * steps // 100)
+        assert steps_within(0.0, float(Decimal(k) / 100), steps) == range(0, stop)
+        assert steps_within(0.0, k / 100, steps) == range(0, stop)
+        assert steps_within(0.0, float(np.float32(k / 100)), steps) == range(0, stop)
+        assert steps_within(k / 100, 1.0, steps) == range(stop, steps)
+
+
+@pytest.mark.parametrize(
+    ("bound", "steps", "count"),
+    [
+        (0.6, 25, 15),  # in float32 15.000001, so once 16
+        (0.28, 25, 7),  # in float64 7.000000000000001, so once 8
+        (0.3, 50, 15),
+        (0.1 + 0.2, 10, 3),  # 0.30000000000000004
+        (1 / 3, 3, 1),
+        (2 / 3, 6, 4),
+        (0.8, 20, 16),
+        (0.79, 20, 16),  # the step that has begun is counted
+        (1e-6, 1000, 0),
+        (0.0, 25, 0),
+        (1.0, 25, 25),
+    ],
+)
+def test_how_many_steps_a_window_has(bound, steps, count):
+    assert len(steps_within(0.0, bound, steps)) == count
+
+
+@given(st.integers(1, 200), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 1000))
+def test_windows_that_meet_share_no_step_and_leave_none_out(steps, a, b, c):
+    low, middle, high = (k / 1000 for k in sorted((a, b, c)))
+    first, second = steps_within(low, middle, steps), steps_within(middle, high, steps)
+    assert [*first, *second] == [*steps_within(low, high, steps)]
+    assert set(first) <= set(range(steps))
+
+
+@given(st.integers(1, 200), st.floats(0, 1), st.floats(0, 1))
+def test_any_floats_give_steps_of_the_run_in_order(steps, low, high):
+    found = steps_within(low, high, steps)
+    assert all(0 <= step < steps for step in found)
+    assert bool(found) <= (low < high)
+    # To a ten-thousandth it is what the definition says.
+    for step in range(steps):
+        if low + 1e-4 < step / steps < high - 1e-4:
+            assert step in found
+        if step / steps < low - 1e-4 or step / steps > high + 1e-4:
+            assert step not in found
+
+
+def test_how_fine_a_fraction_is_told():
+    """Ten thousand parts are told from their neighbours, more are not."""
+    assert len(steps_within(0.0, 0.0001, 10_000)) == 1
+    assert len(steps_within(0.0, 0.3333, 10_000)) == 3333  # not a third
+    assert len(steps_within(0.0, 1 / 10_001, 10_001)) == 2  # taken for 1/10,000

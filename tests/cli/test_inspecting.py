@@ -1,0 +1,270 @@
+"""`heedmap inspect`: what it saves and prints, and one sentence for whatever goes wrong."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
+from heedmap.drawing import generation
+from heedmap.errors import RunError
+from heedmap.files import kinds
+from heedmap.files.targets import check_folder
+from heedmap.maps import timelines
+from heedmap.maps.heatmaps import HeatMap
+from heedmap.results.runs import Run
+
+
+def test_inspect_writes_where_its_user_says_and_not_where_a_stranger_does(saved: Path, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (saved / "inspect").symlink_to(home)
+    assert "inspect is a link: name a folder with --out" in bad("inspect", saved)
+    assert os.listdir(home) == []
+    good("inspect", saved, "--out", home / "mine")
+    assert (home / "mine" / "sheet.png").exists()
+
+
+def test_inspect_shows_every_word(saved: Path, run: Run):
+    said = good("inspect", saved)
+    folder = saved / "inspect" / "all"
+    overlays = {name for name in FILES if name.startswith("words/")}
+    assert files(folder) == {"sheet.png", "inspect.json", *overlays}
+    assert said.splitlines()[0] == str(folder)
+    assert all(name in said for name in overlays)
+    for word in run.maps.words:
+        file = f"words/{word.number}-{word.text}.png"
+        assert (folder / file).read_bytes() == (saved / file).read_bytes()
+    assert (folder / "sheet.png").read_bytes() == (saved / "sheet.png").read_bytes()
+    assert Run.load(saved).settings == run.settings
+
+
+def test_inspect_finds_words_phrases_and_numbers(saved: Path, run: Run):
+    arguments = ("-w", "HOUSE", "-w", "red house", "-w", "#0", "--json")
+    about = json.loads(good("inspect", saved, *arguments))
+    assert [word["word"] for word in about["words"]] == ["HOUSE", "red house", "a"]
+    heats = [run.maps["house"], run.maps["red house"], run.maps.at(0)]
+    for word, heat in zip(about["words"], heats, strict=True):
+        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+        assert word["mean"] == pytest.approx(heat.values.mean(), abs=1e-6)
+        assert tuple(word["peak"]) == heat.peak
+        with Image.open(word["file"]) as picture:
+            expected = heat.overlay(scale="shared")
+            assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):
+    """A second occurrence past the limit has no map, and none is drawn of it."""
+    prompt = "house " + "x" * 90 + " house"
+    long = generation.generate(pipe, prompt, seed=1, steps=1).save(tmp_path / "long")
+    said = bad("inspect", long, "--word", "#2")
+    assert "'house' (word 2) was not read by the model" in " ".join(said.split())
+    assert not (long / "inspect").exists()
+    assert json.loads(good("inspect", long, "--word", "#0", "--json"))["words"]
+
+
+def test_inspect_of_a_prompt_without_words(pipe: Any, tmp_path: Path):
+    run = generation.generate(pipe, "!!!", seed=1, steps=1)
+    folder = run.save(tmp_path / "signs")
+    about = json.loads(good("inspect", folder, "--json"))
+    assert about["words"] == []
+    assert Path(about["sheet"]).read_bytes() == (folder / "sheet.png").read_bytes()
+    assert "The prompt has no words" in bad("inspect", folder, "--word", "house")
+
+
+def test_inspect_selects_layers_steps_and_heads(saved: Path, run: Run):
+    arguments = ("--layers", "up,mid", "--steps", "0:2", "--heads", "1", "--scale", "word")
+    about = json.loads(good("inspect", saved, *arguments, "--json", "--out", "part"))
+    part = run.maps.select(layers=["up", "mid"], steps=slice(0, 2), heads=[1])
+    assert about["layers"] == [layer.name for layer in part.layers]
+    assert about["selection"] == {
+        "layers": ["up", "mid"],
+        "steps": "0:2",
+        "heads": [1],
+        "scale": "word",
+    }
+    for word, heat in zip(about["words"], part, strict=True):
+        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+        with Image.open(word["file"]) as picture:
+            assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
+    assert json.loads(Path("part/inspect.json").read_text()) == about
+
+
+def test_inspect_names_its_folders_by_the_selection(saved: Path):
+    arguments = ("--layers", "up", "--steps", "0:2", "--heads", "0,1", "-w", "red", "-q")
+    folder = good("inspect", saved, *arguments).strip()
+    assert folder == str(saved / "inspect" / "red-layers-up-steps-0-2-heads-0-1")
+    (Path(folder) / "notes.txt").write_text("here it is")
+    assert good("inspect", saved, *arguments).strip() == f"{folder}-2"
+    assert good("inspect", saved, *arguments, "--force").strip() == folder
+    assert {p.name for p in (saved / "inspect").iterdir()} == {
+        Path(folder).name,
+        f"{Path(folder).name}-2",
+    }
+    assert (Path(folder) / "notes.txt").read_text() == "here it is"
+
+
+def test_inspect_over_the_steps(saved: Path, run: Run):
+    said = good("inspect", saved, "-w", "house", "--over", "steps")
+    assert "Over its steps: timeline.png, timeline.gif" in said
+    folder = saved / "inspect" / "house-over-steps"
+    assert check_folder(folder, kinds.SELECTION, force=True) == files(folder)
+    assert files(folder) == {
+        "inspect.json", "sheet.png", "words/house.png", "timeline.png", "timeline.gif",
+    }  # fmt: skip
+    with Image.open(folder / "timeline.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(run.timeline("house").image()))
+    assert (folder / "timeline.gif").read_bytes() == run.animation("house").gif()
+    with Image.open(folder / "words" / "house.png") as picture:
+        expected = run.maps["house"].overlay(scale="word")
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("over", "file", "axes"),
+    [
+        ("layers", "layers.png", ["layer"]),
+        ("heads", "heads.png", ["head"]),
+        ("heads,layers", "layers-heads.png", ["layer", "head"]),
+    ],
+)
+def test_inspect_over_layers_and_heads(saved: Path, run: Run, over, file, axes):
+    arguments = ("-w", "#2", "--layers", "up", "--scale", "shared", "--over", over, "--json")
+    about = json.loads(good("inspect", saved, *arguments))
+    (path,) = about["over"]
+    name = Path(file).stem
+    assert path == str(saved / "inspect" / f"2-layers-up-over-{name}-shared-scale" / file)
+    part = run.maps.select("up")
+    expected = timelines.layers_by_heads(part, "house", axes=axes, scale="shared")
+    with Image.open(path) as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf"])
+def test_inspect_saves_figures_for_papers(saved: Path, run: Run, kind):
+    arguments = ("-w", "house", "--over", "steps", "--format", kind)
+    about = json.loads(good("inspect", saved, *arguments, "--json"))
+    folder = saved / "inspect" / f"house-over-steps-{kind}"
+    assert about["selection"]["format"] == kind
+    assert files(folder) == {
+        *("inspect.json", f"sheet.{kind}", "words/house.png"),
+        *(f"timeline.{kind}", "timeline.gif"),
+    }
+    assert check_folder(folder, kinds.SELECTION, force=True) == files(folder)
+    assert (folder / f"timeline.{kind}").read_bytes() == run.timeline("house").data(kind)
+    said = good("inspect", saved, *arguments, "--force")
+    assert f"The words together: sheet.{kind}" in said and f"timeline.{kind}" in said
+    # A file of this name is the user's where another was written.
+    (folder / "sheet.png").write_bytes(b"mine")
+    before = files(folder)
+    assert good("inspect", saved, *arguments, "--force", "-q").strip() != str(folder)
+    with pytest.raises(RunError, match=r"holds sheet\.png, which heedmap did not write"):
+        check_folder(folder, kinds.SELECTION, force=True)
+    assert files(folder) == before and (folder / "sheet.png").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "--over shows one word; got 3: name one with --word"),
+        (["-w", "red", "-w", "house"], "--over shows one word; got 2"),
+        (["-w", "hose"], "'hose' is not in the prompt"),
+    ],
+)
+def test_inspect_over_one_word_only(saved: Path, arguments, part):
+    before = files(saved)
+    assert part in bad("inspect", saved, *arguments, "--over", "steps")
+    assert files(saved) == before
+    assert not (saved / "inspect").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["-w", "hose"], "'hose' is not in the prompt. Did you mean 'house'?"),
+        (["-w", "#9"], "There is no word number 9"),
+        (["-w", "#one"], "'#' is followed by the number of a word; got '#one'"),
+        (["-w", ""], "no word to look for"),
+        (["--layers", "sideways"], "no layer fits"),
+        (["--steps", "7:9"], "no step fits"),
+        (["--heads", "99"], "head 99 is not there"),
+    ],
+)
+def test_inspect_says_what_is_wrong_and_writes_nothing(saved: Path, arguments, part):
+    before = files(saved)
+    assert part in bad("inspect", saved, *arguments)
+    assert files(saved) == before
+
+
+def test_words_without_letters_keep_files_of_their_own(random_model, desk: Path):
+    drawn = generation.generate(random_model, "🏠 🌳 house", seed=3, steps=1, progress=quiet)
+    drawn.save(desk / "drawn")
+    words = ("-w", "🏠", "-w", "🌳", "-w", "🏠")
+    about = json.loads(good("inspect", "drawn", *words, "--json"))
+    assert [word["word"] for word in about["words"]] == ["🏠", "🌳"]
+    assert len({word["file"] for word in about["words"]}) == 2
+    assert all(Path(word["file"]).is_file() for word in about["words"])
+
+
+def test_inspect_of_what_was_not_kept(random_model, desk: Path):
+    bare = generation.generate(random_model, PROMPT, seed=3, steps=1, keep=(), progress=quiet)
+    bare.save(desk / "bare")
+    for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
+        said = bad("inspect", "bare", f"--{axis}s", value)
+        assert f"record again with keep including '{axis}'" in said
+        said = bad("inspect", "bare", "-w", "red", "--over", f"{axis}s")
+        assert f"record again with keep including '{axis}'" in said
+
+
+def test_inspect_of_what_is_no_run(desk: Path):
+    assert "nowhere is not a run" in bad("inspect", "nowhere")
+    (desk / "run.json").write_text("{")
+    assert "is no JSON" in bad("inspect", desk)
+    assert files(desk) == {"run.json"}
+
+
+def test_inspect_writes_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch):
+    good("inspect", saved, "--out", "seen", "--scale", "word")
+    before = {name: (desk / "seen" / name).read_bytes() for name in files(desk / "seen")}
+    with monkeypatch.context() as patch:
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        patch.setattr(HeatMap, "overlay", raising(full))
+        said = "could not be written (no space left on device): nothing was saved; make room"
+        assert f"seen {said}" in bad("inspect", saved, "--out", "seen", "--force")
+        assert f"new {said}" in bad("inspect", saved, "--out", "new")
+    assert {p.name for p in desk.iterdir()} == {"saved", "seen"}
+    assert {name: (desk / "seen" / name).read_bytes() for name in files(desk / "seen")} == before
+    assert "seen exists and holds a selection of a run" in bad("inspect", saved, "--out", "seen")
+    assert check_folder(desk / "seen", kinds.SELECTION, force=True) == files(desk / "seen")
+    raw = ("inspect", saved, "--out", "seen", "--scale", "raw", "--force")
+    (desk / "seen" / "words" / "mine.png").write_bytes(b"")
+    assert "seen holds words/mine.png, which heedmap did not write and might write" in bad(*raw)
+    (desk / "seen" / "words" / "mine.png").rename(desk / "seen" / "words" / "mine.gif")
+    good(*raw)
+    assert (desk / "seen" / "words" / "mine.gif").is_file()
+    assert json.loads((desk / "seen" / "inspect.json").read_text())["selection"]["scale"] == "raw"
+    (desk / "letters").mkdir()
+    (desk / "letters" / "mother.txt").write_text("Dear …")
+    said = bad("inspect", saved, "--out", "letters", "--force")
+    assert "letters exists and is not a selection of a run" in said
+
+
+def test_inspect_loads_no_model_and_no_torch(saved: Path):
+    code = f"""
+import sys
+from heedmap.cli import app
+try:
+    app(["inspect", {str(saved)!r}, "-w", "house", "-q"])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+assert not {{"torch", "diffusers", "transformers"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,86 @@
+"""`heedmap layers`: the shapes that it prints, at any width."""
+
+import json
+import re
+
+import pytest
+
+from cli.calling import bad, good
+from heedmap.models import dimensions
+
+CROSS = "{}.attentions.{}.transformer_blocks.0.attn2".format
+NAMES = [
+    CROSS("down_blocks.0", 0),
+    CROSS("down_blocks.1", 0),
+    CROSS("mid_block", 0),
+    CROSS("up_blocks.1", 0),
+    CROSS("up_blocks.1", 1),
+    CROSS("up_blocks.2", 0),
+    CROSS("up_blocks.2", 1),
+]
+
+
+def test_layers_prints_every_layer_and_follows_the_first(model):
+    lines = good("layers").splitlines()
+    assert lines[0].endswith(", 128×128 pixels: 7 layers of cross-attention")
+    assert lines[1].split() == ["layer", "grid", "heads", "Q,", "output", "K,", "V", "scores"]
+    rows = [line.split() for line in lines[2:9]]
+    assert [row[0] for row in rows] == NAMES
+    assert rows[0][1:] == ["16×16", "2×8", "256×16", "77×16", "256×77"]
+    assert rows[2][1:] == ["4×4", "2×16", "16×32", "77×32", "16×77"]
+    assert lines[11] == NAMES[0]
+    followed = [" ".join(line.split()) for line in lines[12:]]
+    assert followed[0] == "made of shape"
+    assert followed[3] == "Q = X·W_q (256 × 16) · (16 × 16) 256 × 16"
+    assert followed[4] == "K = E·W_k (77 × 32) · (32 × 16) 77 × 16"
+    assert followed[9] == "S_h = Q_h·K_hᵀ/√8 (256 × 8) · (8 × 77) 256 × 77"
+    assert followed[13] == "Y = O·W_o + b (256 × 16) · (16 × 16) 256 × 16"
+    assert len(followed) == 14
+
+
+def test_layers_of_another_size(model):
+    lines = good("layers", "--size", "104x176", "--layer", "mid").splitlines()
+    assert ", 104×176 pixels: " in lines[0]
+    assert [line.split()[1] for line in lines[2:5]] == ["22×13", "11×7", "6×4"]
+    assert lines[11] == NAMES[2]
+    assert "hidden states of 6 × 4 places" in lines[13]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [("up", NAMES[3:]), (NAMES[1], NAMES[1:2]), ("*attentions.1*", NAMES[4::2])],
+)
+def test_layers_follows_those_that_are_asked_for(model, wanted, found):
+    lines = good("layers", "--layer", wanted).splitlines()
+    assert [line for line in lines[9:] if line in NAMES] == found
+    about = json.loads(good("layers", "--layer", wanted, "--json"))
+    assert [layer["name"] for layer in about["layers"]] == found
+
+
+def test_layers_json_is_one_object(model):
+    about = json.loads(good("layers", "--json"))
+    assert about["size"] == [128, 128]
+    shapes = dimensions.layer_shapes(model)
+    assert about["layers"] == json.loads(json.dumps([layer.to_dict() for layer in shapes]))
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_layers_at_a_terminal_folds_nothing(model, monkeypatch, columns: int):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", good("layers", "--layer", "*")).splitlines()
+    assert max(map(len, lines)) <= columns
+    rows = [line.split()[0] for line in lines if "256×77" in line or "×77 " in line]
+    assert rows == (NAMES if columns == 100 else dimensions.short_names(NAMES))
+    assert [line for line in lines if line in NAMES] == NAMES  # the headings are whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--layer", "sideways"], f"no layer fits 'sideways': the layers are {NAMES[0]}, "),
+        (["--size", "100x100"], "multiples of 8"),
+    ],
+)
+def test_layers_says_what_is_wrong(model, arguments, part):
+    assert part in bad("layers", *arguments)

@@ -1,0 +1,269 @@
+"""`heedmap app`: its options, its warnings, and how it ends."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app.serving import FIELDS, PROMPT
+
+from cli.calling import bad, call, files, in_a_process
+from heedmap.app import Limits, Options, address, bind, is_loopback
+from heedmap.cli.serving import parse_names, parse_users
+from heedmap.errors import ArgumentError
+
+pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
+
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+def test_it_is_bound_to_this_machine_and_knows_which_addresses_are():
+    assert Options().host == "127.0.0.1"
+    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.4", "example.com", "")))
+    assert address("0.0.0.0", 80) == "http://127.0.0.1:80"
+    assert address("::1", 80) == "http://[::1]:80"
+
+
+def test_users():
+    assert parse_users(["ann:pa:ss", " bob:x\n", ""]) == {"ann": "pa:ss", "bob": "x"}
+    for text in ("ann", "ann:", ":secret"):
+        with pytest.raises(ArgumentError, match="is not USER:PASSWORD") as error:
+            parse_users([text])
+        assert "secret" not in str(error.value)
+    with pytest.raises(ArgumentError, match="has the user 'ann' twice"):
+        parse_users(["ann:1", "ann:2"])
+
+
+@posix
+def test_a_password_that_is_no_text(desk: Path):
+    """A shell's $'…' and the environment may hold any bytes."""
+    for arguments, told in (([b"--auth", b"bob:secret\xff"], b""), ([], b"bob:x\nann:secret\xff")):
+        command = [sys.executable, "-m", "heedmap.cli", "app", "--port", "0"]
+        done = subprocess.run(
+            [*map(os.fsencode, command), *arguments], capture_output=True, timeout=60,
+            env=os.environb | {b"HEEDMAP_AUTH": told},
+        )  # fmt: skip
+        said = done.stderr.decode()
+        assert done.returncode == 2 and done.stdout == b"", said
+        assert said == "Error: --auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "part"),
+    [
+        ("a" * 64, "The host 'aaa"),  # a part of a name has 63 letters
+        ("a." * 900, "The host 'a.a.a"),
+        ("no\x1b[31m", r"The host 'no\x1b[31m' is not known"),
+        ("a\0b", r"The host 'a\x00b' is not known"),
+        ("\udcff", "The host '\\udcff' is not known"),
+    ],
+)
+def test_a_host_that_no_name_can_be(host: str, part: str):
+    with pytest.raises(ArgumentError, match="is not known: expected an address") as error:
+        bind(host, 0)
+    assert part in str(error.value) and len(str(error.value)) < 120
+
+
+def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Options]:
+    """What the verb says, and what it would serve."""
+    from heedmap import app
+
+    found: list[Options] = []
+
+    def serve(options: Options, **rest: Any) -> None:
+        found.append(options)
+        rest["ready"]("http://x")
+
+    monkeypatch.setattr(app, "serve", serve)
+    result = call("app", *arguments)
+    assert result.exit_code == 0, result.output
+    return result, found[0]
+
+
+def test_the_options_of_the_verb(desk: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HEEDMAP_AUTH", "ann:pa ss\nbob:x")
+    result, options = served(
+        monkeypatch, "--model", "org/a", "--model", "b", "--auth", "eve:y", "--max-size", 512,
+        "--max-steps", 30, "--max-upload", 8, "--max-results", 9, "--host", "0.0.0.0",
+    )  # fmt: skip
+    assert options.models == ("org/a", "b")
+    assert options.users == {"eve": "y", "ann": "pa ss", "bob": "x"}
+    assert options.limits == Limits(size=512, steps=30, upload=8 * 2**20, results=9)
+    assert result.stderr == "" and "http://x" in result.stdout
+    assert "x" not in result.stdout.replace("http://x", "").split()  # no password is told
+
+
+def test_names_for_others(desk: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
+    result, options = served(monkeypatch, "--name", "App.example", "--name", "2001:db8::1")
+    assert options.names == ("app.example", "2001:db8::1") and options.host == "127.0.0.1"
+    who = "everybody who reaches app.example or 2001:db8::1 can use this app"
+    assert result.stderr.startswith(f"Warning: {who}: --auth asks")
+    with_password = served(monkeypatch, "--name", "app.example", "--auth", "ann:x")[0]
+    assert with_password.stderr == ""
+    for odd in ("", "https://app.example", "app.example:443", "a/b", "a b", "a..b", "*", "a" * 64,
+                "bücher.example", "a\n", "[::1]", "a." * 127 + "aa"):  # fmt: skip
+        with pytest.raises(ArgumentError, match="expected a host's name, such as"):
+            parse_names([odd])
+
+
+def test_the_names_to_which_a_server_answers():
+    own = ["127.0.0.1", "::1", "localhost"]
+    assert Options().hosts == own
+    assert Options(host="127.0.0.2").hosts == sorted([*own, "127.0.0.2"])
+    assert Options(host="0.0.0.0").hosts is None
+    named = Options(host="0.0.0.0", names=("App.example",))
+    assert named.hosts == sorted([*own, "0.0.0.0", "app.example"])
+    private = {"127.0.0.1": True, "0.0.0.0": False}
+    assert {host: Options(host=host).is_private for host in private} == private
+    assert not any(Options(host=host, names=("a",)).is_private for host in private)
+
+
+def test_a_warning_where_everybody_is_let_in(desk: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
+    result, _ = served(monkeypatch, "--host", "0.0.0.0")
+    assert result.stderr.startswith("Warning: everybody who reaches 0.0.0.0 can use this app")
+    assert served(monkeypatch)[0].stderr == ""
+
+
+def test_a_port_in_use_and_an_address_that_is_none(desk: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = bad("app", "--port", port)
+    assert f"Port {port} of 127.0.0.1 cannot be used" in said and "--port 0" in said
+    assert "is not known: expected an address" in bad("app", "--host", "no such host")
+    assert files(desk) == set()
+
+
+def test_without_gradio_it_says_what_to_install(desk: Path):
+    code = """
+import sys
+sys.modules["gradio"] = None
+from heedmap.cli import app
+app(["app", "--port", "0"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "pip install 'heedmap[app]'" in done.stderr
+
+
+LOADING = """
+import sys, threading, time
+from heedmap.models import pipelines as models
+def load(*_, **__):
+    print("loading", flush=True)
+    end = time.monotonic() + 25
+    while time.monotonic() < end:  # as a library that is imported: Python, and not to be stopped
+        sum(range(20_000))
+models.load = load
+"""
+
+
+@contextlib.contextmanager
+def app_process(desk: Path, before: str = "", *options: str) -> Iterator[Any]:
+    """The verb in a process whose temporary files are in the desk, and its URL."""
+    code = f"{before}\nfrom heedmap.cli import main\nmain()"
+    (desk / "temporary").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "app", "--port", "0", *options],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(desk / "temporary")},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        assert "heedmap is at http://127.0.0.1:" in said
+        yield process, int(said.rpartition(":")[2])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def left(desk: Path) -> list[str]:
+    """What heedmap left among the temporary files."""
+    return [path.name for path in (desk / "temporary").iterdir() if "heedmap" in path.name]
+
+
+def ends(process: Any, number: int) -> tuple[int, str, float]:
+    """How a process ends by a signal: its code, what it says of errors, and after how long."""
+    since = time.monotonic()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    return process.returncode, errors, time.monotonic() - since
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15), ("SIGHUP", -1)])
+def test_a_signal_ends_it_cleanly(desk: Path, name: str, code: int):
+    if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN:
+        pytest.skip(f"{name} is ignored by whatever started the tests (nohup), and so by the app")
+    with app_process(desk) as (process, port):
+        upload = f"http://127.0.0.1:{port}/uploads"
+        with urllib.request.urlopen(upload, data=b"hello", timeout=20) as answer:
+            assert answer.status == 200
+        assert len(left(desk)) == 1
+        heart = f"http://127.0.0.1:{port}/gradio_api/heartbeat/x"
+        with urllib.request.urlopen(heart, timeout=20) as stream:  # a page that is open
+            assert stream.readline()
+            found, errors, took = ends(process, getattr(signal, name))
+    assert (found, left(desk)) == (code, []) and took < 5
+    assert "Traceback" not in errors and "Error" not in errors
+    assert not [path for path in files(desk) if not path.startswith("temporary")]
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15)])
+def test_a_signal_while_a_model_loads(desk: Path, name: str, code: int):
+    with app_process(desk, LOADING) as (process, port):
+        url = f"http://127.0.0.1:{port}"
+        with urllib.request.urlopen(f"{url}/config", timeout=20) as answer:
+            config = json.load(answer)
+        labels = {one["id"]: one["props"].get("value") for one in config["components"]}
+        call = next(
+            one["id"] for one in config["dependencies"]
+            if any(labels.get(part) == "Generate" for part, _ in one["targets"])
+        )  # fmt: skip
+        said = {"data": [None, PROMPT, *FIELDS], "fn_index": call, "session_hash": "x"}
+        request = urllib.request.Request(
+            f"{url}/gradio_api/queue/join", json.dumps(said).encode(),
+            {"Content-Type": "application/json"},
+        )  # fmt: skip
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            assert answer.status == 200
+        while process.stdout.readline() != "loading\n":
+            pass
+        found, errors, took = ends(process, getattr(signal, name))
+    assert (found, errors, left(desk)) == (code, "", []) and took < 5
+
+
+def test_help_tells_every_option(desk: Path):
+    done = in_a_process("app", "--help")
+    assert done.returncode == 0
+    for option in ("--auth", "--host", "--max-size", "--max-steps", "--max-upload", "HEEDMAP_AUTH"):
+        assert option in done.stdout
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+def test_a_place_for_results_that_cannot_be_written_to_is_told_at_once(desk: Path, monkeypatch):
+    from heedmap import app
+
+    monkeypatch.setattr(app, "serve", lambda *_, **__: pytest.fail("it was served"))
+    (desk / "file").write_text("mine")
+    assert "nothing can be written to /proc" in bad("app", "--out", "/proc/x")
+    assert "file is no folder" in bad("app", "--out", "file")

@@ -1,0 +1,90 @@
+"""`heedmap words`: the table that it prints, of any prompt."""
+
+import json
+from pathlib import Path
+
+import pytest
+from making import random_pixart
+
+from cli.calling import good, in_a_process
+from heedmap.text.tokens import tokenize
+
+
+def test_words_prints_the_table(model):
+    said = good("words", "a red house")
+    rows = [line.split() for line in said.splitlines()]
+    assert rows[0] == ["#", "word", "tokens", "positions", "read"]
+    assert rows[1] == ["0", "a", "a", "1", "yes"]
+    assert rows[2] == ["1", "red", "r", "e", "d", "2,", "3,", "4", "yes"]
+    assert rows[3] == ["2", "house", "house", "5", "yes"]
+    assert said.splitlines()[4] == "5 tokens of the 75 that the model can read."
+    assert len(rows) == 5
+
+
+def test_words_says_what_is_not_read(model):
+    said = good("words", "house " * 74 + "red tree")
+    lines = said.splitlines()
+    assert lines[75].split() == ["74", "red", "r", "75", "in", "part"]
+    assert lines[76].split() == ["75", "tree", "-", "-", "no"]
+    assert lines[-1] == "6 more tokens are not read: all from 'red' (word 74) on."
+
+
+def test_words_json_is_the_table(model):
+    prompt = 'a "red" house, 집 🏠'
+    assert (
+        json.loads(good("words", prompt, "--json")) == tokenize(prompt, model.tokenizer).to_dict()
+    )
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        "   ",
+        "\n\n",
+        "🏠",
+        "빨간 집",
+        "house " * 1000,
+        "'\"`$(rm)",
+        "[red]a[/red]",
+        "\x1b[31mred\x07",
+    ],
+)
+def test_words_of_hostile_prompts(model, prompt: str):
+    said = good("words", prompt)
+    assert set(said) - {"\n"} <= {c for c in said if c.isprintable()}
+    assert json.loads(good("words", prompt, "--json"))["prompt"] == prompt
+
+
+def test_markup_in_a_prompt_is_text(model):
+    said = good("generate", "[red] house [/]", "--steps", 1, "--seed", 1, "--out", "[red]")
+    assert said.startswith("[red]\n")
+    assert "where “red” acted" in said
+    assert "\x1b" not in good("words", "[bold]house[/bold] \x1b[31m")
+
+
+def test_words_of_the_embedded_model(embedded):
+    """The tokenizer that `words` uses alone is the pipeline's."""
+    prompt = "a red house next to a blue tree"
+    about = json.loads(good("words", prompt, "--json"))
+    assert about == tokenize(prompt, embedded.tokenizer).to_dict()
+    assert [word["text"] for word in about["words"]] == prompt.split()
+
+
+def test_words_and_layers_of_a_transformer(desk: Path):
+    model = str(desk / "patches")
+    random_pixart().save_pretrained(model)
+
+    def said(*arguments: str) -> str:
+        done = in_a_process(*arguments, "--model", model)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return done.stdout
+
+    rows = [line.split() for line in said("words", "a Red house").splitlines()]
+    assert rows[1] == ["0", "a", "a", "a", "0,", "1", "yes"]
+    assert rows[2] == ["1", "Red", "R", "e", "d", "2,", "3,", "4", "yes"]
+    assert rows[4][:5] == ["6", "tokens", "of", "the", "299"]
+    found = json.loads(said("layers", "--size", "64x48", "--json"))["layers"]
+    assert [layer["name"] for layer in found] == [f"transformer_blocks.{n}.attn2" for n in range(3)]
+    assert {tuple(layer["grid"]) for layer in found} == {(3, 4)}
+    assert {tuple(layer["masked"]) for layer in found} == {(299, 294)}

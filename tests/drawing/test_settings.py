@@ -1,0 +1,177 @@
+"""A run's settings say what was asked for, not what came out of it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    AutoencoderTiny,
+    DPMSolverMultistepScheduler,
+    EulerAncestralDiscreteScheduler,
+    PNDMScheduler,
+)
+from diffusers.models.attention_processor import AttnProcessor
+from making import random_pipeline
+from PIL import Image
+
+from heedmap import edit, generate
+from heedmap.drawing import settings
+from heedmap.drawing.pipeline_arguments import restored
+from heedmap.models import pipelines
+
+
+def test_an_interrupted_run_notes_what_was_asked_for(pipe):
+    def stop(pipe, step, timestep, tensors):
+        pipe._interrupt = step == 1
+        return tensors
+
+    run = generate(pipe, "a house", seed=1, steps=5, callback_on_step_end=stop)
+    assert len(run.maps.recording.timesteps) == 2
+    assert run.settings["steps"] == 5
+    assert run.settings["arguments"] == {
+        "callback_on_step_end": {"object": "function", "name": "stop"}
+    }
+
+
+def test_a_callback_does_not_change_what_is_noted(pipe):
+    def meddle(pipe, step, timestep, tensors):
+        if step == 2:
+            pipe._guidance_scale, pipe._num_timesteps = 0.0, 1
+        return tensors
+
+    run = generate(pipe, "a house", seed=1, steps=3, guidance=5.0, callback_on_step_end=meddle)
+    assert (run.settings["guidance"], run.settings["steps"]) == (5.0, 3)
+    assert generate(pipe, "a house", seed=1, steps=1).settings["guidance"] == 7.5
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "options"),
+    [
+        (DPMSolverMultistepScheduler, {"use_karras_sigmas": True}),
+        (PNDMScheduler, {"skip_prk_steps": False}),
+        (EulerAncestralDiscreteScheduler, {}),
+    ],
+)
+def test_the_steps_are_those_asked_for_and_the_scheduler_is_told(pipe, scheduler, options):
+    pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **options)
+    noted = generate(pipe, "a house", seed=1, steps=4).settings
+    assert noted["steps"] == 4
+    about = noted["schedulers"]["scheduler"]
+    assert about["class"] == noted["scheduler"] == scheduler.__name__
+    told = restored(about["config"])  # infinity is no JSON
+    assert told.items() >= options.items()
+    own = {k: v for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
+    assert told == own
+
+
+def test_what_nobody_said_is_told_with_whose_it_is(pipe, embedded):
+    noted = generate(pipe, "a house", seed=1, steps=1, guidance=2).settings
+    assert noted["defaults"] == {"size": "pipeline"}
+    own = settings.asked(embedded, "steps", None), settings.asked(embedded, "guidance", None)
+    card = pipelines.card()["defaults"]
+    assert own == ((card["steps"], "card"), (card["guidance"], "card"))
+    assert settings.asked(pipe, "steps", None) == (50, "pipeline")
+    assert settings.asked(pipe, "guidance", None) == (7.5, "pipeline")
+
+
+def test_a_source_that_is_text_in_brackets_is_noted_so_that_it_reads_back(pipe):
+    pair = edit(pipe, r"a \(red\) (house:2)", seed=1, steps=2)
+    assert pair.edited.settings["edit"]["source"] == r"a \(red\) house"
+    assert pair.source.settings["prompt"] == r"a \(red\) house"
+    assert pair.source.settings["text"] == "a (red) house"
+
+
+def test_all_that_an_edit_was_asked_is_noted(pipe):
+    targets = ["a blue house", "a red sea"]
+    pairs = edit(pipe, "a red house", targets, kind="replace", batch=3, seed=1, steps=2)
+    for number, pair in enumerate(pairs, 1):
+        assert pair.about["asked"] == {
+            "source": "a red house", "targets": targets, "kind": "replace", "batch": 3,
+            "limit": 2 * 2**30,
+        }  # fmt: skip
+        assert pair.edited.settings["batch_place"] == [number, 3]
+        assert pair.edited.settings["edit"]["kind_asked"] == "replace"
+        assert json.loads(json.dumps(pair.about)) == pair.about
+
+
+def changes(pipe, change) -> set[str]:
+    """The names of what is noted otherwise after a change."""
+    before = settings.describe(pipe)
+    change()
+    after = settings.describe(pipe)
+    assert json.loads(json.dumps(after)) == after
+    return set(settings.differences(before, after))
+
+
+def test_whatever_decides_the_picture_is_noted():
+    pipe = random_pipeline()
+    assert changes(pipe, lambda: None) == set()
+    assert changes(pipe, pipe.vae.enable_tiling) == {"parts.vae"}
+    assert changes(pipe, pipe.vae.enable_slicing) == {"parts.vae"}
+    assert changes(pipe, lambda: pipe.enable_freeu(0.9, 0.2, 1.2, 1.4)) == {"parts.unet"}
+    assert changes(pipe, lambda: pipe.unet.set_attn_processor(AttnProcessor())) == {"attention"}
+    tiny = AutoencoderTiny(
+        encoder_block_out_channels=(8,) * 4, decoder_block_out_channels=(8,) * 4,
+        num_encoder_blocks=(1,) * 4, num_decoder_blocks=(1,) * 4,
+    )  # fmt: skip
+    assert changes(pipe, lambda: pipe.register_modules(vae=tiny)) == {"parts.vae", "configs.vae"}
+    assert "dtype" in changes(pipe, lambda: pipe.to(torch.float16))
+    threads = torch.get_num_threads()
+    try:
+        assert changes(pipe, lambda: torch.set_num_threads(threads + 1)) == {"threads"}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_words_of_a_textual_inversion_are_noted():
+    pipe = random_pipeline()
+    tokens = [f"<{name}>" for name in "xy"]
+
+    def learn():
+        pipe.tokenizer.add_tokens(tokens)
+        pipe.text_encoder.resize_token_embeddings(len(pipe.tokenizer))
+
+    assert changes(pipe, learn) == {"adapters.tokenizer", "configs.text_encoder"}
+    noted = settings.describe(pipe)["adapters"]["tokenizer"]
+    assert sorted(noted) == tokens
+
+    def teach():
+        with torch.no_grad():
+            pipe.text_encoder.get_input_embeddings().weight[-1] += 1
+
+    assert changes(pipe, teach) == {"adapters.tokenizer.<y>"}
+
+
+def test_a_commit_is_read_from_where_the_parts_came_from(pipe):
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    pipe.unet.register_to_config(_name_or_path=f"/h/models--a--b/snapshots/{commit}/unet")
+    assert settings.describe(pipe)["revision"] == commit
+
+
+def test_arguments_are_noted_by_their_bytes_before_the_run(pipe):
+    latents = torch.zeros(1, 4, 16, 16)
+    run = generate(pipe, "a house", seed=1, steps=1, latents=latents, eta=np.float32(0.5))
+    noted = run.settings["arguments"]
+    assert noted["eta"] == 0.5
+    assert (noted["latents"]["shape"], noted["latents"]["dtype"]) == ([1, 4, 16, 16], "float32")
+    assert len(noted["latents"]["sha256"]) == 64
+    picture = Image.new("L", (3, 2))
+    assert settings.note(picture)["size"] == [3, 2]
+
+
+def test_how_the_parts_compute_is_noted(monkeypatch):
+    pipe = random_pipeline()
+    pipe.vae.enable_tiling()
+
+    def tile():
+        pipe.vae.tile_latent_min_size += 1
+
+    def shorten():
+        pipe.tokenizer.model_max_length = 20
+
+    assert changes(pipe, tile) == {"parts.vae"}
+    assert changes(pipe, shorten) == {"parts.tokenizer"}
+    assert changes(pipe, lambda: pipe.unet.to(memory_format=torch.channels_last)) == {"parts.unet"}
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False, raising=False)
+    assert settings.describe(pipe)["hardware"].endswith(", without oneDNN")

@@ -1,0 +1,232 @@
+"""The page as Python writes it: what it holds, how exact, how large, and that it holds no code."""
+
+import html
+import inspect
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from making import BLOCKS, EMBEDDED, PROMPT, Edited, data_of, small, stable_diffusion
+from PIL import Image
+
+import heedmap
+from heedmap import explorer
+from heedmap.errors import ArgumentError, NothingRecordedError
+from heedmap.explorer.repeating import repeat_edit, repeat_run
+from heedmap.maps.heatmaps import HeatMaps
+
+HOSTILE = 'a <img src=x onerror="alert(1)"> </script><script>alert(2)</script> & cat\u2028'
+
+
+# --- how large --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "axes", [{"layer"}, {"layer", "step"}, {"layer", "step", "head"}], ids=lambda a: "+".join(a)
+)
+@pytest.mark.parametrize("words", [11, 75])
+def test_fifty_steps_of_stable_diffusion_fit_in_eight_megabytes(axes: set, words: int):
+    prompt = PROMPT if words == 11 else " ".join(f"word{n}" for n in range(words))
+    if words > 11 and "head" in axes:
+        axes = axes - {"step"}  # 3 GB of noise would be made for nothing
+    run = stable_diffusion(prompt, keep=frozenset(axes), heads=2 if "head" in axes else 8)
+    page = explorer.page(run)
+    assert len(page.encode()) <= 8_000_000
+    first = data_of(page)["runs"][0]["views"][0]["tables"][0]
+    assert first["windows"] == [[0, 50]] and len(first["parts"]) == len(BLOCKS)
+
+
+def test_a_page_keeps_to_its_limit_where_much_was_kept():
+    run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
+    whole, tight = explorer.page(run), explorer.page(run, limit=320_000)
+    assert len(tight) <= 320_000 < len(whole)
+    tables = data_of(tight)["runs"][0]["views"][0]["tables"]
+    assert all(len(table["data"]) for table in tables)
+
+
+def test_many_large_pictures_are_compressed_and_the_page_says_so():
+    run = small()
+    run.image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (128, 128, 3), np.uint8))
+    assert data_of(explorer.page(run))["runs"][0]["exact"] is True
+    assert data_of(explorer.page(run, limit=60_000))["runs"][0]["exact"] is False
+
+
+# --- what is typed stays text -----------------------------------------------------------------
+
+
+def test_what_a_user_typed_never_becomes_html():
+    run = small(HOSTILE)
+    run.settings |= {"negative": HOSTILE, "arguments": {HOSTILE: HOSTILE}, "model": HOSTILE}
+    page = explorer.page(run)
+    assert page.count("<script") == 2 and page.count("</script>") == 2
+    assert "<img" not in page
+    data = data_of(page)
+    assert "".join(text for text, *_ in data["runs"][0]["views"][0]["pieces"]) == HOSTILE
+    assert f"<title>{html.escape(HOSTILE)} " in page
+
+
+def test_a_prompt_that_looks_like_a_place_of_the_page_is_left_alone():
+    page = explorer.page(small("a {{script}} and {{data}}"))
+    assert "a {{script}} and {{data}}" in page and page.count("</html>") == 1
+
+
+def test_a_lone_surrogate_makes_a_page_that_can_be_written():
+    explorer.page(small("a \ud800 cat")).encode("utf-8")
+
+
+def test_the_policy_allows_this_style_and_this_script_alone():
+    page = explorer.page(small())
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.startswith("default-src 'none'; img-src data: blob:;")
+    assert "unsafe" not in policy and "http" not in policy
+    assert not re.findall(r"""(?:src|href)=["']?(?!data:)[^"'> ]""", page.partition("<script")[0])
+    assert not re.search(r"\son\w+=", re.sub(r"<script.*?</script>", "", page, flags=re.S))
+    assert "style=" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
+
+
+def test_every_part_of_the_script_is_in_the_page_once():
+    folder = Path(explorer.__file__).parent / "page"
+    parts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.js")}
+    page = explorer.page(small())
+    assert len(parts) > 1
+    for name, text in parts.items():
+        assert page.count(text) == 1, name
+
+
+def test_a_frame_is_shut_off():
+    framed = explorer.frame(explorer.page(small(HOSTILE)))
+    assert framed.count("<") == 2 and 'sandbox="allow-scripts allow-downloads"' in framed
+
+
+# --- edits ------------------------------------------------------------------------------------
+
+ABOUT = {
+    "kind": "replace", "why": "'red' became 'blue'", "only": None, "sites": 4, "self_sites": 2,
+    "moved": 0.25, "words": {"source": [1], "edited": [1]},
+    "change": {
+        "inside": {"share": 0.5, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5},
+        "outside": {"share": 0.5, "mse": None, "psnr_db": None, "ssim": None},
+    },
+}  # fmt: skip
+
+
+def test_edits_of_one_source_share_its_run():
+    source, about = small(), ABOUT
+    pairs = [Edited(source, small(text), about) for text in ("a blue house", "a red cat")]
+    data = data_of(explorer.pairs_page([("one", pairs[0]), ("two", pairs[1])]))
+    assert len(data["runs"]) == 3
+    assert [(p["source"], p["edited"], p["label"]) for p in data["pairs"]] == [
+        (0, 1, "one"), (0, 2, "two"),
+    ]  # fmt: skip
+    assert data["pairs"][0]["words"] == [[0, 0], [1, 1], [2, 2]]
+    assert data["pairs"][0]["changed"] == {"source": [1], "edited": [1]}
+
+
+def test_an_edit_shows_its_blend():
+    blend = np.zeros((128, 128), bool)
+    blend[:64] = True
+    data = data_of(explorer.pair_page(Edited(small(), small("a blue house"), ABOUT, blend)))
+    assert data["pairs"][0]["blend"]["share"] == 0.5
+
+
+def test_pictures_of_two_sizes_are_not_compared():
+    other = small("a blue house")
+    other.image = other.image.resize((64, 64))
+    with pytest.raises(ArgumentError, match="one size"):
+        explorer.pair_page(Edited(small(), other, ABOUT))
+    with pytest.raises(ArgumentError, match="at least one"):
+        explorer.pairs_page([])
+
+
+# --- how to repeat ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        ({}, ["--seed", "7"]),
+        ({"steps": 9, "size": [128, 192]}, ["--seed", "7", "--steps", "9", "--size", "128x192"]),
+        ({"negative": "it's; rm -rf"}, ["--seed", "7", "--negative", "it's; rm -rf"]),
+        ({"keep": ["layer", "step"]}, ["--seed", "7", "--keep", "layer,step"]),
+        (
+            {"model": "org/name", "dtype": "float16"},
+            ["--model", "org/name", "--seed", "7", "--steps", "25", "--guidance", "4",
+             "--size", "128x128", "--dtype", "float16"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_command_says_what_is_not_the_models_own(settings: dict, expected: list[str]):
+    prompt = 'a "red" $(house) \'s'
+    ways = repeat_run({"prompt": prompt, "keep": ["layer"], **EMBEDDED, **settings})
+    command = shlex.split(ways[0][1])
+    assert command == ["heedmap", "generate", prompt, *expected]
+    compile(ways[1][1], "repeat", "exec")
+
+
+def test_the_command_of_an_edit():
+    edit = {
+        "source": "a cat", "kind": "replace", "cross": [0.1, 0.8], "windows": {"dog": [0.0, 0.3]},
+        "self": [0.0, 0.4], "renormalize": False, "only": "cat->dog", "self_cells": 1024,
+        "protect": ["snow"], "blend_from": 0.2, "threshold": 0.5,
+    }  # fmt: skip
+    ways = repeat_edit({"prompt": "a dog", **EMBEDDED, "edit": edit}, "replace")
+    assert shlex.split(ways[0][1])[1:] == [
+        "edit", "a cat", "a dog", "--seed", "7", "--cross", "0.1:0.8", "--words", "dog=0:0.3",
+        "--only", "cat->dog", "--protect", "snow", "--threshold", "0.5",
+    ]  # fmt: skip
+    compile(ways[1][1], "repeat", "exec")
+    asked = repeat_run({"prompt": "a dog", **EMBEDDED, "edit": {**edit, "kind": "refine"}})
+    assert "--kind refine" in asked[0][1] and 'kind="refine"' in asked[1][1]
+
+
+def test_what_an_edit_takes_unsaid_need_not_be_repeated():
+    taken = {name: p.default for name, p in inspect.signature(heedmap.edit).parameters.items()}
+    bounds = {
+        key: [0.0, taken[name]] for key, name in (("cross", "cross"), ("self", "self_attention"))
+    }
+    unsaid = {key: taken[key] for key in ("threshold", "blend_from", "self_cells")}
+    edit = {"source": "a cat", "kind": "replace", "only": "cat->dog", **bounds, **unsaid}
+    ways = repeat_edit({"prompt": "a dog", **EMBEDDED, "edit": edit}, "replace")
+    assert shlex.split(ways[0][1]) == [
+        "heedmap", "edit", "a cat", "a dog", "--seed", "7", "--only", "cat->dog",
+    ]  # fmt: skip
+    for key, other in (("threshold", 0.3), ("blend_from", 0.5), ("cross", [0.0, 0.5])):
+        ways = repeat_edit({"prompt": "a dog", **EMBEDDED, "edit": {**edit, key: other}}, "replace")
+        assert f"--{key.replace('_', '-')} " in ways[0][1] and f"{key}=" in ways[1][1]
+
+
+def test_the_axes_that_an_edit_kept_are_kept_again():
+    edit = {"source": "a cat", "kind": "replace"}
+    settings = {"prompt": "a dog", **EMBEDDED, "keep": ["layer", "step"], "edit": edit}
+    command, python, _ = repeat_edit(settings, "replace")
+    assert command[1].endswith("--keep layer,step") and 'keep=["layer", "step"]' in python[1]
+
+
+def test_the_negative_prompts_maps_are_asked_for_again():
+    command, python, _ = repeat_run({"prompt": "a", **EMBEDDED, "negative": "b"}, negative=True)
+    assert 'branches={"negative"}' in python[1] and "the maps of the negative" in command[2]
+
+
+def test_what_a_command_cannot_say_is_named():
+    settings = {"prompt": "a", **EMBEDDED, "edits": ["Confine"], "arguments": {"eta": 0.5}}
+    ways = repeat_run(settings)
+    assert "arguments" in ways[0][2].lower() and "edits" in ways[0][2]
+    assert "eta=0.5" in ways[1][1] and "edits" in ways[1][2]
+
+
+@pytest.mark.parametrize("broken", [{"edit": {"windows": {"a": 3}}}, {"edit": {"cross": [{}, 1]}}])
+def test_settings_that_heedmap_did_not_write_make_a_page_all_the_same(broken: dict):
+    run = small()
+    run.settings |= broken
+    assert data_of(explorer.page(run))["runs"][0]["repeat"] == []
+
+
+def test_an_empty_recording_makes_no_page():
+    run = small()
+    run.maps = HeatMaps(replace(run.maps.recording, layers=(), arrays=()), run.image)
+    with pytest.raises(NothingRecordedError, match="nothing was recorded"):
+        explorer.page(run)

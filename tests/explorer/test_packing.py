@@ -1,0 +1,143 @@
+"""What a page is given of a recording: exact but for rounding, and within its budget."""
+
+import base64
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from making import small, stable_diffusion, table_of
+
+from heedmap.explorer.packing import pack
+from heedmap.maps.heatmaps import cells
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.text.words import Token, TokenTable, Word
+
+
+def told(recording: Recording) -> list[np.ndarray]:
+    """The arrays with the K axis in the order of the page: words, start token, end token."""
+    order = [*range(1, len(recording.positions) - 1), 0, len(recording.positions) - 1]
+    return [array[..., order] for array in recording.arrays]
+
+
+def unpacked(table: dict[str, Any], entries: int) -> list[np.ndarray]:
+    """The planes of a table by part, (windows, heads, C, Q), read as the page reads them."""
+    raw = zlib.decompress(base64.b64decode(table["data"]))
+    counts = [len(table["windows"]) * p["heads"] * entries for p in table["parts"]]
+    ranges = np.frombuffer(raw, "<f4", 2 * sum(counts)).reshape(-1, 2)
+    at, first, parts = ranges.nbytes, 0, []
+    for part, count in zip(table["parts"], counts, strict=True):
+        places = part["grid"][0] * part["grid"][1]
+        size = count * places
+        steps = np.frombuffer(raw, np.uint8, size, at).astype(np.int64)
+        if table["bits"] == 16:
+            steps = steps * 256 + np.frombuffer(raw, np.uint8, size, at + size)
+        at += size * table["bits"] // 8
+        whole = steps.reshape(count, places).cumsum(axis=1) % 2 ** table["bits"]
+        low, unit = ranges[first : first + count].T
+        first += count
+        planes = low[:, None] + unit[:, None] * whole
+        parts.append(planes.reshape(len(table["windows"]), part["heads"], entries, places))
+    assert at == len(raw)
+    return parts
+
+
+@pytest.mark.parametrize("bits, budget", [(16, 10**9), (8, 110_000)])
+def test_rounding_stays_below_what_is_promised(bits: int, budget: int):
+    """Each plane is within 1/131070 (16 bits) or 1/510 (8 bits) of its own range."""
+    recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
+    packed = pack(recording, budget)
+    table = packed["tables"][-1]
+    assert (table["bits"], table["heads"], len(table["windows"])) == (bits, True, 4)
+    for array, planes in zip(told(recording), unpacked(table, len(packed["entries"])), strict=True):
+        exact = array.transpose(0, 1, 3, 2)
+        allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * (2**bits - 1))
+        assert (np.abs(planes - exact) <= allowed * 1.001 + 1e-8).all()
+
+
+def test_the_first_table_is_the_mean_of_all_steps_and_heads():
+    recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
+    packed = pack(recording, 10**9)
+    first = packed["tables"][0]
+    assert first["windows"] == [[0, 4]] and not first["heads"] and first["bits"] == 16
+    for array, planes in zip(told(recording), unpacked(first, len(packed["entries"])), strict=True):
+        np.testing.assert_allclose(planes[0, 0].T, array.mean(axis=(0, 1)), atol=2e-5)
+
+
+def test_words_of_several_tokens_are_added_up_and_specials_come_after():
+    run = small("a red house")
+    table = run.maps.tokens
+    joined = Word(2, "house", 6, 11, (3, 4))
+    tokens = (
+        *table.tokens[:3], Token(3, 3, "hou", 6, 9, "text"), Token(4, 4, "se", 9, 11, "text"),
+        *(replace(token, position=p) for p, token in enumerate(table.tokens[4:], 5)),
+    )[:77]  # fmt: skip
+    table = TokenTable("a red house", tokens, (*table.words[:2], joined), 77)
+    random = np.random.default_rng(0)
+    recording = run.maps.recording
+    arrays = tuple(random.random((*a.shape[:3], 6), np.float32) for a in recording.arrays)
+    recording = replace(recording, table=table, arrays=arrays, positions=tuple(range(6)))
+    packed = pack(recording, 10**9)
+    kinds = [(entry["text"], entry["kind"]) for entry in packed["entries"]]
+    assert kinds == [
+        ("a", "word"), ("red", "word"), ("house", "word"),
+        ("start token", "start"), ("end token", "end"),
+    ]  # fmt: skip
+    planes = unpacked(packed["tables"][0], 5)[0]
+    np.testing.assert_allclose(planes[0, 0, 2], arrays[0][0, 0, :, 3:5].sum(-1), atol=2e-5)
+
+
+def test_the_prompt_is_cut_into_words_and_what_is_between():
+    table = table_of("(a) 빨간 집,  next")
+    run = small("(a) 빨간 집,  next")
+    pieces = pack(run.maps.recording, 10**6)["pieces"]
+    assert "".join(text for text, *_ in pieces) == table.prompt
+    assert [text for text, number, _ in pieces if number >= 0] == ["a", "빨간", "집", "next"]
+    content = {e["text"]: e["content"] for e in pack(run.maps.recording, 10**6)["entries"]}
+    assert content["집"] and not content["next"]
+
+
+def test_words_past_the_limit_are_told_and_not_offered():
+    run = small()
+    table = run.maps.tokens
+    longer = replace(
+        table,
+        prompt="a red house there",
+        words=(*table.words, Word(3, "there", 12, 17, (), 1)),
+        missing=1,
+    )
+    packed = pack(replace(run.maps.recording, table=longer), 10**6)
+    assert packed["pieces"][-1] == ["there", 3, False]
+    assert "there" not in [entry["text"] for entry in packed["entries"]]
+
+
+@pytest.mark.parametrize("axes", [{"layer"}, {"layer", "step"}, {"step"}, {"layer", "head"}, set()])
+def test_every_window_of_a_table_is_exact(axes: set):
+    """Where steps or layers are held together, what is held is their mean."""
+    recording = small(keep=frozenset(axes)).maps.recording
+    if "layer" not in axes:
+        names = (Layer("mean", 2, (16, 16)),)
+        recording = replace(recording, layers=names, arrays=recording.arrays[:1])
+    for budget in (4_000, 30_000, 200_000, 10**9):
+        packed = pack(recording, budget)
+        for table in packed["tables"]:
+            assert table["windows"][0][0] == 0 and table["windows"][-1][1] == 4
+            for part, planes in zip(
+                table["parts"], unpacked(table, len(packed["entries"])), strict=True
+            ):
+                arrays = [told(recording)[i] for i in part["layers"]]
+                for (a, b), window in zip(table["windows"], planes, strict=True):
+                    a, b = (a, b) if len(arrays[0]) > 1 else (0, 1)
+                    over = (0,) if table["heads"] else (0, 1)
+                    means = [array[a:b].mean(axis=over) for array in arrays]
+                    exact = np.mean(means, axis=0).reshape(-1, *arrays[0].shape[2:])
+                    exact = exact.transpose(0, 2, 1)
+                    allowed = np.ptp(exact, axis=-1, keepdims=True) / 510
+                    assert (np.abs(window - exact) <= allowed * 1.01 + 1e-6).all()
+
+
+def test_cells_are_those_of_the_maps():
+    run = stable_diffusion("a house", side=16, steps=2)
+    packed = pack(run.maps.recording, 10**7)
+    assert tuple(packed["cells"]) == cells(run.maps.recording.latent)

@@ -1,0 +1,167 @@
+"""Lines of text: whole, within their column, in fonts that have every character."""
+
+import time
+
+import numpy as np
+import pytest
+from fontTools.ttLib import TTFont
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.font_manager import fontManager
+from matplotlib.textpath import TextPath
+
+from heedmap.figures import lettering
+from heedmap.figures.lettering import drawable, fit_text, font, runs_left
+
+LONG = "extraordinarily-" * 18 + "long"
+DEJAVU = fontManager.findfont("DejaVu Sans")
+
+
+def forget() -> None:
+    for cached in (lettering._families, lettering._family, lettering._width, lettering.drawable):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def only_dejavu(monkeypatch):
+    """A machine without any other font."""
+    entries = [one for one in fontManager.ttflist if one.fname == DEJAVU]
+    monkeypatch.setattr(fontManager, "ttflist", entries)
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+def characters(path: str) -> dict[int, str]:
+    """What a font can draw, by another reader than ours."""
+    with TTFont(path, fontNumber=0) as read:
+        return read.getBestCmap()
+
+
+def ink_ends(text: str, size: int) -> float:
+    """Where the ink of a line ends, from its outlines."""
+    outlines = TextPath((0, 0), text, prop=font(text, size))
+    return float(outlines.vertices[:, 0].max())
+
+
+# --- what can be drawn ------------------------------------------------------------------------
+
+
+def test_spelled_where_there_is_no_glyph(only_dejavu):
+    assert drawable("한국 house 🏠!") == "U+D55C·AD6D house U+1F3E0·!"
+    assert drawable("a한") == "a·U+D55C"
+    assert drawable("\u1112\u1161\u11ab") == "U+D55C"  # jamo, composed
+    assert drawable("👩\u200d💻 ❤\ufe0f") == "U+1F469·1F4BB ❤"
+    assert drawable(" a\n\tb\u00a0 c\u200b ") == "a b c"
+    assert drawable("\x00\ud800\ue000\u3164") == "U+0000·D800·E000·3164"
+    assert drawable("\u202ea\u2066b\u200f") == "ab"  # nothing turns the line around
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("plain", "한국어 집", "日本の家", "בית אדום", "بيت أحمر", "हिन्दी", "🏠👩\u200d💻"),
+        *("e\u0301\u0327 ﷽", "\U0010fffd", "$x^2$ \\alpha", "\u0645\u06cc\u200c\u062e\u0648"),
+    ],
+)
+def test_every_character_has_its_font(text):
+    line = drawable(text)
+    paths = [fontManager.findfont(family) for family in font(line, 12).get_family()]
+    assert len(set(paths)) == len(paths) and paths[0] == DEJAVU
+    known = set[int]().union(*map(characters, paths))
+    assert [sign for sign in line if ord(sign) not in known] == []
+    assert len(TextPath((0, 0), line, prop=font(line, 12)).vertices) > 0  # and none is missed
+
+
+def test_another_family_helps_out():
+    stix, dejavu = characters(fontManager.findfont("STIXGeneral")), characters(DEJAVU)
+    lacking = (chr(code) for code in sorted(stix) if code not in dejavu and chr(code).isalpha())
+    sign = next(sign for sign in lacking if drawable(sign) == sign)
+    assert drawable(f"a{sign}b") == f"a{sign}b"
+    assert len(font(f"a{sign}b", 12).get_family()) == 2
+    assert font("ab", 12).get_family() == ["DejaVu Sans"]
+
+
+def test_no_symbols_under_the_numbers_of_letters():
+    assert not [name for name in lettering._families() if name.startswith(("cm", "STIXSize"))]
+    assert not [name for name in lettering._families() if "Last" in name]
+
+
+def test_fonts_are_plain_whatever_the_style():
+    plain = font("a house", 12)
+    weight = (plain.get_style(), plain.get_variant(), plain.get_weight(), plain.get_stretch())
+    assert weight == ("normal", "normal", 400, "normal")
+    assert plain.get_size_in_points() == 12
+
+
+# --- in lines ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text("abWi-é漢שב\u0301", min_size=1, max_size=40), max_size=30).map(" ".join),
+    st.integers(96, 500),
+)
+def test_text_is_set_whole_and_within_its_column(text, width):
+    block = fit_text(text, width, size=24)
+    assert "".join(block.texts).replace(" ", "") == drawable(text).replace(" ", "")
+    assert 11 <= block.size <= 24
+    assert block.width <= width + 1
+    for line in block.texts:
+        assert ink_ends(line, block.size) <= width + 1
+    if block.size > 11:  # only the smallest size may break words or run past two lines
+        assert len(block.texts) <= 2
+        assert " ".join(block.texts) == drawable(text)
+
+
+@pytest.mark.parametrize("text", ["house", LONG, "a " * 200, "gjpqÅÉ", "בית אדום ליד עץ"])
+def test_widths_are_those_of_the_outlines(text):
+    block = fit_text(text, 160, size=24)
+    for line, wide in zip(block.texts, block.widths, strict=True):
+        assert wide - 3 <= ink_ends(line, block.size) <= wide + 1
+    assert block.width == np.ceil(max(block.widths))
+    assert block.height == len(block.texts) * round(block.size * 1.3)
+
+
+def test_lines_are_as_full_as_they_can_be():
+    block = fit_text("one two three four " * 40, 300, size=24)
+    for line, after in zip(block.texts, block.texts[1:], strict=False):
+        assert ink_ends(f"{line} {after.split()[0]}", 11) > 300 - 2
+    assert fit_text("", 300, size=24).texts == ()
+    assert fit_text("house", 300, size=24) == fit_text(" house\n", 300, size=24)
+
+
+def test_words_are_broken_behind_their_joints():
+    assert all(line.endswith("-") for line in fit_text(LONG, 200, size=24).texts[:-1])
+    mixed = fit_text("a " + "w" * 60 + " b", 200, size=24).texts
+    assert mixed[0].startswith("a") and mixed[-1].endswith("b") and len(mixed) <= 5
+
+
+def test_marks_stay_with_their_letters_and_too_many_do_no_harm():
+    text = "e\u0327\u0323" * 200  # nothing composes the two marks
+    lines = fit_text(text, 112, size=16).texts
+    assert len(lines) > 5 and all(line.startswith(("e", "\u0229")) for line in lines)
+    assert len(fit_text("a" + "\u0327" * 3000, 112, size=16).texts) < 600
+
+
+def test_where_a_line_begins():
+    assert runs_left("בית house") and runs_left("123 بيت")
+    assert not runs_left("house בית") and not runs_left("123") and not runs_left("")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a wonderful house " * 20_000, "w" * 20_000, "\u0301" * 20_000, "a\u0301" * 20_000),
+        *(" ".join(map(str, range(20_000))), "한국어" * 7000, "-" * 20_000, "\U0001d518" * 20_000),
+    ],
+    ids=["words", "letters", "marks", "marked", "numbers", "korean", "joints", "rare"],
+)
+def test_texts_without_end_take_no_time(text):
+    began = time.process_time()
+    block = fit_text(text, 200, size=22)
+    assert time.process_time() - began < 3
+    assert sum(len(line.replace(" ", "")) for line in block.texts) == len(
+        drawable(text).replace(" ", "")
+    )

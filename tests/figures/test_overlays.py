@@ -1,0 +1,301 @@
+"""Overlays: numbers worked by hand, what cannot be drawn, and the same heat on a user's axes."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.figure import Figure
+from PIL import Image, ImageDraw
+
+from heedmap.errors import ArgumentError
+from heedmap.figures import overlays
+from heedmap.figures.overlays import (
+    COLORMAPS,
+    colour,
+    enlarge,
+    overlay,
+    overlay_several,
+    resize_map,
+)
+
+INFERNO_TOP, INFERNO_FOOT = (252, 255, 164), (0, 0, 3)  # as published
+
+
+def scene(width: int = 64, height: int = 48, mode: str = "RGB") -> Image.Image:
+    picture = Image.new("RGB", (width, height), (150, 205, 245))
+    ImageDraw.Draw(picture).rectangle(
+        (width // 4, height // 3, width // 2, height - 1), (205, 50, 45)
+    )
+    return picture.convert(mode)
+
+
+def ramp(h: int = 8, w: int = 8) -> np.ndarray:
+    return np.linspace(0, 1, h * w, dtype=np.float32).reshape(h, w)
+
+
+# --- resizing ---------------------------------------------------------------------------------
+
+
+def test_bilinear_by_hand():
+    # Cell centres at half pixels, border held: the four pixels of a side lie at 0, ¼, ¾, 1.
+    at = np.array([0, 0.25, 0.75, 1])
+    got = resize_map(np.array([[0, 1], [2, 3]]), (4, 4))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, 2 * at[:, None] + at[None, :], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 3), (48, 72), (301, 64)])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -2.7e8, 1e-30])
+def test_a_constant_stays_constant_to_the_bit(value, size):
+    got = resize_map(np.full((5, 9), value, np.float32), size)
+    assert got.shape == size[::-1]
+    assert np.all(got == np.float32(value))
+
+
+@settings(max_examples=50)
+@given(
+    arrays.arrays(
+        np.float32,
+        arrays.array_shapes(min_dims=2, max_dims=2, max_side=9),
+        elements=st.floats(-1e6, 1e6, width=32),
+    ),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+)
+def test_nothing_rings(values, size):
+    before = values.copy()
+    got = resize_map(values, size)
+    assert got.shape == size[::-1]
+    assert values.min() <= got.min() and got.max() <= values.max()
+    np.testing.assert_array_equal(values, before)
+
+
+def test_rows_stay_rows_on_a_picture_that_is_not_square():
+    got = resize_map(np.array([[0.0], [1.0]]), (3, 8))  # two rows, one column
+    assert np.all(got == got[:, :1]) and np.all(np.diff(got[:, 0]) >= 0)
+    assert got[0, 0] == 0 and got[-1, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "short", "wanted"),
+    [
+        ((128, 128), None, 256, (256, 256)),
+        ((130, 200), None, 256, (260, 400)),
+        ((64, 96), None, 512, (512, 768)),
+        ((256, 900), None, 256, (256, 900)),
+        ((832, 1216), None, 256, (832, 1216)),
+        ((40, 30), 3, 256, (120, 90)),
+    ],
+)
+def test_enlarge_by_whole_numbers(size, factor, short, wanted):
+    image = scene(*size)
+    got = enlarge(image, factor=factor, short_side=short)
+    assert got.size == wanted and got.mode == "RGB" and got is not image
+
+
+# --- colour -----------------------------------------------------------------------------------
+
+
+def test_colours_of_both_ends():
+    got = colour([[0, 1]])
+    assert got.dtype == np.uint8 and got.shape == (1, 2, 3)
+    np.testing.assert_allclose(got[0], [INFERNO_FOOT, INFERNO_TOP], atol=1)
+
+
+@pytest.mark.parametrize("name", COLORMAPS)
+def test_lightness_rises_evenly(name):
+    rgb = colour(np.linspace(0, 1, 33)[None], name)[0] / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    y = linear @ [0.2126, 0.7152, 0.0722]
+    lightness = np.where(y > 0.008856, 116 * np.cbrt(y) - 16, 903.3 * y)
+    steps = np.diff(lightness)
+    assert steps.min() > 0 and steps.max() < 2.5 * steps.mean()
+
+
+# --- overlay ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "LA", "P", "CMYK", "1"])
+@pytest.mark.parametrize("size", [(83, 121), (64, 48), (1, 1), (3, 200)])
+def test_overlay_keeps_the_size_and_the_picture(mode, size):
+    image = scene(*size, mode=mode)
+    before = image.tobytes()
+    got = overlay(image, ramp(4, 6), low=0, high=1)
+    assert got.size == size and got.mode == "RGB"
+    assert image.tobytes() == before and image.mode == mode
+
+
+def test_heat_zero_shows_the_picture_and_heat_one_the_colour():
+    image = Image.new("RGB", (40, 20), (200, 200, 200))
+    got = np.asarray(overlay(image, [[0.1, 0.5]], low=0.1, high=0.5))
+    assert np.all(got[:, 0] == 120)  # grey stays grey, at 0.6 of its light
+    np.testing.assert_allclose(got[0, -1], 0.15 * 120 + 0.85 * np.array(INFERNO_TOP), atol=1)
+    whole = np.asarray(overlay(image, [[0.1, 0.5]], low=0.1, high=0.5, opacity=1))
+    np.testing.assert_allclose(whole[0, -1], INFERNO_TOP, atol=1)
+
+
+def test_cold_places_keep_their_hues():
+    got = np.asarray(overlay(scene(), np.zeros((2, 2)), low=0, high=1)).astype(int)
+    sky, wall = got[0, 0], got[-1, 20]
+    assert sky[2] > sky[1] > sky[0] and wall[0] > 2 * wall[1]
+
+
+def test_opacity_zero_is_the_picture_itself():
+    image = scene()
+    assert overlay(image, ramp(), low=0, high=1, opacity=0).tobytes() == image.tobytes()
+
+
+def test_the_scale_is_the_callers_and_clips():
+    image = scene()
+    shifted = overlay(image, ramp() * 0.02 + 5, low=5, high=5.02)
+    np.testing.assert_allclose(
+        np.asarray(shifted, int), np.asarray(overlay(image, ramp(), low=0, high=1), int), atol=2
+    )
+    hot = overlay(image, np.full((2, 2), 9.0), low=0, high=1)
+    assert hot.tobytes() == overlay(image, np.ones((3, 3)), low=0, high=1).tobytes()
+    cold = overlay(image, np.full((2, 2), -9.0), low=0, high=1)
+    assert cold.tobytes() == overlay(image, np.zeros((3, 3)), low=0, high=1).tobytes()
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, -1e30])
+def test_a_constant_map_on_its_own_scale_is_all_cold(value):
+    image = scene()
+    got = overlay(image, np.full((4, 4), value), low=value, high=value)
+    assert got.tobytes() == overlay(image, np.zeros((4, 4)), low=0, high=1).tobytes()
+
+
+@pytest.mark.parametrize("paper", [0, 60, 128, 200, 255])
+def test_heat_is_legible_on_dark_and_on_bright(paper):
+    def luminance(rgb):
+        c = np.asarray(rgb) / 255
+        return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [
+            0.2126, 0.7152, 0.0722,
+        ]  # fmt: skip
+
+    got = np.asarray(overlay(Image.new("L", (9, 1), paper), [[0, 0.5, 1]], low=0, high=1))[0]
+    cold, hot = luminance(got[0]) + 0.05, luminance(got[-1]) + 0.05
+    assert hot / cold > 2  # the contrast ratio of WCAG
+    assert np.abs(got[4].astype(int) - got[0]).max() > 25  # half heat is seen too
+
+
+def test_what_is_transparent_is_white():
+    clear = Image.new("RGBA", (4, 4), (255, 0, 0, 0))
+    palette = Image.new("P", (4, 4), 0)
+    palette.putpalette([255, 0, 0])
+    palette.info["transparency"] = 0
+    for image in (clear, palette):
+        assert np.all(np.asarray(overlay(image, [[0]], low=0, high=1, opacity=0)) == 255)
+
+
+def test_several_maps_by_hand():
+    """One grey pixel: half covered by orange, a quarter by blue, 0.375 of the picture left."""
+    image = Image.new("RGB", (1, 1), (100, 100, 100))
+    spans = [(0.0, 1.0), (0.0, 2.0)]
+    got = overlay_several(image, [[[0.5]], [[0.5]]], spans, opacity=1, hues=("#ff8000", "#0000ff"))
+    ends = [60 * 0.375 + 0.625 * (2 * a + b) / 3 for a, b in ((255, 0), (128, 0), (0, 255))]
+    assert got.getpixel((0, 0)) == tuple(round(end) for end in ends)
+    again = overlay_several(
+        image, [[[0.5]], [[0.5]]], spans[::-1], opacity=1, hues=("#0000ff", "#ff8000")
+    )
+    assert again.tobytes() == got.tobytes()
+    bare = overlay_several(scene(), [np.zeros((2, 2))], [(0, 1)], opacity=0)
+    assert bare.tobytes() == scene().tobytes()
+    with pytest.raises(ArgumentError, match="a span and a hue each; got 1 maps, 2 spans, 7 hues"):
+        overlay_several(image, [[[0.5]]], spans)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: resize_map([[math.nan, 1]], (2, 2)), "1 of 2 values"),
+        (lambda: resize_map([[math.inf, 1e300]], (2, 2)), "2 of 2 values"),
+        (lambda: resize_map([1, 2], (2, 2)), r"\(h, w\).*shape \(2,\)"),
+        (lambda: resize_map(np.zeros((0, 3)), (2, 2)), r"shape \(0, 3\)"),
+        (lambda: resize_map([[1], [1, 2]], (2, 2)), "unequal length"),
+        (lambda: resize_map([["a"]], (2, 2)), "real numbers"),
+        (lambda: resize_map([[1j]], (2, 2)), "complex"),
+        (lambda: resize_map([[1]], (2, 0)), "the height is 0: expected a whole number from 1"),
+        (lambda: resize_map([[1]], (2, 3, 4)), r"\(width, height\)"),
+        (lambda: colour([[1.01]]), "scale them first"),
+        (lambda: colour([[-0.01]]), r"\[0, 1\]"),
+        (lambda: colour([[0]], "jet"), "one of inferno, .*got 'jet'"),
+        (lambda: overlay(scene(), [[0]], low=1, high=0), "low must not be above high"),
+        (
+            lambda: overlay(scene(), [[0]], low=math.nan, high=0),
+            "low is nan: expected a finite number",
+        ),
+        (
+            lambda: overlay(scene(), [[0]], low=0, high=math.inf),
+            "high is inf: expected a finite number",
+        ),
+        (
+            lambda: overlay(scene(), [[0]], low=0, high=1, opacity=1.1),
+            "opacity is 1.1: expected a finite number from 0 to 1",
+        ),
+        (
+            lambda: overlay(scene(), [[0]], low=0, high=1, opacity=None),
+            "opacity is None: expected a finite number",
+        ),
+        (lambda: overlay(np.zeros((4, 4, 3)), [[0]], low=0, high=1), "Pillow image; got ndarray"),
+        (lambda: overlay(Image.new("F", (4, 4)), [[0]], low=0, high=1), "mode 'F'"),
+        (lambda: enlarge(Image.new("RGB", (0, 4))), "0×4"),
+        (lambda: enlarge(scene(), factor=0), "factor is 0: expected a whole number from 1 to 256"),
+        (lambda: enlarge(scene(), factor=1.5), "factor is 1.5: expected a whole"),
+    ],
+)
+def test_errors_say_what_is_wrong(call, says):
+    with pytest.raises(ArgumentError, match=says):
+        call()
+
+
+def test_heat_alone_is_the_colour_map():
+    got = np.asarray(overlays.heat([[0.1, 0.5]], (40, 20), low=0.1, high=0.5))
+    assert got.shape == (20, 40, 3)
+    np.testing.assert_allclose(got[0, [0, -1]], [INFERNO_FOOT, INFERNO_TOP], atol=1)
+    spread = resize_map([[0, 1]], (40, 20))
+    assert np.array_equal(got, colour(spread))
+    assert len(np.unique(np.asarray(overlays.heat([[3, 3]], (4, 4), low=3, high=3)))) <= 3
+
+
+# --- on axes ----------------------------------------------------------------------------------
+
+
+def on_axes(image: Image.Image | None, values: np.ndarray, low: float, high: float):
+    """What axes that fill a figure of the picture's size show, and the heat on them."""
+    figure = Figure((64 / 72, 48 / 72), 72)
+    ax = figure.add_axes((0, 0, 1, 1))
+    heat = overlays.plot(ax, image, values, (64, 48), low=low, high=high)
+    renderer = RendererAgg(64, 48, 72)
+    figure.draw(renderer)
+    return np.asarray(renderer.buffer_rgba())[..., :3].astype(int), ax, heat
+
+
+def test_axes_show_what_an_overlay_shows():
+    values = ramp() * 0.02 + 5
+    for image in (scene(), scene(mode="RGBA")):
+        drawn, ax, heat = on_axes(image, values, 5, 5.02)
+        expected = np.asarray(overlay(image, values, low=5, high=5.02), dtype=int)
+        assert np.abs(drawn - expected).max() <= 4  # a colour apart, of 256
+        assert heat.get_clim() == (5, 5.02) and heat.get_cmap().name == "inferno"
+        assert (ax.get_xlim(), ax.get_ylim()) == ((-0.5, 63.5), (47.5, -0.5))  # pixels
+
+
+def test_axes_show_heat_alone_where_no_picture_is_known():
+    drawn, _, heat = on_axes(None, ramp(), 0, 1)
+    expected = np.asarray(overlays.heat(ramp(), (64, 48), low=0, high=1), dtype=int)
+    assert np.abs(drawn - expected).max() <= 6
+    assert heat.get_alpha() is None
+
+
+def test_a_bar_of_the_heat_on_axes():
+    figure = Figure()
+    heat = overlays.plot(figure.add_subplot(), scene(), ramp(), (64, 48), low=0.5, high=0.9)
+    assert figure.colorbar(heat).ax.get_ylim() == (0.5, 0.9)
+
+
+def test_what_is_no_axes():
+    with pytest.raises(ArgumentError, match=r"ax is 3: expected axes of matplotlib, as in Figure"):
+        overlays.plot(3, None, [[1]], (4, 4), low=0, high=1)

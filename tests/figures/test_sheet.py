@@ -1,0 +1,307 @@
+"""Figures as files: PNG pixel by pixel, SVG and PDF read by other readers, whatever the style."""
+
+import base64
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import xml.etree.ElementTree as ET
+import zlib
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from heedmap.errors import ArgumentError, RunError
+from heedmap.figures import layout
+from heedmap.figures.blocks import Block, Said, Shown
+from heedmap.figures.layout import Panel, ScaleBar
+from heedmap.figures.sheet import Sheet
+
+SVG = "{http://www.w3.org/2000/svg}"
+HREF = "{http://www.w3.org/1999/xlink}href"
+
+
+def noise(width: int, height: int, seed: int = 0) -> Image.Image:
+    random = np.random.default_rng(seed)
+    return Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def example(title: str = "a $5 house & <tree>", size=(96, 64)) -> Sheet:
+    panels = [Panel(word, noise(*size, n), f"up to {n}") for n, word in enumerate(title.split())]
+    return layout.sheet(noise(*size, 9), panels, title=title, bar=ScaleBar("raw", 0, 1))
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+def test_pixels_stay_where_they_are():
+    one, other = noise(40, 30), noise(20, 10, 1)
+    things = (
+        Shown(7, 5, one, one.size, outlined=False),
+        Shown(60, 50, other, (40, 20)),
+        Said(10, 90, "house", 20, "#000000"),
+    )
+    got = np.asarray(Sheet.of(Block(120, 100, things)).image())
+    assert got.shape == (100, 120, 3)
+    np.testing.assert_array_equal(got[5:35, 7:47], np.asarray(one))
+    large = np.asarray(other.resize((40, 20), Image.Resampling.LANCZOS))
+    np.testing.assert_array_equal(got[51:69, 61:99], large[1:-1, 1:-1])
+    dark = np.argwhere((got[71:] < 100).all(axis=-1))
+    assert dark.min(0)[1] in range(10, 14) and dark.max(0)[0] + 71 in (89, 90)  # on its line
+    got = got.copy()
+    got[5:35, 7:47] = got[50:70, 60:100] = got[71:95] = 255
+    assert (got == 255).all()
+
+
+def test_it_is_a_figure_of_matplotlib():
+    sheet = example()
+    assert isinstance(sheet, Figure)
+    assert next(text.get_text() for text in sheet.findobj(Text)) == sheet.title
+    file = io.BytesIO()
+    sheet.savefig(file)
+    with Image.open(file) as drawn:
+        assert np.array_equal(np.asarray(drawn.convert("RGB")), np.asarray(sheet.image()))
+    ax = sheet.add_axes((0.1, 0.1, 0.2, 0.2))
+    ax.plot([0, 1])
+    assert np.asarray(sheet.image()).shape == np.asarray(example().image()).shape
+
+
+def test_finer_ones_draw_each_picture_again_from_its_own_pixels():
+    picture = noise(80, 60)
+    block = Block(60, 50, (Shown(10, 10, picture, (40, 30), outlined=False),))
+    sheet = Sheet.of(block)
+    sheet.dpi = 144
+    got = np.asarray(sheet.image())
+    assert got.shape == (100, 120, 3)
+    np.testing.assert_array_equal(got[20:80, 20:100], np.asarray(picture))
+
+
+def test_the_same_png_every_time_and_nothing_else_in_it():
+    one = example().data()
+    assert one == example().data()
+    with Image.open(io.BytesIO(one)) as picture:
+        assert picture.info == {} and picture.mode == "RGB"
+
+
+def test_notebooks_show_it():
+    sheet = example()
+    assert sheet._repr_mimebundle_(include=None, exclude=None) == {"image/png": sheet.data()}
+
+
+# --- SVG and PDF ------------------------------------------------------------------------------
+
+
+def read_svg(data: bytes) -> tuple[ET.Element, list[Image.Image]]:
+    root = ET.fromstring(data)
+    pictures = []
+    for image in root.iter(f"{SVG}image"):
+        kind, _, text = image.attrib[HREF].partition(",")
+        assert kind == "data:image/png;base64"
+        with Image.open(io.BytesIO(base64.b64decode(text))) as picture:
+            pictures.append(picture.convert("RGB"))
+    return root, pictures
+
+
+def test_svg_has_the_words_and_the_pictures():
+    sheet = example()
+    data = sheet.data("svg")
+    root, pictures = read_svg(data)
+    assert root.find(f"{SVG}title").text == "a $5 house & <tree>"
+    told = next(one.text for one in root.iter() if one.tag.endswith("}description"))
+    assert {"a", "$5", "house", "&", "<tree>", "up to 3", "scale: raw"} <= {*told.split(" · ")}
+    width, height = (float(root.attrib[side].removesuffix("pt")) for side in ("width", "height"))
+    drawn = sheet.image()
+    assert (width, height) == drawn.size
+    assert len(pictures) == 7  # the picture, five words, the bar
+    for image, picture in zip(root.iter(f"{SVG}image"), pictures, strict=True):
+        x, y, wide, high = (float(image.attrib[name]) for name in ("x", "y", "width", "height"))
+        assert image.attrib["transform"] == f"scale(1 -1) translate(0 -{high:g})"  # upside down
+        assert picture.size == (wide, high)
+        shown = drawn.crop((round(x), round(-y), round(x + wide), round(-y + high)))
+        assert picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM).tobytes() == shown.tobytes()
+    ids = [one.attrib["id"] for one in root.iter() if "id" in one.attrib]
+    assert len(ids) == len({*ids})
+    assert b"<script" not in data and b"matplotlib" not in data.lower()
+
+
+def test_svg_and_pdf_lead_nowhere_and_tell_no_date():
+    for kind in ("svg", "pdf"):
+        data = example().data(kind)
+        assert data == example().data(kind)
+        assert not re.search(rb"\b20\d\d-\d\d-\d\d\b|CreationDate|Producer|/URI ?\(", data)
+        said = [found for found in re.findall(rb'href="([^"]{1,12})', data)]
+        assert all(one.startswith((b"data:image/", b"#")) for one in said)
+
+
+def streams(data: bytes) -> list[bytes]:
+    """What a PDF's objects hold, unpacked."""
+    found = []
+    for packed in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL):
+        try:
+            found.append(zlib.decompress(packed))
+        except zlib.error:
+            found.append(packed)
+    return found
+
+
+def test_pdf_has_the_words_and_the_pictures():
+    sheet = example("a house")
+    data = sheet.data("pdf")
+    assert data.startswith(b"%PDF-1.") and data.rstrip().endswith(b"%%EOF")
+    assert b"/Title (a house)" in data
+    assert data.count(b"/Subtype /Image") == 4
+    width, height = sheet.image().size
+    assert re.search(rb"/MediaBox \[ 0 0 %d %d \]" % (width, height), data)
+    page = b" ".join(streams(data))
+    assert all(b"<%04x>" % ord(sign) in page for sign in "house")  # letters that can be searched
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf"])
+def test_pictures_with_more_pixels_than_are_shown_are_twice_as_fine(kind):
+    few, many = (
+        Sheet.of(Block(120, 100, (Shown(10, 10, noise(side, side), (80, 80)),))).data(kind)
+        for side in (80, 160)
+    )
+    if kind == "svg":
+        assert [read_svg(one)[1][0].size for one in (few, many)] == [(80, 80), (160, 160)]
+    else:
+        widths = [re.findall(rb"/Width (\d+)", one) for one in (few, many)]
+        assert widths == [[b"80"], [b"160"]]
+
+
+def test_saving_leaves_the_figure_as_it_was():
+    sheet = example()
+    canvas, before = sheet.canvas, sheet.data()
+    for kind in ("svg", "pdf"):
+        sheet.data(kind)
+        assert sheet.canvas is canvas and sheet.dpi == 72
+    assert sheet.data() == before
+
+
+# --- on disk ----------------------------------------------------------------------------------
+
+
+def test_saved_by_the_suffix_whole_or_not_at_all(tmp_path):
+    sheet = example()
+    for name, kind in (("a.png", "png"), ("deep/b.SVG", "svg"), ("c.pdf", "pdf")):
+        path = sheet.save(tmp_path / name)
+        assert path.read_bytes() == sheet.data(kind)
+        with pytest.raises(RunError, match="exists: nothing was written"):
+            sheet.save(path)
+        assert sheet.save(str(path), force=True) == path
+    for name in ("a.jpg", "a", "png"):
+        with pytest.raises(ArgumentError, match="is no name for a figure: expected a file that"):
+            sheet.save(tmp_path / name)
+    with pytest.raises(ArgumentError, match="3 is no path"):
+        sheet.save(3)
+    with pytest.raises(ArgumentError, match="kind 'jpg' is not known: expected 'png', 'svg' or"):
+        sheet.data("jpg")
+
+
+# --- texts of any kind ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(r"$\frac{a}{b}$", "$5 and $6", r"\$", "a\nb\r\nc", "]]> --> <!--", "&amp; \x00 \x1b[2J"),
+        *("\ud800 \ufffe", "בית $x$ بيت", "%s %(x)s {0}", "한국어 🏠 हिन्दी", "/) Tj ET (", "\\"),
+    ],
+)
+def test_no_text_is_read_as_anything_else(text):
+    sheet = example(text)
+    for kind in ("png", "pdf"):
+        assert len(sheet.data(kind)) > 1000
+    root, _ = read_svg(sheet.data("svg"))
+    assert root.find(f"{SVG}title").text == sheet.title
+    assert len([one for one in root.iter(f"{SVG}image")]) == 2 + len(text.split())
+
+
+# --- whatever else the process does -----------------------------------------------------------
+
+SCRIPT = """
+import sys
+from PIL import Image
+from heedmap.figures import layout, overlays
+WORDS = "a \\ud55c $x$ \\u05d1\\u05d9\\u05ea"
+light = not {"matplotlib", "torch"} & set(sys.modules)
+STYLE
+def draw():
+    image = Image.radial_gradient("L").resize((60, 40))
+    heat = overlays.overlay(image, [[0, 1], [2, 3]], low=0, high=3)
+    panels = [layout.Panel(word, heat, "note") for word in WORDS.split()]
+    bar = layout.ScaleBar("raw", 0, 3)
+    return layout.sheet(image, panels, title="a title", bar=bar)
+import matplotlib
+before = matplotlib.rcParams.copy()
+sheet = draw()
+data = [sheet.data(kind) for kind in ("png", "svg", "pdf")]
+untouched = before == matplotlib.rcParams.copy()
+import hashlib, json
+names = [n for n in sys.modules if n.partition(".")[0] in ("heedmap", "torch", "diffusers")]
+pyplot = "matplotlib.pyplot" in sys.modules
+digests = [hashlib.sha256(one).hexdigest() for one in data]
+print(json.dumps([light, untouched, pyplot, sorted(names), digests]))
+"""
+LOUD = {
+    "axes.grid": True, "figure.dpi": 200, "figure.facecolor": "black", "figure.frameon": False,
+    "figure.autolayout": True, "font.family": "serif", "font.size": 30, "font.weight": "bold",
+    "font.style": "italic", "font.stretch": "condensed", "image.interpolation": "bilinear",
+    "image.origin": "lower", "image.composite_image": True, "path.sketch": (3, 9, 2),
+    "savefig.bbox": "tight", "savefig.dpi": 300, "savefig.facecolor": "red",
+    "savefig.transparent": True, "text.antialiased": False, "text.color": "red",
+    "text.hinting": "native", "text.parse_math": True, "text.usetex": True, "lines.antialiased": 0,
+}  # fmt: skip
+
+
+def drawn_elsewhere(style: str = "") -> list:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT.replace("STYLE", style)],
+        env=os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+def test_the_same_bytes_every_time_in_any_style_and_no_pyplot():
+    light, untouched, pyplot, names, digests = drawn_elsewhere()
+    assert light and untouched and not pyplot
+    known = ("blocks", "formats", "layout", "lettering", "overlays", "sheet")
+    files = ("files", "files.reading", "files.targets", "files.scratch", "files.swaps")
+    known = {f"figures.{name}" for name in known} | {"figures", "checks", "errors", *files}
+    assert {*names} - {"heedmap", "heedmap.files.writing", "heedmap.files.kinds"} <= {
+        f"heedmap.{name}" for name in known
+    }
+    assert drawn_elsewhere(f"import matplotlib; matplotlib.rcParams.update({LOUD!r})") == [
+        light, untouched, pyplot, names, digests,
+    ]  # fmt: skip
+    classic = "import matplotlib.style; matplotlib.style.use(['classic', 'dark_background'])"
+    assert drawn_elsewhere(classic)[-1] == digests
+
+
+def test_figures_are_drawn_in_threads_as_they_are_alone():
+    expected = [hashlib.sha256(example(f"a house {n}").data()).digest() for n in range(6)]
+    found: dict[int, bytes] = {}
+    failed: list[BaseException] = []
+
+    def draw(n: int) -> None:
+        try:
+            found[n] = hashlib.sha256(example(f"a house {n}").data()).digest()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=draw, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and [found[n] for n in range(6)] == expected

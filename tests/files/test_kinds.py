@@ -1,0 +1,74 @@
+"""The files of each kind of folder: what a stranger's list may name, and what it may not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from files.saving import KIND, one, posix, save, tree
+from heedmap.files import kinds
+from heedmap.files.writing import Kind, TakenError, remove_folder, whole_folder
+
+
+def test_names_that_a_stranger_lists_lead_nowhere(tmp_path: Path):
+    outside = tmp_path / "1-mine.png"
+    outside.write_text("mine")
+    folder = tmp_path / "deep" / "x"
+    listed = ["notes.txt", "../../1-mine.png", str(outside), "words/../../../1-mine.png", None, 7]
+    listed += ["words/0-a.png", "words/1-b.gif", "words/deep/1-c.png"]
+    for name in ("notes.txt", "words/0-a.png", "words/1-b.gif", "words/deep/1-c.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    words = [{"file": name} for name in listed] + ["odd", None]
+    about = {"format": 1, "settings": {}, "words": words}
+    (folder / "run.json").write_text(json.dumps(about))
+    with whole_folder(folder, kinds.RUN, force=True) as partial:
+        (partial / "run.json").write_text("{}")
+    assert tree(folder) == {
+        "notes.txt": "mine", "run.json": "{}", "words": None, "words/1-b.gif": "mine",
+        "words/deep": None, "words/deep/1-c.png": "mine",
+    }  # fmt: skip
+    assert outside.read_text() == "mine"
+
+
+def test_of_the_names_of_a_kind_only_those_that_were_written_are_replaced(tmp_path: Path):
+    kind = Kind(
+        KIND.what, KIND.mark, KIND.keys, KIND.names, lambda _: {"thing.json", "parts/0.png"}
+    )
+    folder = save(tmp_path / "x", parts=1)
+    with whole_folder(folder, kind, force=True) as partial:
+        (partial / "thing.json").write_text('{"thing": "two"}')
+    (folder / "parts").mkdir()
+    (folder / "parts" / "7.png").write_text("mine")
+    before = tree(folder)
+    with (
+        pytest.raises(TakenError, match=r"holds parts/7\.png, which heedmap did not write"),
+        whole_folder(folder, kind, force=True),
+    ):
+        raise AssertionError("it was let in")
+    assert tree(folder) == before
+    assert not remove_folder(folder, kind) and tree(folder) == before
+
+
+@posix
+def test_files_whose_names_only_begin_as_heedmaps_stay(tmp_path: Path):
+    folder = save(tmp_path / "x")
+    mine = {"thing.json.bak": "mine", "thing.json~": "mine", "parts/0.png.orig": "mine"}
+    for name, text in mine.items():
+        (folder / name).write_text(text)
+    save(folder, "two", force=True)
+    assert tree(folder) == {**one("two"), **mine}
+    assert not remove_folder(folder, KIND)
+
+
+def test_what_a_mark_does_not_list_was_not_written(tmp_path: Path):
+    """A run without a sheet, and a cell without a mask: such files are a user's."""
+    (tmp_path / "run.json").write_text('{"format": 1, "settings": {}, "files": ["image.png"]}')
+    assert kinds.RUN.written is not None and kinds.GRID.written is not None
+    assert kinds.RUN.written(tmp_path) == {"image.png"}
+    cells = [{"blended": False}, {"blended": True}, {}, 5]
+    grid = {"format": 1, "about": {}, "cells": cells, "files": ["grid.png"]}
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    found = kinds.GRID.written(tmp_path)
+    assert [f"cells/00{n}/blend.png" in found for n in (1, 2, 3, 4)] == [False, True, True, True]
+    assert "grid.png" in found and "grid.csv" not in found

@@ -1,0 +1,373 @@
+"""What is refused when a folder is read, so that nothing stumbles over it later."""
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from making import made_pair, made_run
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from heedmap.errors import RunError
+from heedmap.files import schemas
+from heedmap.maps.recordings import Recording, check_fit
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def edited(path: Path, change: Change) -> None:
+    """Change a file of JSON by its text, so that numbers stay as they were written."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    change(about)
+    said = json.dumps(about, ensure_ascii=True).replace('"@', "").replace('@"', "")
+    path.write_text(said, encoding="utf-8")
+
+
+def tampered(path: Path, change: Change, arrays: Any = None) -> None:
+    """Change the metadata of a recording."""
+    with safe_open(path, framework="numpy") as file:
+        about = json.loads(file.metadata()["heedmap"])
+        held = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    change(about)
+    said = json.dumps(about).replace('"@', "").replace('@"', "")
+    save_file(held if arrays is None else arrays, path, metadata={"heedmap": said})
+
+
+def at(*path: Any) -> Callable[[Any], Change]:
+    """Sets what stands at a place; text between two @ is written as it is."""
+
+    def to(value: Any) -> Change:
+        def change(about: dict[str, Any]) -> None:
+            here: Any = about
+            for key in path[:-1]:
+                here = here[key]
+            here[path[-1]] = value
+
+        return change
+
+    return to
+
+
+def nested(depth: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+NESTED = f"@{'[' * 991}{']' * 991}@"  # as text: json itself does not write it
+SETTINGS = {
+    "seed": [10**300, -1, 1.0, "7", [], None, True, "@1e999@", 2**63],
+    "steps": [0, -1, 2.5, "9", [], True, 10**9],
+    "guidance": ["4", [], {}, "@1e999@", 10**400, "@NaN@", 1e31, True],
+    "size": [[], [128], [128, 128, 3], [0, 128], [128.0, 128], "128x128", None, [-1, 1]],
+    "prompt": [None, 5, [], {}, "@\"\\ud800\"@", "x" * 200_000],
+    "text": [None, 5, []],
+    "model": [None, 5, [], "x" * 5000],
+    "versions": [None, [], {}, {"heedmap": 1}],
+    "negative": [5, []],
+    "defaults": [[], {"steps": 1}, None],
+    "keep": ["layer", ["colour"], [[]], [1], None],
+    "branches": ["conditional", ["x"]],
+    "tokens": ["none", None, 1],
+    "batch_place": [[1], [-1, 2], "x", [0.0, 1]],
+    "schedulers": [[], {"x": {}}, {"scheduler": {}}, {"scheduler": {"class": 1, "config": {}}}],
+    "parts": [[], {"vae": 1}],
+    "loras": [{}, [1]],
+    "edits": [{}, [{}], [{"kind": 1}], [1]],
+    "edit": [{}, None, [], {"source": "a", "cross": 0.8, "self": [0, 0.4]},
+             {"source": "a", "cross": [0, 7], "self": [0, 0.4]}],
+    "arguments": [[], NESTED, {"deep": NESTED}, {"n": 10**40}, {"n": "@1e999@"}],
+    "anything": [nested(40), 10**40, "@-1e999@", "@NaN@"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in SETTINGS.items() for value in values],
+    ids=lambda _: None,
+)  # fmt: skip
+def test_settings_that_heedmap_does_not_write(tmp_path, name, value):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    edited(folder / "run.json", at("settings", name)(value))
+    with pytest.raises(RunError, match=r"run\.json is not what heedmap wrote: .*; make it again"):
+        Run.load(folder)
+
+
+@pytest.mark.parametrize("name", ["prompt", "seed", "steps", "guidance", "size", "model"])
+def test_settings_that_are_not_there(tmp_path, name):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    edited(folder / "run.json", lambda about: about["settings"].pop(name))
+    with pytest.raises(RunError, match=f"missing required field {name} at settings"):
+        Run.load(folder)
+
+
+def test_what_a_schema_does_not_know_stays(tmp_path):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    edited(folder / "run.json", at("settings", "mine")({"a": [1, 2.5, None, "ü"]}))
+    assert Run.load(folder).settings["mine"] == {"a": [1, 2.5, None, "ü"]}
+
+
+MAPS = {
+    "heads": (("layers", 0, "heads"), ["@1e999@", 0, 2.0, 10**9, None]),
+    "grid": (("layers", 0, "grid"), [[16], [16, 16, 1], [0, 16], [15, 16], [10**9, 1]]),
+    "positions": (("positions",), [["@1e999@"], [], [0, 0], [10**6], [1.5], None, [-1]]),
+    "timesteps": (("timesteps",), [[], ["@1e999@"], None, ["1"]]),
+    "latent": (("latent",), [[1, 1048576], [1, 16384], [16, 15], [16, 0], [2**40, 1], [8, 8]]),
+    "size": (("size",), [[128, 127], [64, 64], [128, 128.0], [2**20, 2**20]]),
+    "layers": (("layers",), [[], None, [{"name": "x", "heads": 1, "grid": [1, 1]}] * 20_000]),
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [(path, value) for path, values in MAPS.values() for value in values],
+    ids=lambda _: None,
+)  # fmt: skip
+def test_maps_that_do_not_fit_their_picture(tmp_path, path, value):
+    """Nothing is allocated that the file does not hold: a latent of [1, 1048576] took 17 GB."""
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    tampered(folder / "maps.safetensors", at(*path)(value))
+    began = time.process_time()
+    with pytest.raises(RunError, match=r"is not what heedmap wrote|is not a recording|hold toge"):
+        Run.load(folder)
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38, np.inf, -np.inf, np.nan, 1.1e20])
+def test_numbers_that_cannot_be_added_up(tmp_path, value):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    with safe_open(folder / "maps.safetensors", framework="numpy") as file:
+        held = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    held["layer.0"][..., 0] = value
+    tampered(folder / "maps.safetensors", lambda about: None, held)
+    with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
+        Run.load(folder)
+    held["layer.0"][..., 0] = np.sign(np.nan_to_num(value)) * 1e20
+    tampered(folder / "maps.safetensors", lambda about: None, held)
+    assert np.isfinite(Run.load(folder).maps["house"].values).all()
+
+
+@pytest.mark.parametrize(
+    ("latent", "size", "grids", "fits"),
+    [
+        ((16, 16), (128, 128), [(16, 16), (8, 8), (4, 4), (1, 1)], True),
+        ((96, 64), (512, 768), [(48, 32), (24, 16), (12, 8)], True),
+        ((13, 9), (72, 104), [(7, 5), (4, 3), (2, 2), (1, 1)], True),
+        ((13, 9), (72, 104), [(6, 4)], False),  # halved, and rounded down
+        ((16, 16), (128, 64), [(16, 16)], False),
+        ((16, 16), (128, 256), [(16, 16)], False),
+        ((16, 16), (120, 120), [(16, 16)], False),
+        ((1, 65), (520, 8), [(1, 65)], False),
+        ((1, 64), (512, 8), [(1, 64)], True),
+        ((2048, 2048), (16384, 16384), [(64, 64)], False),
+    ],
+)  # fmt: skip
+def test_what_can_be_of_one_run(latent, size, grids, fits):
+    if fits:
+        check_fit(grids, latent, size)
+    else:
+        with pytest.raises(ValueError):
+            check_fit(grids, latent, size)
+
+
+def test_a_picture_of_another_size_than_its_settings(tmp_path):
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    edited(folder / "run.json", at("settings", "size")([64, 64]))
+    with pytest.raises(RunError, match="128×128 pixels, and not 64×64: the folder does not hold"):
+        Run.load(folder)
+
+
+EVIDENCE = {
+    ("change", "inside", "share"): [None, "0.5", 2, -0.1],
+    ("change", "outside"): [None, [], {}, {"share": 1, "mse": 1, "psnr_db": 1, "ssim": 1, "x": 1}],
+    ("change", "beside"): [{"share": 1, "mse": 1, "psnr_db": 1, "ssim": 1}],
+    ("words", "source"): [[-1], ["1"], None, {}],
+    ("moved",): [None, "x"],
+    ("kind",): [None, 5],
+    ("why",): [None, []],
+    ("masked_by",): [None, 1],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [(path, value) for path, values in EVIDENCE.items() for value in values],
+    ids=lambda _: None,
+)  # fmt: skip
+def test_evidence_that_no_page_could_show(tmp_path, path, value):
+    folder = made_pair().save(tmp_path / "x")
+    edited(folder / "pair.json", at("about", *path)(value))
+    with pytest.raises(RunError, match=r"pair\.json is not what heedmap wrote: .* at about"):
+        Pair.load(folder)
+
+
+# --- the reader itself ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "x is not what heedmap wrote: it is no JSON; make it again"),
+        (b"\xff\xfe{", "x is not what heedmap wrote: it is no JSON; make it again"),
+        (b"[" * 10**6, "x is not what heedmap wrote: it is no JSON; make it again"),
+        (b"7", "x is not what heedmap wrote: expected object, got int; make it again"),
+        (b'{"format": true}', "expected int, got bool at format"),
+        (b'{"format": 2}', "x has format 2: this version of heedmap reads format 1; make it again"),
+        (b'{"format": 0}', "x has format 0: this version of heedmap reads format 1; make it again"),
+        (b'{"format": 1}', "missing required field settings; make it again"),
+        (b'{"format": 1, "a": {"b": "\x01"}}', "it is no JSON"),
+    ],
+)
+def test_sentences_are_of_heedmap(data, sentence):
+    with pytest.raises(RunError) as found:
+        schemas.read(data, schemas.RunFile, "x", version=1)
+    assert sentence in str(found.value)
+
+
+def test_sentences_are_short_whatever_the_file_says():
+    data = json.dumps({"format": 1, "settings": {"keep": ["x\n" * 10**5]}}).encode()
+    with pytest.raises(RunError) as found:
+        schemas.read(data, schemas.RunFile, "x", version=1)
+    assert len(str(found.value)) < 400 and "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(("depth", "fits"), [(30, True), (31, False), (900, False)])
+def test_how_deep_a_file_may_be(depth, fits):
+    made = made_run().settings | {"deep": nested(depth)}
+    if fits:
+        schemas.checked(made, schemas.Settings, "this")
+    else:
+        with pytest.raises(RunError, match="expected less nesting than 32 levels"):
+            schemas.checked(made, schemas.Settings, "this")
+
+
+# --- how much of each there may be ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine", "odd"),
+    [
+        (schemas.Text, ["", "x" * 100_000], ["x" * 100_001]),
+        (schemas.Name, ["", "x" * 4096], ["x" * 4097]),
+        (schemas.Whole, [0, 2**63 - 1], [-1, 2**63]),
+        (schemas.Small, [0, 2**31 - 1], [-1, 2**31]),
+        (schemas.Side, [1, 2**20], [0, 2**20 + 1]),
+        (schemas.Number, [-1e30, 0, 1e30], [-1.01e30, 1.01e30]),
+        (schemas.Part, [0, 0.5, 1], [-1e-9, 1 + 1e-9]),
+        (schemas.Window, [[0, 1], [1, 0]], [[0, 1.1], [-0.1, 1], [0], [0, 1, 1]]),
+    ],
+    ids=lambda _: "",
+)
+def test_the_bounds_of_each_value(kind, fine, odd):
+    for value in fine:
+        msgspec.convert(value, kind)
+    for value in odd:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(value, kind)
+
+
+TOKEN = {"position": 0, "id": 0, "text": "", "start": 0, "end": 0, "kind": "text"}
+WORD = {"number": 0, "text": "", "start": 0, "end": 0, "tokens": [], "missing": 0}
+LAYER = {"name": "x", "heads": 1, "grid": [1, 1]}
+TABLE = {"prompt": "", "limit": 0, "missing": 0, "tokens": [TOKEN], "words": [WORD]}
+PLAIN: dict[Any, dict[str, Any]] = {
+    schemas.Maps: {
+        "format": 1, "layers": [LAYER], "keep": [], "timesteps": [1], "positions": [0],
+        "table": TABLE, "latent": [1, 1], "size": [1, 1],
+    },
+    schemas.RunFile: {
+        "format": 1, "files": ["x"],
+        "settings": {
+            "prompt": "", "seed": 0, "steps": 1, "guidance": 1, "size": [1, 1], "model": "",
+            "scheduler": "", "versions": {"heedmap": ""},
+            "edit": {"source": "", "cross": [0, 1], "self": [0, 1], "protect": [""]},
+            "edits": [{"kind": "confine", "word": "", "where": [0, 0, 1, 1], "along": [""]}],
+        },
+    },
+    schemas.Changed: {"source": [0], "edited": [0]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "least", "most"),
+    [
+        (schemas.Maps, ("layers",), 1, 1024),
+        (schemas.Maps, ("timesteps",), 1, 10_000),
+        (schemas.Maps, ("positions",), 1, 2048),
+        (schemas.Maps, ("table", "tokens"), 0, 2048),
+        (schemas.Maps, ("table", "words"), 0, 100_000),
+        (schemas.Maps, ("table", "words", 0, "tokens"), 0, 2048),
+        (schemas.RunFile, ("files",), 0, 10_000),
+        (schemas.RunFile, ("settings", "edits"), 0, 256),
+        (schemas.RunFile, ("settings", "edits", 0, "along"), 0, 2048),
+        (schemas.RunFile, ("settings", "edit", "protect"), 0, 2048),
+        (schemas.Changed, ("source",), 0, 2048),
+        (schemas.Changed, ("edited",), 0, 2048),
+    ],
+    ids=lambda _: "",
+)
+def test_how_many_of_each_there_may_be(schema, path, least, most):
+    plain = copy.deepcopy(PLAIN[schema])
+    one: Any = plain
+    for key in (*path, 0):
+        one = one[key] if isinstance(one, dict) or key < len(one) else 0
+    for count, fits in ((least, True), (least - 1, False), (most, True), (most + 1, False)):
+        if count >= 0:
+            at(*path)([one] * count)(plain)
+            if fits:
+                schemas.checked(plain, schema, "this")
+            else:
+                with pytest.raises(RunError, match=r"is not what heedmap writes: .*length"):
+                    schemas.checked(plain, schema, "this")
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "fine", "odd"),
+    [
+        (schemas.Maps, ("layers", 0, "name"), "x" * 512, "x" * 513),
+        (schemas.Maps, ("layers", 0, "heads"), 1024, 1025),
+        (schemas.RunFile, ("settings", "steps"), 10_000, 10_001),
+        (schemas.RunFile, ("settings", "mine"), [2**64, -(2**64)], {"a": [2**64 + 1]}),
+        (schemas.RunFile, ("settings", "mine"), 0, -(2**64) - 1),
+    ],
+    ids=lambda _: "",
+)
+def test_how_much_of_each_there_may_be(schema, path, fine, odd):
+    plain = copy.deepcopy(PLAIN[schema])
+    at(*path)(fine)(plain)
+    schemas.checked(plain, schema, "this")
+    at(*path)(odd)(plain)
+    with pytest.raises(RunError, match="this is not what heedmap writes"):
+        schemas.checked(plain, schema, "this")
+
+
+def test_a_grid_has_so_many_cells():
+    cells = msgspec.inspect.type_info(schemas.GridFile).fields[2].type
+    assert (cells.min_length, cells.max_length) == (1, 10_000)
+
+
+def test_a_recording_reads_what_it_wrote(tmp_path):
+    recording = made_run().maps.recording
+    recording.save(tmp_path / "maps")
+    back = Recording.load(tmp_path / "maps")
+    assert (back.layers, back.table, back.positions) == (
+        recording.layers, recording.table, recording.positions,
+    )  # fmt: skip
+    assert back.columns == {p: recording.positions.index(p) for p in recording.positions}
+    np.testing.assert_array_equal(back.arrays[0], recording.arrays[0])
+
+
+def test_what_no_schema_knows_has_a_bound_too():
+    """Sixteen megabytes of empty lists would be looked through one by one."""
+    made = made_run().settings
+    schemas.checked(made | {"more": [[]] * 900_000}, schemas.Settings, "this")
+    began = time.process_time()
+    with pytest.raises(RunError, match="expected at most 1000000 values"):
+        schemas.checked(made | {"more": [[]] * 5_000_000}, schemas.Settings, "this")
+    assert time.process_time() - began < 1

@@ -1,0 +1,451 @@
+"""What tests make: pipelines of random weights, recordings, runs, pairs and pages of numbers."""
+
+import json
+import re
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import (
+    AutoencoderKL,
+    DDIMScheduler,
+    DPMSolverMultistepScheduler,
+    PixArtSigmaPipeline,
+    PixArtTransformer2DModel,
+    StableDiffusionPipeline,
+    UNet2DConditionModel,
+)
+from hypothesis import strategies as st
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTokenizer,
+    T5Config,
+    T5EncoderModel,
+    T5Tokenizer,
+)
+
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.models import pipelines
+from heedmap.results.pairs import Pair, compare
+from heedmap.results.runs import Run
+from heedmap.text.prompts import split_words
+from heedmap.text.tokens import tokenize
+from heedmap.text.weights import parse_weights, spelled, weighed
+from heedmap.text.words import LABELS, Token, TokenTable, Word
+
+
+def recording(
+    prompt="at house, at sea", keep=("layer", "step", "head"), latent=(16, 16), steps=3, seed=0
+) -> Recording:
+    """A recording of numbers by chance: two layers up, one down, with different heads."""
+    rng = np.random.default_rng(seed)
+    table = tokenize(prompt, letter_tokenizer())
+    positions = table.positions("start", "text", "end")
+    h, w = latent
+    half = (-(-h // 2), -(-w // 2))
+    layers = (
+        Layer("down_blocks.0.attentions.0.transformer_blocks.0.attn2", 2, latent),
+        Layer("up_blocks.0.attentions.0.transformer_blocks.0.attn2", 4, half),
+        Layer("up_blocks.1.attentions.1.transformer_blocks.0.attn2", 2, latent),
+    )
+    arrays = []
+    for layer in layers:
+        shape = (
+            steps if "step" in keep else 1,
+            layer.heads if "head" in keep else 1,
+            layer.grid[0] * layer.grid[1],
+            len(positions),
+        )
+        scores = np.exp(rng.normal(size=shape))
+        arrays.append((scores / scores.sum(-1, keepdims=True)).astype(np.float32))
+    timesteps = tuple(float(t) for t in range(900, 900 - steps, -1))
+    return Recording(
+        layers, tuple(arrays), frozenset(keep), timesteps, positions, table, latent, (w * 8, h * 8),
+    )  # fmt: skip
+
+
+SETTINGS = {
+    "prompt": "at house, at sea", "negative": "dogs", "seed": 7, "steps": 3, "guidance": 4.0,
+    "size": [128, 128], "model": "heedmap-tiny", "scheduler": "DDIMScheduler",
+    "versions": {"heedmap": "0.1.0"},
+}  # fmt: skip
+
+
+def made_run(prompt="at house, at sea") -> Run:
+    rng = np.random.default_rng(0)
+    image = Image.fromarray(rng.integers(0, 255, (128, 128, 3), dtype=np.uint8))
+    return Run(image, HeatMaps(recording(prompt), image), {**SETTINGS, "prompt": prompt})
+
+
+PAIR_SETTINGS = {
+    "prompt": "at house", "text": "at house", "negative": None, "seed": 7, "steps": 3,
+    "guidance": 4.0, "size": [128, 128], "model": "heedmap-tiny", "scheduler": "DDIMScheduler",
+    "versions": {"heedmap": "0.1.0"},
+}  # fmt: skip
+
+
+def noise(seed: int, size=(128, 128)) -> Image.Image:
+    rng = np.random.default_rng(seed)
+    return Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+
+
+def noisy_run(prompt: str, seed: int, text: str | None = None) -> Run:
+    image = noise(seed)
+    text = text or prompt
+    settings = {**PAIR_SETTINGS, "prompt": prompt, "text": text}
+    return Run(image, HeatMaps(recording(text), image), settings)
+
+
+def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
+    source, target = noisy_run("at house", 0), noisy_run(edited, 1, edited.strip("():2"))
+    inside = np.zeros((128, 128), dtype=bool)
+    inside[:40, 10:70] = True
+    about = {
+        "kind": "replace", "why": "'house' became 'sea'", "sites": 21, "self_sites": 7,
+        "moved": 0.25, "words": {"source": [1], "edited": [1]},
+        "change": compare(source.image, target.image, inside),
+    }  # fmt: skip
+    return Pair(source, target, about, inside if blended else None)
+
+
+PROMPT = "a photograph of an astronaut riding a brown horse on the moon"
+
+
+@dataclass
+class Made:
+    """A run of nothing but numbers."""
+
+    image: Image.Image
+    maps: HeatMaps
+    settings: dict[str, Any]
+    negative_maps: HeatMaps | None = None
+
+
+@dataclass
+class Edited:
+    """A pair of such runs."""
+
+    source: Made
+    edited: Made
+    about: dict[str, Any]
+    blend: np.ndarray | None = None
+
+
+def table_of(prompt: str, limit: int = 77) -> TokenTable:
+    """One token a word, and what CLIP puts around them."""
+    spans = split_words(prompt)[: limit - 2]
+    tokens = [Token(0, 0, LABELS["start"], 0, 0, "start")]
+    words = []
+    for n, (a, b) in enumerate(spans):
+        tokens.append(Token(n + 1, n + 1, prompt[a:b], a, b, "text"))
+        words.append(Word(n, prompt[a:b], a, b, (n + 1,)))
+    tokens.append(Token(len(tokens), 9, LABELS["end"], 0, 0, "end"))
+    tokens += [Token(p, 9, LABELS["pad"], 0, 0, "pad") for p in range(len(tokens), limit)]
+    return TokenTable(prompt, tuple(tokens), tuple(words), limit)
+
+
+def weigh(written: str, table: TokenTable, weights: dict[str, float]) -> str:
+    """A prompt with weights of words written into it, as a grid notes it."""
+    parsed = parse_weights(written)
+    return spelled(parsed.text, weighed(parsed, table, weights))
+
+
+BLOCKS = (
+    *(("down_blocks.0", 64),) * 2, *(("down_blocks.1", 32),) * 2, *(("down_blocks.2", 16),) * 2,
+    ("mid_block", 8),
+    *(("up_blocks.1", 16),) * 3, *(("up_blocks.2", 32),) * 3, *(("up_blocks.3", 64),) * 3,
+)  # fmt: skip
+
+
+def stable_diffusion(
+    prompt: str = PROMPT, *, keep: frozenset = frozenset({"layer"}), steps: int = 50,
+    side: int = 64, heads: int = 8, seed: int = 0,
+) -> Made:  # fmt: skip
+    """A run in the shapes of SD 1.5 at 512×512: soft blobs that move, with noise, as maps are."""
+    random = np.random.default_rng(seed)
+    table = table_of(prompt)
+    positions = tuple(range(len(table.words) + 2))
+    s, h = steps if "step" in keep else 1, heads if "head" in keep else 1
+    layers, arrays = [], []
+    for n, (block, grid) in enumerate(BLOCKS):
+        cellular = grid * side // 64
+        y, x = np.mgrid[:cellular, :cellular].reshape(2, -1) / cellular
+        centre = random.uniform(0.2, 0.8, (s, h, 1, len(positions), 2))
+        near = (x[:, None] - centre[..., 0]) ** 2 + (y[:, None] - centre[..., 1]) ** 2
+        scores = random.standard_normal(near.shape, np.float32) * 0.3 - 8 * near.astype(np.float32)
+        scores[..., 0] += 4  # the start token draws most
+        weights = np.exp(scores)
+        arrays.append(weights / weights.sum(axis=-1, keepdims=True))
+        name = f"{block}.attentions.{n % 3}.transformer_blocks.0.attn2"
+        layers.append(Layer(name, heads, (cellular, cellular)))
+    pixels = random.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels).resize((8 * side, 8 * side), Image.Resampling.BICUBIC)
+    recording = Recording(
+        tuple(layers), tuple(arrays), keep, tuple(np.linspace(981, 1, steps).tolist()), positions,
+        table, (side, side), image.size,
+    )  # fmt: skip
+    settings = {
+        "prompt": prompt, "text": prompt, "negative": None, "seed": 7, "steps": steps,
+        "guidance": 7.5, "size": list(image.size), "keep": sorted(keep), "model": "org/model",
+        "pipeline": "StableDiffusionPipeline", "scheduler": "DDIMScheduler", "dtype": "float32",
+        "versions": {"heedmap": "0"}, "edits": [], "arguments": {},
+    }  # fmt: skip
+    return Made(image, HeatMaps(recording, image), settings)
+
+
+def small(prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any) -> Made:
+    return stable_diffusion(prompt, keep=keep, steps=4, side=16, heads=2, **more)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(text)
+
+
+EMBEDDED = {"model": "heedmap-tiny", "seed": 7, "steps": 25, "guidance": 4.0, "size": [128, 128]}
+
+
+def darkness(picture: Image.Image) -> int:
+    """All the ink on white paper."""
+    return int((255 - np.asarray(picture.convert("L"), dtype=np.int64)).sum())
+
+
+def pixels(image) -> np.ndarray:
+    return np.asarray(image).astype(int)
+
+
+def apart(a, b) -> int:
+    """The largest difference of two pictures, in levels of 255."""
+    return int(np.abs(pixels(a) - pixels(b)).max())
+
+
+def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
+    """The pictures of a call with fixed noise, as floats (B, h, w, 3)."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    return pipe(
+        prompt, num_inference_steps=steps, generator=generators, output_type="np", **arguments
+    ).images
+
+
+def state_of(pipe):
+    """Everything that a trace might leave changed."""
+    modules = dict(pipe.unet.named_modules())
+    hooks = sum(
+        len(m._forward_hooks) + len(m._forward_pre_hooks)
+        for part in (pipe.unet, pipe.text_encoder)
+        for m in part.modules()
+    )
+    return (
+        {name: id(m.processor) for name, m in modules.items() if hasattr(m, "processor")},
+        hooks,
+        set(vars(pipe)),
+        set(vars(pipe.unet)),
+    )
+
+
+def state_without_timing(pipe):
+    """As `state_of`, without what every pipeline call itself sets (`_guidance_scale`, …)."""
+    processors, hooks, names, unet_names = state_of(pipe)
+    return processors, hooks, "encode_prompt" in names, unet_names
+
+
+def letter_tokenizer() -> CLIPTokenizer:
+    """A CLIP tokenizer without merges but for "house" and "at": the other words are letters."""
+    merges = [("h", "o"), ("u", "s"), ("ho", "us"), ("hous", "e</w>"), ("a", "t</w>")]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in merges)]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    for special in ("<|startoftext|>", "<|endoftext|>"):
+        vocabulary[special] = len(vocabulary)
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=77)
+
+
+def letter_t5() -> T5Tokenizer:
+    """A T5 tokenizer of letters and two words.
+
+    As with the real one, "a" is two tokens: the start of a word and the letter. So in "a red house"
+    every other word stands where `letter_tokenizer` has it, behind the start token of CLIP.
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = [(special, 0.0) for special in ("<pad>", "</s>", "<unk>")]
+    pieces += [(letter, -4.0) for letter in f"▁{letters}.,!?-'"]
+    pieces += [(f"▁{letter}", -3.0) for letter in letters[1:]]
+    pieces += [("▁house", -2.0), ("▁at", -2.0)]
+    return T5Tokenizer(vocab=pieces, extra_ids=0)
+
+
+@cache
+def _tokenizer(name: str, limit: int) -> Any:
+    found = letter_tokenizer() if name == "letters" else pipelines.tokenizer()
+    found.model_max_length = limit
+    return found
+
+
+def table(prompt: str, limit: int = 77, name: str = "letters") -> TokenTable:
+    """The words and tokens of a prompt by `letter_tokenizer`, or by the embedded model's."""
+    return tokenize(prompt, _tokenizer(name, limit))
+
+
+def random_pixart(kind: type = PixArtSigmaPipeline, **config: Any) -> Any:
+    """A PixArt of real classes with tiny random weights: three layers, on patches of two cells."""
+    torch.manual_seed(7)
+    encoder = T5EncoderModel(
+        T5Config(
+            vocab_size=len(letter_t5()),
+            d_model=24,
+            d_kv=8,
+            d_ff=48,
+            num_layers=2,
+            num_heads=3,
+            feed_forward_proj="gated-gelu",
+            is_encoder_decoder=False,
+            use_cache=False,
+        )
+    ).eval()
+    transformer = {
+        "sample_size": 32,  # 128 in the larger models
+        "num_attention_heads": 4,  # 16
+        "attention_head_dim": 8,  # 72
+        "num_layers": 3,  # 28
+        "caption_channels": 24,  # 4096
+    } | config
+    width = transformer["num_attention_heads"] * transformer["attention_head_dim"]
+    model = PixArtTransformer2DModel(cross_attention_dim=width, **transformer).eval()
+    for name, parameter in [*encoder.named_parameters(), *model.named_parameters()]:
+        if ".to_q." in name or ".to_k." in name:  # sharp, so that wrong maps are seen
+            parameter.data.mul_(3)
+        elif "embed_tokens" in name or "relative_attention_bias" in name or "shared" in name:
+            torch.nn.init.normal_(parameter)
+        elif "proj_out" in name:  # nothing is normed before it meets the text: it must not grow
+            parameter.data.mul_(0.3)
+    vae = AutoencoderKL(
+        block_out_channels=(8, 8, 8, 8),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        layers_per_block=1,
+        norm_num_groups=4,
+        scaling_factor=0.13025,
+    ).eval()
+    made = kind(
+        vae=vae,
+        text_encoder=encoder,
+        tokenizer=letter_t5(),
+        transformer=model,
+        scheduler=DPMSolverMultistepScheduler(),
+    )
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+def random_pipeline() -> StableDiffusionPipeline:
+    """A Stable Diffusion 1.x of real classes with tiny random weights: 3 levels, 7 cross layers."""
+    made = deepcopy(_random_pipeline())  # in half of the time
+    torch.manual_seed(0)  # a test that draws numbers of its own draws the same in any order
+    return made
+
+
+@cache
+def _random_pipeline() -> StableDiffusionPipeline:
+    torch.manual_seed(0)
+    tokenizer = letter_tokenizer()
+    unet = UNet2DConditionModel(
+        sample_size=16,
+        block_out_channels=(16, 32, 32),
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        mid_block_type="UNetMidBlock2DCrossAttn",
+        layers_per_block=1,
+        attention_head_dim=2,
+        cross_attention_dim=32,
+        norm_num_groups=8,
+    )
+    vae = AutoencoderKL(
+        block_out_channels=(8, 8, 8, 8),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        layers_per_block=1,
+        norm_num_groups=4,
+    )
+    text = CLIPTextModel(
+        CLIPTextConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=77,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+    # Random weights attend almost evenly: sharper keys make wrong maps visible.
+    for name, parameter in unet.named_parameters():
+        if ".attn2.to_q." in name or ".attn2.to_k." in name:
+            parameter.data.mul_(6)
+    pipe = StableDiffusionPipeline(
+        vae=vae.eval(),
+        text_encoder=text.eval(),
+        tokenizer=tokenizer,
+        unet=unet.eval(),
+        scheduler=DDIMScheduler(beta_schedule="scaled_linear", clip_sample=False, steps_offset=1),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+SENTENCES = [
+    "a red house next to a blue tree",
+    "a photo of a red cat at night, the dog isn't here! 😂😂 😂😂😂",
+    "a snow-covered house, a cat and a dog!",
+]
+
+
+def build_tokenizer(limit: int | None = 77, **kwargs) -> CLIPTokenizer:
+    """A CLIP tokenizer whose byte-level merges come from a handful of sentences."""
+    pieces = CLIPTokenizer().backend_tokenizer
+    trained = Tokenizer(models.BPE(continuing_subword_prefix="", end_of_word_suffix="</w>"))
+    trained.normalizer, trained.pre_tokenizer = pieces.normalizer, pieces.pre_tokenizer
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, initial_alphabet=alphabet, end_of_word_suffix="</w>", show_progress=False
+    )
+    trained.train_from_iterator(SENTENCES * 3, trainer)
+    merges: Any = [tuple(merge) for merge in json.loads(trained.to_str())["model"]["merges"]]
+    # As in CLIP's own vocabulary: "!" is 0, then the bytes, the merges, and the two specials.
+    pieces = ["!", *alphabet, *(a + "</w>" for a in alphabet), *("".join(m) for m in merges)]
+    pieces += ["<|startoftext|>", "<|endoftext|>"]
+    vocab = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    if limit is not None:
+        kwargs["model_max_length"] = limit
+    return CLIPTokenizer(vocab=vocab, merges=merges, **kwargs)
+
+
+@cache
+def shared_tokenizer(limit: int) -> CLIPTokenizer:
+    """One of `build_tokenizer`, for tests that leave it as it is."""
+    return build_tokenizer(limit)
+
+
+def pieces(table: TokenTable, query: str, **kwargs) -> list[str]:
+    """The texts of the tokens of a word or phrase."""
+    return [table.tokens[position].text for position in table.find(query, **kwargs)]
+
+
+SCRAPS = [
+    *("cat", "Red", "house,", "😂", "😂😂", "🇩🇪", "👩‍👧", "한국", "猫", "e\u0301", "İ", "ﬁ"),
+    *("<my-cat>", "<", ">", "!", "'s", "-", "_", "1.5", " ", "\n", "\u200d", "\ufe0f"),
+    *("<|endoftext|>", "\u1112\u1161\u11ab", "ǅ", "\x00", '"', "\u0f73"),
+]
+PROMPTS = st.text(max_size=60) | st.lists(st.sampled_from(SCRAPS), max_size=30).map("".join)
+"""Texts of odd characters, some of them words."""

@@ -1,0 +1,97 @@
+"""One word's heat map: its scale, its colours over the picture, its mask, its peak."""
+
+import numpy as np
+import pytest
+from making import recording
+from PIL import Image
+
+from heedmap.errors import ArgumentError
+from heedmap.maps.heatmap import HeatMap, check_scale
+from heedmap.maps.heatmaps import HeatMaps
+
+
+def test_overlays_and_scales():
+    picture = Image.new("RGB", (128, 128), (40, 120, 200))
+    maps = HeatMaps(recording(), picture)
+    heat = maps["house"]
+    assert heat.overlay().size == (256, 256)
+    low, high = heat.span("shared")
+    assert low <= heat.values.min()
+    assert high >= heat.values.max()
+    assert heat.span("raw") == (0.0, 1.0)
+    assert heat.overlay(scale="raw") != heat.overlay(scale="word")
+    with pytest.raises(ArgumentError, match="pass it, as in overlay"):
+        HeatMaps(recording())["house"].overlay()
+    with pytest.raises(ArgumentError, match="expected 'word', 'shared' or 'raw'"):
+        heat.overlay(scale="loud")
+    with pytest.raises(ArgumentError, match="threshold is 2: expected a finite number from 0 to 1"):
+        heat.mask(2)
+
+
+def test_mask_thresholds_between_least_and_greatest():
+    values = np.linspace(0.2, 0.6, 64 * 64, dtype=np.float32).reshape(64, 64)
+    heat = HeatMap("x", values, (64, 64))
+    assert heat.mask(0).all()
+    assert heat.mask(0.5).mean() == pytest.approx(0.5, abs=0.02)
+    assert heat.mask(1).sum() >= 1
+
+
+def heat(values: np.ndarray, size: tuple[int, int], **more) -> HeatMap:
+    return HeatMap("cat", values.astype(np.float32), size, **more)
+
+
+def test_the_span_of_each_scale():
+    made = heat(np.array([[0.1, 0.4], [0.2, 0.3]]), (2, 2), shared=(0.05, 0.9))
+    assert made.span("word") == pytest.approx((0.1, 0.4))
+    assert made.span("shared") == (0.05, 0.9)
+    assert made.span("raw") == (0, 1)
+    for scale in ("word", "shared", "raw"):
+        check_scale(scale)
+    for odd in ("loud", None, 3, ["raw"]):
+        with pytest.raises(ArgumentError, match="expected 'word', 'shared' or 'raw'"):
+            check_scale(odd)
+
+
+@pytest.mark.parametrize("size", [(128, 128), (256, 128), (100, 300)])
+def test_the_peak_is_the_pixel_under_the_hottest_cell(size):
+    w, h = size
+    cells = (64 * h // min(size), 64 * w // min(size))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values = rng.random(cells)
+        row, column = np.unravel_index(values.argmax(), cells)
+        x, y = heat(values, size).peak
+        assert x <= (column + 0.5) / cells[1] * w < x + 1
+        assert y <= (row + 0.5) / cells[0] * h < y + 1
+
+
+def test_a_mask_is_of_the_pictures_size_and_grows_as_the_threshold_falls():
+    ramp = np.tile(np.linspace(0, 1, 64), (64, 1))
+    made = heat(ramp, (256, 128))
+    shares = []
+    for threshold in (0.0, 0.25, 0.5, 0.75, 1.0):
+        mask = made.mask(threshold)
+        assert mask.shape == (128, 256) and mask.dtype == bool
+        shares.append(mask.mean())
+        # A ramp from left to right is cut by a vertical line.
+        assert (mask == mask[:1]).all() and (np.diff(mask[0].astype(int)) >= 0).all()
+    assert shares == sorted(shares, reverse=True)
+    assert shares[2] == pytest.approx(0.5, abs=0.02) and shares[1] == pytest.approx(0.75, abs=0.02)
+
+
+def test_an_overlay_is_hot_where_the_map_is():
+    values = np.zeros((64, 64))
+    values[8:24, 40:56] = 1
+    picture = Image.new("RGB", (512, 512), (128, 128, 128))
+    over = np.asarray(heat(values, (512, 512), image=picture).overlay(short_side=512)).astype(int)
+    cold = over[400:, :200].reshape(-1, 3)
+    assert (cold == cold[0]).all()  # of one colour where nothing is
+    hot = over[100:150, 350:400].reshape(-1, 3).mean(0)
+    assert np.abs(hot - cold[0]).sum() > 100
+
+
+def test_large_pictures_keep_their_size_under_an_overlay():
+    made = heat(np.eye(64), (600, 300))
+    picture = Image.new("RGB", (600, 300))
+    assert made.overlay(picture).size == (600, 300)
+    assert made.overlay(picture, short_side=450).size == (1200, 600)  # enlarged by whole numbers

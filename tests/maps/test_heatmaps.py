@@ -1,0 +1,559 @@
+"""Heat maps: worked numbers, selections, geometry, files that are not trusted."""
+
+import io
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import recording
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapError,
+    RunError,
+    SelectionError,
+    TruncatedWordError,
+    UnknownWordError,
+    quoted,
+)
+from heedmap.figures import layout, overlays
+from heedmap.maps import timelines
+from heedmap.maps.heatmaps import HeatMaps, cells
+from heedmap.maps.recordings import Recording
+
+PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
+
+
+def constant(value: float, latent=(12, 16)) -> HeatMaps:
+    made = recording(latent=latent)
+    arrays = tuple(np.full_like(a, value) for a in made.arrays)
+    return HeatMaps(
+        Recording(
+            made.layers, arrays, made.keep, made.timesteps, made.positions, made.table, latent,
+            made.size,
+        )
+    )  # fmt: skip
+
+
+def test_a_constant_stays_constant():
+    maps = constant(0.125)
+    assert maps["house"].values.shape == (64, 85)
+    np.testing.assert_array_equal(maps["house"].values, 0.125)
+    # "sea" is three tokens, "at" stands twice: shares add up.
+    np.testing.assert_allclose(maps["sea"].values, 0.375, rtol=1e-6)
+    np.testing.assert_allclose(maps["at"].values, 0.25, rtol=1e-6)
+    np.testing.assert_allclose(maps["at sea"].values, 0.5, rtol=1e-6)
+    np.testing.assert_allclose(maps.at(0).values, 0.125, rtol=1e-6)
+    assert not maps["house"].mask().any()
+
+
+def test_values_are_the_mean_over_layers_steps_and_heads():
+    made = recording(latent=(64, 64))  # the map's own cells, so that nothing is resized
+    up = HeatMaps(made).select("up_blocks.1*")
+    token = made.table.find("house")[0]
+    column = made.positions.index(token)
+    expected = made.arrays[2][..., column].mean((0, 1)).reshape(64, 64)
+    np.testing.assert_allclose(up["house"].values, expected, rtol=1e-5)
+    one = up.select(steps=1, heads=[1])["house"].values
+    np.testing.assert_allclose(one, made.arrays[2][1, 1, :, column].reshape(64, 64), rtol=1e-6)
+    half = HeatMaps(made).select(resolution=32)
+    assert [layer.grid for layer in half.layers] == [(32, 32)]
+    every = HeatMaps(made)["house"].values
+    parts = [HeatMaps(made).select(layer.name)["house"].values for layer in made.layers]
+    np.testing.assert_allclose(every, np.mean(parts, axis=0), rtol=1e-5)
+
+
+def test_a_hot_cell_stays_where_it_is():
+    made = recording(latent=(8, 16), steps=1)
+    arrays = [np.zeros_like(a) for a in made.arrays]
+    column = made.positions.index(made.table.find("house")[0])
+    arrays[0][:, :, 3 * 16 + 13, column] = 1.0  # row 3, column 13 of the 8×16 grid
+    hot = HeatMaps(
+        Recording(
+            made.layers, tuple(arrays), made.keep, made.timesteps, made.positions, made.table,
+            made.latent, made.size,
+        )
+    )["house"]  # fmt: skip
+    assert hot.values.shape == (64, 128)
+    x, y = hot.peak
+    assert 13 * 8 <= x < 14 * 8
+    assert 3 * 8 <= y < 4 * 8
+    mask = hot.mask()
+    assert mask.shape == (64, 128)
+    rows, columns = np.nonzero(mask)
+    assert abs(rows.mean() - 3.5 * 8) < 1
+    assert abs(columns.mean() - 13.5 * 8) < 1
+
+
+@given(st.integers(1, 200), st.integers(1, 200))
+def test_the_short_side_has_64_cells(h, w):
+    columns, rows = cells((h, w))
+    assert min(columns, rows) == 64
+    assert abs(columns / rows - w / h) <= 0.5 * max(1, w / h) / 64 + 1e-9 or max(h, w) > 64 * min(
+        h, w
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "count"),
+    [
+        ({"layers": "up"}, 2),
+        ({"layers": "down"}, 1),
+        ({"layers": "*attentions.0*"}, 2),
+        ({"layers": ["down", "*up_blocks.1*"]}, 2),
+        ({"layers": lambda layer: layer.heads == 4}, 1),
+        ({"resolution": 8}, 1),
+        ({"resolution": (16, 16)}, 2),
+        ({"layers": "up", "resolution": 16}, 1),
+        ({"heads": [3]}, 1),
+        ({"steps": slice(0, 2), "heads": 1}, 3),
+        ({"timesteps": (900, 899)}, 3),
+    ],
+)
+def test_selections(choice, count):
+    assert len(HeatMaps(recording()).select(**choice).layers) == count
+
+
+def test_selections_narrow_one_another():
+    maps = HeatMaps(recording())
+    assert len(maps.select("up").select(resolution=16).layers) == 1
+    twice = maps.select(steps=slice(0, 2)).select(steps=[1, 2])
+    np.testing.assert_array_equal(twice["house"].values, maps.select(steps=1)["house"].values)
+    negative = maps.select(steps=-1)
+    np.testing.assert_array_equal(negative["house"].values, maps.select(steps=2)["house"].values)
+
+
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [
+        ({"layers": "mid"}, "no layer fits layers='mid'"),
+        ({"resolution": 99}, "with 8, 16 cells on the short side"),
+        ({"steps": 3}, "step 3 is not there: expected whole numbers from 0 to 2"),
+        ({"steps": slice(5, 9)}, "no step fits"),
+        ({"timesteps": (10, 0)}, "the run has 3 steps"),
+        ({"heads": 4}, "head 4 is not there"),
+    ],
+)
+def test_empty_selections_say_what_there_is(choice, sentence):
+    with pytest.raises(SelectionError, match=sentence):
+        HeatMaps(recording()).select(**choice)
+
+
+@pytest.mark.parametrize("axis", ["layer", "step", "head"])
+def test_averaged_axes_cannot_be_selected(axis):
+    made = recording(keep={"layer", "step", "head"} - {axis})
+    choice = {"layer": {"layers": "up"}, "step": {"steps": 0}, "head": {"heads": 0}}[axis]
+    with pytest.raises(SelectionError, match=f"record again with keep including '{axis}'"):
+        HeatMaps(made).select(**choice)
+
+
+def test_words_that_are_not_there():
+    maps = HeatMaps(recording("at house " + "x" * 90 + " end"))
+    with pytest.raises(UnknownWordError, match="house"):
+        _ = maps["hous"]
+    with pytest.raises(TruncatedWordError, match="77"):
+        _ = maps["end"]
+    with pytest.raises(TruncatedWordError, match="77"):
+        maps.at(3)
+    with pytest.raises(UnknownWordError, match="9"):
+        maps.at(9)
+    with pytest.raises(ArgumentError, match="use at"):
+        _ = maps[2]
+    assert [heat.label for heat in maps] == ["at", "house", "x" * 90]
+
+
+def test_steps_and_heads_of_a_selection():
+    maps = HeatMaps(recording())
+    assert (maps.steps, maps.heads) == ((0, 1, 2), (0, 1, 2, 3))
+    part = maps.select(steps=[-1, 0], heads=[-1])
+    assert (part.steps, part.heads) == ((0, 2), (3,))
+    assert maps.select("down").heads == (0, 1)
+    averaged = HeatMaps(recording(keep=("layer",)))
+    for axis in ("step", "head"):
+        with pytest.raises(SelectionError, match=f"keep including '{axis}'"):
+            getattr(averaged, f"{axis}s")
+
+
+# --- in a notebook ---
+
+
+def shown(data: bytes) -> np.ndarray:
+    with Image.open(io.BytesIO(data), formats=("PNG",)) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+def holds(sheet: np.ndarray, picture: Image.Image) -> bool:
+    """Whether a picture is in a sheet, pixel by pixel."""
+    wanted = np.asarray(picture)
+    h, w = wanted.shape[:2]
+    return any(
+        np.array_equal(sheet[y : y + h, x : x + w], wanted)
+        for y in range(sheet.shape[0] - h + 1)
+        for x in np.nonzero((sheet[y] == wanted[0, 0]).all(axis=-1))[0]
+        if x + w <= sheet.shape[1]
+    )
+
+
+@pytest.mark.parametrize("latent", [(16, 16), (8, 20)])
+def test_a_map_shows_itself_in_a_notebook(latent):
+    maps = HeatMaps(recording(latent=latent))
+    low, high = maps["house"].span("word")
+    alone = shown(maps["house"]._repr_png_())
+    size = tuple(side * -(-384 // (min(latent) * 8)) for side in maps.recording.size)
+    assert holds(alone, overlays.heat(maps["house"].values, size, low=low, high=high))
+    picture = Image.new("RGB", maps.recording.size, (40, 120, 200))
+    known = HeatMaps(maps.recording, picture)["house"]
+    over = shown(known._repr_png_())
+    assert holds(over, known.overlay(short_side=384))
+    assert over.shape == alone.shape
+
+
+def test_a_map_is_a_figure_on_its_scale():
+    picture = Image.new("RGB", (128, 128), (40, 120, 200))
+    heat = HeatMaps(recording(), picture)["house"]
+    for scale, name in (("word", "the word's own"), ("raw", "raw probability")):
+        figure = heat.figure(scale=scale)
+        words = [text.get_text() for text in figure.findobj(Text)]
+        assert (words[0], words[-1]) == ("house", f"scale: {name}")
+        assert holds(np.asarray(figure.image()), heat.overlay(scale=scale, short_side=384))
+    assert words[1:3] == ["0", "1"]
+    assert heat._repr_png_() == heat.figure().data()
+
+
+@pytest.mark.parametrize("scale", ["word", "shared", "raw"])
+def test_a_map_on_axes_of_ones_own(scale):
+    """On axes as large as the picture its pixels are those of the overlay, a colour apart."""
+    picture = Image.radial_gradient("L").resize((128, 128)).convert("RGB")
+    known, bare = (HeatMaps(recording(), image)["house"] for image in (picture, None))
+    for heat, image in ((known, None), (bare, picture)):
+        figure = Figure((128 / 72, 128 / 72), 72)
+        shown = heat.plot(figure.add_axes((0, 0, 1, 1)), image=image, scale=scale)
+        renderer = RendererAgg(128, 128, 72)
+        figure.draw(renderer)
+        expected = known.overlay(short_side=128, scale=scale)
+        got = np.asarray(renderer.buffer_rgba())[..., :3].astype(int)
+        assert np.abs(got - np.asarray(expected)).max() <= 4
+        assert shown.get_clim() == heat.span(scale)
+    alone = bare.plot(Figure().add_subplot(), scale=scale)
+    assert alone.get_array().shape == (128, 128) and len(alone.axes.images) == 1
+
+
+def test_all_maps_show_themselves_in_a_notebook():
+    made = recording()
+    bare = HeatMaps(made)
+    known = HeatMaps(made, Image.new("RGB", (128, 128), (40, 120, 200)))
+    assert np.array_equal(shown(known._repr_png_()), np.asarray(known.sheet()))
+    assert known.sheet() != known.sheet(scale="word") != known.sheet([known["house"]])
+    # One panel less: no picture, so that only the words are there.
+    assert shown(bare._repr_png_()).any()
+    assert bare.sheet().size != known.sheet().size
+    empty = Recording((), (), made.keep, (), made.positions, made.table, (16, 16), (128, 128))
+    assert HeatMaps(empty)._repr_png_() is None
+
+
+def test_the_share_among_the_content_words():
+    maps = HeatMaps(recording("a house at a house"))  # "a" and "at" are no content
+    house, at = maps["house"].values, maps["at"].values
+    np.testing.assert_allclose(maps.share("house").values, np.ones_like(house), rtol=1e-6)
+    np.testing.assert_allclose(maps.share("at").values, at / (at + house), rtol=1e-5)
+    half = maps.select(layers="up").share("at").values
+    parts = [maps.select(layers="up")[word].values for word in ("at", "house")]
+    np.testing.assert_allclose(half, parts[0] / (parts[0] + parts[1]), rtol=1e-5)
+    assert not constant(0.0).share("house").values.any()
+
+
+def test_a_second_occurrence_past_the_limit_is_not_drawn():
+    """What was not read has no map by its number either, where the word stands twice."""
+    maps = HeatMaps(recording("house at " + "x" * 90 + " house"))
+    assert [word.number for word in maps.words] == [0, 1, 2]
+    for number in (-1, 3, np.int64(3)):
+        with pytest.raises(TruncatedWordError, match=r"'house' \(word 3\) was not read .* 77"):
+            maps.at(number)
+        with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
+            timelines.timeline(maps, number)
+        with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
+            timelines.layers_by_heads(maps, number)
+    np.testing.assert_array_equal(maps["house"].values, maps.at(0).values)
+    assert maps.tokens.tokens_at(0) == maps.tokens.find("house")
+
+
+def numbered(values: dict[str, float]) -> HeatMaps:
+    """Maps that are the same number everywhere: by word, as `maps.at` gives them."""
+    made = recording(" ".join(values))
+    arrays = [np.zeros_like(array) for array in made.arrays]
+    for word, value in zip(made.table.words, values.values(), strict=True):
+        columns = [made.positions.index(token) for token in word.tokens]
+        for array in arrays:
+            array[..., columns] = np.float32(value) / len(columns)
+    return HeatMaps(replace(made, arrays=tuple(arrays)))
+
+
+@pytest.mark.parametrize(
+    ("values", "query", "share"),
+    [
+        ({"house": 0.1, "sea": -0.3}, "house", 0.25),  # 0.1 / (0.1 + 0.3)
+        ({"house": 0.1, "sea": -0.3}, "sea", 0.75),
+        ({"house": 0.1, "sea": -0.1}, "house", 0.5),  # the sum is 0: it was 0 / 0
+        ({"house": 0.2, "sea": -0.1, "at": 9.0}, "house sea", 1.0),  # "at" is no content
+        ({"house": 0.2, "sea": -0.1, "cow": 0.3}, "house sea", 0.5),
+        ({"house": 0.2, "at": -0.6}, "at", 0.75),  # asked for
+        ({"house": 0.0, "sea": 0.0}, "sea", 0.0),
+    ],
+)
+def test_the_share_where_weights_are_negative(values, query, share):
+    maps = numbered(values)
+    np.testing.assert_allclose(maps.share(query).values, share, rtol=1e-5)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.floats(-9, 9, width=32), min_size=3, max_size=3), st.integers(0, 9))
+def test_shares_lie_between_0_and_1_whatever_the_weights(weights, seed):
+    """Maps by chance, each word weighted: shares are 0 to 1, and those of all content add up."""
+    made = recording("house dog sea", seed=seed, latent=(4, 4))
+    arrays = [array.copy() for array in made.arrays]
+    for word, weight in zip(made.table.words, weights, strict=True):
+        for array in arrays:
+            array[..., [made.positions.index(token) for token in word.tokens]] *= weight
+    maps = HeatMaps(replace(made, arrays=tuple(arrays)))
+    shares = [maps.share(query).values for query in ("house", "dog", "sea")]
+    for values in (*shares, maps.share("dog sea").values):
+        assert values.min() >= 0 and values.max() <= 1
+    total = np.sum(shares, axis=0)
+    acted = np.sum([np.abs(maps.at(n).values) for n in range(3)], axis=0) > 0
+    np.testing.assert_allclose(total[acted], 1, rtol=1e-5)
+    assert not total[~acted].any()
+    np.testing.assert_allclose(maps.share("dog sea").values, shares[1] + shares[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("prompt", ["", "!!!"])
+def test_a_prompt_without_words(prompt):
+    made = recording(prompt)
+    picture = Image.new("RGB", made.size, (40, 120, 200))
+    maps = HeatMaps(made, picture)
+    assert not maps.words and not list(maps)
+    start = maps.token(0)
+    assert start.values.shape == (64, 64) and start.shared == (0.0, 1.0)
+    start.overlay(scale="shared")
+    sheet = maps.sheet()
+    assert holds(np.asarray(sheet), overlays.enlarge(picture))
+    assert sheet == maps.sheet([])
+    quiet = layout.framed(
+        layout.grid([layout.Panel("", overlays.enlarge(picture), "the picture")]), title=prompt
+    ).image()
+    assert sheet.height > quiet.height  # it says that there are no words
+    assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))
+    bare = HeatMaps(made)
+    assert bare._repr_png_() is None
+    for chosen in (None, []):
+        with pytest.raises(ArgumentError, match="there is nothing to draw: expected a word"):
+            bare.sheet(chosen)
+    assert bare.sheet([bare.token(0)]).size
+    with pytest.raises(UnknownWordError, match="The prompt has no words"):
+        maps["house"]
+    with pytest.raises(UnknownWordError, match="there is none to pick"):
+        maps.at(0)
+
+
+def test_numbers_of_numpy_are_numbers():
+    maps = HeatMaps(recording(), Image.new("RGB", (128, 128)))
+    for choice, plain in (
+        ({"steps": np.int64(1)}, {"steps": 1}),
+        ({"steps": np.arange(2)}, {"steps": [0, 1]}),
+        ({"steps": range(2)}, {"steps": [0, 1]}),
+        ({"steps": {0, 1}}, {"steps": [0, 1]}),
+        ({"steps": slice(np.int8(0), np.uint8(2))}, {"steps": slice(0, 2)}),
+        ({"heads": np.uint8(3)}, {"heads": 3}),
+        ({"heads": np.array([0, -1])}, {"heads": [0, -1]}),
+        ({"resolution": np.int32(8)}, {"resolution": 8}),
+        ({"resolution": np.array([16, 16])}, {"resolution": (16, 16)}),
+        ({"resolution": [16, 16]}, {"resolution": (16, 16)}),
+        ({"timesteps": np.array([900.0, 899.0])}, {"timesteps": (900, 899)}),
+        ({"timesteps": (np.inf, 899)}, {"timesteps": (900, 899)}),
+        ({"layers": np.array(["up", "mid"])}, {"layers": ["up", "mid"]}),
+    ):
+        a, b = maps.select(**choice), maps.select(**plain)
+        assert (a.layers, a.steps, a.heads) == (b.layers, b.steps, b.heads)
+        assert {type(n) for n in (*a.steps, *a.heads)} == {int}
+    heat = maps.at(np.int16(1))
+    np.testing.assert_array_equal(heat.values, maps["house"].values)
+    np.testing.assert_array_equal(maps.token(np.int64(2)).values, heat.values)
+    np.testing.assert_array_equal(heat.mask(np.float32(0.5)), heat.mask(0.5))
+    assert heat.overlay(short_side=np.int64(300)) == heat.overlay(short_side=300)
+    one, other = (timelines.timeline(maps, n).image() for n in (np.int64(1), 1))
+    assert one == other
+
+
+WRONG = [
+    True, np.True_, 1.5, math.nan, np.float32("nan"), 1j, "x", b"x", (), [None], [[1]], [1, [2]],
+    {"a": 1}, object(), Ellipsis, np.array(1.5), np.ones((2, 2)), np.array([np.nan, 1.0]),
+    slice(0, 1.5), slice(None, None, 0), 10**5000, -(10**5000), [True], ["1"], {1.5},
+]  # fmt: skip
+CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
+    "layers": lambda maps, value: maps.select(layers=value),
+    "steps": lambda maps, value: maps.select(steps=value),
+    "heads": lambda maps, value: maps.select(heads=value),
+    "resolution": lambda maps, value: maps.select(resolution=value),
+    "timesteps": lambda maps, value: maps.select(timesteps=value),
+    "at": lambda maps, value: maps.at(value),
+    "token": lambda maps, value: maps.token(value),
+    "share": lambda maps, value: maps.share(value),
+    "word": lambda maps, value: maps[value],
+    "threshold": lambda maps, value: maps["house"].mask(value),
+    "span": lambda maps, value: maps["house"].span(value),
+    "overlay scale": lambda maps, value: maps["house"].overlay(scale=value),
+    "overlay image": lambda maps, value: maps["house"].overlay(value),
+    "short side": lambda maps, value: maps["house"].overlay(short_side=value),
+    "drawn low": lambda maps, value: maps["house"].drawn(value, 9),
+    "drawn high": lambda maps, value: maps["house"].drawn(-9, value),
+    "plot": lambda maps, value: maps["house"].plot(value),
+    "figure scale": lambda maps, value: maps["house"].figure(scale=value),
+    "sheet": lambda maps, value: maps.sheet(value),
+    "sheet scale": lambda maps, value: maps.sheet(scale=value),
+    "sheet title": lambda maps, value: maps.sheet(title=value),
+    "timeline word": lambda maps, value: timelines.timeline(maps, value),
+    "timeline frames": lambda maps, value: timelines.timeline(maps, "house", frames=value),
+    "animation side": lambda maps, value: timelines.animation(maps, "house", side=value),
+    "axes": lambda maps, value: timelines.layers_by_heads(maps, "house", axes=value),
+    "find": lambda maps, value: maps.tokens.find("house", value),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_wrong_kinds_are_told_in_one_sentence(call):
+    """Nothing but a `HeedmapError` of one short line; what is right for an argument may pass."""
+    maps = HeatMaps(recording(), Image.new("RGB", (128, 128), (40, 120, 200)))
+    passed = []
+    for value in WRONG:
+        try:
+            call(maps, value)
+            passed.append(quoted(value))
+        except HeedmapError as error:
+            assert "\n" not in str(error) and len(str(error)) < 400
+    fine = {
+        "drawn low": {"1.5"}, "drawn high": {"1.5"}, "sheet": {"()"}, "sheet title": {"'x'"},
+        "timeline frames": {"a int"},
+    }  # fmt: skip
+    assert set(passed) <= fine.get(next(n for n, c in CALLS.items() if c is call), set())
+
+
+# --- files ---
+
+
+def test_read_back_equal(tmp_path):
+    for keep in (("layer",), ("layer", "step", "head")):
+        made = recording("a <b> “수박” 🦒 house", keep=keep, latent=(13, 22))
+        made.save(tmp_path / "maps.safetensors")
+        back = Recording.load(tmp_path / "maps.safetensors")
+        for name in ("layers", "keep", "timesteps", "positions", "table", "latent", "size"):
+            assert getattr(back, name) == getattr(made, name)
+        for a, b in zip(made.arrays, back.arrays, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def _tamper(path, change):
+    with safe_open(path, framework="numpy") as file:
+        about = json.loads(file.metadata()["heedmap"])
+        arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    change(about, arrays)
+    save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
+
+
+def _without_layer(about, arrays):
+    del arrays["layer.0"]
+
+
+def _other_grid(about, arrays):
+    about["layers"][0]["grid"] = [9, 9]
+
+
+def _huge_grid(about, arrays):
+    about["latent"] = [2**40, 1]
+
+
+def _other_axes(about, arrays):
+    about["keep"] = ["layer", "colour"]
+
+
+def _position_out_of_range(about, arrays):
+    about["positions"][0] = 1000
+
+
+def _newer_format(about, arrays):
+    about["format"] = 99
+
+
+def _not_finite(about, arrays):
+    arrays["layer.0"][0, 0, 0, 0] = np.nan
+
+
+def _double_precision(about, arrays):
+    arrays["layer.0"] = arrays["layer.0"].astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_without_layer, "is not a recording"),
+        (_other_grid, "is not a recording"),
+        (_huge_grid, r"expected int <= 1048576 at latent\[0\]"),
+        (_other_axes, "invalid enum value 'colour' at keep"),
+        (_position_out_of_range, "is not a recording"),
+        (_newer_format, "has format 99"),
+        (_not_finite, "is not a recording"),
+        (_double_precision, "is not a recording"),
+    ],
+)
+def test_hostile_files_are_refused(tmp_path, change, sentence):
+    path = tmp_path / "maps.safetensors"
+    recording().save(path)
+    _tamper(path, change)
+    with pytest.raises(RunError, match=sentence):
+        Recording.load(path)
+
+
+def test_broken_and_missing_files(tmp_path):
+    path = tmp_path / "maps.safetensors"
+    with pytest.raises(RunError, match="no maps at"):
+        Recording.load(path)
+    for content in (b"", b"\x80\x04pickle", b"\xff" * 64):
+        path.write_bytes(content)
+        with pytest.raises(RunError, match="is not a recording"):
+            Recording.load(path)
+    recording().save(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(RunError, match="is not a recording"):
+        Recording.load(path)
+
+
+def test_patterns_have_an_end():
+    began = time.process_time()
+    with pytest.raises(ArgumentError, match=r"layers is .*: expected 'down', 'mid' or 'up'"):
+        HeatMaps(recording()).select(layers="*a" * 100_000)
+    assert time.process_time() - began < 0.5
+
+
+def test_sheets_of_large_pictures_cost_what_those_of_small_ones_do():
+    """No panel is wider than half of the widest sheet."""
+    made = recording("at house")
+    large = Image.radial_gradient("L").resize((6000, 3000)).convert("RGB")
+    began = time.process_time()
+    sheet = HeatMaps(made, large).sheet()
+    assert time.process_time() - began < 3
+    assert sheet.width <= layout.MAX_WIDTH
+    same = HeatMaps(made, overlays.shrunk(large, 1200)).sheet()
+    assert np.array_equal(np.asarray(sheet), np.asarray(same))
+    assert overlays.shrunk(large, 6000) is large
+    assert overlays.shrunk(large, 300).size == (300, 150)

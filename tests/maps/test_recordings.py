@@ -1,0 +1,242 @@
+"""The file of a recording: read back equal, and refused by itself, whatever stands beside it."""
+
+import json
+import os
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from making import recording
+from safetensors.numpy import load_file, save_file
+
+from heedmap.errors import RunError
+from heedmap.maps.recordings import Layer, Recording, check_fit
+
+FIELDS = ("layers", "keep", "timesteps", "positions", "table", "latent", "size")
+
+
+@pytest.mark.parametrize("keep", [(), ("step",), ("layer", "head"), ("layer", "step", "head")])
+@pytest.mark.parametrize("latent", [(16, 16), (5, 12), (7, 3), (1, 1)])
+def test_what_is_written_is_read_back_equal(tmp_path: Path, keep, latent):
+    made = recording("at house", keep=keep, latent=latent)
+    made.save(tmp_path / "maps")
+    for path in (tmp_path / "maps", str(tmp_path / "maps")):
+        read = Recording.load(path)
+        assert all(getattr(read, name) == getattr(made, name) for name in FIELDS)
+        assert all((a == b).all() for a, b in zip(read.arrays, made.arrays, strict=True))
+        assert read.nbytes == made.nbytes == sum(4 * a.size for a in made.arrays)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_its_file_has_the_rights_that_any_file_has(tmp_path: Path, umask: int):
+    before = os.umask(umask)
+    try:
+        recording().save(tmp_path / "maps")
+        assert (tmp_path / "maps").stat().st_mode & 0o777 == 0o666 & ~umask
+    finally:
+        os.umask(before)
+
+
+def test_short_names_of_layers():
+    shorts = {
+        "up_blocks.1.attentions.0.transformer_blocks.0.attn2": "up 1.0",
+        "mid_block.attentions.0.transformer_blocks.0.attn2": "mid 0",
+        "down_blocks.2.attentions.1.transformer_blocks.7.attn2": "down 2.1.7",
+        "mean": "mean",
+    }
+    assert {name: Layer(name, 1, (1, 1)).short for name in shorts} == shorts
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def rewritten(path: Path, change=None, arrays=None) -> None:
+    """A saved recording with other metadata, or other arrays."""
+    held = path.read_bytes()
+    size = struct.unpack("<Q", held[:8])[0]
+    about = json.loads(json.loads(held[8 : 8 + size])["__metadata__"]["heedmap"])
+    tensors = load_file(path)
+    if change is not None:
+        change(about)
+    if arrays is not None:
+        arrays(tensors)
+    save_file(tensors, path, metadata={"heedmap": json.dumps(about)})
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(RunError, match=r"make (the run|it) again") as raised:
+        Recording.load(path)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda a: a["positions"].__setitem__(0, a["positions"][1]), "it has a token twice"),
+        (lambda a: a["positions"].__setitem__(-1, 77), "a token that its prompt has not"),
+        (lambda a: a.update(latent=[16, 32]), "makes no picture of 128×128"),
+        (lambda a: a.update(size=[128, 256]), "makes no picture of 128×256"),
+        (lambda a: a["layers"][1].update(grid=[16, 4]), "has a grid of"),
+        (lambda a: a["layers"].pop(), "not one array a layer"),
+        (lambda a: a["layers"][0].update(heads=3), "another shape or type"),
+        (lambda a: a["timesteps"].pop(), "another shape or type"),
+        (lambda a: a["keep"].remove("head"), "another shape or type"),
+    ],
+)
+def test_what_does_not_hold_together_is_refused(tmp_path: Path, change, why: str):
+    recording(latent=(16, 16)).save(tmp_path / "maps")
+    rewritten(tmp_path / "maps", change)
+    assert why in refused(tmp_path / "maps")
+
+
+def test_the_last_token_of_the_prompt_is_one(tmp_path: Path):
+    made = recording()
+    last = len(made.table.tokens) - 1
+    replace(made, positions=(*made.positions[:-1], last)).save(tmp_path / "maps")
+    assert Recording.load(tmp_path / "maps").positions[-1] == last == 76
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda t: t.update({"layer.0": t["layer.0"].astype(np.float16)}), "shape or type"),
+        (lambda t: t.update({"layer.0": t["layer.0"][:, :, :, :-1].copy()}), "shape or type"),
+        (lambda t: t.update({"more": t["layer.0"]}), "one array a layer"),
+        (lambda t: t["layer.0"].__setitem__((0, 0, 0, 0), np.nan), "NaN"),
+        (lambda t: t["layer.2"].__setitem__((0, 0, 0, 0), 1.1e20), "far too large"),
+        (lambda t: t["layer.2"].__setitem__((0, 0, 0, 0), -1.1e20), "far too large"),
+    ],
+)
+def test_arrays_are_what_the_file_says_of_them(tmp_path: Path, change, why: str):
+    recording().save(tmp_path / "maps")
+    rewritten(tmp_path / "maps", arrays=change)
+    assert why in refused(tmp_path / "maps")
+
+
+def test_files_without_a_word_of_heedmaps(tmp_path: Path):
+    save_file({"layer.0": np.zeros((1, 1, 1, 1), np.float32)}, tmp_path / "maps")
+    refused(tmp_path / "maps")
+
+
+def test_of_another_format(tmp_path: Path):
+    recording().save(tmp_path / "maps")
+    rewritten(tmp_path / "maps", lambda about: about.update(format=2))
+    with pytest.raises(RunError, match="format"):
+        Recording.load(tmp_path / "maps")
+
+
+def test_files_that_say_too_much_of_themselves(tmp_path: Path):
+    """What is written in the first eight bytes is how long the header is."""
+    path = tmp_path / "maps"
+    for size, said in ((2**24 + 1, True), (2**62, True), (2**24, False)):
+        path.write_bytes(struct.pack("<Q", size) + b"{}")
+        assert ("too much of itself" in refused(path)) is said
+
+
+def test_files_of_more_than_four_gibibytes(tmp_path: Path):
+    path = tmp_path / "maps"
+    for size, said in ((4 * 2**30 + 1, True), (4 * 2**30, False)):
+        with path.open("wb") as file:
+            file.truncate(size)  # a hole: it takes no room on the disk
+        with pytest.raises(RunError) as raised:
+            Recording.load(path)
+        assert ("is larger than 4096 MiB" in str(raised.value)) is said
+
+
+def test_files_that_are_holes(tmp_path: Path):
+    """Three gibibytes of nothing in some kilobytes of a disk are not read."""
+    grid = 16384
+    row = {"name": "a", "heads": 64, "grid": [128, 128]}
+    path, count = tmp_path / "maps", 700 * 64 * grid
+    header = {"layer.0": {"dtype": "F32", "shape": [700, 64, grid, 1]}}
+    header["layer.0"]["data_offsets"] = [0, 4 * count]
+    header["__metadata__"] = {"heedmap": json.dumps({"format": 1, "layers": [row]})}
+    said = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(said)) + said)
+        file.truncate(8 + len(said) + 4 * count)
+    assert "most of it is a hole" in refused(path)
+
+
+@pytest.mark.parametrize("name", ["layer.0", "__metadata__"])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_headers_that_are_nested_without_end(tmp_path: Path, name: str, opening: str):
+    said = f'{{"{name}":{opening * 100_000}'.encode()
+    (tmp_path / "maps").write_bytes(struct.pack("<Q", len(said)) + said)
+    refused(tmp_path / "maps")
+
+
+@pytest.mark.parametrize("more", [-4, -1, 1, 4])
+def test_files_that_are_longer_or_shorter_than_they_say(tmp_path: Path, more: int):
+    path = tmp_path / "maps"
+    recording().save(path)
+    os.truncate(path, path.stat().st_size + more)
+    assert "longer or shorter than it says" in refused(path)
+
+
+def test_a_file_that_is_shortened_while_it_is_read(tmp_path: Path, monkeypatch):
+    """A mapped one would take the process with it."""
+    path, usual, told = tmp_path / "maps", os.fstat, []
+    recording().save(path)
+
+    def shorten(handle: int) -> os.stat_result:
+        told.append(usual(handle))
+        if len(told) == 2:  # what stands at its beginning was read
+            os.truncate(path, path.stat().st_size - 100)
+        return told[-1]
+
+    monkeypatch.setattr(os, "fstat", shorten)
+    assert "ends too early" in refused(path)
+
+
+def test_arrays_that_share_their_bytes(tmp_path: Path):
+    """A small file would become large maps."""
+    made, path = recording(), tmp_path / "maps"
+    layers = made.layers[:1] * 3
+    same = replace(made, layers=layers, arrays=made.arrays[:1] * 3)
+    same.save(path)
+    held = path.read_bytes()
+    size = struct.unpack("<Q", held[:8])[0]
+    header = json.loads(held[8 : 8 + size])
+    for number in (1, 2):
+        header[f"layer.{number}"]["data_offsets"] = header["layer.0"]["data_offsets"]
+    said = json.dumps(header).encode()
+    end = made.arrays[0].nbytes
+    path.write_bytes(struct.pack("<Q", len(said)) + said + held[8 + size : 8 + size + end])
+    assert "do not lie side by side" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("grids", "latent", "size"),
+    [
+        ([(16, 16), (8, 8), (4, 4), (2, 2), (1, 1)], (16, 16), (128, 128)),
+        ([(5, 12), (3, 6), (2, 3), (1, 2), (1, 1)], (5, 12), (12 * 8, 5 * 8)),
+        ([], (1, 64), (64, 1)),
+        ([], (2**13, 2**13), (2**13, 2**13)),
+    ],
+)
+def test_what_fits(grids, latent, size):
+    check_fit(grids, latent, size)
+
+
+@pytest.mark.parametrize(
+    ("grids", "latent", "size"),
+    [
+        ([(4, 8)], (16, 16), (128, 128)),
+        ([(2, 6)], (5, 12), (96, 40)),  # halves round up
+        ([], (16, 16), (128, 136)),
+        ([], (16, 16), (136, 128)),
+        ([], (16, 16), (128, 256)),
+        ([], (16, 16), (129, 129)),
+        ([], (2, 2), (4, 5)),
+        ([], (2, 2), (5, 4)),
+        ([], (1, 65), (65, 1)),
+        ([], (65, 1), (1, 65)),
+        ([], (2**13, 2**13 + 1), (2**13 + 1, 2**13)),
+    ],
+)
+def test_what_does_not_fit(grids, latent, size):
+    with pytest.raises(ValueError, match=r"is no size|makes no picture|has a grid"):
+        check_fit(grids, latent, size)

@@ -1,0 +1,121 @@
+"""Which part of a recording is meant, in every form that a user may write."""
+
+from fnmatch import fnmatchcase
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedmap.errors import ArgumentError, SelectionError
+from heedmap.maps import selections
+from heedmap.maps.recordings import Layer
+
+NAME = "{}.attentions.{}.transformer_blocks.0.attn2"
+STAGES = [
+    *((f"down_blocks.{n}", 2, 64 >> n) for n in range(3)),
+    ("mid_block", 1, 8),
+    *((f"up_blocks.{n}", 3, 8 << n) for n in (1, 2, 3)),
+]
+LAYERS = [
+    Layer(NAME.format(stage, k), 8, (side, side))
+    for stage, count, side in STAGES
+    for k in range(count)
+]
+
+
+def chosen(wanted) -> list[str]:
+    known = selections.layer_filter(wanted)
+    return [one.name for one in LAYERS if known is None or selections.layer_fits(one, known)]
+
+
+def test_all_layers_where_nothing_is_asked_for():
+    assert chosen(None) == [layer.name for layer in LAYERS]
+
+
+@pytest.mark.parametrize(("stage", "count"), [("down", 6), ("mid", 1), ("up", 9)])
+def test_a_stage_is_its_layers(stage, count):
+    assert chosen(stage) == [one.name for one in LAYERS if one.name.startswith(stage)]
+    assert len(chosen(stage)) == count
+
+
+@pytest.mark.parametrize("pattern", ["*attentions.0*", "up_blocks.?.*.[02].*", "*", "none*"])
+def test_a_pattern_is_that_of_a_shell(pattern):
+    assert chosen(pattern) == [one.name for one in LAYERS if fnmatchcase(one.name, pattern)]
+
+
+def test_a_list_is_all_that_any_of_its_entries_is():
+    single = LAYERS[3].name
+    assert chosen(["mid", single]) == [single, LAYERS[6].name]
+    assert chosen(("up", "up_blocks.1*")) == chosen("up")
+    assert chosen([lambda layer: layer.grid == (16, 16), "mid"]) == [
+        one.name for one in LAYERS if one.grid == (16, 16) or one.name.startswith("mid")
+    ]
+    assert chosen([]) == []
+
+
+def test_a_function_says_yes_or_no():
+    assert chosen(lambda layer: layer.grid[0] == 16) == [
+        one.name for one in LAYERS if one.grid == (16, 16)
+    ]
+
+
+@pytest.mark.parametrize("odd", [3, 2.5, [3], [None], {"up": 1}.values(), "x" * 2000, ["x" * 2000]])
+def test_what_picks_no_layers(odd):
+    with pytest.raises(ArgumentError, match="expected 'down', 'mid' or 'up', a name, a pattern"):
+        selections.layer_filter(odd)
+
+
+@given(
+    st.integers(1, 30),
+    st.one_of(
+        st.none(),
+        st.integers(-30, 29),
+        st.lists(st.integers(-30, 29), min_size=1, max_size=9),
+        st.builds(
+            slice,
+            st.none() | st.integers(-40, 40),
+            st.none() | st.integers(-40, 40),
+            st.none() | st.integers(1, 9) | st.integers(-9, -1),
+        ),
+    ),
+)
+def test_numbers_are_those_that_indexing_gives(total, wanted):
+    """Against numpy's own indexing; ascending, and each once."""
+    every = np.arange(total)
+    if wanted is None:
+        expected = every
+    elif isinstance(wanted, slice):
+        expected = every[wanted]
+    else:
+        several = np.atleast_1d(wanted)
+        if not ((-total <= several) & (several < total)).all():
+            with pytest.raises(SelectionError, match=f"whole numbers from 0 to {total - 1}"):
+                selections.numbers(wanted, total, "step")
+            return
+        expected = every[several]
+    assert selections.numbers(wanted, total, "step") == sorted(set(expected.tolist()))
+
+
+@pytest.mark.parametrize("odd", [2.0, "1", [1.5], [True], True, [[1]], slice(0.5), slice(0, 3, 0)])
+def test_what_is_no_number_of_a_step(odd):
+    with pytest.raises(SelectionError):
+        selections.numbers(odd, 4, "step")
+
+
+def test_resolutions():
+    assert selections.resolution(16) == 16
+    assert selections.resolution((8, 12)) == selections.resolution(np.array([8, 12])) == (8, 12)
+    for odd in (0, -1, 1.5, (8,), (8, 0), (8, 8, 8), "16", None):
+        with pytest.raises(ArgumentError, match="resolution"):
+            selections.resolution(odd)
+
+
+def test_timesteps_are_a_range_in_either_order():
+    assert (
+        selections.timestep_range((900, 300)) == selections.timestep_range([300, 900]) == (300, 900)
+    )
+    assert selections.timestep_range((float("inf"), 0)) == (0, float("inf"))
+    for odd in (5, (1,), (1, 2, 3), (1, float("nan")), ("1", "2"), (True, 2), None):
+        with pytest.raises(ArgumentError, match="is no range"):
+            selections.timestep_range(odd)

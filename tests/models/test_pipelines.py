@@ -1,0 +1,177 @@
+"""Loading: the embedded model, a folder, a hub id that cannot be reached."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from making import random_pipeline, random_pixart
+
+from heedmap.drawing.generation import generate
+from heedmap.errors import ArgumentError, ModelError
+from heedmap.models import pipelines
+from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.families import cross_attention_layers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "random"
+    random_pipeline().save_pretrained(path)
+    return path
+
+
+def test_the_embedded_model_is_a_whole_pipeline(embedded):
+    assert pipelines.is_embedded(embedded)
+    assert pipelines.name_of(embedded) == "heedmap-tiny"
+    assert type(embedded).__name__ == "StableDiffusionPipeline"
+    assert embedded.unet.dtype == torch.float32
+    assert embedded.safety_checker is None
+    grids = {name.split(".")[0] for name in cross_attention_layers(embedded)}
+    assert grids >= {"down_blocks", "up_blocks"}
+    run = generate(embedded, "a red house", seed=0, steps=2)
+    assert run.image.size == (128, 128)
+    assert run.settings["model"] == "heedmap-tiny"
+
+
+def test_the_embedded_model_is_small_and_half_precision():
+    files = [f for f in pipelines.embedded_folder().rglob("*") if f.is_file()]
+    assert sum(f.stat().st_size for f in files) <= 24 * 2**20
+    assert {f.suffix for f in files} <= {".json", ".safetensors", ".txt"}
+    from safetensors import safe_open
+
+    for file in files:
+        if file.suffix == ".safetensors":
+            with safe_open(file, "np") as tensors:
+                kinds = {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+            assert kinds == {"F16"}
+
+
+def test_unknown_words_fall_to_pieces_and_never_fail():
+    tokenizer = pipelines.tokenizer()
+    for text in ("giraffe", "한국어", "🦒", "\x00\x7f", "a" * 5000, ""):
+        ids = tokenizer(text, truncation=True, max_length=77)["input_ids"]
+        assert ids[0] == tokenizer.bos_token_id
+        assert ids[-1] == tokenizer.eos_token_id
+        assert tokenizer.unk_token_id not in ids[1:-1]
+    assert len(tokenizer("butterfly")["input_ids"]) > 3
+
+
+def test_a_folder_loads_and_names_itself(folder):
+    pipe = pipelines.load(folder, dtype="bfloat16")
+    assert pipelines.name_of(pipe) == str(folder)
+    assert pipe.unet.dtype == torch.bfloat16
+    assert pipelines.tokenizer(folder)("house")["input_ids"] == pipe.tokenizer("house")["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"device": "tpu"}, ArgumentError, "device 'tpu' is not known: expected one of auto, cpu"),
+        ({"dtype": "int8"}, ArgumentError, "dtype 'int8' is not known: expected one of auto, fl"),
+        ({"model": "no/such/folder"}, ModelError, "there is no model folder no/such/folder"),
+        ({"model": "./nothing"}, ModelError, "there is no model folder ./nothing"),
+        ({"model": "word"}, ModelError, "expected a folder, a hub id such as 'org/model'"),
+        ({"model": "a" * 1900}, ModelError, "there is no model folder a.* such as 'org/model'"),
+        ({"model": "org/" + "a" * 1900}, ModelError, "the hub's model|is not on this machine"),
+        ({"model": "../" * 900 + "a"}, ModelError, r"there is no model folder \.\./"),
+        ({"model": "a\0b"}, ModelError, r"there is no model folder a\\x00b"),
+    ],
+)
+def test_bad_arguments(arguments, error, sentence):
+    with pytest.raises(error, match=sentence):
+        pipelines.load(**arguments)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what a machine without a GPU is told")
+def test_a_device_that_is_not_there():
+    with pytest.raises(ArgumentError, match="this machine has no cuda device"):
+        pipelines.load(device="cuda")
+
+
+def test_the_hub_when_offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for load in (pipelines.load, pipelines.tokenizer):
+        with pytest.raises(ModelError, match=r"the hub cannot be reached: download it"):
+            load("heedmap/no-such-model")
+
+
+def test_folders_that_are_no_pipeline(tmp_path, folder):
+    with pytest.raises(ModelError, match="has no model_index"):
+        pipelines.load(tmp_path)
+    (tmp_path / "model_index.json").write_text("{")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        pipelines.load(tmp_path)
+    (tmp_path / "model_index.json").write_text(
+        json.dumps({"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "Nothing"]})
+    )
+    with pytest.raises(ModelError, match="expected a diffusers pipeline folder"):
+        pipelines.load(tmp_path)
+
+
+def test_the_embedded_files_name_no_folder_of_where_they_were_made():
+    for path in pipelines.embedded_folder().rglob("*.json"):
+        named = re.findall(r'"(?:_name_or_path|name_or_path)": "([^"]*)"', path.read_text())
+        assert not any(named), path
+
+
+def test_loading_gives_no_advice_that_helps_nobody(tmp_path):
+    """In a fresh process: what transformers says on import, it says once."""
+    code = (
+        "import logging, heedmap; heedmap.load(); "
+        "print(len(logging.getLogger('transformers.utils.import_utils').filters))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    assert "torchvision" not in done.stderr
+    assert done.stdout == "0\n"
+
+
+# --- what a model reads, without its weights ---
+
+
+@pytest.fixture(scope="module")
+def patches(tmp_path_factory):
+    """A PixArt's folder as the published ones are: its transformer's class has an older name."""
+    path = tmp_path_factory.mktemp("models") / "patches"
+    random_pixart().save_pretrained(path)
+    index = path / "model_index.json"
+    text = index.read_text().replace("PixArtTransformer2DModel", "Transformer2DModel")
+    index.write_text(text)
+    return path
+
+
+def test_a_table_is_what_the_loaded_pipeline_reads(folder, patches):
+    for model in (folder, patches, None):
+        found = pipelines.table("a Red house,", model)
+        assert found == prompt_table(pipelines.load(model), "a Red house,")
+    assert pipelines.table("a", patches).limit == 300
+    with pytest.raises(ArgumentError, match="A prompt is one string"):
+        pipelines.table(3, patches)
+
+
+def test_a_table_reads_no_weights(patches, tmp_path):
+    bare = tmp_path / "bare"
+    (bare / "tokenizer").mkdir(parents=True)
+    (bare / "model_index.json").write_bytes((patches / "model_index.json").read_bytes())
+    for file in (patches / "tokenizer").iterdir():
+        (bare / "tokenizer" / file.name).write_bytes(file.read_bytes())
+    assert pipelines.table("a house", bare) == pipelines.table("a house", patches)
+    (bare / "tokenizer" / "tokenizer.json").unlink()
+    for said in ('{"_class_name": "A", "tokenizer": ["transformers", "T5Tokenizer"]}', "[", "{}"):
+        (bare / "model_index.json").write_text(said)
+        with pytest.raises(ModelError):
+            pipelines.table("a house", bare)
+
+
+def test_sizes_of_patches():
+    pipe = random_pixart()
+    assert pipelines.own_size(pipe) == (256, 256)
+    assert pipelines.unit_of(pipe) == 16
+    assert pipelines.check_size(pipe, (64, 48)) == (64, 48)
+    with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
+        pipelines.check_size(pipe, (64, 40))

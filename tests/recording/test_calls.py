@@ -1,0 +1,220 @@
+"""One call of a pipeline: what its UNet reads, pass by pass."""
+
+import pytest
+import torch
+from making import table
+
+from heedmap.errors import TraceError
+from heedmap.recording.calls import Call, Side
+from heedmap.recording.tallies import Tally
+from heedmap.wiring.encodings import Branch, Encoding
+from heedmap.wiring.schedules import Schedule
+
+
+def states(*seeds):
+    """Text states (B, 4, 3), a seed an image."""
+    made = [torch.randn(4, 3, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+    return torch.stack(made)
+
+
+def branch(*seeds):
+    return Branch(tuple(table("a", 4) for _ in seeds), states(*seeds))
+
+
+def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kinds=("conditional", "negative")):
+    call = Call([encoding])
+    call.encoding = encoding
+    call.schedule = Schedule(timesteps, steps)
+    for kind in kinds:
+        found = getattr(encoding, kind)
+        call.sides[kind] = Side(found, Tally(frozenset({"layer"}), [(0,)]))
+    return call
+
+
+class Pipe:
+    pass
+
+
+def kind_of(name):
+    return type(name, (), {})()
+
+
+# --- which rows are read by which branch --------------------------------------------------------
+
+
+def test_blocks_of_a_batch():
+    mine, other = branch(1, 2), branch(3, 4)
+    batch = torch.cat([states(3, 4), states(1, 2), states(1, 2), states(2, 1), states(1, 9)])
+    assert mine.blocks_in(batch) == [1, 2]
+    assert mine.blocks_in(batch.double()) == [1, 2]
+    assert mine.blocks_in(batch[:, :3]) == [] == mine.blocks_in(batch[..., :2])
+    both = Encoding(mine, other)
+    assert both.blocks_in(batch) == {"conditional": [1, 2], "negative": [0]}
+    assert both.blocks_in(states(5, 6)) == {}
+    assert both.blocks_in(states(3, 4)) == {"negative": [0]}
+    assert Encoding(mine, None).blocks_in(batch) == {"conditional": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("prompt_first", "count", "expected"),
+    [
+        (False, 2, {"conditional": [1], "negative": [0]}),
+        (True, 2, {"conditional": [0], "negative": [1]}),
+        (False, 3, {"conditional": [1, 2], "negative": [0]}),  # perturbed-attention guidance
+        (True, 3, {"conditional": [0], "negative": [1, 2]}),  # InstructPix2Pix
+        (False, 1, {"conditional": [0], "negative": [0]}),
+    ],
+)
+def test_one_text_for_both_branches(prompt_first, count, expected):
+    same = Encoding(branch(1, 2), branch(1, 2), prompt_first)
+    assert same.blocks_in(torch.cat([states(1, 2)] * count)) == expected
+
+
+def test_what_the_unet_reads_of_what_was_encoded():
+    """The one with the most pictures, then the one read last in the batch, then the newest."""
+    one, two = Encoding(branch(1), None), Encoding(branch(1, 2), None)
+    call = Call([two, one])
+    call.choose(states(1, 2))
+    assert call.encoding is two and call.images == 2
+    swapped = Encoding(branch(5), branch(1))
+    call = Call([one, swapped, Encoding(branch(9), None)])
+    call.choose(states(1, 5))
+    assert call.encoding is swapped
+    call.choose(states(9))
+    assert call.encoding is swapped, "it is chosen once"
+    again = Encoding(branch(1), None)
+    call = Call([one, again])
+    call.choose(states(1))
+    assert call.encoding is again
+    # One of which only the negative branch is there is worth less than one that is read.
+    hidden = Encoding(branch(7), branch(1))
+    call = Call([one, hidden])
+    call.choose(states(1))
+    assert call.encoding is one
+    with pytest.raises(TraceError, match=r"of shape \(1, 4, 3\) that are not those of the prompt"):
+        Call([one]).choose(states(3))
+
+
+# --- pass by pass -------------------------------------------------------------------------------
+
+
+def test_passes_of_a_guided_run():
+    call = started(Encoding(branch(1), branch(2)))
+    given = torch.cat([states(2), states(1)])
+    for step, timestep in enumerate((9.0, 6.0)):
+        call.enter(given, timestep, Pipe())
+        assert list(call.blocks) == [1]
+        assert (call.sides["conditional"].block, call.sides["negative"].block) == (1, 0)
+        assert call.moment.step == step
+        call.leave()
+    for side in call.sides.values():
+        assert side.timesteps == {0: 9.0, 1: 6.0}
+    call.end()
+    assert call.over and call.done == 2
+
+
+def test_guidance_that_ends_on_the_way():
+    call = started(Encoding(branch(1), branch(2)))
+    call.enter(torch.cat([states(2), states(1)]), 9.0, Pipe())
+    call.leave()
+    call.enter(states(1), 6.0, Pipe())
+    assert (call.sides["conditional"].block, call.sides["negative"].block) == (0, None)
+    assert call.sides["negative"].timesteps == {0: 9.0}
+    assert not call.sides["negative"].heard
+
+
+def test_two_passes_of_one_step():
+    """Each is a call of the scheduler; the step is told by the first."""
+    call = started(Encoding(branch(1), None), (9.0, 8.0), (0, 0), ("conditional",))
+    for timestep in (9.0, 8.0):
+        call.enter(states(1), timestep, Pipe())
+        call.leave()
+    assert call.sides["conditional"].timesteps == {0: 9.0}
+
+
+def test_passes_that_are_no_step():
+    call = started(Encoding(branch(1), branch(2)))
+    with pytest.raises(TraceError, match="text states of shape"):
+        call.enter(states(7), 9.0, Pipe())
+    with pytest.raises(TraceError, match=r"timestep 6, which is not that of call 1 of 2 .* Pipe"):
+        call.enter(states(1), 6.0, Pipe())
+    given = states(1)
+    call.enter(given, 9.0, Pipe())
+    with pytest.raises(TraceError, match="Pipe ran its model twice on this prompt"):
+        call.enter(given, 9.0, Pipe())
+
+
+def test_blurred_passes_are_left_out():
+    call = started(Encoding(branch(1), branch(2)))
+    pipe = kind_of("StableDiffusionSAGPipeline")
+    call.enter(torch.cat([states(2), states(1)]), 9.0, pipe)
+    assert [side.block for side in call.sides.values()] == [1, 0]
+    call.enter(states(2), 9.0, pipe)
+    assert [side.block for side in call.sides.values()] == [None, None]
+    call.leave()
+    call.enter(torch.cat([states(2), states(1)]), 6.0, pipe)
+    assert [side.block for side in call.sides.values()] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("CycleDiffusionPipeline", [2]), ("StableDiffusionPipeline", [1, 2])]
+)
+def test_a_source_prompt_beside(name, blocks):
+    call = started(Encoding(branch(1), branch(2)))
+    call.enter(torch.cat([states(2), states(1), states(1)]), 9.0, kind_of(name))
+    assert list(call.blocks) == blocks
+    assert call.sides["conditional"].block == blocks[0]
+    assert call.sides["negative"].block == 0
+
+
+# --- what is left -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [(), ("layer",), ("step",)])
+def test_a_recording_of_layers_with_different_heads(keep):
+    call = started(Encoding(branch(1), None), kinds=("conditional",))
+    side = call.sides["conditional"]
+    side.tally, side.timesteps = Tally(frozenset(keep), [(0, 2)]), {0: 9.0, 1: 6.0}
+    call.latent = (2, 3)
+    call.grids = dict.fromkeys("abc", call.latent)
+    heads = {"a": 2, "b": 8, "c": 4}
+    made = {(name, step): torch.rand(heads[name], 6, 4) for name in heads for step in (0, 1)}
+    for (name, step), p in made.items():
+        side.tally.add(
+            0, name, step, lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
+            heads[name], call.grids[name], call.latent, torch.device("cpu"),
+        )  # fmt: skip
+    found = call.recording("conditional", 0, heads, 8)
+    if "layer" in keep:
+        assert [(layer.name, layer.heads) for layer in found.layers] == list(heads.items())
+        for layer, array in zip(found.layers, found.arrays, strict=True):
+            both = torch.stack([made[layer.name, step] for step in (0, 1)])[..., [0, 2]]
+            torch.testing.assert_close(torch.tensor(array), both.mean((0, 1))[None, None])
+    else:
+        (layer,), (array,) = found.layers, found.arrays
+        assert (layer.name, layer.heads, layer.grid) == ("mean", 8, (2, 3))
+        planes = [
+            torch.stack([made[name, step].mean(0)[:, [0, 2]] for name in heads]).mean(0)
+            for step in (0, 1)
+        ]
+        whole = torch.stack(planes) if keep else torch.stack(planes).mean(0, keepdim=True)
+        torch.testing.assert_close(torch.tensor(array), whole[:, None])
+    assert (found.latent, found.size, found.positions) == ((2, 3), (24, 16), (0, 2))
+    assert found.timesteps == (9.0, 6.0) and found.table is side.branch.tables[0]
+
+
+def test_a_negative_prompt_beside_that_of_a_source():
+    """Source and prompt each have one, the source's first: the last are the picture's."""
+    pipe = type("CycleDiffusionPipeline", (), {})()
+    call = started(Encoding(branch(1), branch(2)))
+    call.enter(torch.cat([states(2), states(2), states(1), states(1)]), 9.0, pipe)
+    assert (call.sides["conditional"].block, call.sides["negative"].block) == (3, 1)
+
+
+def test_a_pass_of_the_negative_prompts_alone():
+    """Guidance in two passes: each has a row a picture."""
+    call = started(Encoding(branch(1, 2), branch(3, 4)))
+    call.enter(states(3, 4), 9.0, Pipe())
+    assert (call.sides["conditional"].block, call.sides["negative"].block) == (None, 0)
+    with pytest.raises(TraceError, match="not those of the prompt"):
+        call.enter(torch.cat([states(3, 4), states(5, 6)]), 9.0, Pipe())

@@ -1,0 +1,295 @@
+"""The picture against the definition: what every layer puts out in an edited run, in float64.
+
+`oracle` computes it beside the run, from the layer's weights and the rule as its docstring says it.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
+from oracle import (
+    HOUSE,
+    RED,
+    SIZE,
+    STEPS,
+    SWAP,
+    TAIL,
+    K,
+    acts,
+    beside,
+    columns,
+    confined,
+    edited,
+    first,
+    generated,
+    held_maps,
+    injected,
+    normal,
+    oracled,
+    reads,
+    weighed,
+)
+
+import heedmap as hm
+from heedmap.drawing.generation import generate_batch
+
+KINDS = [(kind, way) for kind in ("unet", "pixart") for way in (AttnProcessor2_0, AttnProcessor)]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def pipe(request):
+    """An edit leaves it as it was; once with the fused attention, once with the classic one."""
+    return oracled(*request.param)
+
+
+# --- rules in generate --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guidance", [1.0, 7.5])
+def test_weights(pipe, guidance):
+    edits = [hm.Reweight("red", -1.5), hm.Reweight("house", 2)]
+    _, held = generated(
+        pipe, edits, lambda here: weighed(here.p[0], [(RED, -1.5), (HOUSE, 2)]), guidance=guidance
+    )
+    assert min(held.moved) > 1e-3
+
+
+def test_weights_in_the_prompt(pipe):
+    rule = lambda here: weighed(here.p[0], [(RED, 0.5), (HOUSE, 6)])  # noqa: E731
+    generated(pipe, [], rule, "a (red:0.5) ((house:3):2)")
+
+
+def test_renormalized_after_each_weight(pipe):
+    edits = [hm.Reweight("red", -2, renormalize=True), hm.Reweight("house", 3)]
+    rule = lambda here: weighed(normal(weighed(here.p[0], [(RED, -2)])), [(HOUSE, 3)])  # noqa: E731
+    generated(pipe, edits, rule)
+
+
+BOX = (0, 0, 52, 100)  # half of a cell at 16 cells, a quarter at 8, five eighths at 4
+
+
+@pytest.mark.parametrize("tail", [True, False])
+def test_confined(pipe, tail):
+    word = hm.Confine("house", BOX, strength=1.5, start=0.2, end=0.6, tail=tail)
+
+    def rule(here):
+        bias = confined(here, RED + HOUSE, BOX, 1.5, (0.2, 0.6), SIZE)
+        if tail:
+            bias = bias + confined(here, TAIL, BOX, 0.0, (0.2, 0.6), SIZE)
+        return (here.scores[0] + bias).softmax(-1)
+
+    _, held = generated(pipe, [word], rule, steps=STEPS)
+    layers = len(held.grids)
+    acted = [acts((0.2, 0.6), n // layers, STEPS) for n in range(layers * STEPS)]
+    assert [moved > 0 for moved in held.moved] == acted
+
+
+def test_several_confined_and_weighed(pipe):
+    """Biases add up, and act first wherever they stand; where regions meet the tail is seen."""
+    boxes = {"house": (0, 0, 70, 128), "red": (40, 8, 128, 128)}
+    edits = [
+        hm.Reweight("a", 2),
+        hm.Confine("house", boxes["house"], strength=2, along=[], end=1.0),
+        hm.Confine("red", boxes["red"], strength=1, along=["a"], end=1.0),
+        hm.Confine("red", boxes["red"], strength=0.5, along=[], end=1.0, tail=False),
+    ]
+
+    def rule(here):
+        whole = (0.0, 1.0)
+        bias = confined(here, HOUSE, boxes["house"], 2, whole, SIZE)
+        bias = bias + confined(here, TAIL, boxes["house"], 0, whole, SIZE)
+        bias = bias + confined(here, [*first(pipe), *RED], boxes["red"], 1, whole, SIZE)
+        bias = bias + confined(here, TAIL, boxes["red"], 0, whole, SIZE)
+        bias = bias + confined(here, RED, boxes["red"], 0.5, whole, SIZE)
+        return weighed((here.scores[0] + bias).softmax(-1), [(first(pipe), 2)])
+
+    generated(pipe, edits, rule)
+
+
+def test_a_box_smaller_than_a_cell(pipe):
+    box = (60, 20, 66, 30)
+    word = hm.Confine("house", box, along=[], end=1.0)
+
+    def rule(here):
+        bias = confined(here, HOUSE, box, 3.0, (0, 1), SIZE)
+        bias = bias + confined(here, TAIL, box, 0.0, (0, 1), SIZE)
+        return (here.scores[0] + bias).softmax(-1)
+
+    generated(pipe, [word], rule)
+
+
+@pytest.mark.parametrize("edits", [1, 2])
+def test_a_rule_of_a_users_own(pipe, edits):
+    sites = []
+
+    def mine(p, site):
+        sites.append((site.layer, site.step, site.steps, site.grid))
+        return (p.sqrt() * (1 + site.step)).roll(1, dims=-1)
+
+    def rule(here):
+        p = (here.p[0].sqrt() * (1 + here.step)).roll(1, dims=-1)
+        return p if edits == 1 else weighed(p, [(RED, -1)])
+
+    _, held = generated(pipe, [mine, hm.Reweight("red", -1)][:edits], rule)
+    every = {(name, step, 2, held.grids[name]) for name, step in held.edited}
+    assert set(sites) == every
+
+
+def test_a_rule_of_chance_is_asked_once(pipe):
+    """The map is of what acted in the picture, and so is `moved`."""
+    gave = {}
+
+    def chance(p, site):
+        assert (site.layer, site.step) not in gave
+        gave[site.layer, site.step] = torch.rand_like(p)
+        return gave[site.layer, site.step]
+
+    run, held = generated(
+        pipe,
+        [chance],
+        lambda here: gave[here.name, here.step].double(),
+        keep=("layer", "step", "head"),
+    )
+    assert set(gave) == set(held.edited)
+    held_maps([run.maps.recording], held)
+
+
+@pytest.mark.parametrize("strength", [-100.0, 100.0])
+def test_confined_beyond_what_floats_hold(pipe, strength):
+    box = (0, 0, 64, 128)
+
+    def rule(here):
+        bias = confined(here, HOUSE, box, strength, (0, 1), SIZE)
+        return (here.scores[0] + bias).softmax(-1)
+
+    edits = [hm.Confine("house", box, strength=strength, along=[], end=1.0, tail=False)]
+    generated(pipe, edits, rule)
+
+
+def test_rules_of_each_image_of_a_batch(pipe):
+    prompts = ["a (red:3) house", "at the sea", "(at:-1) home"]
+
+    def rule(here):
+        return [
+            weighed(here.p[0], [(RED, 3)]),
+            here.p[1],
+            weighed(here.p[2], [(first(pipe)[:1], -1)]),
+        ]
+
+    with beside(pipe, 2, rule, images=3):
+        generate_batch(pipe, prompts, seeds=[1, 2, 3], steps=2, **reads(pipe))
+
+
+# --- what an edit takes from its source ---------------------------------------------------------
+
+
+def test_token_by_token(pipe):
+    """A word of three tokens that became another of three: the k-th is the k-th's."""
+    same = columns(*(([n], [n]) for n in range(K)))
+
+    def rule(here, source, own):
+        return injected(here, source, own, same, 0.6)
+
+    edited(pipe, "a red house", "a big house", rule, cross=0.6)
+
+
+@pytest.mark.parametrize("window", [0.6, (0.2, 0.8), (0.4, 0.4), 1.0])
+def test_replaced(pipe, window):
+    def rule(here, source, own):
+        return injected(here, source, own, SWAP, window)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if window == (0.4, 0.4) else "error")
+        pair, held = edited(pipe, "a red house", "a blue house", rule, cross=window)
+    steps = [step for step in range(STEPS) if acts(window, step, STEPS)]
+    assert pair.about["sites"] == len(held.grids) * len(steps)
+    assert {step for (_, step), p in held.edited.items() if not torch.equal(
+        p[1], held.plain[_, step][1])} == set(steps)  # fmt: skip
+
+
+def test_refined(pipe):
+    """New tokens keep their own columns, also where padding took the place of them."""
+    taken = {0: 0, 1: 1, 5: 2, 6: 3, 7: 4, 8: 5, 9: 6} | {n + 3: n for n in range(7, K - 3)}
+    matrix = columns(*(([w], [n]) for n, w in taken.items()))
+
+    def rule(here, source, own):
+        return injected(here, source, own, matrix, 0.6, list(taken))
+
+    pair, _ = edited(pipe, "a red house", "a big red house", rule, cross=0.6)
+    assert pair.about["kind"] == "refine"
+
+
+def test_windows_of_words(pipe):
+    windows = {"blue": (0.4, 0.8), "house": 0.2}
+
+    def rule(here, source, own):
+        p = injected(here, source, own, SWAP, 0.6, [0, 1, *range(7, K)])
+        p = injected(here, source, p, SWAP, windows["blue"], [2, 3, 4, 5])
+        return injected(here, source, p, SWAP, windows["house"], [6])
+
+    edited(pipe, "a red house", "a blue house", rule, cross=0.6, words=windows)
+
+
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_weights_of_source_and_target(pipe, renormalize):
+    """What is taken is the source's plain attention; each prompt's weights are its own."""
+    finish = normal if renormalize else lambda p: p
+
+    def rule(here, source, own):
+        p = injected(here, source, own, SWAP, 0.6)
+        return weighed(source, [(RED, 3)]), finish(weighed(p, [([2, 3, 4, 5], -2), ([6], 1.5)]))
+
+    arguments = {"cross": 0.6, "renormalize": renormalize}
+    texts = "a (red:3) house", "a (blue:-2) (house:1.5)"
+    edited(pipe, *texts, rule, steps=3, **arguments)
+
+
+def test_several_targets(pipe):
+    same = columns(*(([n], [n]) for n in range(K)))
+
+    def both(here):
+        source, sea, house = here.p
+        return (
+            source,
+            injected(here, source, sea, same, 0.6),
+            weighed(injected(here, source, house, same, 0.6), [(RED, 2)]),
+        )
+
+    with beside(pipe, 3, both, lambda step, cells: [0, 1, 2], images=3):
+        targets = ["a red at", "a (red:2) house"]
+        given = {"seed": 7, "steps": 3, "cross": 0.6, "self_attention": 0, **reads(pipe)}
+        hm.edit(pipe, "a red house", targets, **given)
+
+
+@pytest.mark.parametrize("cells", [1024, 64, 63])
+def test_self_attention_of_the_source(pipe, cells):
+    window = (0.2, 0.6)
+
+    def sharing(step, size):
+        return [0, 0 if acts(window, step, STEPS) and size <= cells else 1]
+
+    def draw():
+        return edited(
+            pipe, "a red house", "a red at", lambda here, source, own: own, sharing=sharing,
+            cross=0, self_attention=window, self_cells=cells,
+        )  # fmt: skip
+
+    if cells == 63 and hasattr(pipe, "transformer"):  # its one grid has 64
+        with pytest.warns(hm.HeedmapWarning, match="self"):
+            pair, held = draw()
+        assert pair.about["self_sites"] == held.own == 0
+        return
+    pair, held = draw()
+    assert pair.about["self_sites"] == held.own > 0
+
+
+def test_how_much_was_moved(pipe):
+    def rule(here, source, own):
+        return injected(here, source, own, SWAP, 1.0)
+
+    pair, held = edited(pipe, "a red house", "a blue house", rule, steps=2, cross=1.0)
+    assert pair.about["moved"] == pytest.approx(np.mean(held.moved), rel=1e-4)
+    assert 0.01 < pair.about["moved"] < 1
+    assert pair.about["sites"] == len(held.moved)

@@ -1,0 +1,515 @@
+"""Edits by name: what they say, what they refuse, and what they do in a run."""
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers.models.attention_processor import AttnProcessor
+from making import random_pipeline
+from PIL import Image
+
+import heedmap
+from heedmap import Confine, Reweight, Run
+from heedmap.drawing import generation
+from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
+from heedmap.maps.masks import packed
+from heedmap.recording.edits import Watched, edit_from, rules_of
+from heedmap.text.tokens import tokenize
+from heedmap.wiring.encodings import prompt_table
+
+SIZE = (128, 128)
+LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """One for all: an edit leaves it as it was."""
+    return random_pipeline()
+
+
+def generate(pipe, prompt="a red house", edits=(), steps=2, **options):
+    return heedmap.generate(pipe, prompt, seed=7, steps=steps, edits=edits, **options)
+
+
+def same(a, b) -> bool:
+    """Whether two runs have the same picture and the same maps, to the bit."""
+    maps = zip(a.maps, b.maps, strict=True)
+    return np.array_equal(np.asarray(a.image), np.asarray(b.image)) and all(
+        np.array_equal(one.values, other.values) for one, other in maps
+    )
+
+
+def of_left(grid=(16, 16)) -> np.ndarray:
+    """bool (h, w), True in the left half."""
+    mask = np.zeros(grid, bool)
+    mask[:, : grid[1] // 2] = True
+    return mask
+
+
+# --- Reweight ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "edits"),
+    [
+        ("a (red:3) house", [Reweight("red", 3.0)]),
+        ("a (red house:-1)", [Reweight("red house", -1)]),
+        ("a (red:3) (house:0.5)", [Reweight("house", 0.5), Reweight("red", np.float32(3))]),
+        ("(red:6) and red", [Reweight("red", 2, False), Reweight("red", 3)]),
+    ],
+)
+def test_reweight_is_the_weight_in_the_prompt(pipe, written, edits):
+    bare = written.replace("(red:6) and red", "(red:6) and (red:6)")
+    plain = generation.parse_weights(written).text
+    assert same(generate(pipe, bare), generate(pipe, plain, edits))
+
+
+def test_weights_in_the_prompt_and_edits_multiply(pipe):
+    both = generate(pipe, "a (red:2) house", [Reweight("red", 1.5)])
+    assert same(both, generate(pipe, "a (red:3) house"))
+
+
+def test_renormalized_rows_sum_to_one(pipe):
+    options = {"tokens": "all", "keep": {"layer"}}
+    loud = generate(pipe, edits=[Reweight("red", 3)], **options)
+    whole = generate(pipe, edits=[Reweight("red", 3, renormalize=True)], **options)
+    assert not same(loud, whole)
+    for of_loud, of_whole in zip(
+        loud.maps.recording.arrays, whole.maps.recording.arrays, strict=True
+    ):
+        assert of_loud.sum(-1).max() > 1.01
+        np.testing.assert_allclose(of_whole.sum(-1), 1, atol=1e-4)
+
+
+# --- Confine ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(128, 128), (192, 128), (64, 160)])
+def test_the_word_is_seen_inside_alone(pipe, size):
+    width, height = size
+    right = (width // 2, 0, width, height)
+    run = generate(pipe, edits=[Confine("house", right, end=1)], size=size)
+    for word, leaves_left in (("house", True), ("red", True), ("a", False)):
+        values = run.maps[word].values
+        left = values[:, : values.shape[1] // 4]  # maps are smooth between cells
+        assert (left.max() < 1e-6) == leaves_left
+    assert run.maps["house"].values.max() > generate(pipe, size=size).maps["house"].values.max()
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        of_left((128, 128)),
+        of_left((128, 128)).tolist(),
+        torch.from_numpy(of_left((128, 128))),
+        Image.fromarray(of_left((128, 128))),
+        Image.fromarray(of_left((128, 128)).astype(np.uint8) * 255),
+        np.array(LEFT),
+        [0, 0.0, 64.0, 128],
+    ],
+    ids=["array", "lists", "tensor", "picture 1", "picture L", "box array", "box list"],
+)
+def test_a_region_said_in_many_ways(where):
+    table = tokenize("a red house", random_pipeline().tokenizer)
+    rule, _ = Confine("house", where).rules(table, SIZE)
+    plain, _ = Confine("house", LEFT).rules(table, SIZE)
+    assert torch.equal(rule.region, plain.region)
+    assert rule.tokens == table.find("red house")
+    assert torch.equal(rule.region > 0.5, torch.from_numpy(of_left((128, 128))))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "word", "kept"),
+    [
+        ("a red cat in the snow", "cat", "red cat"),
+        ("a red cat in the snow", "red cat", "red cat"),
+        ("a red cat in deep snow", "snow", "deep snow"),
+        ("small red cat", "cat", "small red cat"),
+        ("one very small red cat", "cat", "small red cat"),
+        ("masterpiece, cat, snow", "snow", "snow"),
+        ("a dog chasing cats", "cats", "cats"),
+        ("a dog and cat", "cat", "cat"),
+        ("THE cat", "cat", "cat"),
+        ("a red house next to a blue tree", "tree", "blue tree"),
+        ("a red house next to a blue tree", "red", "red"),
+    ],
+)
+def test_the_words_that_describe_it_are_kept_with_it(pipe, prompt, word, kept):
+    table = prompt_table(pipe, prompt)
+    rule, _ = Confine(word, LEFT).rules(table, SIZE)
+    assert rule.tokens == table.find(kept)
+    alone, _ = Confine(word, LEFT, along=()).rules(table, SIZE)
+    assert alone.tokens == table.find(word)
+
+
+def test_the_end_and_the_padding_are_hidden_outside(pipe):
+    table = prompt_table(pipe, "a red house")
+    word, tail = Confine("house", LEFT, strength=2, start=0.2, end=0.5).rules(table, SIZE)
+    assert tail.tokens == table.positions("end", "pad") and len(tail.tokens) > 60
+    assert (word.strength, tail.strength) == (2, 0) and torch.equal(word.region, tail.region)
+    assert (tail.start, tail.end) == (0.2, 0.5)
+    (only,) = Confine("house", LEFT, tail=False).rules(table, SIZE)
+    assert only.tokens == word.tokens
+
+    # Two regions that do not meet: the end and the padding are seen nowhere, and that is no error.
+    edits = [Confine(word, where, end=1) for word, where in (("house", LEFT), ("red", RIGHT))]
+    run = generate(pipe, edits=edits)
+    assert all(np.isfinite(heat.values).all() for heat in run.maps)
+
+
+def test_all_places_of_a_word_are_meant(pipe):
+    table = prompt_table(pipe, "a red house and a blue house")
+    rule, _ = Confine("house", LEFT).rules(table, SIZE)
+    assert rule.tokens == (*table.find("red house"), *table.find("blue house"))
+
+
+def test_fractions_of_pixels_count(pipe):
+    table = prompt_table(pipe, "a house")
+    rule, _ = Confine("house", (0.5, 1, 2, 2)).rules(table, (4, 3))
+    expected = [[0, 0, 0, 0], [0.5, 1, 0, 0], [0, 0, 0, 0]]
+    assert torch.equal(rule.region, torch.tensor(expected))
+
+
+# --- rules of a user's own ----------------------------------------------------------------------
+
+
+def test_a_rule_of_ones_own(pipe):
+    def threefold(p, site):
+        assert p.shape[1] == site.grid[0] * site.grid[1]
+        p[..., list(prompt_table(pipe, "a red house").find("red"))] *= 3  # in place
+        return p
+
+    run = generate(pipe, edits=[threefold])
+    fast = generate(pipe, edits=[Reweight("red", 3)])
+    difference = np.asarray(run.image).astype(int) - np.asarray(fast.image)
+    assert np.abs(difference).max() <= 1
+    for mine, other in zip(run.maps, fast.maps, strict=True):
+        np.testing.assert_allclose(mine.values, other.values, atol=1e-4)
+    assert run.settings["edits"] == [{"kind": "rule", "name": "threefold"}]
+
+
+def test_a_rule_that_gives_something_else_is_named(pipe):
+    def broken(p, site):
+        return p.mean(-1)
+
+    with pytest.raises(ArgumentError, match=r"the rule broken gave float32 of shape \(2, 256\)"):
+        generate(pipe, edits=[broken])
+
+
+# --- in a run -----------------------------------------------------------------------------------
+
+
+def test_no_edits_are_the_plain_run(pipe):
+    plain = heedmap.generate(pipe, "a red house", seed=7, steps=2)
+    assert same(plain, generate(pipe, edits=[]))
+    assert plain.settings["edits"] == []
+
+
+def test_the_settings_say_which(pipe, tmp_path):
+    mask = of_left((128, 128))
+    edits = [
+        Reweight("red", np.float32(1.5), renormalize=True),
+        Confine("house", np.array([0, 0, 64, 128]), end=1, along=("red",)),
+        Confine("a", mask, strength=2, start=0.25),
+    ]
+    run = generate(pipe, edits=edits, steps=4)
+    mask[:] = True
+    assert run.settings["edits"] == [
+        {"kind": "reweight", "word": "red", "weight": 1.5, "renormalize": True},
+        {
+            "kind": "confine", "word": "house", "where": [0, 0, 64, 128],
+            "strength": Confine.strength, "start": 0.0, "end": 1.0, "along": ["red"],
+            "tail": True,
+        },
+        {
+            "kind": "confine", "word": "a", "where": packed(of_left((128, 128))),
+            "strength": 2.0, "start": 0.25, "end": Confine.end,
+            "along": None, "tail": True,
+        },
+    ]  # fmt: skip
+    back = Run.load(run.save(tmp_path / "run"))
+    assert back.settings == run.settings == json.loads(json.dumps(run.settings))
+    box = back.settings["edits"][1]["where"]
+    again = [edits[0], Confine("house", box, end=1, along=["red"]), edits[2]]
+    assert same(run, generate(pipe, edits=again, steps=4))
+    read = [edit_from(about) for about in back.settings["edits"]]
+    assert same(run, generate(pipe, edits=read, steps=4))
+
+
+def test_a_batch_is_edited_alike(pipe):
+    prompts = ["a red house", "house (at:2) red sea"]
+    edits = [Reweight("red", 2), Confine("house", LEFT)]
+    runs = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2, edits=iter(edits))
+    plain = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
+    for number, run in enumerate(runs):
+        assert not same(run, plain[number])
+        assert len(run.settings["edits"]) == 2
+    alone = generate(pipe, prompts[0], edits)
+    difference = np.asarray(runs[0].image).astype(int) - np.asarray(alone.image)
+    assert np.abs(difference).max() <= 1
+    with pytest.raises(UnknownWordError, match="'red' is not in the prompt"):
+        generation.generate_batch(pipe, ["a red house", "a sea"], seeds=[1, 2], edits=edits)
+
+
+def unchanged(p, site):
+    return p
+
+
+@pytest.mark.parametrize(
+    ("edit", "name"),
+    [
+        (Reweight("red", 1), "'word': 'red', 'weight': 1.0"),
+        (Confine("red", LEFT, start=0.6, end=0.9), "'kind': 'confine'"),
+        (unchanged, "'name': 'unchanged'"),
+    ],
+)
+@pytest.mark.parametrize("beside", [[], [Reweight("house", 2)]])
+def test_an_edit_that_did_nothing_is_told(pipe, edit, name, beside):
+    with pytest.warns(UserWarning, match=f"{name}.* changed nothing in a run of 2 steps"):
+        run = generate(pipe, edits=[edit, *beside])
+    other = generate(pipe, edits=beside)
+    difference = np.asarray(run.image).astype(int) - np.asarray(other.image)
+    assert np.abs(difference).max() <= 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        generate(pipe, edits=[edit, *beside])
+    assert len([w for w in caught if "changed nothing" in str(w.message)]) == 1
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "sentence"),
+    [
+        (lambda: [Reweight("cat", 2)], UnknownWordError, "'cat' is not in the prompt"),
+        (lambda: [Confine("cat", LEFT)], UnknownWordError, "'cat' is not in the prompt"),
+        (lambda: [Reweight(7, 2)], ArgumentError, "the word to weight is 7: expected a text"),
+        (lambda: [Reweight(None, 2)], ArgumentError, "the word to weight is None"),
+        (lambda: [Reweight("red", 1e7)], ArgumentError, "expected a finite number from -1e"),
+        (lambda: [Reweight("red", np.ones(1))], ArgumentError, "the weight of 'red' is array"),
+        (lambda: [Reweight("red", 2, "no")], ArgumentError, "renormalize of 'red' is 'no'"),
+        (lambda: [Confine(3, LEFT)], ArgumentError, "the word to confine is 3"),
+        (lambda: [Confine("red", LEFT, along=5)], ArgumentError, "along of 'red' is 5"),
+        (lambda: [Confine("red", LEFT, along=["a", 5])], ArgumentError, "along of 'red' is"),
+        (lambda: [Confine("red", LEFT, tail=None)], ArgumentError, "tail of 'red' is None"),
+        (lambda: [Confine("red", LEFT, start="0")], ArgumentError, "the start of 'red' is '0'"),
+        (lambda: [Confine("red", LEFT, strength=10**400)], ArgumentError, "strength of 'red' is 1"),
+        (lambda: [Reweight("red", "2")], ArgumentError, "the weight of 'red' is '2': expected"),
+        (lambda: [Reweight("red", True)], ArgumentError, "the weight of 'red' is True"),
+        (lambda: [Reweight("red", float("nan"))], ArgumentError, "the weight of 'red' is nan"),
+        (lambda: [Reweight("red", -float("inf"))], ArgumentError, "the weight of 'red' is -inf"),
+        (lambda: [Confine("red", LEFT, strength=None)], ArgumentError, "the strength of 'red' is"),
+        (lambda: [Confine("red", LEFT, end=1.5)], ArgumentError, "from 0.0 to 1.5: expected"),
+        (lambda: [Confine("red", LEFT, start=-0.5)], ArgumentError, "from -0.5 to"),
+        (lambda: [Confine("red", LEFT, 1, 0.5, 0.4)], ArgumentError, "start not above the end"),
+        (lambda: [Confine("red", LEFT, end=float("nan"))], ArgumentError, "the end of 'red' is"),
+        (lambda: [Confine("red", (0, 0, 64, 129))], ArgumentError, "the picture of 128×128 pix"),
+        (lambda: [Confine("red", (-1, 0, 64, 128))], ArgumentError, r"the box \(-1, 0, 64, 128\)"),
+        (lambda: [Confine("red", (64, 0, 0, 128))], ArgumentError, "0 ≤ left < right ≤ 128"),
+        (lambda: [Confine("red", (5, 5, 5, 9))], ArgumentError, "or is empty"),
+        (lambda: [Confine("red", (0, 0, 64))], ArgumentError, r"is \(0, 0, 64\): expected a box"),
+        (lambda: [Confine("red", (0, 0, 64, "1"))], ArgumentError, "of four numbers"),
+        (lambda: [Confine("red", (0, 0, 64, float("nan")))], ArgumentError, "of four numbers"),
+        (lambda: [Confine("red", [[1, 2], [3]])], ArgumentError, "expected a box"),
+        (lambda: [Confine("red", "left")], ArgumentError, "the region of 'red' is 'left'"),
+        (lambda: [Confine("red", None)], ArgumentError, "the region of 'red' is None"),
+        (
+            lambda: [Confine("red", np.ones((128, 128)))], ArgumentError,
+            r"an array of float64 with shape \(128, 128\): .* as in mask > 0.5",
+        ),
+        (lambda: [Confine("red", of_left((64, 128)))], ArgumentError, "is 128×64 pixels, the pic"),
+        (lambda: [Confine("red", ~np.ones(SIZE, bool))], ArgumentError, "has nothing inside"),
+        (lambda: [Confine("red", Image.new("RGB", SIZE))], ArgumentError, "of mode RGB: expected"),
+        (lambda: [Confine("red", LEFT, along="a")], ArgumentError, "along of 'red' is 'a': expect"),
+        (lambda: [Confine("red", LEFT, along=["cat"])], UnknownWordError, "'cat' is not in the"),
+        (lambda: "red", ArgumentError, "edits is 'red': expected a list"),
+        (lambda: Reweight("red", 2), ArgumentError, r"edits is Reweight\(.*: expected a list"),
+        (lambda: [Reweight], ArgumentError, "is no edit: expected Reweight"),
+        (lambda: ["red"], ArgumentError, "'red' is no edit"),
+        (lambda: [None], ArgumentError, "None is no edit"),
+    ],
+)  # fmt: skip
+def test_refused_before_the_first_step(pipe, make, error, sentence):
+    def never(*_):
+        raise AssertionError("a step was run")
+
+    with pytest.raises(error, match=sentence) as caught:
+        generate(pipe, edits=make(), progress=never)
+    assert isinstance(caught.value, HeedmapError)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_word_past_the_limit(pipe):
+    long = "a house " * 40 + "red"
+    for edit in (Reweight("red", 2), Confine("red", LEFT)):
+        with pytest.raises(TruncatedWordError, match="'red' was not read by the model"):
+            generate(pipe, long, [edit])
+
+
+def test_the_size_that_is_asked_for_counts(pipe):
+    with pytest.raises(ArgumentError, match="the picture of 64×96 pixels"):
+        generate(pipe, edits=[Confine("red", LEFT)], size=(64, 96))
+    with pytest.raises(ArgumentError, match="multiples of 8"):
+        generate(pipe, edits=[Confine("red", LEFT)], size=(100, 96))
+
+
+# --- with the embedded model ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_readmes_example(embedded):
+    """It runs as it stands, and does what its comments say."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("### One picture, its attention changed")[2]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert code is not None
+    names = {"hm": heedmap, "pipe": embedded}
+    exec(compile(code[1], "README.md", "exec"), names)
+    run, faded, red = names["run"], names["faded"], names["red"]
+    assert [edit["kind"] for edit in run.settings["edits"]] == ["reweight", "confine"]
+    assert faded.settings["edits"] == [{"kind": "rule", "name": "pale"}]
+    assert red == list(run.maps.tokens.find("red")) and faded.maps["red"].values.max() == 0
+
+    def redness(picture):
+        r, g, b = np.asarray(picture, float).transpose(2, 0, 1)
+        return (r - (g + b) / 2).clip(0).mean()
+
+    plain = heedmap.generate(embedded, "a red house in the snow", seed=3)
+    assert redness(faded.image) < 0.6 * redness(plain.image)
+
+    def column(picture):
+        """Of the house: the mean column of what is red, as a fraction of the picture."""
+        r, g, b = np.asarray(picture, float).transpose(2, 0, 1)
+        red = (r - (g + b) / 2).clip(40) - 40
+        return (red.sum(0) * np.linspace(0, 1, red.shape[1])).sum() / red.sum()
+
+    assert column(run.image) < min(0.5, column(plain.image))
+
+
+def test_numbers_of_numpy_are_numbers():
+    """The rules are the same, and what is noted is plain JSON."""
+    plain = [Reweight("red", 2.0, renormalize=True), Confine("red", LEFT, 1.5, 0.25, 0.5, ["a"])]
+    given = [
+        Reweight("red", np.int64(2), renormalize=np.True_),
+        Confine(
+            "red", np.array(LEFT), np.float32(1.5), np.float64(0.25), np.float16(0.5),
+            np.array(["a"]), tail=np.True_,
+        ),
+    ]  # fmt: skip
+    for a, b in zip(plain, given, strict=True):
+        assert json.loads(json.dumps(b.about())) == a.about()
+
+
+def test_a_strong_confinement_draws_a_picture(pipe):
+    """A strength of 100 once overflowed to NaN where rules are not fused."""
+
+    def same(p, site):
+        return p
+
+    for edits in ([Confine("red", LEFT, 100)], [Confine("red", LEFT, 100), same]):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="the edit .* changed nothing")
+            run = generate(pipe, edits=edits, steps=3)
+        assert all(np.isfinite(heat.values).all() for heat in run.maps)
+
+
+@pytest.mark.parametrize("processor", [None, AttnProcessor])
+def test_a_rule_is_asked_once_a_site_and_the_map_is_of_what_it_said(pipe, processor):
+    """A rule that draws lots says something else each time it is asked."""
+    if processor is not None:
+        pipe.unet.set_attn_processor(processor())
+    lots, said = torch.Generator().manual_seed(1), {}
+
+    def by_chance(p, site):
+        edited = (p * torch.rand(p.shape, generator=lots)).softmax(-1)
+        said.setdefault((site.layer, site.step), []).append(edited)
+        return edited
+
+    keep = {"layer", "step", "head"}
+    run = generate(pipe, edits=[by_chance], keep=keep, tokens="all")
+    recording = run.maps.recording
+    assert len(said) == len(recording.layers) * len(recording.timesteps)
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
+        for step in range(len(recording.timesteps)):
+            (edited,) = said[layer.name, step]
+            np.testing.assert_array_equal(array[step], edited[..., list(recording.positions)])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_million_is_the_most(sign):
+    most = sign * 1e6
+    assert Reweight("red", most).weight == most
+    assert Confine("red", LEFT, strength=most).strength == most
+    for make in (lambda: Reweight("red", most + sign), lambda: Confine("red", LEFT, most + sign)):
+        with pytest.raises(ArgumentError, match="expected a finite number from -1e"):
+            make()
+
+
+def test_self_attention_that_cannot_be_seen_is_nothing_to_a_weight(pipe):
+    """An edit without a source does not look at it."""
+
+    class Hidden(AttnProcessor):
+        def __call__(self, attn, hidden_states, *args, **kwargs):
+            if kwargs.get("encoder_hidden_states") is None and not args:
+                return hidden_states
+            return super().__call__(attn, hidden_states, *args, **kwargs)
+
+    made = random_pipeline()
+    made.unet.set_attn_processor(Hidden())
+    plain, edited = (
+        np.asarray(generate(made, edits=edits, steps=1).image, int)
+        for edits in ((), [Reweight("red", 3)])
+    )
+    assert np.abs(plain - edited).max() > 1
+
+
+# --- read back --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        None, 3, {}, {"kind": "reweight"}, {"kind": "reweight", "word": "red", "weight": "x"},
+        {"kind": "confine", "word": "red"},
+        {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "along": "red"},
+        {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "strength": []},
+        {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "end": 3},
+    ],
+)  # fmt: skip
+def test_what_tells_of_no_edit(about):
+    with pytest.raises(ArgumentError):
+        edit_from(about)
+
+
+def test_rules_that_tell_what_they_do_are_asked_for_it():
+    """What tells nothing is watched; a callable of one of the two names is enough."""
+    for name in ("mix", "bias"):
+        told = type("Told", (), {name: lambda self, site: None, "__call__": lambda self, p, s: p})()
+        silent = type("Silent", (), {name: 0.5, "__call__": lambda self, p, s: p})()
+        table = prompt_table(random_pipeline(), "a red house")
+        assert rules_of(told, table, (64, 64)) == [told]
+        (watched,) = rules_of(silent, table, (64, 64))
+        assert isinstance(watched, Watched)
+
+
+def test_a_bias_of_another_shape():
+    pipe = random_pipeline()  # others leave another processor on theirs
+
+    class Odd:
+        def __init__(self, *shape):
+            self.shape = shape
+
+        def __call__(self, p, site):
+            return p
+
+        def bias(self, site):
+            return torch.zeros(self.shape)
+
+    for shape in ((256, 200), (3, 2), (256,), (1, 256, 2)):
+        with pytest.raises(ArgumentError, match=r"a bias of shape \(.*\): expected \(Q, K\)"):
+            generation.generate(pipe, "a house", seed=1, steps=1, edits=[Odd(*shape)])

@@ -1,0 +1,95 @@
+"""Attention masks that differ from row to row, and scores too large for a log-sum."""
+
+import numpy as np
+import pytest
+import torch
+from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
+from making import random_pipeline
+from oracle import (
+    HOUSE,
+    RED,
+    SIZE,
+    SWAP,
+    K,
+    beside,
+    confined,
+    denoiser,
+    edited,
+    generated,
+    held_maps,
+    injected,
+    oracled,
+    reads,
+    weighed,
+)
+
+import heedmap as hm
+
+KINDS = [(kind, way) for kind in ("unet", "pixart") for way in (AttnProcessor2_0, AttnProcessor)]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
+def pipe(request):
+    """An edit leaves it as it was; once with the fused attention, once with the classic one."""
+    return oracled(*request.param)
+
+
+@pytest.fixture
+def masked(pipe):
+    """Each row of the batch has other tokens hidden."""
+
+    def hide(model, args, kwargs):
+        rows = len(args[0])
+        seen = torch.ones(rows, K, dtype=torch.bool)
+        for row in range(rows):
+            seen[row, 6 + row :: rows] = False
+        return args, kwargs | {"encoder_attention_mask": seen}
+
+    handle = denoiser(pipe).register_forward_pre_hook(hide, with_kwargs=True)
+    yield pipe
+    handle.remove()
+
+
+def test_masks_of_each_row(masked):
+    with (
+        beside(masked, 2, lambda here: list(here.p), images=2) as held,
+        hm.trace(masked, ("layer", "step", "head"), tokens="all") as recorder,
+    ):
+        given = reads(masked) and {**reads(masked), "use_resolution_binning": False}
+        prompts = ["a red house", "at the sea"]
+        masked(prompts, num_inference_steps=2, output_type="latent", **given)
+    held_maps(recorder.recordings, held)
+    apart = next(iter(held.plain.values()))
+    assert (apart[0] == 0).any() and not torch.equal(apart[0] == 0, apart[1] == 0)
+
+
+@pytest.mark.parametrize("confine", [False, True])
+def test_edits_under_masks(masked, confine):
+    box = (0, 0, 64, 128)
+    edits = [hm.Reweight("red", 3)]
+    edits += [hm.Confine("house", box, along=[], end=1.0, tail=False)] * confine
+
+    def rule(here):
+        bias = confined(here, HOUSE, box, 3.0, (0, 1), SIZE) if confine else 0
+        return weighed((here.scores[0] + bias).softmax(-1), [(RED, 3)])
+
+    generated(masked, edits, rule)
+
+
+def test_an_edit_under_masks(masked):
+    edited(
+        masked, "a red house", "a blue house",
+        lambda here, source, own: injected(here, source, own, SWAP, 0.6), cross=0.6,
+    )  # fmt: skip
+
+
+def test_rows_sum_to_one_however_large_the_scores():
+    """A log-sum of thousands has no digits left for probabilities."""
+    pipe = random_pipeline()
+    for name, parameter in pipe.unet.named_parameters():
+        if ".attn2.to_q." in name:
+            parameter.data.mul_(300)
+    with hm.trace(pipe, ("layer", "step", "head"), tokens="all") as recorder:
+        pipe("a red house", num_inference_steps=1, output_type="latent")
+    for array in recorder.recordings[0].arrays:
+        np.testing.assert_allclose(array.sum(-1), 1, atol=2e-6)

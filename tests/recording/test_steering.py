@@ -1,0 +1,212 @@
+"""Edits on a pipeline: what they change, what they leave, what is recorded of them."""
+
+from functools import wraps
+
+import numpy as np
+import pytest
+import torch
+from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
+from making import random_pipeline, run, state_without_timing
+
+import heedmap
+from heedmap.attention.probabilities import Scores
+from heedmap.attention.rules import Inject, Weights
+from heedmap.errors import TraceError
+from heedmap.recording.steering import Now, Steerer, Steering
+from heedmap.recording.tallies import plain
+from heedmap.recording.tracing import steered
+from heedmap.wiring.families import self_attention_layers
+
+K = 77
+
+
+def inject(end=1.0, columns=None):
+    columns = torch.eye(K) if columns is None else columns
+    return Inject(columns, torch.zeros(K), torch.full((K,), end))
+
+
+def edited(pipe, prompts, steering, steps=3, keep=("layer",), seeds=None, **arguments):
+    with steered(pipe, keep, steering=steering) as recorder:
+        images = run(pipe, prompts, seeds or (5,) * len(prompts), steps=steps, **arguments)
+    return images, recorder
+
+
+@pytest.mark.parametrize("guidance", [1.0, 5.0])
+def test_a_prompt_replaced_by_itself_is_the_plain_picture(pipe, guidance):
+    prompts = ["a red house", "a red house"]
+    plain = run(pipe, prompts, (5, 5), guidance_scale=guidance)
+    steering = Steering({1: [inject(), Weights(torch.ones(K))]}, {1: 0}, {1: (0, 1)})
+    images, recorder = edited(pipe, prompts, steering, guidance_scale=guidance)
+    assert np.abs(images - plain).max() < 1e-4
+    assert np.array_equal(images[0], plain[0])
+    assert recorder.steerer.acted == {1: 3 * 7}  # three steps at each of seven layers
+    assert recorder.steerer.shared == {1: 3 * 7}
+    assert max(recorder.steerer.moved[1]) < 1e-5
+
+
+def test_only_the_image_that_is_named_is_changed(pipe):
+    prompts = ["a red house", "at the cat", "a red house"]
+    seeds = (1, 2, 3)
+    plain = run(pipe, prompts, seeds)
+    images, recorder = edited(
+        pipe, prompts, Steering({1: [Weights(torch.full((K,), 3.0))]}), seeds=seeds
+    )
+    assert np.array_equal(images[[0, 2]], plain[[0, 2]])
+    assert np.abs(images[1] - plain[1]).max() > 1e-3
+    assert set(recorder.steerer.acted) == {1}
+
+
+def test_the_maps_are_of_what_was_changed(pipe):
+    prompts = ["a red house", "a red sea"]
+    _, recorder = edited(
+        pipe, prompts, Steering({1: [inject()]}, {1: 0}), keep=("layer", "step", "head")
+    )
+    source, target = recorder.recordings
+    for a, b in zip(source.arrays, target.arrays, strict=True):
+        shared = min(a.shape[-1], b.shape[-1])
+        np.testing.assert_allclose(a[..., :shared], b[..., :shared], atol=1e-5)
+    assert 0 < np.mean(recorder.steerer.moved[1]) < 1
+
+
+@pytest.mark.parametrize("processor", [None, AttnProcessor])
+def test_a_rule_of_a_users_own_does_what_the_fast_way_does(pipe, processor):
+    prompts = ["a red house", "a red sea"]
+    if processor is not None:
+        pipe.unet.set_attn_processor(processor())
+    rule = inject(0.5)
+    weights = Weights(torch.linspace(-1, 2, K))
+    fast, _ = edited(pipe, prompts, Steering({1: [rule, weights]}, {1: 0}, {1: (0, 0.7)}))
+    own = [lambda p, site: rule(p, site), lambda p, site: weights(p, site)]
+    slow, recorder = edited(pipe, prompts, Steering({1: own}, {1: 0}, {1: (0, 0.7)}))
+    np.testing.assert_allclose(fast, slow, atol=1e-4)
+    assert np.abs(fast - run(pipe, prompts, (5, 5))).max() > 1e-3
+    assert recorder.steerer.acted[1] == 3 * 7
+
+
+def test_both_kinds_of_processors_give_the_same_edit(pipe):
+    prompts = ["a red house", "a red sea"]
+    steering = Steering({1: [inject(0.7), Weights(torch.linspace(0, 2, K))]}, {1: 0}, {1: (0, 0.7)})
+    fused, _ = edited(pipe, prompts, steering)
+    pipe.unet.set_attn_processor(AttnProcessor())
+    classic, _ = edited(pipe, prompts, steering)
+    np.testing.assert_allclose(fused, classic, atol=1e-4)
+
+
+def test_restored_also_where_self_attention_was_shared(pipe):
+    before = state_without_timing(pipe)
+    edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}, {1: (0, 1)}))
+    assert state_without_timing(pipe) == before
+    with (
+        pytest.raises(RuntimeError, match="stop"),
+        steered(pipe, steering=Steering({1: [inject()]}, {1: 0})),
+    ):
+        raise RuntimeError("stop")
+    assert state_without_timing(pipe) == before
+
+
+def test_slices_cannot_take_from_each_other(pipe):
+    pipe.enable_attention_slicing(1)
+    with pytest.raises(TraceError, match=r"disable_attention_slicing\(\) before an edit"):
+        edited(pipe, ["a house", "a sea"], Steering({1: [inject()]}, {1: 0}))
+
+
+# --- rows that read the prompt more than once ---------------------------------------------------
+
+
+def rows_of_two_blocks():
+    """One image whose prompt is read in the rows 1 and 3 of a batch of four."""
+    generator = torch.Generator().manual_seed(3)
+    query, value = (torch.randn(4, 2, n, 8, generator=generator) for n in (6, 5))
+    key = torch.randn(4, 2, 5, 8, generator=generator)
+    scores = Scores(query, key, 8**-0.5)
+    return scores, value, lambda: Now((1, 3), 0, 2, {"layer": (2, 3)})
+
+
+@pytest.mark.parametrize("classic", [False, True])
+def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
+    scores, value, now = rows_of_two_blocks()
+    gave = []
+
+    def chance(p, site):
+        assert site.grid == (2, 3)
+        gave.append(torch.rand(p.shape, generator=torch.Generator().manual_seed(len(gave))))
+        return gave[-1]
+
+    steerer = Steerer(Steering({0: [chance]}), now)
+    changes = steerer.cross("layer")
+    p = (scores.query @ scores.key.mT * scores.scale).softmax(-1)
+    output = p @ value
+    if classic:
+        found = changes.weights(scores, p.clone()) @ value
+    else:
+        found = changes.output(scores, value, output.clone())
+    assert len(gave) == 2
+    for row, made in ((1, gave[0]), (3, gave[1])):
+        torch.testing.assert_close(found[row], made @ value[row])
+    assert torch.equal(found[[0, 2]], (p @ value)[[0, 2]])
+    assert steerer.acted == {0: 1}, "a site is counted once"
+    of = steerer.probabilities(scores, 0, "layer", plain(scores, 1))
+    for head in range(2):
+        assert torch.equal(of(slice(head, head + 1), [1, 4]), gave[0][head : head + 1, :, [1, 4]])
+    moved = (gave[0] - p[1]).abs().sum(-1).mean((1,)) / 2
+    assert steerer.moved[0] == pytest.approx(moved.tolist())
+    # What else is asked of the same heads is not counted again.
+    of(slice(0, 1), [0])
+    assert len(steerer.moved[0]) == 2 == len(gave)
+    # In the next layer it is made anew.
+    steerer.forget()
+    steerer.probabilities(scores, 0, "layer", plain(scores, 1))(slice(None), [0])
+    assert len(gave) == 3
+
+
+def test_where_no_row_reads_the_prompt_nothing_is_changed():
+    scores, value, _ = rows_of_two_blocks()
+    steering = Steering({0: [lambda p, site: p.flip(-1)], 1: []}, {0: 1}, {0: (0.0, 1.0)})
+    steerer = Steerer(steering, lambda: None)
+    changes, own = steerer.cross("layer"), steerer.own("layer")
+    output, p = torch.rand(4, 2, 6, 8), torch.rand(4, 2, 6, 5)
+    assert changes.output(scores, value, output) is output
+    assert changes.weights(scores, p) is p
+    assert changes.inputs(scores.query, scores.key) is None
+    assert own.inputs(scores.query, scores.query) is None
+    asked = plain(scores, 1)
+    assert steerer.probabilities(scores, 0, "layer", asked) is asked
+    assert (steerer.acted, steerer.shared, dict(steerer.moved)) == ({}, {}, {})
+
+
+def test_self_attention_is_taken_in_each_block_that_is_there():
+    scores, _, _ = rows_of_two_blocks()
+    steering = Steering({}, {1: 0}, {1: (0.0, 1.0)})
+    query, key = scores.query, scores.query + 1
+    rows = {(0,): [0, 0, 2, 3], (2,): [0, 1, 2, 2], (0, 2): [0, 0, 2, 2], (2, 4): [0, 1, 2, 2]}
+    for blocks, expected in rows.items():
+        now = Now(blocks, 0, 1, {"layer": (2, 3)})
+        steerer = Steerer(steering, lambda now=now: now)
+        own = steerer.own("layer")
+        queries, keys = own.inputs(query, key)
+        assert torch.equal(queries, query[expected]) and torch.equal(keys, key[expected])
+        assert steerer.shared == {1: 1}
+        output, p = torch.rand(2), torch.rand(2)
+        assert own.output(scores, query, output) is output and own.weights(scores, p) is p
+    # Outside of its window nothing is.
+    late = Steerer(Steering({}, {1: 0}, {1: (0.5, 1.0)}), lambda: Now((0,), 0, 2, {}))
+    assert late.own("layer").inputs(query, key) is None and late.shared == {}
+
+
+def test_self_attention_whose_processors_a_call_replaces():
+    """As perturbed-attention guidance does, for the time of its call."""
+    pipe = random_pipeline()
+    name = next(iter(self_attention_layers(pipe)))
+
+    class Replacing(type(pipe)):
+        @wraps(type(pipe).__call__)
+        def __call__(self, *args, **kwargs):
+            self_attention_layers(self)[name].set_processor(AttnProcessor2_0())
+            return super().__call__(*args, **kwargs)
+
+    asked = {"seed": 1, "steps": 2, "cross": 0.0, "self_attention": 1.0}
+    plain = heedmap.edit(pipe, "a red house", "a red sea", **asked)
+    pipe.__class__ = Replacing
+    again = heedmap.edit(pipe, "a red house", "a red sea", **asked)
+    assert again.about["self_sites"] == plain.about["self_sites"] > 0
+    assert np.array_equal(np.asarray(again.edited.image), np.asarray(plain.edited.image))

@@ -1,0 +1,98 @@
+"""Means of probabilities, whatever axes are kept, against the means of all there were."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from heedmap.attention.probabilities import Scores
+from heedmap.errors import ArgumentError
+from heedmap.recording.tallies import Tally, plain, regrid
+
+LATENT = (4, 6)
+GRIDS = {"fine": (4, 6), "coarse": (2, 3)}
+HEADS, STEPS, IMAGES = 3, 2, 2
+CPU = torch.device("cpu")
+
+
+def everything():
+    """By image, layer and step: (H, Q, K) of ten tokens."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        (image, name, step): torch.rand(HEADS, h * w, 10, generator=generator)
+        for image, (name, (h, w)), step in product(range(IMAGES), GRIDS.items(), range(STEPS))
+    }
+
+
+def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU):
+    tally, all_there_is = Tally(frozenset(keep), positions), everything()
+    for _ in range(passes):
+        for (image, name, step), p in all_there_is.items():
+            whole = p.clone()
+            tally.add(
+                image, name, step, lambda heads, tokens, p=p: p[heads][..., list(tokens)].clone(),
+                HEADS, GRIDS[name], LATENT, device,
+            )  # fmt: skip
+            assert torch.equal(p, whole)
+    return tally, all_there_is
+
+
+@pytest.mark.parametrize("device", [CPU, torch.device("meta")])
+@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize("step", [True, False])
+@pytest.mark.parametrize("head", [True, False])
+def test_means_of_each_layer(step, head, passes, device):
+    keep = {"layer"} | ({"step"} if step else set()) | ({"head"} if head else set())
+    tally, every = told(keep, passes=passes, device=device)
+    for image, name in product(range(IMAGES), GRIDS):
+        columns = list(tally.positions[image])
+        whole = torch.stack([every[image, name, s][..., columns] for s in range(STEPS)])
+        whole = whole if step else whole.mean(0, keepdim=True)
+        whole = whole if head else whole.mean(1, keepdim=True)
+        steps = range(STEPS) if step else [0]
+        torch.testing.assert_close(tally.mean(image, name, steps), whole)
+        torch.testing.assert_close(tally.so_far(image, name), whole)
+    if step:
+        back = tally.mean(0, "fine", [1, 0])
+        assert torch.equal(back, tally.mean(0, "fine", [0, 1]).flip(0))
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_means_over_layers(head):
+    tally, every = told({"head"} if head else ())
+    columns = list(tally.positions[1])
+    planes = []
+    for name, s in product(GRIDS, range(STEPS)):
+        p = every[1, name, s][..., columns]
+        p = p if head else p.mean(0, keepdim=True)
+        plane = p.permute(0, 2, 1).unflatten(-1, GRIDS[name])
+        # Enlarged, each place of the latent is between the four nearest of the layer.
+        large = torch.nn.functional.interpolate(plane, size=LATENT, mode="bilinear")
+        planes.append(large.flatten(2).permute(0, 2, 1))
+    torch.testing.assert_close(tally.mean(1, "", [0])[0], torch.stack(planes).mean(0))
+
+
+def test_layers_finer_than_the_latent_are_made_small_without_gaps():
+    """Each place is a mean of all that lies in it: a checkerboard becomes grey."""
+    board = (torch.arange(16)[:, None] + torch.arange(16)) % 2
+    small = regrid(board.float().reshape(1, -1, 1), (16, 16), (4, 4))
+    assert small.shape == (1, 16, 1)
+    torch.testing.assert_close(small, torch.full_like(small, 0.5), atol=0.02, rtol=0)
+    same = torch.rand(2, 6, 3)
+    assert regrid(same, (2, 3), (2, 3)) is same
+
+
+def test_different_numbers_of_heads():
+    tally = Tally(frozenset({"head"}), [(0,)])
+    for heads in (2, 2):
+        p = torch.rand(heads, 6, 1)
+        tally.add(0, "a", 0, lambda which, tokens, p=p: p[which], heads, (2, 3), (2, 3), CPU)
+    with pytest.raises(ArgumentError, match="keep 'layer' too"):
+        tally.add(0, "b", 0, lambda which, tokens: torch.rand(3, 6, 1), 3, (2, 3), (2, 3), CPU)
+
+
+def test_plain_probabilities_are_those_of_the_row():
+    query, key = torch.randn(3, 2, 4, 8), torch.randn(3, 2, 5, 8)
+    scores = Scores(query, key, 0.5)
+    expected = (query[2, 1:] @ key[2, 1:].mT * 0.5).softmax(-1)[..., [3, 0]]
+    torch.testing.assert_close(plain(scores, 2)(slice(1, 2), [3, 0]), expected)

@@ -1,0 +1,680 @@
+"""Grids: each cell against the edit alone, batches that are cut, and the folder, never trusted."""
+
+import csv
+import json
+import warnings
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import apart, random_pipeline, weigh
+from PIL import Image
+
+from heedmap.drawing import edit_batches
+from heedmap.drawing.editing import edit, grid
+from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
+from heedmap.figures import layout
+from heedmap.files import kinds
+from heedmap.files.targets import check_folder
+from heedmap.models import batches
+from heedmap.models.batches import fitting, image_bytes, in_batches
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+from heedmap.text.weights import parse_weights
+from heedmap.wiring.encodings import prompt_table
+
+STEPS = 2
+SOURCE = "a red house"
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """One for all: a grid leaves it as it was."""
+    return random_pipeline()
+
+
+@pytest.fixture(scope="module")
+def strip(pipe) -> Grid:
+    """Two seeds, three weights, two windows."""
+    return grid(
+        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=[7, 8], steps=STEPS
+    )
+
+
+@pytest.fixture
+def saved(strip, tmp_path):
+    return strip.save(tmp_path / "x")
+
+
+# --- what it gives ----------------------------------------------------------------------------
+
+
+def test_every_cell_is_the_edit_alone(pipe, strip):
+    assert [cell.number for cell in strip] == list(range(1, 13))
+    assert len(strip) == 12
+    assert {(c.seed, c.weights["red"], c.cross) for c in strip} == {
+        (s, w, (0.0, c)) for s in (7, 8) for w in (-1, 1, 3) for c in (0, 0.8)
+    }
+    for cell in strip:
+        if cell.seed == 8 and cell.weights["red"] != 1:
+            alone = edit(
+                pipe, f"a (red:{cell.weights['red']:g}) house", seed=8, cross=cell.cross,
+                steps=STEPS,
+            )  # fmt: skip
+            assert apart(alone.edited.image, cell.pair.edited.image) <= 1
+            assert apart(alone.source.image, cell.pair.source.image) <= 1
+            for name in ("prompt", "text", "edit"):
+                assert alone.edited.settings[name] == cell.pair.edited.settings[name]
+            mine, other = cell.pair.about, alone.about
+            assert mine["moved"] == pytest.approx(other["moved"], abs=1e-4)
+            for name in ("words", "sites", "self_sites", "kind", "why", "weights", "cross"):
+                assert mine[name] == other[name]
+            for a, b in zip(alone.edited.maps, cell.pair.edited.maps, strict=True):
+                np.testing.assert_allclose(a.values, b.values, atol=1e-4)
+
+
+def test_cells_of_a_seed_share_their_source(strip):
+    assert list(strip.sources) == [7, 8]
+    for cell in strip:
+        assert cell.pair.source is strip.sources[cell.seed]
+    assert strip.about["sources_drawn"] == 2
+    assert strip.about["batch"] == 7
+
+
+def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
+    assert any(cell.weights["red"] == 1 for cell in strip)
+    for cell in strip:
+        if cell.weights["red"] == 1 and cell.cross[1]:
+            assert apart(cell.pair.source.image, cell.pair.edited.image) <= 1
+            assert cell.pair.about["moved"] == pytest.approx(0, abs=1e-5)
+            assert cell.pair.about["words"] == {"source": [1], "edited": [1]}
+            assert 0 < cell.pair.about["change"]["inside"]["share"] < 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grid(pipe, SOURCE, weights={"red": [1, 2]}, seeds=1, steps=1)
+    with pytest.warns(UserWarning, match="changed nothing in the picture above") as told:
+        grid(pipe, SOURCE, weights={"red": [1, 1.000001]}, seeds=1, steps=1)
+    assert [warning.filename for warning in told] == [__file__]
+
+
+def test_targets_windows_and_blends(pipe):
+    made = grid(
+        pipe, SOURCE, ["a red sea", "a blue sea"], self_attention=[0.0, 0.5], cross=0.5, seeds=3,
+        steps=STEPS, only="house->sea",
+    )  # fmt: skip
+    assert list(made.axes) == ["target", "self_attention"]
+    assert made.axes["self_attention"] == [(0.0, 0.0), (0.0, 0.5)]
+    assert [cell.pair.about["self_sites"] for cell in made] == [0, 7, 0, 7]
+    for cell in made:
+        alone = edit(
+            pipe, SOURCE, cell.target, self_attention=cell.self_attention, cross=0.5, seed=3,
+            steps=STEPS, only="house->sea",
+        )  # fmt: skip
+        assert apart(alone.edited.image, cell.pair.edited.image) <= 1
+        assert (alone.blend == cell.pair.blend).mean() > 0.99
+
+
+def test_a_word_is_measured_where_it_acts_whatever_its_weight(pipe):
+    """The map of a negative weight is its mirror: what acts most is lowest."""
+    free = {"seeds": 2, "steps": 1, "cross": 1, "self_attention": 1}
+    made = grid(pipe, SOURCE, weights={"red": [-2, 2]}, **free)
+    shares = [cell.pair.about["change"]["inside"]["share"] for cell in made]
+    assert shares[0] == pytest.approx(shares[1], abs=0.02)
+
+
+def test_weights_of_source_and_target_hold_once(pipe):
+    """Throughout, the target takes the source's attention: 3 × P where it says so, else 1 × P."""
+    base = {"seed": 2, "steps": 1, "cross": 1, "self_attention": 1}
+    same, gone = edit(pipe, "a (red:3) house", ["a (red:3) sea", "a red sea"], **base)
+    np.testing.assert_allclose(
+        same.edited.maps["red"].values, same.source.maps["red"].values, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        3 * gone.edited.maps["red"].values, same.source.maps["red"].values, atol=1e-5
+    )
+
+
+def test_the_settings_say_that_it_is_an_edit(strip, saved):
+    settings = strip.cells[0].pair.edited.settings
+    assert settings["edit"]["source"] == SOURCE
+    assert settings["edit"]["cross"] == [0.0, 0.0]
+    assert "edit" not in strip.cells[0].pair.source.settings
+    with Image.open(saved / "cells" / "002" / "image.png") as image:
+        said = image.text["parameters"]
+    assert said.startswith("a (red:-1) house\n")
+    assert said.endswith('Edited from: "a red house", Edit: "cross 0–0.8, self 0–0.4"')
+    with Image.open(saved / "sources" / "7" / "image.png") as image:
+        assert "Edit" not in image.text["parameters"]
+
+
+def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
+    free = {"kind": "refine", "words": {"red": 0.5}, "self_cells": 64, "only": "house->sea"}
+    made = grid(pipe, SOURCE, ["a red sea"], seeds=[5, 6], steps=2, protect="red", **free)
+    about = Grid.load(made.save(tmp_path / "x")).about
+    names = (
+        *("cross", "self_attention", "weights", "seeds", "kind", "words", "self_cells"),
+        *("renormalize", "only", "protect", "blend_from", "threshold", "steps", "guidance"),
+        *("size", "negative", "keep", "batch"),
+    )
+    again = grid(
+        pipe, about["source"], about["targets"], **{name: about[name] for name in names},
+        **about["arguments"],
+    )  # fmt: skip
+    said = {"asked", "defaults"}  # now said, where before nothing was
+    assert {k: v for k, v in again.about.items() if k not in said} == {
+        k: v for k, v in made.about.items() if k not in said
+    }
+    for one, other in zip(made, again, strict=True):
+        assert apart(one.pair.edited.image, other.pair.edited.image) == 0
+        assert one.row() == other.row()
+
+
+# --- weights written into a prompt ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "weights", "spelled"),
+    [
+        (SOURCE, {"red": 2}, "a (red:2) house"),
+        (SOURCE, {"red house": -0.5}, "a (red house:-0.5)"),
+        ("a (big:2) red house", {"red": 1 / 3}, "a (big:2) (red:0.3333333333333333) house"),
+        ("a red house, a red sea", {"red": 0}, "a (red:0) house, a (red:0) sea"),
+        (r"a red \(old\) house", {"house": 1, "old": 1e-7}, r"a red \((old:1e-07)\) (house:1)"),
+        (r"a red\\ house", {"red": 2}, r"a (red:2)\\ house"),
+        (SOURCE, {}, SOURCE),
+    ],
+)
+def test_weights_are_written_where_they_are_read(pipe, written, weights, spelled):
+    table = prompt_table(pipe, parse_weights(written).text)
+    said = weigh(written, table, weights)
+    assert said == spelled
+    assert parse_weights(said).text == table.prompt
+
+
+@settings(max_examples=60)
+@given(st.text(alphabet=r"ab \():,2.", max_size=8), st.text(alphabet=r"b \():", max_size=6))
+def test_whatever_stands_around_a_word_stays(before, after):
+    prompt = f"{before} house {after}"
+    try:
+        parsed = parse_weights(prompt)
+        table = prompt_table(reader(), parsed.text)
+        said = weigh(prompt, table, {"house": 2.5})
+    except HeedmapError:
+        return  # a bracket without its partner, or a house with a weight
+    again = parse_weights(said)
+    assert again.text == parsed.text
+    start = parsed.text.index("house")
+    assert sorted(again.spans) == sorted((*parsed.spans, (start, start + 5, 2.5)))
+
+
+@cache
+def reader():
+    """The pipeline of `pipe`, for a test that hypothesis repeats."""
+    return random_pipeline()
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+
+def test_cut_batches_are_those_of_one(pipe, strip):
+    said = []
+    made = grid(
+        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=[7, 8], steps=STEPS,
+        batch=3, progress=lambda done, total: said.append((done, total)),
+    )  # fmt: skip
+    assert (made.about["batch"], made.about["sources_drawn"]) == (3, 6)
+    for mine, whole in zip(made, strip, strict=True):
+        assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
+        assert apart(mine.pair.source.image, whole.pair.source.image) <= 1
+        assert mine.pair.source is made.sources[mine.seed]
+        assert mine.pair.about["sites"] == whole.pair.about["sites"]
+    assert said == [(n, 12) for n in range(1, 13)]
+
+
+def test_edit_cuts_its_batches_too(pipe):
+    targets = ["a red sea", "a blue house", "a (red:2) house"]
+    whole = edit(pipe, SOURCE, targets, seed=7, steps=1)
+    cut = edit(pipe, SOURCE, targets, seed=7, steps=1, batch=2, only=None)
+    assert all(pair.source is cut[0].source for pair in cut)
+    for a, b in zip(whole, cut, strict=True):
+        assert apart(a.edited.image, b.edited.image) <= 1
+
+
+def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
+    drawn = []
+    draw = edit_batches.draw
+
+    def small(pipe, batch, *rest, **options):
+        drawn.append(len(batch.prompts))
+        if len(batch.prompts) > 4:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return draw(pipe, batch, *rest, **options)
+
+    monkeypatch.setattr(edit_batches, "draw", small)
+    made = grid(
+        pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
+    )
+    assert drawn == [7, 4, 4]
+    assert (made.about["batch"], made.about["sources_drawn"]) == (4, 2)
+    for mine, whole in zip(made, strip.cells[:6], strict=True):
+        assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (torch.OutOfMemoryError("x"), True),
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("MPS backend out of memory"), True),
+        (RuntimeError("shapes do not fit"), False),
+        (KeyboardInterrupt(), False),
+    ],
+)
+def test_what_is_tried_again(error, again):
+    def draw(some, done, left):
+        if len(some) > 1:
+            raise error
+        return list(some), done, left
+
+    if again:
+        assert in_batches("abc", 3, draw) == [(["a"], 0, 3), (["b"], 1, 2), (["c"], 2, 1)]
+    else:
+        with pytest.raises(type(error)):
+            in_batches("abc", 3, draw)
+
+    def never(some, done, left):
+        raise error
+
+    with pytest.raises(type(error)):
+        in_batches("abc", 3, never)
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "sizes"), [(7, 7, [7]), (7, 6, [4, 3]), (7, 3, [3, 2, 2]), (1, 9, [1])]
+)
+def test_batches_are_about_equally_full(count, most, sizes):
+    assert in_batches(range(count), most, lambda some, done, left: len(some)) == sizes
+
+
+def test_how_many_fit_into_the_memory(pipe, monkeypatch):
+    each = image_bytes(pipe, (128, 128))
+    # The decoder's widest stage at the picture's size: 8 channels of 4 bytes, six at once.
+    assert each == max(6 * 128 * 128 * 8 * 4, 40 * 2 * 16 * 16 * 16 * 4)
+    assert image_bytes(pipe, (256, 256)) == 4 * each
+    for free, most in ((10 * each / 0.8, 10), (9.9 * each / 0.8, 9), (0, 2), (-5, 2)):
+        memory = SimpleNamespace(available=free)
+        monkeypatch.setattr(batches.psutil, "virtual_memory", lambda memory=memory: memory)
+        assert fitting(pipe, (128, 128)) == most
+        assert fitting(pipe, None) == most  # the model's own size
+    assert fitting(pipe, None, batch=5) == 5
+    monkeypatch.setattr(pipe.vae, "use_slicing", True)
+    assert image_bytes(pipe, (128, 128)) < each
+
+
+def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
+    monkeypatch.setattr(batches, "free_bytes", lambda device: 0)
+    made = grid(pipe, SOURCE, weights={"red": [0, 2, 3]}, seeds=1, steps=1)
+    assert (made.about["batch"], made.about["sources_drawn"]) == (2, 3)
+
+
+# --- the sheet and the figures ----------------------------------------------------------------
+
+
+def labels(grid: Grid, monkeypatch) -> tuple[list[str], list[str], str, str]:
+    """The labels of the rows and the columns of a sheet, its title and note."""
+    seen = []
+
+    def noted(rows, columns):
+        assert all(len(row) == len(columns) for _, row in rows)
+        seen.append(([label for label, _ in rows], columns))
+        return table(rows, columns)
+
+    def titled(body, *, title, note):
+        seen.append((title, note))
+        return framed(body, title=title, note=note)
+
+    table, framed = layout.table, layout.framed
+    monkeypatch.setattr(layout, "table", noted)
+    monkeypatch.setattr(layout, "framed", titled)
+    assert grid.sheet().mode == "RGB"
+    return (*seen[0], *seen[1])
+
+
+def test_the_sheet_is_labelled_by_what_varies(strip, monkeypatch):
+    rows, columns, title, note = labels(strip, monkeypatch)
+    assert columns == ["the source", "red ×−1", "red ×1", "red ×3"]
+    assert rows == [f"seed {seed} · cross {c}" for seed in (7, 8) for c in ("0", "0.8")]
+    assert title == SOURCE
+    assert note.startswith("self 0.4 · 2 steps · guidance")
+
+
+def test_seeds_alone_have_their_sources_in_the_first_row(strip, monkeypatch):
+    cells = [cell for cell in strip if cell.weights["red"] == 3 and cell.cross[1]]
+    rows, columns, title, note = labels(Grid(tuple(cells), strip.about), monkeypatch)
+    assert (rows, columns) == (["the source", ""], ["seed 7", "seed 8"])
+    assert title == "a red house → a (red:3) house"
+    assert note.startswith("red ×3 · self 0.4 · cross 0.8 · ")
+
+
+def test_the_tables_agree_with_the_pairs(strip, saved):
+    with (saved / "grid.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    told = json.loads((saved / "grid.json").read_text(encoding="utf-8"))
+    assert len(rows) == len(told["cells"]) == len(strip)
+    for row, entry, cell in zip(rows, told["cells"], strip, strict=True):
+        about = cell.pair.about
+        assert entry["about"] == about
+        assert (int(row["cell"]), int(row["seed"])) == (cell.number, cell.seed)
+        assert float(row["weight of red"]) == entry["weights"]["red"] == cell.weights["red"]
+        assert float(row["cross_to"]) == cell.cross[1]
+        assert (row["kind"], int(row["sites"])) == (about["kind"], about["sites"])
+        assert float(row["moved"]) == about["moved"]
+        for side in ("inside", "outside"):
+            assert float(row[f"mse_{side}"]) == about["change"][side]["mse"]
+            assert float(row[f"ssim_{side}"]) == about["change"][side]["ssim"]
+            psnr = about["change"][side]["psnr_db"]
+            assert row[f"psnr_db_{side}"] == ("" if psnr is None else str(psnr))
+        with Image.open(saved / row["file"]) as image:
+            assert np.array_equal(np.asarray(image), np.asarray(cell.pair.edited.image))
+    assert told["about"]["seeds"] == [7, 8]
+    assert told["about"]["cross"] == [[0.0, 0.0], [0.0, 0.8]]
+
+
+@pytest.mark.parametrize("prompt", ["=cmd|' /C calc'!A0", "+1", "-2 red", "@SUM(A1)"])
+def test_a_prompt_is_no_formula(strip, tmp_path, prompt):
+    cell = replace(strip.cells[0], target=prompt)
+    folder = Grid((cell,), strip.about).save(tmp_path / "y")
+    with (folder / "grid.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["target"] == f"'{prompt}"
+    assert row["weight of red"] == "-1.0"
+    assert Grid.load(folder).cells[0].target == prompt
+
+
+# --- on disk ----------------------------------------------------------------------------------
+
+
+def test_written_whole_and_read_back_equal(strip, saved):
+    there = {p.relative_to(saved).as_posix() for p in saved.rglob("*") if p.is_file()}
+    parts = {"image.png", "maps.safetensors", "run.json"}
+    folders = {*(f"cells/{n:03d}" for n in range(1, 13)), "sources/7", "sources/8"}
+    runs = {f"{folder}/{part}" for folder in folders for part in parts}
+    assert there == {"grid.png", "grid.csv", "grid.json", "index.html"} | runs
+    back = Grid.load(saved)
+    assert back.about == strip.about
+    assert back.rows() == strip.rows()
+    assert back.axes == strip.axes
+    assert np.array_equal(np.asarray(back.sheet()), np.asarray(strip.sheet()))
+    for mine, read in zip(strip, back, strict=True):
+        assert replace(read, pair=mine.pair).__dict__ == mine.__dict__
+        assert read.pair.about == mine.pair.about
+        assert read.pair.source is back.sources[read.seed]
+        for a, b in zip(mine.pair.edited.maps, read.pair.edited.maps, strict=True):
+            np.testing.assert_array_equal(a.values, b.values)
+    assert Run.load(saved / "cells" / "003").settings["prompt"] == "a (red:1) house"
+    assert isinstance(back.cells[0].pair, Pair)
+    assert back.cells[0].pair.sheet().width > 256
+
+
+def test_blends_are_read_back(pipe, tmp_path):
+    made = grid(
+        pipe, SOURCE, ["a red sea", "a big sea"], seeds=1, steps=1, only="house->sea", blend_from=0
+    )
+    back = Grid.load(made.save(tmp_path / "x"))
+    for mine, read in zip(made, back, strict=True):
+        np.testing.assert_array_equal(mine.pair.blend, read.pair.blend)
+
+
+def test_a_mask_that_lies_in_a_folder_by_chance_is_no_part_of_it(saved):
+    (saved / "cells" / "001" / "blend.png").write_bytes(b"mine")
+    assert next(iter(Grid.load(saved))).pair.blend is None
+    about = json.loads((saved / "grid.json").read_text())
+    for cell in about["cells"]:
+        del cell["blended"]  # as older versions wrote it
+    (saved / "grid.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"blend\.png is missing or broken"):
+        Grid.load(saved)
+
+
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_a_failure_leaves_nothing_behind(strip, saved, monkeypatch, error):
+    before = (saved / "grid.json").read_bytes()
+    save = Run.save
+
+    def full(run, folder, **options):
+        if folder.name == "002":
+            raise error
+        return save(run, folder, **options)
+
+    monkeypatch.setattr(Run, "save", full)
+    for name in ("x", "y"):
+        with pytest.raises(RunError if isinstance(error, OSError) else KeyboardInterrupt):
+            strip.save(saved.parent / name, force=True)
+    assert [p.name for p in saved.parent.iterdir()] == ["x"]
+    assert (saved / "grid.json").read_bytes() == before
+
+
+def test_all_that_is_written_is_known_to_be_heedmaps(saved):
+    files = {p.relative_to(saved).as_posix() for p in saved.rglob("*") if p.is_file()}
+    assert check_folder(saved, kinds.GRID, force=True) == files
+
+
+def test_only_grids_are_replaced(strip, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "one.txt").write_text("Since …")
+    with pytest.raises(RunError, match="is not a grid of heedmap: nothing was written"):
+        strip.save(tmp_path / "thesis", force=True)
+
+
+def test_a_smaller_grid_leaves_nothing_of_a_larger_one_but_notes(strip, saved):
+    last = saved / strip.cells[-1].folder
+    (last / "notes.txt").write_text("the best")
+    few = Grid(strip.cells[:1], strip.about)
+    with pytest.raises(RunError, match="exists and holds a grid of heedmap"):
+        few.save(saved)
+    few.save(saved, force=True)
+    assert len(Grid.load(saved)) == 1
+    assert [p.name for p in last.iterdir()] == ["notes.txt"]
+    assert {p.name for p in (saved / "cells").iterdir()} == {"001", last.name}
+
+
+def told(saved, change) -> None:
+    """Change a grid.json."""
+    path = saved / "grid.json"
+    about = json.loads(path.read_text(encoding="utf-8"))
+    change(about)
+    path.write_text(json.dumps(about), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda a: a.update(format=9), "has format 9"),
+        (lambda a: a.pop("cells"), "field cells"),
+        (lambda a: a.update(cells=[]), "of length >= 1 at cells"),
+        (lambda a: a.update(cells={}), "got object at cells"),
+        (lambda a: a.update(about=[]), "got array at about"),
+        (lambda a: a["cells"].reverse(), "does not number its cells"),
+        (lambda a: a["cells"][0].update(number="../../x"), "got str at cells"),
+        (lambda a: a["cells"][0].update(seed="../../x"), "got str at cells"),
+        (lambda a: a["cells"][0].update(weights={"red": None}), "got null at cells"),
+        (lambda a: a["cells"][0].update(weights={"red": float("nan")}), "is no JSON"),
+        (lambda a: a["cells"][0].update(cross=[0, 7]), "<= 1.0 at cells"),
+        (lambda a: a["cells"][0].update(cross=0.8), "got float at cells"),
+        (lambda a: a["cells"][0].update(about=None), "got null at cells"),
+        (lambda a: a["cells"][0]["about"].pop("change"), "field change at cells"),
+        (lambda a: a["cells"][0]["about"].pop("moved"), "field moved at cells"),
+        (lambda a: a["cells"][0].update(seed=8), "does not hold together"),
+        (lambda a: a["cells"][0].update(seed=9), "is not a run"),
+        (lambda a: a["cells"][0]["weights"].update(sea=2.0), "has cells of different words"),
+        (lambda a: a["cells"].pop(), "has not every combination of what varies among its cells"),
+        (lambda a: a.update(cells=a["cells"][:7]), "has not every combination"),
+        (lambda a: a["cells"][4].update(target="a red sea"), "has not every combination"),
+        (lambda a: a["cells"][0]["weights"].update(red=1.0), "has not every combination"),
+        (lambda a: a["cells"][0].update(cross=[0.5, 0.6]), "does not hold together"),
+        (lambda a: a["cells"][0].update(self_attention=[0.5, 0.6]), "does not hold together"),
+    ],
+)
+def test_hostile_grids_are_refused(saved, change, sentence):
+    told(saved, change)
+    with pytest.raises(RunError, match=sentence):
+        Grid.load(saved)
+
+
+@pytest.mark.parametrize("change", ["no edit", "of another", "is an edit"])
+def test_cells_are_edits_of_their_source(saved, change):
+    """What every version noted that made grids."""
+    cell, source = (saved / name / "run.json" for name in ("cells/001", "sources/7"))
+    for path, wrong in ((cell, "no edit"), (cell, "of another"), (source, "is an edit")):
+        if wrong != change:
+            continue
+        about = json.loads(path.read_text(encoding="utf-8"))
+        noted = json.loads(cell.read_text(encoding="utf-8"))["settings"]["edit"]
+        new = {"no edit": {}, "of another": {"edit": {**noted, "source": "a blue house"}}}
+        about["settings"].pop("edit", None)
+        about["settings"].pop("batch_place", None)
+        about["settings"] |= new.get(wrong, {"edit": noted})
+        path.write_text(json.dumps(about), encoding="utf-8")
+    with pytest.raises(RunError, match="does not hold together: its runs and grid"):
+        Grid.load(saved)
+
+
+def test_some_cells_are_a_grid_if_they_are_whole_rows(strip, tmp_path):
+    """The cells are seeds × weights × windows: the first six have one seed."""
+    half = Grid(strip.cells[:6], strip.about)
+    assert Grid.load(half.save(tmp_path / "half")).axes == half.axes
+    other = replace(strip.cells[1], weights={"house": 2.0})
+    several = [strip.cells[:5], strip.cells[:7], strip.cells[5::-1], strip.cells[:1] * 2]
+    for cells in (*several, strip.cells[6:], (strip.cells[0], other), ()):
+        with pytest.raises(ArgumentError, match="are not every combination of what varies"):
+            Grid(cells, strip.about).save(tmp_path / "part")
+    assert not (tmp_path / "part").exists()
+
+
+def test_parts_that_are_missing_or_broken_are_refused(saved):
+    with pytest.raises(RunError, match=r"is not a grid: expected a folder with grid\.json"):
+        Grid.load(saved / "cells")
+    (saved / "cells" / "001" / "image.png").write_bytes(b"GIF89a")
+    with pytest.raises(RunError, match="missing or broken"):
+        Grid.load(saved)
+    (saved / "grid.json").write_bytes(b"[" * 100_000)
+    with pytest.raises(RunError, match="is not what heedmap wrote"):
+        Grid.load(saved)
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+BAD = [
+    ({}, ArgumentError, "nothing varies in this grid"),
+    ({"cross": [0.2]}, ArgumentError, "nothing varies in this grid"),
+    ({"target": SOURCE, "cross": [0, 1]}, ArgumentError, "the edit would change nothing"),
+    ({"target": None, "cross": [0, 1]}, ArgumentError, "the edit would change nothing"),
+    ({"target": [SOURCE, "a sea"]}, ArgumentError, "the edit would change nothing"),
+    ({"weights": {"dog": [1, 2]}}, UnknownWordError, "'dog'"),
+    ({"weights": {"house": [1, 2]}}, UnknownWordError, "'house'"),  # of the source
+    ({"weights": {"red": [1, float("nan")]}}, ArgumentError, "the weight of 'red' is nan"),
+    ({"weights": {"red": [1, "2"]}}, ArgumentError, "the weight of 'red' is '2'"),
+    ({"weights": {"red": [1, True]}}, ArgumentError, "has True twice"),
+    ({"weights": {"red": []}}, ArgumentError, "the weights of 'red' is empty"),
+    ({"weights": ["red"]}, ArgumentError, "expected weights by word"),
+    ({"weights": {"red": [1, 2, 1]}}, ArgumentError, "the weight of 'red' has 1 twice"),
+    (
+        {"target": "a (red:2) sea", "weights": {"red": [1, 2]}},
+        ArgumentError,
+        "'red' is to be weighted, but has a weight already, in 'a (red:2) sea'",
+    ),
+    (
+        {"weights": {"red": [1, 2], "a red sea": [1, 2]}},
+        ArgumentError,
+        "'a red sea' is to be weighted, but has a weight already, with 'red'",
+    ),
+    ({"cross": [0, 2]}, ArgumentError, "cross is 2: expected a fraction"),
+    ({"cross": []}, ArgumentError, "cross is empty"),
+    ({"cross": [0.2, (0, 0.2)]}, ArgumentError, "cross has (0.0, 0.2) twice"),
+    ({"self_attention": [0, (0.9, 0.1)]}, ArgumentError, "self_attention is (0.9, 0.1)"),
+    ({"seeds": [1, -1]}, ArgumentError, "the seed is -1: expected a whole number from 0"),
+    ({"seeds": [3, True]}, ArgumentError, "the seed is True: expected a whole number"),
+    ({"seeds": "12", "cross": [0, 1]}, ArgumentError, "the seed is '12': expected a whole number"),
+    ({"weights": {"red": [[1, 2], 1]}}, ArgumentError, "the weight of 'red' is [1, 2]"),
+    ({"weights": {"red": np.ones((2, 2))}}, ArgumentError, "has [1.0, 1.0] twice"),
+    ({"cross": [np.array([0, 2])]}, ArgumentError, "cross is "),
+    ({"target": 3}, ArgumentError, "the prompt is 3: expected a text, or a list of targets"),
+    ({"seeds": [1, 2], "source": 3}, ArgumentError, "the prompt 3 has no words"),
+    (
+        {"seeds": [1, 2], "protect": 3, "only": "house->sea"},
+        ArgumentError,
+        "protect is 3: expected a word",
+    ),
+    ({"seeds": [1, 2], "keep": 3}, ArgumentError, "keep is 3: expected a list of names"),
+    ({"seeds": [1, 2], "keep": "step"}, ArgumentError, "keep is 'step': expected a list of names"),
+    ({"seeds": [1, 2], "kind": ["replace"]}, ArgumentError, "kind is 'replace', 'refine' or None"),
+    ({"seeds": [1, 2], "size": 64}, ArgumentError, "the size 64 does not fit the model"),
+    ({"seeds": [1, 2], "negative": 3}, ArgumentError, "negative is 3: expected a text"),
+    (
+        {"seeds": [1, 2], "guidance": "7"},
+        ArgumentError,
+        "guidance is '7': expected a finite number",
+    ),
+    ({"seeds": [1, 2.5]}, ArgumentError, "the seed is 2.5: expected a whole number"),
+    ({"seeds": [1, 1]}, ArgumentError, "seeds has 1 twice"),
+    ({"seed": 3, "seeds": [1, 2]}, ArgumentError, "pass one or several as seeds=[7, 8]"),
+    ({"seeds": [1, 2], "batch": 1}, ArgumentError, "batch is 1: expected how many pictures"),
+    ({"seeds": [1, 2], "batch": True}, ArgumentError, "batch is True"),
+    ({"seeds": [1, 2], "protect": "red"}, ArgumentError, "pass only as well"),
+    ({"seeds": [1, 2], "words": {"dog": 0.3}}, UnknownWordError, "'dog'"),
+    ({"seeds": [1, 2], "only": "house->dog"}, UnknownWordError, "'dog'"),
+    ({"target": []}, ArgumentError, "no target was given"),
+    ({"seeds": [1, 2], "steps": 0}, ArgumentError, "steps is 0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "sentence"), BAD, ids=lambda v: None)
+def test_bad_grids_end_before_the_first_step(pipe, arguments, error, sentence):
+    def never(*_):
+        raise AssertionError("a step was run")
+
+    usual = {"source": SOURCE, "target": "a red sea", "seeds": 0, "steps": 1, "progress": never}
+    usual = {**usual, "callback_on_step_end": never, **arguments}
+    with pytest.raises(error) as raised:
+        grid(pipe, usual.pop("source"), usual.pop("target"), **usual)
+    assert sentence in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+# --- how much is opened at once ---------------------------------------------------------------
+
+
+def test_a_grid_of_more_pixels_than_are_opened_at_once(saved, monkeypatch):
+    cells, (width, height) = 12, Grid.load(saved).cells[0].pair.source.image.size
+    monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height)
+    assert len(Grid.load(saved).cells) == cells
+    monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height - 1)
+    with pytest.raises(RunError, match=rf"has 12 cells of {width}×{height} pixels: more than is"):
+        Grid.load(saved)
+
+
+@pytest.mark.parametrize("name", ["cells/005", "sources/8"])
+def test_a_cell_of_another_size_is_refused_before_it_is_decoded(saved, name):
+    path = saved / name / "run.json"
+    about = json.loads(path.read_text())
+    about["settings"]["size"] = [8192, 8192]
+    path.write_text(json.dumps(about))
+    (saved / name / "image.png").write_bytes(b"never looked at")
+    with pytest.raises(RunError, match=rf"{name} is a run of 8192×8192 pixels beside one of"):
+        Grid.load(saved)
+
+
+def test_a_cells_mask_that_is_told_of_and_is_not_there(saved):
+    path = saved / "grid.json"
+    about = json.loads(path.read_text())
+    about["cells"][0]["blended"] = True
+    path.write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"cells/001 lacks blend\.png, which grid\.json tells of"):
+        Grid.load(saved)

@@ -1,0 +1,337 @@
+"""A pair: its figures against numbers by hand, its pictures, and its folder, never trusted."""
+
+import errno
+import json
+import math
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from making import made_pair, noise, noisy_run
+from PIL import Image
+
+from heedmap.errors import ArgumentError, RunError
+from heedmap.files import kinds
+from heedmap.files.targets import check_folder
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.results.pairs import Pair, compare
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def test_figures_by_hand():
+    before = Image.new("RGB", (16, 8), (0, 0, 0))
+    pixels = np.zeros((8, 16, 3), dtype=np.uint8)
+    pixels[:, :4] = (51, 0, 102)  # 0.2, 0, 0.4: the squares' mean is (0.04 + 0.16) / 3
+    inside = np.zeros((8, 16), dtype=bool)
+    inside[:, :8] = True  # of which half has changed
+    change = compare(before, Image.fromarray(pixels), inside)
+    mse = 0.2 / 3 / 2
+    assert change["inside"]["share"] == 0.5
+    assert change["inside"]["mse"] == pytest.approx(mse, rel=1e-12)
+    assert change["inside"]["psnr_db"] == pytest.approx(-10 * math.log10(mse), rel=1e-12)
+    assert change["inside"]["ssim"] < 0.9
+    assert change["outside"]["mse"] == 0
+    assert change["outside"]["psnr_db"] is None
+
+
+@pytest.mark.parametrize("size", [(128, 128), (8, 24), (40, 9), (3, 3)])
+def test_the_same_picture_has_not_changed(size):
+    picture = noise(3, size)
+    for inside in (np.ones(size[::-1], dtype=bool), np.zeros(size[::-1], dtype=bool)):
+        change = compare(picture, picture, inside)
+        for name, share in (("inside", float(inside.mean())), ("outside", 1 - inside.mean())):
+            there = share > 0
+            assert change[name] == {
+                "share": share,
+                "mse": 0.0 if there else None,
+                "psnr_db": None,
+                "ssim": pytest.approx(1) if there else None,
+            }
+
+
+def test_figures_do_not_depend_on_the_order():
+    a, b = noise(1), noise(2)
+    inside = np.random.default_rng(0).random((128, 128)) > 0.3
+    one, other = compare(a, b, inside), compare(b, a, inside)
+    swapped = compare(a, b, ~inside)
+    for name, opposite in (("inside", "outside"), ("outside", "inside")):
+        assert one[name] == pytest.approx(other[name])
+        assert one[name] == swapped[opposite]
+        assert one[name]["mse"] == pytest.approx(1 / 6, rel=0.05)  # of two uniform numbers
+    worst = compare(Image.new("RGB", (9, 9)), Image.new("RGB", (9, 9), "white"), inside[:9, :9])
+    assert worst["inside"]["mse"] == 1
+    assert worst["inside"]["psnr_db"] == 0
+
+
+def test_other_sizes_are_not_compared():
+    inside = np.ones((128, 128), dtype=bool)
+    for other, mask in ((noise(0, (64, 128)), inside), (noise(0), inside[:64])):
+        with pytest.raises(ArgumentError, match="cannot be compared: expected one size"):
+            compare(noise(0), other, mask)
+
+
+# --- pictures ---------------------------------------------------------------------------------
+
+
+def test_the_difference_is_hot_where_it_changed():
+    pair = made_pair()
+    after = np.asarray(pair.source.image).copy()
+    after[100:, 100:] = 255 - after[100:, 100:]
+    pair = replace(pair, edited=replace(pair.edited, image=Image.fromarray(after)))
+    heat = np.asarray(pair.difference()).astype(int)
+    assert len(np.unique(heat[:100].reshape(-1, 3), axis=0)) == 1
+    assert heat[100:, 100:].sum(axis=-1).mean() > heat[0, 0].sum() + 200
+    same = replace(pair, edited=pair.source).difference()
+    assert len(np.unique(np.asarray(same).reshape(-1, 3), axis=0)) == 1
+
+
+def test_sheets_of_all_kinds():
+    plain, blended = made_pair().sheet(), made_pair(blended=True).sheet()
+    assert blended.tobytes() != plain.tobytes()
+    nowhere = made_pair()
+    nowhere.about["words"] = {"source": [], "edited": []}
+    nowhere.about["change"] = compare(
+        nowhere.source.image, nowhere.edited.image, np.zeros((128, 128), dtype=bool)
+    )
+    assert nowhere.sheet().width > 256
+    figure = made_pair().figure()
+    assert figure.image() == plain
+    assert b"<title>at house \xe2\x86\x92 at sea</title>" in figure.data("svg")
+
+
+def test_a_sheet_of_negative_weights():
+    pair = made_pair()
+    maps = pair.edited.maps
+    arrays = tuple(-array for array in maps.recording.arrays)
+    edited = replace(
+        pair.edited, maps=HeatMaps(replace(maps.recording, arrays=arrays), pair.edited.image)
+    )
+    pair = replace(pair, edited=edited)
+    pair.about["words"]["source"] = []
+    assert pair.sheet().width > 256
+
+
+# --- on disk ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blended", [False, True])
+@pytest.mark.parametrize("edited", ["at sea", "(at sea:2)"])
+def test_written_whole_and_read_back_equal(tmp_path, blended, edited):
+    pair = made_pair(blended, edited)
+    folder = pair.save(tmp_path / "outputs" / "x")
+    here = {p.name for p in folder.iterdir()}
+    files = {"source", "edited", "index.html", "sheet.png", "difference.png", "pair.json"}
+    assert here == files | ({"blend.png"} if blended else set())
+    back = Pair.load(folder)
+    assert back.about == pair.about
+    assert (back.blend is None) == (not blended)
+    if blended:
+        np.testing.assert_array_equal(back.blend, pair.blend)
+    for mine, read in ((pair.source, back.source), (pair.edited, back.edited)):
+        assert read.settings == mine.settings
+        assert np.array_equal(np.asarray(read.image), np.asarray(mine.image))
+        for a, b in zip(mine.maps, read.maps, strict=True):
+            np.testing.assert_array_equal(a.values, b.values)
+    assert np.array_equal(np.asarray(back.sheet()), np.asarray(pair.sheet()))
+    assert list((tmp_path / "outputs").glob(".*")) == []
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    pair = made_pair()
+    folder = pair.save(tmp_path / "x")
+    before = (folder / "pair.json").read_bytes()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Pair, "difference", full)
+    for name in ("x", "y"):
+        with pytest.raises(
+            RunError, match=rf"{name} could not be written \(no space left\): nothi"
+        ):
+            pair.save(tmp_path / name, force=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+    assert (folder / "pair.json").read_bytes() == before
+
+
+def test_what_a_run_within_cannot_write_is_told_of_the_pair(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("heedmap.maps.heatmaps.Recording.save", full)
+    with pytest.raises(RunError) as told:
+        made_pair().save(tmp_path / "x")
+    assert str(told.value) == (
+        f"{tmp_path / 'x'} could not be written (no space left on device): nothing was saved; make "
+        "room there, or choose another place"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mask_that_lies_in_a_folder_by_chance_is_no_part_of_it(tmp_path):
+    folder = made_pair().save(tmp_path / "x")
+    (folder / "blend.png").write_bytes(b"mine")
+    assert Pair.load(folder).blend is None
+    about = json.loads((folder / "pair.json").read_text())
+    del about["files"]  # as older versions wrote it
+    (folder / "pair.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=r"blend\.png is missing or broken"):
+        Pair.load(folder)
+
+
+def test_all_that_is_written_is_known_to_be_heedmaps(tmp_path):
+    folder = made_pair(blended=True).save(tmp_path / "x")
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert check_folder(folder, kinds.PAIR, force=True) == files
+
+
+def test_only_pairs_are_replaced(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("five years")
+    run = noisy_run("at house", 0).save(tmp_path / "run")
+    for folder in (tmp_path / "mine", run):
+        with pytest.raises(RunError, match="is not an edit of heedmap: nothing was written"):
+            made_pair().save(folder, force=True)
+    folder = made_pair(blended=True).save(tmp_path / "x")
+    (folder / "edited" / "notes.txt").write_text("better")
+    with pytest.raises(RunError, match="exists and holds an edit of heedmap"):
+        made_pair().save(folder)
+    made_pair().save(folder, force=True)
+    assert Pair.load(folder).blend is None
+    assert (folder / "edited" / "notes.txt").read_text() == "better"
+
+
+def test_what_was_asked_for_stands_in_the_run_that_is_drawn_again_too(tmp_path):
+    pair = made_pair()
+    windows = {"cross": [0.0, 0.8], "self": [0.0, 0.4]}
+    asked = {"source": "at house", "kind": "replace", "only": "house->sea", "threshold": 0.4}
+    pair.edited.settings["edit"] = asked | windows
+    pair.about.update(only="house->sea", threshold=0.4)
+    assert Pair.load(pair.save(tmp_path / "same")).about["only"] == "house->sea"
+    pair.about["only"] = '"house"->"sea"'
+    with pytest.raises(RunError, match="does not hold together"):
+        Pair.load(pair.save(tmp_path / "other"))
+
+
+def hostile(change) -> bytes:
+    """A pair.json of which one thing is not what it should be."""
+    about = {"format": 1, "about": made_pair().about}
+    change(about)
+    return json.dumps(about).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", "is not what heedmap wrote"),
+        (b"\xff\xfe", "is not what heedmap wrote"),
+        (b"[1]", "is not what heedmap wrote"),
+        (b"7", "is not what heedmap wrote"),
+        (b"{}", "is not what heedmap wrote"),
+        (b"[" * 100_000, "is not what heedmap wrote"),
+        (b" " * 5_000_000, "larger than 4 MiB"),
+        (hostile(lambda a: a.update(format=99)), "has format 99"),
+        (hostile(lambda a: a.update(about=[])), "got array at about"),
+        (hostile(lambda a: a["about"].pop("words")), "field words at about"),
+        (hostile(lambda a: a["about"].update(words=[1])), r"at about\.words"),
+        (hostile(lambda a: a["about"]["words"].update(source=[9])), "does not hold together"),
+        (hostile(lambda a: a["about"]["words"].update(edited=["1"])), r"at about\.words\.edited"),
+        (hostile(lambda a: a["about"].update(change={})), r"at about\.change"),
+        (
+            hostile(lambda a: a["about"]["change"]["inside"].pop("mse")),
+            r"field mse at about\.change\.inside",
+        ),
+        (
+            hostile(lambda a: a["about"]["change"]["inside"].update(mse="0")),
+            r"got str at about\.change\.inside\.mse",
+        ),
+        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=math.nan)), "is no JSON"),
+        (
+            hostile(lambda a: a["about"]["change"]["inside"].update(mse=10**400)),
+            "number out of range at about",
+        ),
+    ],
+)
+def test_hostile_pairs_are_refused(tmp_path, content, sentence):
+    folder = made_pair().save(tmp_path / "x")
+    (folder / "pair.json").write_bytes(content)
+    with pytest.raises(RunError, match=sentence):
+        Pair.load(folder)
+
+
+def test_parts_that_are_broken_or_of_others_are_refused(tmp_path):
+    with pytest.raises(RunError, match=r"is not an edit: expected a folder with pair\.json"):
+        Pair.load(tmp_path)
+    folder = made_pair(blended=True).save(tmp_path / "x")
+    noise(0, (64, 64)).convert("1").save(folder / "blend.png")
+    with pytest.raises(RunError, match="does not hold together"):
+        Pair.load(folder)
+    (folder / "blend.png").write_bytes(b"GIF89a")
+    with pytest.raises(RunError, match="missing or broken: make it again"):
+        Pair.load(folder)
+    (folder / "blend.png").unlink()
+    with pytest.raises(RunError, match=r"lacks blend\.png, which it lists"):
+        Pair.load(folder)
+    (folder / "edited" / "image.png").unlink()
+    with pytest.raises(RunError, match="missing or broken"):
+        Pair.load(folder)
+
+
+def test_a_mask_that_was_not_written_is_a_users(tmp_path):
+    folder = made_pair().save(tmp_path / "x")
+    (folder / "blend.png").write_text("mine")
+    with pytest.raises(RunError, match=r"holds blend\.png, which heedmap did not write"):
+        made_pair().save(folder, force=True)
+    assert (folder / "blend.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", 8), ("model", "another"), ("steps", 4), ("guidance", 5.0), ("negative", "sea")],
+)
+def test_runs_of_two_draws_are_no_pair(tmp_path, name, value):
+    pair = made_pair()
+    pair.edited.settings[name] = value
+    with pytest.raises(RunError, match="does not hold together"):
+        Pair.load(pair.save(tmp_path / "x"))
+
+
+def test_words_are_told_once(tmp_path):
+    pair = made_pair()
+    pair.about["words"]["source"] = pair.about["words"]["source"][:1] * 2
+    with pytest.raises(RunError, match="does not hold together"):
+        Pair.load(pair.save(tmp_path / "x"))
+
+
+ASKED = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
+
+
+@pytest.mark.parametrize(
+    ("source", "edited", "fits"),
+    [
+        ({}, {}, True),  # as the first version wrote them
+        ({}, {"edit": ASKED}, True),
+        ({"batch_place": [0, 2]}, {"edit": ASKED, "batch_place": [1, 2]}, True),
+        ({"batch_place": [0, 4]}, {"edit": ASKED, "batch_place": [2, 3]}, True),
+        ({}, {"edit": {**ASKED, "source": "at sea"}}, False),
+        ({"edit": ASKED}, {"edit": ASKED}, False),
+        ({"edit": {**ASKED, "source": "at home"}}, {"edit": ASKED}, False),
+        ({"edit": ASKED}, {}, False),
+        ({"batch_place": [0, 2]}, {"batch_place": [1, 2]}, False),
+        ({}, {"edit": ASKED, "batch_place": [0, 2]}, False),
+        ({}, {"edit": ASKED, "batch_place": [2, 2]}, False),
+        ({"batch_place": [2, 2]}, {"edit": ASKED}, False),
+    ],
+)
+def test_one_run_is_the_edit_and_the_other_its_source(tmp_path, source, edited, fits):
+    pair = made_pair()
+    pair.source.settings.update(source)
+    pair.edited.settings.update(edited)
+    folder = pair.save(tmp_path / "x")
+    if fits:
+        assert Pair.load(folder).edited.settings == pair.edited.settings
+    else:
+        with pytest.raises(RunError, match=r"does not hold together: .*; make the (edit|run) agai"):
+            Pair.load(folder)

@@ -1,0 +1,121 @@
+"""The benchmarks themselves, at a tiny width. How long things take is not judged here."""
+
+import json
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import benchmark
+from benchmarking import editing, recording, replay
+
+TINY = ["--width=32", "--latent=16", "--rounds=3"]
+
+
+@pytest.fixture(scope="module")
+def figures() -> Iterator[dict]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield recording.record(benchmark.parse(["record", *TINY, "--repeats=0"]))
+    torch.set_num_threads(threads)
+
+
+def test_figures_have_the_promised_names(figures: dict):
+    assert {"extra_percent", "retained_mb", "peak_extra_mb", "bit_identical", "peers", "spread"} < (
+        json.loads(json.dumps(figures)).keys()
+    )
+    assert set(figures["extra_percent"]) == {"all_tokens", "prompt_tokens"}
+    assert set(figures["map_ms"]) == {"one_word", "all_words"}
+    assert set(figures["peers"]) == {"classic", "store_everything", "attention_store"}
+    for row in (*figures["peers"].values(), {"extra_percent": 0.0, "retained_mb": 1.0}):
+        assert set(row) == {"extra_percent", "retained_mb"}
+        assert math.isfinite(row["extra_percent"]) and row["retained_mb"] > 0
+    assert figures["peak_extra_mb"] is None, "no peaks were asked for"
+
+
+def test_only_heedmap_changes_nothing(figures: dict):
+    assert figures["bit_identical"] is True
+    same = figures["spread"]["identical"]
+    assert [name for name in same if same[name]] == ["all_tokens", "prompt_tokens"]
+
+
+def test_what_heedmap_holds_does_not_grow_with_the_steps(figures: dict):
+    held = {name: list(by.values()) for name, by in figures["spread"]["retained_mb"].items()}
+    for name in ("all_tokens", "prompt_tokens", "classic", "attention_store"):
+        assert held[name][-1] <= held[name][0] + 0.01, name
+    few, many = map(int, figures["spread"]["retained_mb"]["store_everything"])
+    assert (few, many) == (2, 8)
+    first, last = held["store_everything"]
+    assert last == pytest.approx(first * many / few, abs=0.1)
+    assert figures["peers"]["store_everything"]["retained_mb"] > 10 * figures["retained_mb"]
+
+
+def test_report_can_be_read(figures: dict, capsys: pytest.CaptureFixture[str]):
+    recording.report(figures)
+    text = capsys.readouterr().out
+    assert "bit-identical        yes" in text and "store_everything" in text
+
+
+@pytest.mark.slow
+def test_peaks_are_those_of_both_runs():
+    found = recording.peaks(benchmark.parse(["record", *TINY, "--repeats=1"]))
+    assert found["recorded"][0] == pytest.approx(found["plain"][0], abs=50)
+
+
+@pytest.fixture(scope="module")
+def edit_figures() -> Iterator[dict]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield editing.edit(benchmark.parse(["edit", *TINY, "--peers"]))
+    torch.set_num_threads(threads)
+
+
+def test_figures_of_edits_have_the_promised_names(edit_figures: dict):
+    figures = json.loads(json.dumps(edit_figures))
+    assert figures["n"] == len(editing.TARGETS) == 3
+    ratios = [figures["pair_over_batch_of_two"], figures["n_edits_over_n_plus_one"]]
+    ratios.append(figures["peers"]["original"]["pair_over_batch_of_two"])
+    assert all(math.isfinite(ratio) and ratio > 0 for ratio in ratios)
+    for phases in figures["spread"]["extra_percent"].values():
+        assert set(phases) == set(editing.PHASES)
+        assert all(low <= middle <= high for low, middle, high in phases.values())
+
+
+def test_an_edit_that_changes_nothing_strays_by_nothing(edit_figures: dict):
+    assert 0 <= edit_figures["no_op"] <= 1e-4
+
+
+def test_the_phases_make_a_whole_run():
+    assert sum(editing.PHASES.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("phase", editing.PHASES)
+def test_the_original_way_draws_what_heedmap_draws(phase: str):
+    """So that the two are compared at the same work."""
+    options = benchmark.parse(["edit", "--width=32", "--latent=16", "--dtype=float32"])
+    prompts = [replay.PROMPT, *editing.TARGETS]
+    with torch.no_grad():
+        pipe = replay.random_pipeline(options)
+        plain = replay.run(pipe, 2, prompts=prompts)
+        with editing.heedmap_edit(pipe, prompts, phase):
+            ours = replay.run(pipe, 2, prompts=prompts)
+        with editing.original(pipe, prompts, phase):
+            theirs = replay.run(pipe, 2, prompts=prompts)
+    assert torch.allclose(ours, theirs, atol=1e-4)
+    assert torch.allclose(ours, plain, atol=1e-6) is (phase == "none")
+
+
+def test_the_report_of_edits_can_be_read(edit_figures: dict, capsys: pytest.CaptureFixture[str]):
+    editing.report(edit_figures)
+    text = capsys.readouterr().out
+    assert "3 of one source" in text and "strays by" in text
+
+
+def test_the_prompt_has_twelve_tokens_with_its_ends():
+    from heedmap.models import pipelines
+    from heedmap.text.tokens import tokenize
+
+    table = tokenize(replay.PROMPT, pipelines.tokenizer())
+    assert len(table.positions("start", "text", "end")) == 12
+    assert [len(word.tokens) for word in table.words] == [1] * 10

@@ -1,0 +1,412 @@
+"""How edits are measured: the measures against worked numbers, and figures that answer to edits."""
+
+import json
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from making import table
+from PIL import Image
+
+import evaluate
+import heedmap
+from evaluation import blends, cases, judge, measures, places, swaps, weights
+from evaluation.cases import Plan, Swap
+from heedmap.errors import ArgumentError
+from heedmap.models import pipelines
+from heedmap.text.tokens import tokenize
+from heedmap.tiny import scenes
+
+# --- measures ---------------------------------------------------------------------------------
+
+
+def test_shares_and_means_of_nothing_are_none():
+    assert measures.share([]) is None and measures.mean([]) is None
+    assert measures.share([True, False, False]) == 0.3333
+    assert measures.mean([1.0, 2.0]) == 1.5
+
+
+def test_a_region_is_widened_by_whole_cells_and_stays_in_the_picture():
+    mask = np.zeros((32, 32), bool)
+    mask[0, 10] = True
+    wide = measures.widened(mask)
+    assert wide.sum() == 3 * 5 and wide[2, 8] and wide[2, 12] and not wide[3, 10]
+    assert measures.pixels(wide).shape == (128, 128)
+    assert measures.pixels(wide)[:12, 32:52].all() and measures.pixels(wide).sum() == 12 * 20
+
+
+def test_overlap_is_intersection_by_union():
+    a, b = np.zeros((2, 2), bool), np.zeros((2, 2), bool)
+    assert measures.overlap(a, b) == 0
+    a[0], b[:, 0] = True, True
+    assert measures.overlap(a, b) == pytest.approx(1 / 3)
+    assert measures.overlap(a, a) == 1
+
+
+def test_squared_error_counts_only_where_it_is_asked():
+    a = np.zeros((2, 2, 3), np.uint8)
+    b = a.copy()
+    b[0, 0], b[1, 1] = 255, 51
+    where = np.array([[False, True], [True, True]])
+    assert measures.squared_error(a, b, where) == pytest.approx(0.2**2 / 3)
+    assert measures.squared_error(b, a, ~where) == 1
+    assert measures.squared_error(a, b, where & ~where) == 0
+
+
+def test_ratios_are_that_of_the_means_and_the_median_one():
+    assert measures.ratios([1, 1, 0], [4, 1, 5]) == (0.2, 0.25)
+    assert measures.ratios([1, 1], [0, 4]) == (0.5, 0.25)  # of nothing there is no ratio
+    assert measures.ratios([], []) == (None, None)
+
+
+@pytest.mark.parametrize("colour", scenes.COLOURS)
+def test_a_colour_has_its_own_share_and_no_other(colour: str):
+    picture = np.full((4, 4, 3), scenes.COLOURS[colour], np.uint8)
+    every = np.ones((4, 4), bool)
+    shares = {name: measures.colour_share(picture, every, name) for name in scenes.COLOURS}
+    assert max(shares, key=lambda name: shares[name]) == colour
+    assert shares[colour] > 0.8 and sum(shares.values()) == pytest.approx(1)
+
+
+def test_a_colour_share_grows_with_the_pixels_that_have_it():
+    picture = np.full((4, 4, 3), scenes.COLOURS["green"], np.uint8)
+    picture[:2] = scenes.COLOURS["red"]
+    left = np.zeros((4, 4), bool)
+    left[:, 0] = True
+    assert measures.colour_share(picture, left, "red") == pytest.approx(0.5, abs=0.03)
+    picture[2] = scenes.COLOURS["red"]
+    assert measures.colour_share(picture, left, "red") == pytest.approx(0.75, abs=0.03)
+
+
+def test_rising_is_strict_unless_a_tolerance_is_given():
+    assert measures.rises([0.1, 0.2, 0.9])
+    assert not measures.rises([0.1, 0.9, 0.9])
+    assert measures.rises([0.1, 0.9, 0.89], 0.02)
+    assert not measures.rises([0.1, 0.9, 0.87], 0.02)
+    assert not measures.rises([0.5, 0.51, 0.515], 0.02), "in all it does not rise"
+
+
+# --- captions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["noun", "colour"])
+def test_swaps_are_held_out_repeatable_and_change_one_word(kind: cases.SwapKind):
+    found = cases.swaps(kind, 18)
+    assert found[:9] == cases.swaps(kind, 9)
+    assert [s.source.seed for s in found[:9]] != [s.source.seed for s in cases.swaps(kind, 9, 1)]
+    assert sum(len(s.source.layout.things) == 2 for s in found) == 6
+    assert sum(s.retokenized for s in found) == 6
+    assert sum(s.retokenized and len(s.source.layout.things) == 2 for s in found) == 2
+    tokenizer = pipelines.tokenizer()
+    for swap in found:
+        plans = swap.source, swap.target
+        for plan in plans:
+            assert scenes.is_held_out(plan.layout) and not cases.is_unseen(plan.layout)
+        before, after = (plan.layout.things[swap.thing] for plan in plans)
+        assert replace(after, **{kind: getattr(before, kind)}) == before != after
+        words = [set(plan.caption.text.split()) - {"a", "an"} for plan in plans]
+        old, new = (getattr(thing, kind) for thing in (before, after))
+        assert words[0] - words[1] <= {old} and words[1] - words[0] <= {new}
+        tables = [tokenize(plan.caption.text, tokenizer) for plan in plans]
+        counts = {len(table.positions()) for table in tables}
+        assert (len(counts) == 2) is swap.retokenized
+        assert swap.source.seed == swap.target.seed
+
+
+def test_every_purpose_has_captions_of_its_own():
+    found = {name: cases.singles(name, 4) for name in ("reweight", "setting", "confine")}
+    assert len({plan.layout.seed for plans in found.values() for plan in plans}) == 12
+    for plan in cases.singles("setting", 6, with_setting=True):
+        assert any(mention.kind == "setting" for mention in plan.caption.mentions)
+        assert plan.layout.setting != "none"
+
+
+# --- the rules of others ----------------------------------------------------------------------
+
+
+def test_the_published_mapper_reads_its_neighbours_columns_after_a_longer_word():
+    tables = [tokenize(f"a {noun} here", pipelines.tokenizer()) for noun in ("cat", "cactus")]
+    published, own = swaps.published_columns(*tables), swaps.own_columns(*tables)
+    here = [table.find("here")[0] for table in tables]
+    assert here == [3, 4]
+    assert published[2].nonzero().flatten().tolist() == [2, 3] and float(published[2, 3]) == 0.5
+    assert published[:, 4].nonzero().flatten().tolist() == [4]  # the source's end, not its word
+    assert own[:, 4].nonzero().flatten().tolist() == [3]
+    assert (published[:, :4] == own[:, :4]).all()
+
+
+def entries(columns: torch.Tensor) -> dict[tuple[int, int], float]:
+    return {(w, n): round(float(columns[w, n]), 6) for w, n in columns.nonzero().tolist()}
+
+
+def test_the_published_mapper_by_hand():
+    """Worked on paper from the published definition; "house" is one token here, "dog" three."""
+    # <start> a d o g at <end> and 3 of padding -> <start> a house at <end> and 5 of padding
+    tables = table("a dog at", 10), table("a house at", 10)
+    assert [t.find("at") for t in tables] == [(5,), (3,)]
+    start = {(0, 0): 1, (1, 1): 1}
+    onto_one = {(2, 2): 1, (3, 2): 1, (4, 2): 1}
+    # Two tokens less: the last two columns of the padding take nothing.
+    assert entries(swaps.published_columns(*tables)) == {
+        **start, **onto_one, **{(n, n): 1 for n in range(3, 8)},
+    }  # fmt: skip
+    # Two tokens more: all of the target's are reached.
+    third = round(1 / 3, 6)
+    assert entries(swaps.published_columns(*tables[::-1])) == {
+        **start, **{(2, n): third for n in (2, 3, 4)}, **{(n, n): 1 for n in range(5, 10)},
+    }  # fmt: skip
+    # Two swaps whose numbers make up for one another: "at" between them is shifted back.
+    tables = table("dog at house", 10), table("house at dog", 10)
+    assert entries(swaps.published_columns(*tables)) == {
+        (0, 0): 1, **{(w, 1): 1 for w in (1, 2, 3)}, (4, 2): 1,
+        **{(5, n): third for n in (3, 4, 5)}, **{(n, n): 1 for n in range(6, 10)},
+    }  # fmt: skip
+    # As many tokens: one for one. A comma belongs to the word before it.
+    tables = table("a dog, at", 10), table("a cow, at", 10)
+    assert entries(swaps.published_columns(*tables)) == {(n, n): 1 for n in range(10)}
+    tables = table("a dog, at", 10), table("a house, at", 10)
+    assert entries(swaps.published_columns(*tables)) == {
+        **start, **{(w, n): 0.5 for w in (2, 3, 4, 5) for n in (2, 3)},
+        **{(n, n): 1 for n in range(4, 8)},
+    }  # fmt: skip
+    with pytest.raises(ArgumentError, match="differ in words"):
+        swaps.published_columns(table("a dog"), table("a big dog"))
+
+
+def test_the_published_mapper_is_ours_where_the_number_of_tokens_stays():
+    tables = [
+        tokenize(text, pipelines.tokenizer()) for text in ("a red cat here", "a blue dog here")
+    ]
+    assert (swaps.published_columns(*tables) == swaps.own_columns(*tables)).all()
+
+
+# --- what came of swaps -----------------------------------------------------------------------
+
+
+def rendered(swap: Swap, name: str) -> np.ndarray:
+    """A faultless picture: of the source, of its edit, or of the target drawn elsewhere."""
+    layout = swap.source.layout if name == "source" else swap.target.layout
+    if name == "plain":
+        moved = tuple(replace(thing, x=1 - thing.x) for thing in layout.things)
+        layout = replace(layout, seed=layout.seed + 1, things=moved)
+    return scenes.draw(layout).image
+
+
+def drawn(swap: Swap, edited: str) -> swaps.Drawn:
+    pictures = {name: rendered(swap, name) for name in ("source", "plain")}
+    pictures["edit"] = rendered(swap, edited)
+    pictures["without_blend"] = rendered(swap, "target")
+    said = judge.detect(np.stack(list(pictures.values())))
+    return swaps.Drawn(swap, pictures, dict(zip(pictures, said, strict=True)))
+
+
+@pytest.fixture(scope="module")
+def twelve() -> list[Swap]:
+    return [*cases.swaps("noun", 6), *cases.swaps("colour", 6)]
+
+
+def test_a_faultless_edit_gets_full_marks(twelve: list[Swap]):
+    figures = swaps.figures_of([drawn(swap, "target") for swap in twelve])
+    assert figures["n"] == 12
+    assert figures["success"] == figures["success_of_attainable"] == figures["source_right"] == 1
+    assert figures["outside_mse_ratio"] < 0.01 and figures["outside_mse_ratio_median"] < 0.01
+    place = figures["same_place"]
+    assert place["overlap"] > 0.6 and place["overlap"] > place["plain"] and place["n"] == 12
+    assert figures["retokenized"]["n"] == 0, "the third three of nine change it"
+    assert figures["inside_mse_ratio"] == figures["cut"] == 0
+
+
+def test_an_edit_that_was_cut_into(twelve: list[Swap]):
+    """Half of the thing came through, from the left."""
+    case = drawn(twelve[0], "target")
+    thing = measures.pixels(case.edited_cells("without_blend"))
+    columns = np.flatnonzero(thing.any(axis=0))
+    half = np.arange(128) < columns.mean()
+    mixed = np.where(half[None, :, None], case.pictures["edit"], case.pictures["source"])
+    figures = swaps.figures_of([replace(case, pictures={**case.pictures, "edit": mixed})])
+    apart = np.square(case.pictures["source"] / 255 - case.pictures["without_blend"] / 255)
+    expected = apart[thing & ~half].sum() / apart[thing].sum()
+    assert figures["inside_mse_ratio"] == pytest.approx(expected, abs=1e-4)
+    assert 0.2 < expected < 0.8 and figures["cut"] == 1
+
+
+def test_an_edit_that_does_nothing_keeps_all_and_wins_nothing(twelve: list[Swap]):
+    all_drawn = [drawn(swap, "source") for swap in twelve]
+    figures = swaps.figures_of(all_drawn)
+    assert figures["success"] == 0 and figures["outside_mse_ratio"] == 0
+    assert figures["inside_mse_ratio"] == figures["cut"] == 1
+    assert figures["same_place"] == {"n": 0, "overlap": None, "plain": None}
+    assert all(case.verdict.startswith("WRONG") for case in all_drawn)
+
+
+def test_plain_generation_keeps_nothing_by_its_own_measure(twelve: list[Swap]):
+    figures = swaps.figures_of([drawn(swap, "plain") for swap in twelve], "same_seed")
+    assert figures["outside_mse_ratio"] == figures["outside_mse_ratio_median"] == 1
+    assert figures["success_of_attainable"] == 1
+
+
+def test_what_stays_is_no_part_of_the_region(twelve: list[Swap]):
+    swap = next(swap for swap in twelve if len(swap.source.layout.things) == 2)
+    case = drawn(swap, "target")
+    staying = scenes.draw(swap.source.layout).masks[1 - swap.thing]
+    changing = scenes.draw(swap.source.layout).masks[swap.thing]
+    region = case.region("edit")
+    assert (region & changing).sum() > 0.97 * changing.sum()
+    assert (measures.pixels(case.edited_cells("source")) & staying).sum() < 0.1 * staying.sum()
+
+
+def test_panels_begin_with_what_went_wrong(twelve: list[Swap]):
+    all_drawn = [drawn(twelve[0], "target"), drawn(twelve[1], "source")]
+    panels = swaps.panels(all_drawn)
+    assert len(panels) == 6 and panels[1].note.startswith("WRONG") and panels[4].note == "right"
+    assert len(swaps.panels(all_drawn, most=1)) == 3
+
+
+def test_a_mask_is_measured_against_the_thing(twelve: list[Swap]):
+    picture = np.zeros((128, 128, 3), np.uint8)
+    mask, thing, none = np.zeros((3, 128, 128), bool)
+    thing[:64, :64], mask[:64] = True, True
+    cases_of = [
+        blends.Blended(twelve[0], picture, picture, mask, thing, True),
+        blends.Blended(twelve[1], picture, picture, mask, none, False),
+    ]
+    assert blends.figures_of(cases_of) == {
+        "n": 2, "success": 0.5, "overlap": 0.5, "let_in": 0.5, "covered": 1.0, "thing": 0.25,
+    }  # fmt: skip
+    panels = blends.panels(cases_of)
+    assert len(panels) == 6 and panels[1].note.startswith("WRONG")
+
+
+# --- what came of weights and places ----------------------------------------------------------
+
+
+def weighted(values: dict[float, float]) -> weights.Weighted:
+    return weights.Weighted(cases.singles("reweight", 1)[0], "red", {}, values)
+
+
+def test_weights_are_judged_in_their_order_and_where_they_were_drawn_right():
+    steps = dict(zip((1.0, -1.0, 4.0, 0.0, 2.0), (0.5, 0.1, 0.89, 0.2, 0.9), strict=True))
+    figures = weights.figures_of([weighted(steps), weighted(steps | {4.0: 0.95}), weighted({})])
+    assert figures["n"] == 2 and figures["strictly"] == 0.5 and figures["monotone"] == 1
+    assert figures["means"] == {"-1": 0.1, "0": 0.2, "1": 0.5, "2": 0.9, "4": 0.92}
+
+
+def test_the_share_of_a_colour_is_measured_where_the_thing_is():
+    # Not white, as snow is.
+    plan = next(p for p in cases.singles("reweight", 9) if p.layout.things[0].colour != "white")
+    (thing,) = plan.layout.things
+    other = "green" if thing.colour != "green" else "red"
+    layouts = {
+        1.0: plan.layout,
+        0.0: replace(plan.layout, things=(replace(thing, colour=other),)),
+        -1.0: replace(plan.layout, things=()),
+    }
+    pictures = {weight: scenes.draw(layout).image for weight, layout in layouts.items()}
+    case = weights.Weighted(plan, thing.colour, pictures, {})
+    values = weights.measured(case, "colour", judge.load()).values
+    assert values[1.0] > values[0.0] + 0.3 and values[1.0] > values[-1.0] + 0.3
+    wrong = weights.Weighted(plan, thing.colour, {1.0: pictures[0.0]}, {})
+    assert weights.measured(wrong, "colour", judge.load()).values == {}
+
+
+def test_a_setting_is_measured_by_how_sure_the_judge_is():
+    plan = cases.singles("setting", 1, with_setting=True)[0]
+    pictures = {
+        weight: scenes.draw(replace(plan.layout, setting=setting)).image
+        for weight, setting in ((1.0, plan.layout.setting), (0.0, "none"))
+    }
+    case = weights.Weighted(plan, "", pictures, {})
+    values = weights.measured(case, "setting", judge.load()).values
+    assert values[1.0] > 0.9 and values[0.0] < 0.1
+
+
+def test_a_thing_lies_in_a_half_by_its_centre():
+    plan = cases.singles("confine", 1)[0]
+    (thing,) = plan.layout.things
+    left = replace(plan.layout, things=(replace(thing, x=0.35, y=0.6),))
+    pictures = {"plain": scenes.draw(left).image, "confined": np.full((128, 128, 3), 200, np.uint8)}
+    said = dict(zip(pictures, judge.detect(np.stack(list(pictures.values()))), strict=True))
+    inside = {
+        half: places.Placed(plan, half, pictures, said).inside("plain") for half in places.HALVES
+    }
+    assert inside == {"left": True, "right": False, "top": False, "bottom": True}
+    case = places.Placed(plan, "left", pictures, said)
+    assert not case.inside("confined"), "where nothing is, nothing lies"
+    figures = places.figures_of([case])
+    assert figures["n"] == 1 and figures["inside"] == 0 and figures["plain"]["inside"] == 1
+
+
+# --- a small real run -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured(embedded: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    return evaluate.edits(
+        embedded, n=1, seed=0, steps=3, guidance=4.0, progress=lambda row, done, total: None
+    )
+
+
+def test_edits_give_the_promised_figures(measured: tuple[dict[str, Any], dict[str, Any]]):
+    figures, sheets = measured
+    assert json.loads(json.dumps(figures)) == figures
+    assert set(figures) == {
+        *("noun_swap", "colour_swap", "blend", "reweight", "confine", "baselines")
+    }
+    assert {"n", "overlap", "let_in"} < set(figures["blend"])
+    assert set(figures["baselines"]) == set(swaps.BASELINES)
+    promised = {"n", "success_of_attainable", "outside_mse_ratio", "outside_mse_ratio_median"}
+    for rows in (figures, *figures["baselines"].values()):
+        for kind in ("noun_swap", "colour_swap"):
+            assert promised < set(rows[kind]) and rows[kind]["n"] == 1
+    assert {"n", "monotone", "strictly", "as_published", "setting"} < set(figures["reweight"])
+    assert {"n", "inside", "plain"} < set(figures["confine"])
+    assert figures["baselines"]["same_seed"]["noun_swap"]["outside_mse_ratio"] == 1
+    assert sheets["swaps"] and sheets["places"]
+
+
+def test_figures_are_printed_and_written(
+    measured: tuple[dict[str, Any], dict[str, Any]], tmp_path: Any, capsys: Any
+):
+    figures, sheets = measured
+    evaluate.show(figures)
+    assert "outside_mse_ratio" in capsys.readouterr().out
+    (tmp_path / "card.json").write_text('{"name": "x", "training": {"samples_seen": 5}}')
+    options = type("Options", (), {"n": 1, "steps": 3, "guidance": 4.0, "seed": 0})()
+    evaluate.write_card(tmp_path, "edits", "edits", figures, options)
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert card["name"] == "x" and card["edits"]["noun_swap"] == figures["noun_swap"]
+    assert card["edits"]["samples_seen"] == 5
+    assert card["edits"]["command"].startswith("python scripts/evaluate.py edits --n 1 ")
+    panels, columns = sheets["swaps"]
+    evaluate.save(tmp_path / "sheets" / "swaps.png", panels, columns)
+    with Image.open(tmp_path / "sheets" / "swaps.png") as sheet:
+        assert sheet.width > 300
+
+
+def test_taking_all_attention_keeps_more_than_plain_generation(embedded: Any):
+    swap = cases.swaps("colour", 1)[0]
+    texts = swap.source.caption.text, swap.target.caption.text
+    how: dict[str, Any] = {"seed": swap.source.seed, "steps": 5}
+    pair = heedmap.edit(embedded, *texts, cross=1.0, self_attention=1.0, **how)
+    plain = heedmap.generate(embedded, texts[1], **how)
+    runs = {"source": pair.source, "plain": plain, "edit": pair.edited}
+    runs["without_blend"] = pair.edited
+    pictures = {name: cases.as_array(run) for name, run in runs.items()}
+    said = dict(zip(pictures, judge.detect(np.stack(list(pictures.values()))), strict=True))
+    figures = swaps.figures_of([swaps.Drawn(swap, pictures, said)])
+    assert figures["outside_mse_ratio"] < 0.8
+
+
+def test_a_model_of_another_size_is_refused():
+    run: Any = type("Run", (), {"image": Image.new("RGB", (64, 64))})()
+    with pytest.raises(SystemExit, match="128×128"):
+        cases.as_array(run)
+
+
+def test_plans_say_what_they_show():
+    layout = scenes.lay_out(scenes.HELD_OUT_SEED, 2)
+    plan = Plan(layout, scenes.object_caption(layout, Random(0)), 0)
+    assert plan.kinds == sorted((thing.colour, thing.noun) for thing in layout.things)

@@ -1,0 +1,110 @@
+"""The judge of pictures: right on rendered scenes, and trained on exact targets."""
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+import evaluate
+from evaluation import judge
+from heedmap.tiny import scenes
+
+
+@pytest.mark.slow
+def test_the_judge_is_right_on_rendered_scenes():
+    right = judge.rendered_right(300)
+    assert right["all"] >= 0.98, right
+
+
+def test_the_judge_finds_things_where_they_are():
+    drawn = [
+        scenes.draw(scenes.lay_out(scenes.HELD_OUT_SEED + k, 2, held_out=True)) for k in range(16)
+    ]
+    for scene, said in zip(drawn, judge.detect(np.stack([s.image for s in drawn])), strict=True):
+        masks = dict(zip(scene.layout.things, scene.masks, strict=True))
+        for thing, mask in masks.items():
+            (found,) = (f for f in said.things if (f.colour, f.noun) == (thing.colour, thing.noun))
+            large = found.mask.repeat(judge.CELL, 0).repeat(judge.CELL, 1)
+            assert (large & mask).sum() / (large | mask).sum() > 0.6
+            y, x = np.nonzero(mask)
+            assert found.centre == pytest.approx((x.mean() / 128, y.mean() / 128), abs=0.03)
+
+
+def test_the_judge_sees_nothing_where_nothing_is():
+    empty = [
+        scenes.draw(scenes.Layout(seed, (), setting, "")).image
+        for setting in scenes.SETTINGS
+        for seed in range(3)
+    ]
+    for said in judge.detect(np.stack(empty)):
+        assert said.things == ()
+
+
+def test_components_are_what_touches_by_a_side():
+    mask = np.array([[1, 1, 0, 1], [0, 0, 1, 1], [1, 0, 0, 0]], dtype=bool)
+    pieces = judge.components(mask)
+    assert sorted(int(piece.sum()) for piece in pieces) == [1, 2, 3]
+    assert np.array_equal(np.logical_or.reduce(pieces), mask)
+
+
+def test_targets_are_the_things_under_most_of_a_cell():
+    for seed in range(12):
+        example = judge.example(seed, Random(seed))
+        assert example.image.shape == (128, 128, 3) and example.image.dtype == np.uint8
+        things = set(zip(example.noun.flat, example.colour.flat, strict=True))
+        # The background is (0, 0); a thing has a noun and a colour, and both are numbered from 1.
+        assert (0, 0) in things and all((noun > 0) == (colour > 0) for noun, colour in things)
+        assert 2 <= len(things) <= 4
+        assert example.noun.max() <= len(scenes.NOUNS)
+        assert example.colour.max() <= len(scenes.COLOURS)
+        assert set(np.unique(example.weight)) <= {np.float32(0.2), 1, 2}
+
+
+def test_softened_pictures_stay_pictures_that_look_alike():
+    images = np.stack([scenes.draw(scenes.lay_out(seed)).image for seed in range(8)])
+    before = judge.to_tensor(images)
+    torch.manual_seed(0)
+    after = judge.soften(before.clone())
+    assert after.shape == before.shape and after.abs().max() <= 1
+    assert 0 < (after - before).abs().mean() < 0.1
+
+
+def test_mirrored_pictures_have_mirrored_targets():
+    """Of an unsoftened picture every target cell can be looked up in the drawn scene."""
+    every = [judge.example(seed, Random(seed)) for seed in range(16)]
+    torch.manual_seed(1)
+    _, nouns, colours, weights, settings = judge.batch_of(iter(every), 16)
+    mirrored = 0
+    for k, example in enumerate(every):
+        flipped = not np.array_equal(nouns[k].numpy(), example.noun)
+        mirrored += flipped
+        for found, target in (
+            (nouns, example.noun),
+            (colours, example.colour),
+            (weights, example.weight),
+        ):
+            assert np.array_equal(found[k].numpy(), target[:, ::-1] if flipped else target)
+        assert settings[k] == example.setting
+    assert 0 < mirrored < 16
+
+
+def test_training_writes_weights_that_load(tmp_path: Path, monkeypatch, capsys):
+    out = tmp_path / "judge.safetensors"
+    monkeypatch.setattr(judge, "rendered_right", lambda n, eye: {"all": float(n)})
+    command = ["evaluate.py", "judge", "--minutes", "0.01", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", command)
+    evaluate.main()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"all": 600.0}
+    fresh, found = judge.Judge().state_dict(), judge.load(out).state_dict()
+    assert {name: part.shape for name, part in found.items()} == {
+        name: part.shape for name, part in fresh.items()
+    }
+    written = out.read_bytes()
+    monkeypatch.setattr(sys, "argv", [*command, "--check", "30"])
+    evaluate.main()
+    assert json.loads(capsys.readouterr().out) == {"all": 30.0}
+    assert out.read_bytes() == written

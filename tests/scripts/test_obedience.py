@@ -1,0 +1,285 @@
+"""The embedded model draws what it is told: its card's figures, measured again at a small size."""
+
+import json
+import math
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter
+
+import evaluate
+import heedmap
+import readme
+from evaluation import cases, judge, obedience, strangers
+from heedmap.maps.recordings import Layer
+from heedmap.models import pipelines
+from heedmap.text.prompts import split_words
+from heedmap.text.words import Word
+from heedmap.tiny import scenes
+
+N = 24
+KINDS = ("noun_one", "colour_one", "noun_two", "colour_two")  # of words, and of things
+ROWS = {
+    "one_object": "noun_and_colour",
+    "two_objects": "nouns_and_colours",
+    "relation": "right",
+    "setting": "right",
+}
+
+
+def least(measured: float, n: int) -> float:
+    """The least that a sound model shows among n pictures, if `measured` is its true share.
+
+    Three standard deviations of a share of n (one draw in 700 lies lower), and at least 0.12, since
+    near 1 a share is not spread like a normal one. A broken export draws noise and shows 0 to 0.1.
+    """
+    return measured - max(0.12, 3 * math.sqrt(measured * (1 - measured) / n))
+
+
+@pytest.fixture(scope="module")
+def card() -> dict[str, Any]:
+    path = pipelines.embedded_folder() / "card.json"
+    measured = json.loads(path.read_text(encoding="utf-8")).get("measured")
+    assert measured, "no figures on the card: run python scripts/evaluate.py obey --card"
+    return measured
+
+
+@pytest.fixture(scope="module")
+def pipe() -> Any:
+    pipe = heedmap.load(device="cpu")
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+@pytest.fixture(scope="module")
+def measured_again(pipe: Any, card: dict[str, Any]) -> dict[str, Any]:
+    """What the tests ask for of `obedience.obey`, which draws three times as many pictures."""
+    eye = judge.load()
+
+    def drawn(row: str, n: int) -> list[obedience.Result]:
+        plans, how = obedience.plans(row, n, card["seed"]), {"guidance": card["guidance"]}
+        return obedience.draw(pipe, row, plans, eye, lambda *_: None, steps=card["steps"], **how)
+
+    rows = {"one_object": drawn("one_object", N), "two_objects": drawn("two_objects", N)}
+    return obedience.figures_of(rows | {"relation": drawn("relation", N // 4), "unseen_pairs": []})
+
+
+# --- the embedded model -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("row", "figure"), ROWS.items())
+def test_draws_as_well_as_its_card_says(
+    row: str, figure: str, card: dict[str, Any], measured_again: dict[str, Any]
+):
+    n, now = measured_again[row]["n"], measured_again[row][figure]
+    assert n >= N / 4, f"only {n} pictures to measure {row} by"
+    assert now >= least(card[row][figure], n), f"{row}: {now} of {n}, {card[row][figure]} before"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", ["noun_one", "noun_two", "colour_one"])
+def test_points_as_well_as_its_card_says(
+    figure: str, card: dict[str, Any], measured_again: dict[str, Any]
+):
+    n, now = measured_again["pointing"]["n"][figure], measured_again["pointing"][figure]
+    assert n >= N / 4, f"only {n} words to measure {figure} by"
+    assert now >= least(card["pointing"][figure], n)
+
+
+def test_all_figures_of_the_card_can_be_measured(pipe: Any, card: dict[str, Any]):
+    """What they are is no matter here, of so few pictures in one step."""
+    done: dict[str, int] = {}
+
+    def told(row: str, number: int, total: int) -> None:
+        assert number <= total
+        done[row] = number
+
+    how = {"n": 2, "steps": 1, "guidance": 2.0}
+    figures, rows, drawn = obedience.obey(pipe, seed=0, progress=told, **how)
+    assert set(figures) < set(card) and json.loads(json.dumps(figures)) == figures
+    assert set(rows) == set(obedience.ROWS) and len(drawn) == 2
+    assert all(len(results) == done[row] for row, results in rows.items() if results)
+    assert figures["reweighting"].keys() == card["reweighting"].keys()
+
+
+@pytest.mark.slow
+def test_autoencoder_is_as_sharp_as_its_card_says(pipe: Any, card: dict[str, Any]):
+    # Of the first quarter of the card's scenes: over all of them it takes a minute.
+    measured = obedience.vae_psnr(pipe, card["n"] // 4)
+    assert measured == pytest.approx(card["vae_psnr_db"], abs=0.4)
+
+
+def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any]):
+    # The card itself changes by some bytes when the figures are written on it.
+    size = obedience.size_mib(pipelines.embedded_folder())
+    assert size <= 24
+    assert size == pytest.approx(card["size_mib"], abs=0.05)
+
+
+def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
+    """The results that a faultless model would give: the scenes themselves."""
+    plans = obedience.plans(row, n)
+    pictures = np.stack([scenes.draw(plan.layout).image for plan in plans])
+    run: Any = SimpleNamespace(maps=SimpleNamespace(layers=()))
+    return [
+        obedience.Result(plan, run, said, ())
+        for plan, said in zip(plans, judge.detect(pictures), strict=True)
+    ]
+
+
+def test_a_faultless_model_gets_full_marks():
+    rows = {row: drawn_as_told(row) for row in obedience.ROWS}
+    figures = obedience.figures_of(rows)
+    for row, figure in {**ROWS, "unseen_pairs": "noun_and_colour"}.items():
+        assert figures[row]["n"] >= 24 and figures[row][figure] == 1.0, row
+    assert figures["small"]["n"] > 5 and figures["small"]["there"] == 1.0
+    assert {r.verdict for results in rows.values() for r in results} == {"right"}
+
+
+def test_a_model_that_mixes_captions_up_gets_no_marks():
+    rows = {row: drawn_as_told(row) for row in obedience.ROWS}
+    for row, results in rows.items():
+        said = [results[-1].said, *(r.said for r in results[:-1])]
+        rows[row] = [
+            obedience.Result(r.plan, r.run, s, ()) for r, s in zip(results, said, strict=True)
+        ]
+    figures = obedience.figures_of(rows)
+    assert figures["one_object"]["noun_and_colour"] < 0.2
+    assert figures["two_objects"]["nouns_and_colours"] < 0.1
+    assert figures["setting"]["right"] < 0.5
+    assert figures["small"]["there"] < 0.5
+
+
+def test_the_card_says_how_often_each_layer_points_right(monkeypatch: Any, tmp_path: Path):
+    """From the points of each layer to the card, whether or not they are printed as JSON."""
+    name = "up_blocks.{}.attentions.0.transformer_blocks.0.attn2"
+    layers = [Layer(name.format(1), 2, (8, 8)), Layer(name.format(2), 2, (16, 16))]
+    inside = {"": True, layers[0].name: False, layers[1].name: True}
+    points = tuple(
+        obedience.Point(kind, name, hit)
+        for kind in ("noun", "colour")
+        for name, hit in inside.items()
+    )
+    run: Any = SimpleNamespace(maps=SimpleNamespace(layers=layers))
+    rows = {row: drawn_as_told(row, 2) for row in obedience.ROWS}
+    rows = {
+        row: [obedience.Result(r.plan, run, r.said, points) for r in results]
+        for row, results in rows.items()
+    }
+    monkeypatch.setattr(obedience, "obey", lambda *_, **__: (obedience.figures_of(rows), rows, []))
+    monkeypatch.setattr(obedience, "vae_psnr", lambda *_: 30.0)
+    monkeypatch.setattr(judge, "rendered_right", lambda: {"all": 1.0})
+    expected = {
+        layers[0].name: {"grid": 8, **dict.fromkeys(KINDS, 0.0)},
+        layers[1].name: {"grid": 16, **dict.fromkeys(KINDS, 1.0)},
+    }
+    for as_json in (False, True):
+        folder = tmp_path / str(as_json)
+        folder.mkdir()
+        options: Any = SimpleNamespace(
+            n=2, seed=0, steps=1, guidance=4.0, sheet=None, card=True, json=as_json
+        )
+        evaluate.run_obey(options, None, folder)
+        pointing = json.loads((folder / "card.json").read_text())["measured"]["pointing"]
+        assert pointing["layers"] == expected
+        table = readme._layers_table(pointing).splitlines()
+        assert table[2] == "| up 1.0 | 8×8 | 0.0 % | 0.0 % | 0.0 % | 0.0 % |"
+        assert table[4] == "| mean of all |  | 100.0 % | 100.0 % | 100.0 % | 100.0 % |"
+        assert table[5] == "| words | | 2 | 2 | 2 | 2 |"
+
+
+def test_strangers_are_unknown_to_the_world_and_keep_to_their_thirds():
+    told = strangers.strangers(90)
+    assert told == strangers.strangers(120)[:90] and told != strangers.strangers(90, seed=1)
+    world = scenes.vocabulary()
+    assert not world & {*strangers.NOUNS, *(place.split()[-1] for place in strangers.PLACES)}
+    for bare, inside, outside in zip(told[::3], told[1::3], told[2::3], strict=True):
+        assert bare.text.endswith(bare.noun) and bare.setting is outside.setting is None
+        assert inside.place in scenes.SETTINGS[inside.setting or ""]
+        assert outside.text.endswith(outside.place) and outside.place in strangers.PLACES
+    assert {a.text.split()[0] for a in told} == {"a", "an"}
+    assert not any(a.text.startswith(("a e", "a o", "an u")) for a in told)
+
+
+def test_an_empty_scene_is_no_answer_to_a_stranger():
+    told = strangers.strangers(24)
+    layouts = [scenes.lay_out(scenes.HELD_OUT_SEED + k, 1) for k in range(24)]
+    empty = [scenes.Layout(k, (), t.setting or "none", "") for k, t in enumerate(told)]
+    pictures = [scenes.draw(layout).image for layout in (*layouts, *empty)]
+    said, run = judge.detect(np.stack(pictures)), Image.new("RGB", (128, 128))
+    full, none = (
+        strangers.figures_of([strangers.Drawn(t, run, s) for t, s in zip(told, part, strict=True)])  # type: ignore[arg-type]
+        for part in (said[:24], said[24:])
+    )
+    assert (full["n"], full["something"], full["one_thing"]) == (24, 1.0, 1.0)
+    assert full["colour"] < 0.6 and full["setting"] < 0.9  # by chance
+    assert (none["something"], none["colour"], none["setting"]) == (0.0, 0.0, 1.0)
+
+
+@dataclass
+class MapsOf:
+    """Maps whose words are hottest where `peaks` says, by their first characters."""
+
+    caption: scenes.Caption
+    peaks: dict[int, tuple[int, int]]
+    layers: tuple[()] = ()
+
+    @property
+    def tokens(self) -> Any:
+        spans = enumerate(split_words(self.caption.text))
+        return SimpleNamespace(words=[Word(k, "", a, b, (k,)) for k, (a, b) in spans])
+
+    def at(self, number: int) -> Any:
+        return SimpleNamespace(peak=self.peaks[self.tokens.words[number].start])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool):
+    seeds = range(scenes.HELD_OUT_SEED, scenes.HELD_OUT_SEED + 2000)
+    twins = (
+        layout for layout in (scenes.lay_out(seed, 2) for seed in seeds)
+        if layout.things[0].noun == layout.things[1].noun
+    )  # fmt: skip
+    for layout in islice(twins, 12):
+        caption = scenes.object_caption(layout, Random(layout.seed))
+        scene = scenes.draw(layout)
+        (said,) = judge.detect(scene.image[None])
+        assert judge.is_right(said, layout)
+        inner = [_inmost(mask) for mask in scene.masks]
+        peaks = {
+            mention.start: inner[mention.things[0] ^ swapped]
+            for mention in caption.mentions
+            if mention.things
+        }
+        plan, maps = cases.Plan(layout, caption, 0), MapsOf(caption, peaks)
+        points = list(obedience._points(plan, maps, said))  # type: ignore[arg-type]
+        assert [p.kind for p in points] == ["colour", "noun"] * 2
+        assert all(p.inside is not swapped for p in points)
+
+
+def _inmost(mask: np.ndarray) -> tuple[int, int]:
+    """The pixel (x, y) of a mask with the most of it around."""
+    around = Image.fromarray(mask.astype(np.uint8) * 255).filter(ImageFilter.BoxBlur(8))
+    y, x = np.unravel_index(int(np.asarray(around).argmax()), mask.shape)
+    return int(x), int(y)
+
+
+def test_plans_are_held_out_repeatable_and_of_their_row():
+    for row in obedience.ROWS:
+        plans = obedience.plans(row, 20)
+        assert plans == obedience.plans(row, 30)[:20]
+        assert [p.seed for p in plans] != [p.seed for p in obedience.plans(row, 20, seed=1)]
+        for plan in plans:
+            unseen = {(t.colour, t.noun) for t in plan.layout.things} & scenes.UNSEEN_PAIRS
+            assert scenes.is_held_out(plan.layout) and bool(unseen) == (row == "unseen_pairs")
+            assert plan.layout.seed >= scenes.HELD_OUT_SEED
+            assert len(plan.layout.things) == obedience.ROWS[row][0]
+            if row == "relation":
+                assert plan.layout.relation in obedience.DIRECTIONS

@@ -1,0 +1,453 @@
+"""How the embedded model is trained: its parts, each against something independent of it."""
+
+import json
+import re
+import shlex
+from argparse import Namespace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from diffusers import AutoencoderKL, StableDiffusionPipeline
+from making import letter_tokenizer
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import nn
+
+import train_tiny
+import training
+from heedmap.errors import RunError
+from heedmap.tiny import scenes
+from training import latents, run
+from training.autoencoder import picture_loss
+from training.descent import Average, Descent, differing, falling_rate, make_optimiser, resume
+from training.export import export
+from training.models import (
+    latents_of,
+    noise_schedule,
+    text_model,
+    trained_tokenizer,
+    trained_vae,
+    unet_model,
+)
+from training.muon import Muon, orthogonalise
+from training.pictures import crops, to_pictures, training_layout
+from training.run import Run
+from training.tokenizer import PIECES, SPLIT_WORDS, corpus
+from training.unet import UNSAID, Model, bound_queries, retold
+from training.whitening import EPSILON, whiten
+
+CPU = torch.device("cpu")
+
+
+def options(work: Path, *line: str) -> Namespace:
+    """The options of a command line, for this process, uncompiled and in float32."""
+    threads = str(torch.get_num_threads())  # a stage sets it: leave it as it is
+    fixed = ("--work", str(work), "--device", "cpu", "--threads", threads)
+    return train_tiny.parser().parse_args([*line, *fixed, "--no-compile", "--no-bf16"])
+
+
+def orthogonal(n: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.linalg.qr(torch.randn(n, n, generator=generator))[0]
+
+
+# --- the command line -------------------------------------------------------------------------
+
+
+def test_commands_in_the_docs_are_understood():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    for text in (readme, train_tiny.__doc__ or ""):
+        lines = re.findall(r"^ *python scripts/train_tiny\.py (.*?)(?:  .*)?$", text, re.MULTILINE)
+        assert {line.split()[0] for line in lines} == {
+            "tokenizer", "vae", "decoder", "latents", "unet", "export"
+        }  # fmt: skip
+        for line in lines:
+            train_tiny.parser().parse_args(shlex.split(line))
+
+
+def test_a_stage_imports_nothing_of_a_later_one():
+    stages = ("tokenizer", "whitening", "autoencoder", "latents", "unet", "export")
+    folder = Path(training.__file__).parent
+    files = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    for name, text in files.items():
+        before = stages[: stages.index(name)] if name in stages else ()
+        imported = set(re.findall(r"^from training\.(\w+)", text, re.MULTILINE))
+        assert not imported & (set(stages) - set(before)), name
+
+
+# --- optimising -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 16), (24, 16), (16, 24)])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3])
+def test_orthogonalise_leaves_directions_and_evens_out_lengths(rows, columns, scale):
+    left, right = orthogonal(rows, 1)[:, :16], orthogonal(columns, 2)[:16]
+    lengths = torch.linspace(0.1, 3, 16)
+    (even,) = orthogonalise(scale * (left * lengths @ right)[None])
+    values = torch.linalg.svdvals(even)
+    assert values.min() > 0.6 and values.max() < 1.3
+    assert torch.linalg.matrix_norm(even - left @ right, ord=2) < 0.4
+
+
+def test_muon_steps_alike_for_every_shape_and_plain_names_take_adamw():
+    module = nn.ModuleDict(
+        {"conv_in": nn.Conv2d(3, 8, 3), "wide": nn.Linear(32, 8), "conv": nn.Conv2d(8, 16, 3)}
+    )
+    optimiser = make_optimiser(module, lr=0.01, plain=("conv_in",))
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    generator = torch.Generator().manual_seed(0)
+    for p in module.parameters():
+        p.grad = torch.randn(p.shape, generator=generator)
+    optimiser.step()
+    for name, p in module.named_parameters():
+        if name in ("wide.weight", "conv.weight"):
+            rms = (p - before[name]).square().mean().sqrt()
+            assert 0.15 < rms / 0.01 < 0.25, name
+        else:  # AdamW's first step is its rate, against the gradient
+            step = -1e-3 * torch.sign(p.grad)
+            torch.testing.assert_close(p.detach(), before[name] + step, rtol=0, atol=1e-6)
+
+
+def test_a_checkpoint_gives_momenta_and_not_rates():
+    module = nn.Linear(4, 4)
+    one, other = (make_optimiser(module, lr, ()) for lr in (0.1, 0.2))
+    module(torch.ones(1, 4)).sum().backward()
+    one.step()
+    resume(other, one.state_dict())
+    assert [group["initial_lr"] for group in other.param_groups] == [0.2, 1e-3]
+    assert torch.equal(one.state[module.weight]["momentum"], other.state[module.weight]["momentum"])
+
+
+@pytest.mark.parametrize(
+    ("fraction", "step", "factor"),
+    [(0, 0, 1 / 40), (0, 19, 0.5), (0, 39, 1), (0.4, 500, 1), (0.7, 500, 0.51), (1, 500, 0.02),
+     (1.3, 500, 0.02), (0.7, 19, 0.255)],
+)  # fmt: skip
+def test_the_rate_warms_up_holds_and_falls(fraction, step, factor):
+    assert falling_rate(fraction, step, hold=0.4) == pytest.approx(factor)
+
+
+def test_the_minutes_begin_after_the_step_that_compiles(tmp_path, monkeypatch):
+    # Started at 0; the first step took 50 s; the second ended at 60, and from then on it counts.
+    times = iter([0.0, 50.0, 60.0, 60.0, 90.0, 120.0, 121.0])
+    monkeypatch.setattr(run.time, "monotonic", lambda: next(times))
+    weight = nn.Parameter(torch.tensor([4.0]))
+    one_minute = Run(0, options(tmp_path, "vae", "--minutes", "1"))
+    descent = Descent(one_minute, Muon([], [weight], lr=0.0, rest_lr=0.1), [weight])
+    done = []
+    while descent.done < 1:
+        descent.step(weight.square().sum())
+        done.append(descent.done)
+    assert done == pytest.approx([50 / 60, 0, 0.5, 1])
+    assert descent.steps == 4 and weight.item() < 4
+
+
+def test_a_compiled_loss_that_loses_gradients_ends_the_training(tmp_path: Path):
+    one_minute = Run(0, options(tmp_path, "unet", "--minutes", "1"))
+    inner, outer = (nn.Parameter(torch.randn(3, 3)) for _ in range(2))
+    descent = Descent(one_minute, Muon([], [inner, outer], lr=0.0, rest_lr=0.1), [inner, outer])
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        return (outer @ (inner @ x)).square().mean()
+
+    def honest(x: torch.Tensor) -> torch.Tensor:
+        return plain(x)
+
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        return (outer @ (inner.detach() @ x)).square().mean()
+
+    for function in (honest, cut):
+        function.__wrapped__ = plain  # as torch.compile leaves it
+    x = torch.randn(3, 5)
+    loss = descent.checked(honest, x)
+    assert loss.item() == plain(x).item()
+    loss.backward()  # the check has not spent the graph
+    with pytest.raises(SystemExit, match=r"1 of 2 matrices get other gradients .* --no-compile"):
+        descent.checked(cut, x)
+    descent.steps = 1
+    descent.checked(cut, x)  # at the first step only: it costs a pass
+
+
+def test_gradients_of_rounding_are_not_compared():
+    large, tiny = torch.randn(2, 2), torch.tensor([[1e-9, 0], [0, 1e-9]])
+    assert differing([large, tiny, None], [large * 1.01, -tiny, None]) == []
+    assert differing([large, None], [-large, torch.ones(2, 2)]) == [0, 1]
+
+
+def test_averages_are_applied_and_taken_back():
+    weight = nn.Parameter(torch.tensor([1.0]))
+    average = Average([weight], decay=0.9)
+    weight.data += 1
+    average.update()  # young: two elevenths of the old, nine of the new
+    with pytest.raises(KeyError), average.applied():
+        assert weight.item() == pytest.approx((2 * 1 + 9 * 2) / 11)
+        raise KeyError
+    assert weight.item() == 2
+    assert average.values[0].item() == pytest.approx(20 / 11)
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    first, second = (Run(rank, options(tmp_path, "vae")) for rank in range(2))
+    assert first.load("x") is None
+    first.save("x", {"step": 1})
+    second.save("x", {"step": 2})  # the first process alone writes
+
+    def full_disk(state: dict, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError
+
+    with monkeypatch.context() as patch, pytest.raises(OSError):
+        patch.setattr(torch, "save", full_disk)
+        first.save("x", {"step": 3})
+    assert first.load("x") == second.load("x") == {"step": 1}
+
+
+def test_figures_go_to_the_stages_log(tmp_path, capsys):
+    Run(0, options(tmp_path, "unet")).log(seen=12, loss=0.123456)
+    line = (tmp_path / "unet.log").read_text()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d seen=12 loss=0\.1235\n", line)
+    assert capsys.readouterr().out == line
+
+
+# --- pictures and latents ---------------------------------------------------------------------
+
+
+def test_crops_have_their_own_masks():
+    pictures, masks = crops(Random(3), 6, 64, CPU)
+    assert pictures.shape == (6, 3, 64, 64) and masks.shape == (6, 1, 64, 64)
+    scene = scenes.draw(training_layout(Random(3).randrange(scenes.HELD_OUT_SEED)))
+    windows = sliding_window_view(scene.image, (64, 64, 3))[:, :, 0]
+    found = np.argwhere((windows == to_pictures(pictures)[0]).all((2, 3, 4)))
+    assert len(found) == 1
+    (y, x) = found[0]
+    expected = scene.masks.any(axis=0)[y : y + 64, x : x + 64]
+    assert np.array_equal(masks[0, 0].numpy().astype(bool), expected) and expected.any()
+
+
+def test_picture_loss_worked_by_hand():
+    x = torch.zeros(2, 3, 8, 8)
+    nothing, things = torch.zeros(2, 1, 8, 8), torch.ones(2, 1, 8, 8)
+    assert picture_loss(x, x, things) == 0
+    # 0.1 everywhere: L1 0.02, L2 0.04, no edges, tint 2 * 0.01; things: 3 * 0.06 + 2 * 0.09
+    assert picture_loss(x + 0.1, x, nothing).item() == pytest.approx(0.08)
+    assert picture_loss(x + 0.1, x, things).item() == pytest.approx(0.36)
+
+
+@torch.no_grad()
+def test_whitening_makes_latents_white_and_leaves_pictures():
+    torch.manual_seed(0)
+    vae = AutoencoderKL(
+        block_out_channels=(8, 16),
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        layers_per_block=1,
+        norm_num_groups=4,
+    ).eval()
+    x = torch.randn(16, 3, 32, 32)
+    statistics = torch.tensor([[0.3, -0.2, 0.1, 0.0], [0.5, 0.8, 1.0, 2.0]])
+    mean, deviation = statistics[:, :, None, None]
+    trained = (latents_of(vae, x) - mean) / (deviation + EPSILON)  # what the decoder knows
+    before = vae.decode(trained).sample
+    whiten(vae, statistics, x.split(4))
+    z = vae.encode(x).latent_dist
+    white = z.mode().permute(1, 0, 2, 3).flatten(1)
+    torch.testing.assert_close(white.mean(1), torch.zeros(4), rtol=0, atol=1e-3)
+    torch.testing.assert_close(torch.cov(white), torch.eye(4), rtol=0, atol=1e-3)
+    torch.testing.assert_close(vae.decode(z.mode()).sample, before, rtol=0, atol=1e-4)
+    assert z.std.max() < 1e-4
+
+
+def test_latents_are_those_of_the_scenes_they_name(tmp_path, monkeypatch):
+    """With the embedded autoencoder, in shards of four scenes."""
+    monkeypatch.setattr(latents, "SHARD", 4)
+    monkeypatch.setattr(latents, "BATCH", 2)
+    folder = tmp_path / "latents"
+    folder.mkdir()
+    (folder / "00001.safetensors").write_bytes(b"made before")
+    latents.make_latents(0, options(tmp_path, "latents", "--scenes", "10"))
+    assert (folder / "00001.safetensors").read_bytes() == b"made before"
+    (folder / "00001.safetensors").unlink()
+    latents.make_latents(0, options(tmp_path, "latents", "--scenes", "10"))
+
+    data = latents.Latents(folder)
+    assert [len(layout.things) for layout in data.layouts] == [1] * 4 + [2] * 4 + [3, 2] * 2
+    drawn = [scenes.draw(layout) for layout in data.layouts]
+    with torch.no_grad():
+        z = torch.from_numpy(data.latents).float()
+        back = to_pictures(trained_vae(tmp_path).decode(z).sample)
+    for scene, picture, cover in zip(drawn, back, data.cover, strict=True):
+        assert not scenes.is_held_out(scene.layout)
+        assert ((scene.image.astype(float) - picture) ** 2).mean() < 255**2 / 100  # 20 dB
+        things = scene.masks.any(axis=0)
+        assert cover[5, 9] == int(255 * things[40:48, 72:80].mean())
+        assert abs(cover.mean() / 255 - things.mean()) < 1 / 255
+    index = data.batch(Random(0), (0, 1, 1), 40)
+    assert {len(data.layouts[i].things) for i in index} == {2, 3}
+
+
+def test_without_latents_it_says_what_to_do(tmp_path):
+    with pytest.raises(SystemExit, match="stage 'latents' first"):
+        latents.Latents(tmp_path)
+
+
+# --- tokenizer --------------------------------------------------------------------------------
+
+
+def test_the_merges_see_words_of_the_world_but_for_the_split_ones():
+    words = {word for line in corpus(captions=300) for word in line.split()}
+    assert words - set(PIECES.split()) <= scenes.vocabulary() | {","}
+    assert not words & set(SPLIT_WORDS)
+    assert {"house", "red", "next"} <= words
+
+
+# --- text encoder and UNet --------------------------------------------------------------------
+
+
+class Answer(nn.Module):
+    """In the UNet's place: keeps what it was asked, answers what it was told."""
+
+    def forward(self, noisy, t, states, return_dict):
+        self.asked = noisy
+        return (self.answer,)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return letter_tokenizer()
+
+
+@pytest.fixture
+def model(tokenizer) -> Model:
+    torch.manual_seed(0)
+    return Model(text_model(tokenizer), Answer()).eval()
+
+
+def ids_of(tokenizer, *texts: str) -> torch.Tensor:
+    batch = tokenizer(list(texts), padding="max_length", max_length=20, return_tensors="pt")
+    return batch["input_ids"]
+
+
+def flags(*values: bool) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+@torch.no_grad()
+def test_encode_without_dropout_is_the_text_encoder(model, tokenizer):
+    ids = ids_of(tokenizer, "at house", "")
+    states = model.encode(ids, flags(False, False), flags(False, False))
+    torch.testing.assert_close(states, model.text(ids).last_hidden_state, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_tokens_that_are_alone_do_not_see_each_other(model, tokenizer):
+    one, other = (ids_of(tokenizer, text, text) for text in ("at house a", "at at a"))
+    kept = one == other
+    assert (~kept).sum(1).tolist() == [1, 1]
+    a, b = (model.encode(ids, flags(True, False), flags(False, False)) for ids in (one, other))
+    same = (a - b).abs().amax(2) < 1e-6
+    assert torch.equal(same[0], kept[0])
+    assert same[1].tolist() == [True] * 2 + [False] * 18  # all that follows saw the other word
+
+
+@torch.no_grad()
+def test_headless_captions_end_in_start_states(model, tokenizer):
+    ids = ids_of(tokenizer, "at house", "at house")
+    states = model.encode(ids, flags(False, False), flags(True, False))
+    torch.testing.assert_close(states[0, :3], states[1, :3])
+    assert torch.equal(states[0, 3:], states[0, :1].expand(17, -1))
+    assert not torch.isclose(states[1, 3:], states[1, :1]).all(1).any()
+
+
+@torch.no_grad()
+def test_the_loss_is_that_of_v_with_things_up_to_four_times(model, tokenizer):
+    """The scheduler's own formulas are the reference."""
+    schedule = noise_schedule()
+    clean, noise = torch.randn(2, 3, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+    t, cover = torch.tensor([0, 500, 999]), torch.rand(3, 8, 8)
+    ids, off = ids_of(tokenizer, "at", "", "house"), flags(False, False, False)
+    v = schedule.get_velocity(clean, noise, t)
+    model.unet.answer = v
+    loss = model(clean, noise, t, ids, off, off, cover)
+    torch.testing.assert_close(model.unet.asked, schedule.add_noise(clean, noise, t))
+    assert loss.item() == pytest.approx(0, abs=1e-10)
+    model.unet.answer = v + 1
+    signal = schedule.alphas_cumprod[t].sqrt()
+    expected = 1 + 3 * (signal * cover.mean((1, 2))).mean()
+    assert model(clean, noise, t, ids, off, off, cover).item() == pytest.approx(expected.item())
+
+
+# --- export -----------------------------------------------------------------------------------
+
+
+def test_the_averaged_weights_are_exported(tmp_path):
+    """With the embedded tokenizer and autoencoder, as where a work folder has lost its own."""
+    to = tmp_path / "model"
+    how = options(tmp_path, "export", "--to", str(to), "--guidance", "3")
+    tokenizer = trained_tokenizer(tmp_path)
+    model = Model(text_model(tokenizer), unet_model(16))
+    averages = [p.detach() + 0.5 for p in model.parameters()]
+    state = {"model": model.state_dict(), "average": {"count": 1, "values": averages}, "seen": 77}
+    torch.save(state, tmp_path / "unet_training.pt")
+    export(how)
+    pipe = StableDiffusionPipeline.from_pretrained(to, dtype=torch.float16)
+    exported = [*pipe.text_encoder.parameters(), *pipe.unet.parameters()]
+    assert all(torch.equal(p, a.half()) for p, a in zip(exported, averages, strict=True))
+    assert pipe.scheduler.config.prediction_type == "v_prediction"
+    card = json.loads((to / "card.json").read_text())
+    assert card["training"]["samples_seen"] == 77 and card["defaults"]["guidance"] == 3
+
+    (to / "model_index.json").unlink()  # now it is some folder of the user's
+    with pytest.raises(RunError, match="not a pipeline"):
+        export(how)
+    assert (to / "card.json").exists()
+
+
+def test_what_is_retold_is_still_true_of_the_picture():
+    rng, silent, told = Random(0), 0, 0
+    for seed in range(400):
+        layout = training_layout(seed, 2)
+        again = retold(layout, rng)
+        assert set(again.things) == set(layout.things) and again.setting == layout.setting
+        assert not scenes.is_held_out(again)
+        if layout.relation in ("beside", "with"):
+            assert again == layout
+            continue
+        told += 1
+        if again.relation != layout.relation:
+            silent += 1
+            assert again.relation == "with" or layout.relation in ("left", "right")
+        else:
+            assert again == layout
+    assert abs(silent / told - UNSAID) < 0.08
+
+
+def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path):
+    text = text_model(trained_tokenizer(tmp_path))
+    attention = text.encoder.layers[0].self_attn
+    torch.nn.init.normal_(attention.q_proj.weight, std=0.5)
+    torch.nn.init.normal_(attention.k_proj.weight, std=0.05)
+    query, key, value = (
+        p.weight.detach().clone() for p in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    bound_queries(text)
+    assert float(attention.q_proj.weight.detach().square().mean().sqrt()) == pytest.approx(0.1)
+    torch.testing.assert_close(
+        attention.q_proj.weight / attention.q_proj.weight.norm(), query / query.norm()
+    )
+    assert torch.equal(attention.k_proj.weight, key)
+    assert torch.equal(attention.v_proj.weight, value)
+
+
+def test_all_that_an_export_writes_is_known_to_be_its_own():
+    from heedmap import tiny
+    from heedmap.files.targets import check_folder
+    from training.kinds import PIPELINE
+
+    model = Path(str(tiny.__file__)).parent / "model"
+    files = {p.relative_to(model).as_posix() for p in model.rglob("*") if p.is_file()}
+    assert check_folder(model, PIPELINE, force=True) == files

@@ -1,0 +1,31 @@
+"""Options: which of a user's keyword arguments they are, and what holds where nothing is said."""
+
+import dataclasses
+
+import pytest
+
+from heedmap.options import DrawOptions, EditOptions, GenerateOptions
+
+
+def test_each_class_takes_its_own_and_leaves_the_rest():
+    given = {"cross": 0.5, "only": "a->b", "steps": 3, "keep": ("step",), "eta": 0.1}
+    edit, draw = EditOptions.taken(given), DrawOptions.taken(given)
+    assert (edit.cross, edit.only, edit.threshold) == (0.5, "a->b", 0.4)
+    assert (draw.steps, draw.keep, draw.limit) == (3, ("step",), 2 * 1024**3)
+    assert given == {"eta": 0.1}
+    assert GenerateOptions.taken({"steps": 2, "tokens": "all"}).tokens == "all"
+
+
+def test_what_holds_where_nothing_is_said():
+    """Those of prompt-to-prompt (arXiv 2208.01626) for a swap: 0.8 and 0.4 of the run, 32 × 32."""
+    edit, draw = EditOptions(), GenerateOptions()
+    assert (edit.cross, edit.self_attention, edit.self_cells) == (0.8, 0.4, 1024)
+    assert (edit.blend_from, edit.threshold, edit.batch, edit.kind) == (0.2, 0.4, None, None)
+    assert (draw.keep, draw.tokens, draw.branches) == (("layer",), "prompt", ("conditional",))
+    unsaid = (draw.steps, draw.guidance, draw.size, draw.negative)
+    assert unsaid == (None,) * 4 and draw.arguments == {}
+
+
+def test_they_are_not_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        EditOptions().cross = 0.1  # pyright: ignore[reportAttributeAccessIssue]

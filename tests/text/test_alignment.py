@@ -1,0 +1,276 @@
+import random
+import time
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from making import table
+
+from heedmap.errors import ArgumentError
+from heedmap.text.alignment import pair_words, swap_of
+
+
+def shown(source: str, target: str, **kwargs) -> str:
+    """The pairs as one line: `red>blue`, `=house`, `+fluffy`, `-old`."""
+    found = pair_words(table(source), table(target), **kwargs)
+    same = set(found.same)
+    signs = []
+    for pair in found.pairs:
+        a, b = pair
+        if a and b:
+            signs.append(f"={b.text}" if pair in same else f"{a.text}>{b.text}")
+        else:
+            signs.append(f"+{b.text}" if b else f"-{a.text}" if a else "?")
+    return f"{found.kind}: {' '.join(signs)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        (
+            "a red house next to a tree",
+            "a blue house next to a tree",
+            "replace: =a red>blue =house =next =to =a =tree",
+        ),
+        ("a cat", "a fluffy cat", "refine: =a +fluffy =cat"),
+        ("a fluffy cat", "a cat", "refine: =a -fluffy =cat"),
+        # the right one of two
+        (
+            "a red house and a blue house",
+            "a red house and a green house",
+            "replace: =a =red =house =and =a blue>green =house",
+        ),
+        (
+            "a red house and a blue house",
+            "a big red house and a blue house",
+            "refine: =a +big =red =house =and =a =blue =house",
+        ),
+        ("a cat and a dog", "a dog and a cat", "replace: =a cat>dog =and =a dog>cat"),
+        # case, Unicode form and punctuation are no change
+        ('"A Cat", on the mat!', "a cat on the (MAT)", "refine: =a =cat =on =the =MAT"),
+        ("an e\u0301te\u0301 don’t ﬁne", "an Été don't fine", "refine: =an =Été =don't =fine"),
+        # words of several tokens, and what is one word and not another
+        ("a cathedral", "a cat", "replace: =a cathedral>cat"),
+        ("a house", "a zygomorphic house", "refine: =a +zygomorphic =house"),
+        # surplus goes to the end where it can, else before the noun's phrase
+        ("a cat", "a cat and a cat", "refine: =a =cat +and +a +cat"),
+        ("a dog", "a cat and a dog", "refine: +a +cat +and =a =dog"),
+        (
+            "a house and a dog",
+            "a house and a cat and a dog",
+            "refine: =a =house +and +a +cat =and =a =dog",
+        ),
+        # equal numbers, and yet not one to one
+        ("a red house", "red house tonight", "refine: -a =red =house +tonight"),
+        ("a house red", "a red house", "refine: =a -house =red +house"),
+        # swapped and added between the same neighbours: phrase by phrase, the last for the last
+        ("a cat sits", "a big fluffy dog sits", "refine: =a +big +fluffy cat>dog =sits"),
+        ("a big red house here", "a castle here", "refine: =a -big -red house>castle =here"),
+        ("a cat", "a big dog on the grass", "refine: =a +big cat>dog +on +the +grass"),
+        (
+            "a cat on grass",
+            "a dog under tall trees",
+            "refine: =a cat>dog on>under +tall grass>trees",
+        ),
+        ("red house", "castle on hill", "refine: -red house>castle +on +hill"),
+        ("a cat", "a on grass", "refine: =a -cat +on +grass"),
+        ("cat", "dog", "replace: cat>dog"),
+        ("cats sleep", "a dog runs", "refine: +a cats>dog sleep>runs"),
+        ("", "", "replace: "),
+        ("...", "!", "refine: "),
+        ("", "a cat", "refine: +a +cat"),
+        ("a cat", "", "refine: -a -cat"),
+    ],
+)
+def test_words(source, target, expected):
+    assert shown(source, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "kind", "expected"),
+    [
+        (
+            "a house",
+            "a castle",
+            None,
+            "'house' became 'castle'; all other words are the same, so their attention is replaced "
+            "word by word",
+        ),
+        (
+            "red house",
+            "blue tree",
+            None,
+            "'red' became 'blue' and 'house' became 'tree', so attention is replaced word by word",
+        ),
+        ("a cat", "A Cat", None, "all words are the same, so attention is replaced word by word"),
+        (
+            "a cat",
+            "A cat!",
+            None,
+            "all words are the same, but not the signs around them, so attention is refined: what "
+            "stayed takes the source's, what is new keeps its own",
+        ),
+        ("", "", None, "neither prompt has a word, so attention is replaced word by word"),
+        (
+            "",
+            "!",
+            None,
+            "neither prompt has a word, but signs differ, so attention is refined: what stayed "
+            "takes the source's, what is new keeps its own",
+        ),
+        (
+            "a cat",
+            "a fluffy cat",
+            None,
+            "'fluffy' was added, so attention is refined: what stayed takes the source's, what is "
+            "new keeps its own",
+        ),
+        (
+            "a big cat sits",
+            "a dog sits here now",
+            None,
+            "'cat' became 'dog'; 'here' and 'now' were added; 'big' was dropped, so attention is "
+            "refined: what stayed takes the source's, what is new keeps its own",
+        ),
+        (
+            "a cat",
+            "a dog",
+            "refine",
+            "'cat' became 'dog'; as asked, attention is refined: what stayed takes the source's, "
+            "what is new keeps its own",
+        ),
+        (
+            "a b c d e f",
+            "g h i j k l",
+            "replace",
+            "'a' became 'g', 'b' became 'h', 'c' became 'i' and 3 more; as asked, attention is "
+            "replaced word by word",
+        ),
+    ],
+)
+def test_why(source, target, kind, expected):
+    assert pair_words(table(source), table(target), kind).why == expected
+
+
+def test_a_kind_that_was_asked_for():
+    assert shown("a house red", "a red house", kind="replace") == "replace: =a house>red red>house"
+    assert shown("a cat", "a dog", kind="refine") == "refine: =a cat>dog"
+    with pytest.raises(ArgumentError, match=r"^kind is 'replace', 'refine' or None, not 'swap'\.$"):
+        pair_words(table("a"), table("b"), "swap")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(
+        ArgumentError,
+        match=r"^Replace needs one target word for each source word, but the source has 2 and the "
+        r"target 4 \('big' and 'fluffy' added\); use refine\.$",
+    ):
+        pair_words(table("a cat"), table("a big fluffy cat"), "replace")
+
+
+def distance(a, b) -> int:
+    """Levenshtein's, by its definition."""
+
+    @cache
+    def least(i, j):
+        if not i or not j:
+            return i + j
+        swap = least(i - 1, j - 1) + (a[i - 1] != b[j - 1])
+        return min(swap, least(i - 1, j) + 1, least(i, j - 1) + 1)
+
+    return least(len(a), len(b))
+
+
+WORDS = st.lists(st.sampled_from(["a", "cat", "Cat", "red", "on", "house"]), max_size=7)
+
+
+@given(WORDS, WORDS)
+def test_words_hold_together(a, b):
+    source, target = table(" ".join(a)), table(", ".join(b))
+    found = pair_words(source, target)
+    assert [x for x, _ in found.pairs if x] == list(source.words)
+    assert [y for _, y in found.pairs if y] == list(target.words)
+    signs = found.one_to_one and not found.swapped and len(b) > 1  # commas alone are new
+    assert found.kind == ("replace" if found.one_to_one and not signs else "refine")
+    assert found.one_to_one == (not found.added and not found.dropped)
+    for x, y in found.same:
+        assert x.text.casefold() == y.text.casefold()
+    least = distance([w.casefold() for w in a], [w.casefold() for w in b])
+    changes = len(found.pairs) - len(found.same)
+    # A phrase stands for a phrase, which may cost a change more than the least there are.
+    assert least <= changes
+    if found.one_to_one:
+        assert changes == least
+    assert pair_words(source, source).same == tuple(zip(source.words, source.words, strict=True))
+
+
+def test_the_fewest_changes_come_before_the_most_words_kept():
+    """Keeping "x" would drop four words and add four; five became others."""
+    found = pair_words(table("r b g t x"), table("x d f h k"))
+    assert [(a.text, b.text) for a, b in found.swapped] == list(zip("rbgtx", "xdfhk", strict=True))
+    # Of as few changes, the ones that keep a word.
+    found = pair_words(table("r x"), table("x d"))
+    assert [(a.text, b.text) for a, b in found.same] == [("x", "x")]
+
+
+def test_words_that_have_signs_in_them():
+    """As placeholders may: where no word is in them the signs count."""
+
+    def spelled(text):
+        made = table("at")
+        return replace(made, words=(replace(made.words[0], text=text),))
+
+    for a, b, same in (("<cat>", "cat", False), ("+", "*", False), ("+", "+", True)):
+        assert bool(pair_words(spelled(a), spelled(b)).same) == same, (a, b)
+
+
+def test_long_prompts():
+    words = [f"w{number}" for number in range(14_000)]
+    source = table(" ".join(words))
+    began = time.process_time()
+    edited = [*words[:50], "a", *words[51:60], "b", *words[60:]]
+    found = pair_words(source, table(" ".join(edited)))
+    assert time.process_time() - began < 20
+    assert [(a.text, b.text) for a, b in found.swapped] == [("w50", "a")]
+    assert [w.text for w in found.added] == ["b"] and not found.dropped
+    random.Random(0).shuffle(words)
+    with pytest.raises(ArgumentError, match=r"^The prompts are too long to be aligned: \d+ words"):
+        pair_words(source, table(" ".join(words)))
+
+
+# --- what a user writes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat->dog", (("cat", "dog"),)),
+        ("  red cat → blue dog ", (("red cat", "blue dog"),)),
+        ("cat -> dog, red→blue", (("cat", "dog"), ("red", "blue"))),
+        ("10,000->5,000,a->b", (("10,000", "5,000"), ("a", "b"))),
+        ("snow-covered->muddy", (("snow-covered", "muddy"),)),
+        ("<my-cat>-><my-dog>", (("<my-cat>", "<my-dog>"),)),
+        ("😂→猫", (("😂", "猫"),)),
+    ],
+)
+def test_swaps(text, expected):
+    assert swap_of(text) == expected
+
+
+def test_swaps_in_quotation_marks():
+    assert swap_of('"cat"->"dog"') == (('"cat"', '"dog"'),)
+    for odd in ('"cat->dog"', 'cat"->dog'):
+        with pytest.raises(ArgumentError, match="opens a quotation mark in one word and closes it"):
+            swap_of(odd)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cat", "cat->", "->dog", "->", "a->b->c", "a->b,", ",a->b", "a->b,,c->d", "!->?"]
+)
+def test_no_swaps(text):
+    with pytest.raises(ArgumentError, match=r"^'.*' is no swap: expected a word, an arrow and a w"):
+        swap_of(text)
+
+
+def test_what_is_no_text():
+    with pytest.raises(ArgumentError, match=r"^A swap is a text such as 'cat->dog', not 3\.$"):
+        swap_of(3)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,119 @@
+"""What a person would call a word, and which words stand for things."""
+
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from making import PROMPTS
+
+from heedmap.text.prompts import describes, fold, is_content, split_words, word_keys
+
+
+def texts(prompt: str) -> list[str]:
+    return [prompt[start:end] for start, end in split_words(prompt)]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("a red house, next to (a) tree.", ["a", "red", "house", "next", "to", "a", "tree"]),
+        ("don't dog’s snow-covered", ["don't", "dog’s", "snow-covered"]),
+        ("'quoted' \"too\" rock'n'roll dogs' cat--dog", "quoted too rock'n'roll dogs cat dog"),
+        ("f/1.8, 10,000 1.5. v1.5 2,3, cat.dog 8k", "f 1.8 10,000 1.5 v1.5 2,3 cat dog 8k"),
+        ("<my-cat> <cat_toy>, <x>_1 a<b a < b", "<my-cat> <cat_toy> <x>_1 a b a b"),
+        ("< > <-> <> ... -- __ ' _", []),
+        ("long_hair _cat_ a__b", "long_hair cat a__b"),
+        ("😀😀 cat🐱dog", ["😀", "😀", "cat", "🐱", "dog"]),
+        ("👩‍👩‍👧👍🏽🇩🇪🇫🇷", ["👩‍👩‍👧", "👍🏽", "🇩🇪", "🇫🇷"]),
+        ("❤️❤ 🏴‍☠️ 1️⃣ ©️ © → ★", ["❤️", "❤", "🏴‍☠️", "1️⃣", "©️", "★"]),
+        ("🏴\U000e0067\U000e0062\U000e007f🧑🏿‍🦱", ["🏴\U000e0067\U000e0062\U000e007f", "🧑🏿‍🦱"]),
+        ("赤い猫、カー・ラ red猫", ["赤い猫", "カー", "ラ", "red", "猫"]),
+        ("한국 고양이, हिन्दी में แมว", ["한국", "고양이", "हिन्दी", "में", "แมว"]),
+        ("e\u0301te\u0301 naïve", ["e\u0301te\u0301", "naïve"]),
+        ("a\u00a0b\u3000c\u2028d\u200be\nf\tg", "a b c d e f g"),
+        (
+            "re\u00adsume \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+            ["re\u00adsume", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"],
+        ),
+        ("", []),
+        (" \n\t ", []),
+    ],
+)
+def test_split(prompt, expected):
+    assert texts(prompt) == (expected.split() if isinstance(expected, str) else expected)
+
+
+@given(PROMPTS)
+def test_spans_are_in_order_and_within(prompt):
+    spans = split_words(prompt)
+    flat = [0, *(edge for span in spans for edge in span), len(prompt)]
+    assert flat == sorted(flat)
+    for start, end in spans:
+        word = prompt[start:end]
+        assert word and not word[0].isspace() and not word[-1].isspace()
+
+
+@given(st.text(st.characters(categories=["Lu", "Ll", "Nd", "Po", "Zs"]), max_size=60))
+def test_no_letter_is_lost(prompt):
+    covered = {index for start, end in split_words(prompt) for index in range(start, end)}
+    for index, char in enumerate(prompt):
+        if unicodedata.category(char)[0] in "LN":
+            assert index in covered
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a ", "_", "<", "<a", "<.", "a_", "a-", "1.", "😂", "🇩", "猫", "a\u200d", "\ufe0f", "'"],
+)
+def test_splitting_is_linear(unit):
+    def seconds(length):
+        prompt = (unit * length)[:length]
+        started = time.process_time()
+        split_words(prompt)
+        return time.process_time() - started
+
+    # 16 times the text: a quadratic pattern would take 256 times as long.
+    small = max(min(seconds(5_000) for _ in range(3)), 2e-4)
+    assert min(seconds(80_000) for _ in range(3)) < 80 * small
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("House", "house"),
+        ("STRASSE", "straße"),  # as Unicode folds case
+        ("ﬁsh", "fish"),  # a ligature
+        ("\uff48\uff4f\uff55\uff53\uff45", "house"),  # wide letters
+        ("don’t", "don't"),
+        ("snow\u2010covered", "snow-covered"),  # a hyphen of its own
+        ("cafe\u0301", "café"),
+    ],
+)
+def test_spellings_of_one_word_are_folded_to_one(one, other):
+    assert fold(one) == fold(other)
+
+
+@pytest.mark.parametrize("others", [("cat", "cats"), ("a", "á"), ("1.5", "15"), ("猫", "犬")])
+def test_other_words_stay_others(others):
+    assert fold(others[0]) != fold(others[1])
+
+
+def test_what_a_search_compares_are_the_folded_words():
+    assert word_keys("A red-house, don’t!") == ("a", "red-house", "don't")
+    assert word_keys(" ,.! ") == ()
+
+
+def test_articles_prepositions_and_the_like_are_no_content():
+    sentence = "the cat and a dog of an old man are in the house with its door at night"
+    content = [word for word in sentence.split() if is_content(word)]
+    assert content == ["cat", "dog", "old", "man", "house", "door", "night"]
+    assert is_content("Häuser") and is_content("猫") and not is_content("THE")
+
+
+def test_verbs_and_places_end_a_phrase_where_content_may_go_on():
+    # A word may have content without standing in a phrase: "chasing" acts, and names nothing.
+    assert is_content("chasing") and not describes("chasing")
+    assert describes("red") and describes("house") and not describes("the")
+    assert not is_content("next") and not describes("next")  # of "next to"

@@ -1,0 +1,365 @@
+import time
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import table
+
+from heedmap.errors import ArgumentError, TruncatedWordError
+from heedmap.text.alignment import pair_words
+from heedmap.text.token_mapping import refinement, replacement
+from heedmap.text.tokens import by_position, read
+from heedmap.text.words import TokenTable
+
+# --- Replace ----------------------------------------------------------------------------------
+
+
+def rows(source, target, **kwargs) -> dict[int, dict[int, float]]:
+    alignment = pair_words(source, target, **kwargs)
+    entries = replacement(source, target, alignment)
+    assert entries == sorted(entries)
+    assert len({entry[:2] for entry in entries}) == len(entries)
+    found = defaultdict(dict)
+    for w, n, share in entries:
+        assert 0 <= w < len(source.tokens) and 0 <= n < len(target.tokens) and 0 < share <= 1
+        found[w][n] = share
+    return dict(found)
+
+
+def sums_to_one(source, found):
+    assert sorted(found) == list(range(len(source.tokens)))
+    assert all(abs(sum(row.values()) - 1) < 1e-9 for row in found.values())
+
+
+def test_a_swap_that_changes_the_number_of_tokens():
+    # letters: <start> a house a t | to  ->  a d o g a t: "house" is one token, "dog" three
+    source, target = table("a house, at tree", 14), table("a dog, at tree", 14)
+    assert [w.tokens for w in source.words] == [(1,), (2,), (4,), (5, 6, 7, 8)]
+    assert [w.tokens for w in target.words] == [(1,), (2, 3, 4), (6,), (7, 8, 9, 10)]
+    third = 1 / 3
+    assert rows(source, target) == {
+        0: {0: 1},
+        1: {1: 1},
+        2: {2: third, 3: third, 4: third},
+        3: {5: 1},  # the comma
+        4: {6: 1},  # each word after the swap has its own source word
+        **{w: {w + 2: 1} for w in range(5, 9)},
+        9: {11: 1},  # the end
+        10: {12: 1},
+        11: {13: 1},
+        12: {13: 1},  # padding that the target has less of
+        13: {13: 1},
+    }
+    # and back: three columns on one
+    assert rows(target, source) == {
+        **{0: {0: 1}, 1: {1: 1}, 2: {2: 1}, 3: {2: 1}, 4: {2: 1}, 5: {3: 1}, 6: {4: 1}},
+        **{w: {w - 2: 1} for w in range(7, 14)},
+    }
+
+
+def test_two_words_of_several_tokens():
+    source, target = table("dog"), table("bird")
+    found = rows(source, target)
+    for w in (1, 2, 3):
+        assert found[w] == {1: 0.25, 2: 0.25, 3: 0.25, 4: 0.25}
+    # tokens that two words share by chance are not matched
+    assert rows(table("dog"), table("good"))[3] == {1: 0.25, 2: 0.25, 3: 0.25, 4: 0.25}
+
+
+def test_a_swap_of_as_many_tokens_pairs_them():
+    """As the published mapper does: it averages only where it must (Hertz et al., 2022)."""
+    source, target = table("a dog, at", 12), table("a cow, at", 12)
+    assert [w.tokens for w in source.words] == [w.tokens for w in target.words]
+    assert source.words[1].tokens == (2, 3, 4)
+    assert rows(source, target) == {w: {w: 1} for w in range(12)}
+    # two swaps, one of equal and one of other numbers, with words between them
+    source, target = table("dog at dog", 14), table("cow at bird", 14)
+    assert [w.tokens for w in target.words] == [(1, 2, 3), (4,), (5, 6, 7, 8)]
+    found = rows(source, target)
+    assert {w: found[w] for w in range(1, 5)} == {w: {w: 1} for w in range(1, 5)}
+    assert [found[w] for w in (5, 6, 7)] == [dict.fromkeys((5, 6, 7, 8), 0.25)] * 3
+    # the embedded model's own: two tokens each
+    source, target = (table(f"a red {noun}", name="embedded") for noun in ("butterfly", "cactus"))
+    assert [len(words[0].tokens) for words in (source.matches("butterfly")[0],)] == [2]
+    assert rows(source, target) == {w: {w: 1} for w in range(77)}
+    # of words that the limit cut, those that were read
+    source, target = table("a b dog", 5), table("a b cow", 5)
+    assert [w.tokens for w in source.words] == [(1,), (2,), (3,)]
+    assert rows(source, target)[3] == {3: 1}
+
+
+def test_signs_between_signs_that_stayed():
+    """Surplus ones go to the last of their own gap, not past the comma."""
+    found = rows(table("b !?, cat", 16), table("b ., cat", 16))
+    assert {w: found[w] for w in (2, 3, 4)} == {2: {2: 1}, 3: {2: 1}, 4: {3: 1}}
+    found = rows(table("b ,!? cat", 16), table("b ,. cat", 16))
+    assert {w: found[w] for w in (2, 3, 4)} == {2: {2: 1}, 3: {3: 1}, 4: {3: 1}}
+    found = rows(table("b !?,?! cat", 16), table("b .,; cat", 16))
+    assert [found[w] for w in range(2, 7)] == [{2: 1}, {2: 1}, {3: 1}, {4: 1}, {4: 1}]
+
+
+def test_signs_stay_on_their_side_of_a_word():
+    """One before the first word has no place after it, and goes with the word."""
+    found = rows(table("!b cat", 16), table("b! cat", 16))
+    assert (found[1], found[2]) == ({1: 1}, {1: 1})
+    found = rows(table("b! cat", 16), table("!b cat", 16))
+    assert (found[1], found[2], found[3]) == ({2: 1}, {3: 1}, {3: 1})
+
+
+def test_a_word_that_is_the_same_and_spelled_otherwise():
+    # one folded word, other tokens: it spreads as if it were swapped
+    source, target = table("a fine cat"), table("a ﬁne cat")
+    (word,), (other,) = source.matches("fine")[0], target.matches("fine")[0]
+    found = rows(source, target)
+    if len(word.tokens) != len(other.tokens):
+        assert found[word.tokens[0]] == dict.fromkeys(other.tokens, 1 / len(other.tokens))
+    assert found[source.words[2].tokens[1]] == {target.words[2].tokens[1]: 1}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("a, b", "a, b", {2: {2: 1}}),
+        ("a, b", "a b", {2: {2: 1}, 3: {2: 1}}),  # to the next word
+        ("a b,", "a b", {3: {3: 1}, 4: {3: 1}}),  # to the end
+        (", a b", "a b", {1: {1: 1}, 2: {1: 1}}),
+        ("a b", "a, b", {2: {3: 1}}),  # new: no one's
+        ("a b.", "a b!", {3: {3: 1}, 4: {4: 1}}),  # one for the other
+        ("a , ; . b", "a ; b", {2: {2: 1}, 3: {2: 1}, 4: {3: 1}, 5: {3: 1}}),
+        ("a , ; ! b", "a . ? b", {2: {2: 1}, 3: {3: 1}, 4: {3: 1}, 5: {4: 1}}),
+        ("a , b", "a b ,", {2: {2: 1}, 3: {2: 1}}),  # between other words: another
+    ],
+)
+def test_punctuation(source, target, expected):
+    found = rows(table(source), table(target))
+    assert {w: row for w, row in found.items() if w in expected} == expected
+    sums_to_one(table(source), found)
+
+
+def test_replace_refuses():
+    source, target = table("a cat"), table("a fluffy cat")
+    alignment = pair_words(source, target)
+    with pytest.raises(ArgumentError, match=r"has 2 and the target 3 \('fluffy' added\); use re"):
+        replacement(source, target, alignment)
+    with pytest.raises(ArgumentError, match=r"has 3 and the target 3 \('c' added, 'a' dropped\)"):
+        one, two = table("a red house"), table("red house c")
+        replacement(one, two, pair_words(one, two))
+    with pytest.raises(ArgumentError, match="alignment is of another source than 'a fluffy cat'"):
+        replacement(target, source, alignment)
+    with pytest.raises(ArgumentError, match="alignment is of another target than 'a'"):
+        replacement(source, table("a"), alignment)
+    none = TokenTable("", (), (), 0)
+    with pytest.raises(ArgumentError, match="The target has no tokens at all"):
+        replacement(table(""), none, pair_words(table(""), none))
+    assert replacement(none, none, pair_words(none, none)) == []
+    assert replacement(none, table(""), pair_words(none, table(""))) == []
+
+
+def test_replace_past_the_limit():
+    # 8 positions: <start>, 6 tokens, <end>
+    source, target = table("a b c house d e f g", 8), table("a b c dog d e f g", 8)
+    assert [len(w.tokens) for w in source.words] == [1, 1, 1, 1, 1, 1, 0, 0]
+    assert [len(w.tokens) for w in target.words] == [1, 1, 1, 3, 0, 0, 0, 0]
+    found = rows(source, target)
+    sums_to_one(source, found)
+    assert found[4] == {4: 1 / 3, 5: 1 / 3, 6: 1 / 3}
+    assert found[5] == found[6] == found[7] == {7: 1}  # words pushed off: to what follows
+    back = rows(target, source)
+    sums_to_one(target, back)
+    assert back[4] == back[5] == back[6] == {4: 1} and back[7] == {7: 1}
+    # a word that the limit cut: token by token as far as it goes
+    cut = table("a b dog cow", 8)
+    whole = table("a b house cow", 8)
+    assert [w.tokens for w in cut.words] == [(1,), (2,), (3, 4, 5), (6,)]
+    assert [w.tokens for w in whole.words] == [(1,), (2,), (3,), (4, 5, 6)]
+    assert rows(cut, whole)[6] == {4: 1}
+    found = rows(whole, cut)
+    assert found[4] == found[5] == found[6] == {6: 1}
+
+
+def test_a_swap_that_is_not_read():
+    message = (
+        r"^'cat' became 'dog' past the end of what the model reads: it takes 4 tokens, and 'cat' "
+        r"is not among them; shorten the prompt or move the word towards its start\.$"
+    )
+    source, target = table("a b cat", 4), table("a b dog", 4)
+    alignment = pair_words(source, target)
+    assert [word.text for word in alignment.unread] == ["cat", "dog"]
+    with pytest.raises(TruncatedWordError, match=message):
+        replacement(source, target, alignment)
+    assert [word.text for word in pair_words(source, table("a b cat d", 4)).unread] == ["d"]
+    assert not pair_words(source, source).unread
+    # read in the one prompt only
+    source, target = table("at b c", 5), table("house tree c", 5)
+    with pytest.raises(TruncatedWordError, match=r"'c' became 'x' .* and 'x' is not among them"):
+        target = table("dog b x", 5)
+        replacement(source, target, pair_words(source, target))
+
+
+def test_tables_without_specials():
+    bare = {"start_id": None, "end_id": None}
+    source = read("a b", [5, 6], text_ids=[5, 6], text_offsets=[(0, 1), (2, 3)], **bare)
+    target = read("a c", [5, 7], text_ids=[5, 7], text_offsets=[(0, 1), (2, 3)], **bare)
+    assert rows(source, target) == {0: {0: 1}, 1: {1: 1}}
+    assert refinement(source, target) == [0, None]
+    # specials that only one of them has
+    sums_to_one(table("a b"), rows(table("a b"), target, kind="replace"))
+    sums_to_one(target, rows(target, table("a b"), kind="replace"))
+    dot = read("a.", [5, 9], text_ids=[5, 9], text_offsets=[(0, 1), (1, 2)], **bare)
+    alone = read("a", [5], text_ids=[5], text_offsets=[(0, 1)], **bare)
+    assert rows(dot, alone) == {0: {0: 1}, 1: {0: 1}}
+    assert rows(by_position(3), by_position(3)) == {w: {w: 1} for w in range(3)}
+
+
+SCRAPS = [
+    *("a", "cat", "dog", "Cat", "house", "at", ",", ", ", ".", "!", " ", " ", " ", "(", "-"),
+    *("😂", "😂😂", "é", "e\u0301", "ﬁ", "猫", "<", "\u200d", "'", "1.5", "zygomorphic"),
+]
+PROMPTS = st.lists(st.sampled_from(SCRAPS), max_size=12).map("".join)
+LIMITS = st.sampled_from([2, 3, 6, 12, 77])
+NAMES = st.sampled_from(["letters", "embedded"])
+
+
+@settings(max_examples=200)
+@given(PROMPTS, PROMPTS, LIMITS, NAMES)
+def test_no_attention_is_lost(a, b, limit, name):
+    source, target = table(a, limit, name), table(b, limit, name)
+    short = min(len(source.words), len(target.words))
+    if len(source.words) != len(target.words):  # make them one to one
+        words = source.words if len(source.words) > short else target.words
+        cut = (source if words is source.words else target).prompt[: words[short].start]
+        source, target = (
+            (table(cut, limit, name), target)
+            if words is source.words
+            else (source, table(cut, limit, name))
+        )
+    if len(source.words) != len(target.words):
+        return  # what was cut off had made one word of two
+    alignment = pair_words(source, target, "replace")
+    if alignment.unread:
+        with pytest.raises(TruncatedWordError):
+            replacement(source, target, alignment)
+        return
+    found = rows(source, target, kind="replace")
+    sums_to_one(source, found)
+    for x, y in alignment.swapped:
+        for k, w in enumerate(x.tokens):
+            paired = y.tokens[k : k + 1] if len(x.tokens) == len(y.tokens) else y.tokens
+            assert found[w] == dict.fromkeys(paired, 1 / len(paired))
+    for x, y in alignment.same:
+        if len(x.tokens) == len(y.tokens) and all(
+            source.tokens[w].id == target.tokens[n].id
+            for w, n in zip(x.tokens, y.tokens, strict=True)
+        ):
+            assert all(found[w] == {n: 1} for w, n in zip(x.tokens, y.tokens, strict=True))
+    for kind in ("start", "end"):
+        for w, n in zip(source.positions(kind), target.positions(kind), strict=True):
+            assert found[w] == {n: 1}
+    # Order is kept: no token goes before where an earlier one goes, but for punctuation.
+    words = [w for word in source.words for w in word.tokens]
+    edges = [min(found[w]) for w in words]
+    assert edges == sorted(edges)
+
+
+@settings(max_examples=100)
+@given(PROMPTS, LIMITS, NAMES)
+def test_a_prompt_to_itself_is_the_identity(prompt, limit, name):
+    source = table(prompt, limit, name)
+    assert rows(source, source) == {w: {w: 1} for w in range(limit)}
+    assert refinement(source, source) == list(range(limit))
+
+
+# --- Refine -----------------------------------------------------------------------------------
+
+
+def test_new_tokens_keep_their_own():
+    source, target = table("a cow, at", 12), table("a red cow at", 12)
+    assert [t.text for t in source.tokens[:8]] == ["<start>", *"acow,", "at", "<end>"]
+    # <start> a r e d c o w at <end> <pad> <pad>
+    assert refinement(source, target) == [0, 1, None, None, None, 2, 3, 4, 6, 7, 8, 9]
+    # the other way, there is more padding than the source has
+    assert refinement(target, source) == [0, 1, 5, 6, 7, None, 8, 9, 10, 11, None, None]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        # letters of a whole word are not torn from other words
+        ("cow", "clown cow", "cow"),
+        ("cow", "cow clown", "cow"),
+        ("a cow", "a crow cow", "acow"),
+        ("at cow", "at crow cow", "atcow"),
+        ("cow", "cot owl cow how", "cow"),
+    ],
+)
+def test_words_stay_whole(source, target, expected):
+    source, target = table(source), table(target)
+    taken = refinement(source, target)
+    kept = [n for n in target.positions() if taken[n] is not None]
+    assert "".join(target.tokens[n].text for n in kept) == expected
+    for word in target.words:
+        assert len({taken[n] is None for n in word.tokens}) == 1
+
+
+def test_repeats_go_with_the_words():
+    source, target = table("a house and a dog"), table("a house and a cat and a dog")
+    taken = refinement(source, target)
+    words = {
+        y.number: x.number
+        for y in target.words
+        for x in source.words
+        if x.tokens == tuple(taken[n] for n in y.tokens)
+    }
+    assert words == {0: 0, 1: 1, 5: 2, 6: 3, 7: 4}
+    assert refinement(table("at", 8), table("at at at", 8)) == [0, 1, None, None, 2, 3, 4, 5]
+
+
+def best_score(a, b) -> int:
+    """Of all alignments (gap 0, match 1, mismatch -1), by trying each of them."""
+    if not a or not b:
+        return 0
+    diagonal = best_score(a[1:], b[1:]) + (1 if a[0] == b[0] else -1)
+    return max(diagonal, best_score(a[1:], b), best_score(a, b[1:]))
+
+
+LETTERS = st.text("abc ", max_size=7)
+
+
+@settings(max_examples=200)
+@given(LETTERS, LETTERS)
+def test_the_score_is_the_best_there_is(a, b):
+    source, target = table(a), table(b)
+    taken = refinement(source, target)
+    pairs = [(taken[n], n) for n in target.positions() if taken[n] is not None]
+    for w, n in pairs:
+        assert source.tokens[w].kind == "text" and source.tokens[w].id == target.tokens[n].id
+    ids = [[t.id for t in each.tokens if t.kind == "text"] for each in (source, target)]
+    assert len(pairs) == best_score(*map(tuple, ids))
+
+
+@settings(max_examples=200)
+@given(PROMPTS, PROMPTS, LIMITS, NAMES)
+def test_columns_ascend(a, b, limit, name):
+    source, target = table(a, limit, name), table(b, limit, name)
+    taken = refinement(source, target)
+    assert len(taken) == limit
+    columns = [w for w in taken if w is not None]
+    assert columns == sorted(set(columns))
+    for n, w in enumerate(taken):
+        if w is None:
+            assert target.tokens[n].kind in ("text", "pad")
+        else:
+            assert source.tokens[w].kind == target.tokens[n].kind
+    assert taken == refinement(source, target)
+
+
+def test_many_tokens():
+    source, target = table("a " * 2048, 2048), table("a " * 1500, 2048)
+    began = time.process_time()
+    taken = refinement(source, target)
+    assert taken[:1502] == [*range(1501), 2047]
+    other = table("b " * 1500, 2048)
+    with pytest.raises(ArgumentError, match="2046 tokens of the one differ from 1500 of the other"):
+        refinement(source, other)
+    assert time.process_time() - began < 10

@@ -1,0 +1,223 @@
+"""Which characters of a prompt each token covers, and whose word it is."""
+
+import json
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import PROMPTS, build_tokenizer, pieces, shared_tokenizer
+
+from heedmap.errors import ArgumentError, ModelError, TruncatedWordError, UnknownWordError
+from heedmap.text.prompts import split_words
+from heedmap.text.tokens import read, tokenize
+from heedmap.text.words import TokenTable
+
+
+def test_table_of_a_plain_prompt(clip):
+    table = tokenize("A red  \n house,", clip)
+    assert table.limit == len(table.tokens) == 77
+    assert [t.position for t in table.tokens] == list(range(77))
+    assert [t.id for t in table.tokens] == clip("A red  \n house,", padding="max_length").input_ids
+    assert {t.kind for t in table.tokens[6:]} == {"pad"}
+    assert [(t.kind, t.text) for t in table.tokens[:7]] == [
+        ("start", "<start>"),
+        ("text", "A"),
+        ("text", "red"),
+        ("text", "house"),
+        ("text", ","),
+        ("end", "<end>"),
+        ("pad", "<pad>"),
+    ]
+    assert [(w.number, w.text, w.start, w.end, w.tokens) for w in table.words] == [
+        (0, "A", 0, 1, (1,)),
+        (1, "red", 2, 5, (2,)),
+        (2, "house", 9, 14, (3,)),
+    ]
+    assert table.positions() == (1, 2, 3, 4)
+    assert table.positions("start", "text", "end") == (0, 1, 2, 3, 4, 5)
+    assert table.cut is None and table.missing == 0 and table.read_words == table.words
+
+
+def test_padding_is_known_by_place_not_by_id():
+    # SD 2 and SDXL's second tokenizer pad with "!", which is also what a user types.
+    table = tokenize("a cat !", build_tokenizer(12, pad_token="!"))
+    padded = tokenize("a cat!!", build_tokenizer(12, pad_token="!"))
+    assert table.tokens[5].id == 0 and table.tokens[5].kind == "pad"
+    assert [t.kind for t in table.tokens] == ["start"] + ["text"] * 3 + ["end"] + ["pad"] * 7
+    assert padded.tokens[3].text in ("!", "!!") and padded.tokens[3].kind == "text"
+    # and an end token that the user typed is text as well
+    typed = tokenize("cat<|endoftext|>dog", build_tokenizer(12))
+    assert [t.kind for t in typed.tokens[:6]] == ["start", "text", "text", "text", "end", "pad"]
+    assert typed.find("dog") == (3,)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "query"),
+    [
+        ("a 🐱 b", "🐱"),
+        ("a 고양이 b", "고양이"),
+        ("a \u1112\u1161\u11ab b", "한"),
+        ("a e\u0301te\u0301 b", "été"),
+        ("a İstanbul b", "İSTANBUL"),
+        ("a q\u0307\u0323x b", "q\u0323\u0307x"),
+        ("a <|startoftext|> b", "<|startoftext|>"),
+        ("a ﬁne b", "fine"),
+        ("a Straße b", "STRASSE"),
+        ("a zygomorphic b", "zygomorphic"),
+        ("a 12.5 b", "12.5"),
+        ("a snow-covered b", "Snow\u2011Covered"),
+        ("a हिन्दी b", "हिन्दी"),
+        ("a <my-cat> b", "<my-cat>"),
+        ("a ❤️ b", "❤"),
+    ],
+)
+def test_a_word_has_all_its_tokens(clip, prompt, query):
+    table = tokenize(prompt, clip)
+    (word,) = table.matches(query)[0]
+    assert prompt.split(" ")[1] == word.text
+    text = table.positions()
+    assert word.tokens == table.find(query) == text[1:-1]  # all but the "a" and the "b"
+    covered = {i for p in word.tokens for i in range(table.tokens[p].start, table.tokens[p].end)}
+    assert covered == set(range(word.start, word.end))
+
+
+def test_added_tokens(clip):
+    own = build_tokenizer()
+    own.add_tokens(["<my-cat>", "<my-cat>_1"])
+    table = tokenize("a <my-cat>, and <my-cat> <my-cat>_1!", own)
+    assert [w.text for w in table.words] == ["a", "<my-cat>", "and", "<my-cat>", "<my-cat>_1"]
+    assert [len(w.tokens) for w in table.words if "cat" in w.text] == [1, 1, 1]
+    assert pieces(table, "<MY-CAT>") == ["<my-cat>", "<my-cat>"]
+
+
+def test_emoji_that_share_a_token_are_one_word(clip):
+    table = tokenize("a 😂😂 😂", clip)
+    assert [w.text for w in table.words] == ["a", "😂😂", "😂"]
+    assert pieces(table, "😂😂") == ["😂😂"]
+    assert len(table.matches("😂")) == 2
+    assert table.find("😂") == table.positions()[1:]
+
+
+@settings(max_examples=150)
+@given(PROMPTS, st.sampled_from([2, 3, 8, 77]))
+def test_tables_hold_together(prompt, limit):
+    table = tokenize(prompt, shared_tokenizer(limit))
+    assert len(table.tokens) == table.limit == limit
+    owned = [position for word in table.words for position in word.tokens]
+    assert len(owned) == len(set(owned))
+    assert set(owned) <= set(table.positions())
+    kinds = [t.kind for t in table.tokens]
+    order = ["start", "text", "end", "pad"]
+    assert kinds == sorted(kinds, key=order.index)
+    assert kinds.count("start") == kinds.count("end") == 1
+    edge = 0
+    for number, word in enumerate(table.words):
+        assert edge <= word.start < word.end <= len(prompt)
+        assert word.number == number and word.text == prompt[word.start : word.end]
+        assert list(word.tokens) == sorted(word.tokens)
+        edge = word.end
+        for position in word.tokens:
+            token = table.tokens[position]
+            assert token.start < word.end and word.start < token.end
+            assert token.text == prompt[token.start : token.end]
+    # Every word is found by its own text, or known to be past the limit.
+    for word in table.words:
+        places = table.matches(word.text)
+        assert any(word in place for place in places)
+        if all(word.tokens for place in places for word in place):
+            assert set(word.tokens) <= set(table.find(word.text))
+    # No word of the prompt goes missing: CLIP drops nothing but spaces.
+    spans = [(w.start, w.end) for w in table.words]
+    for start, end in split_words(prompt):
+        assert any(a <= start and end <= b for a, b in spans)
+    assert TokenTable.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+
+
+@pytest.mark.parametrize("prompt", ["", "   ", "\n", "!?", "'\"'"])
+def test_prompts_without_words(clip, prompt):
+    table = tokenize(prompt, clip)
+    assert table.words == () and table.tokens[0].kind == "start"
+    with pytest.raises(UnknownWordError, match=r"'cat' is not in the prompt. The prompt has no w"):
+        table.find("cat")
+    with pytest.raises(UnknownWordError, match="the prompt has 0 words; there is none to pick"):
+        table.at(0)
+
+
+def test_a_thousand_words(clip):
+    table = tokenize(" ".join(f"cat dog{n}" for n in range(500)), clip)
+    assert len(table.words) == 1000
+    assert table.find("cat")[0] == 1 and table.cut is not None
+    assert table.missing == sum(word.missing for word in table.words) > 900
+    with pytest.raises(TruncatedWordError):
+        table.find("dog499")
+
+
+def test_long_prompts_are_read_without_a_warning(caplog, monkeypatch):
+    # A tokenizer warns once in its life that a text is longer than the model reads.
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    tokenizer = build_tokenizer()
+    tokenize("a " * 300, tokenizer)
+    assert not caplog.records
+    tokenizer("a " * 300)
+    assert "longer than the specified maximum" in caplog.text
+
+
+def test_unset_limit_is_clips_own():
+    tokenizer = build_tokenizer(None)
+    assert tokenizer.model_max_length > 10**20
+    assert tokenize("a cat", tokenizer).limit == 77
+
+
+def test_ids_of_another_prompt_are_refused(clip):
+    ids = clip("a red cat", padding="max_length").input_ids
+    whole = clip("a red", add_special_tokens=False, return_offsets_mapping=True)
+    with pytest.raises(ArgumentError, match=r"not those of the prompt 'a red': .* at position 3"):
+        read(
+            "a red",
+            ids,
+            text_ids=whole.input_ids,
+            text_offsets=whole.offset_mapping,
+            start_id=clip.bos_token_id,
+            end_id=clip.eos_token_id,
+        )
+
+
+def test_read_without_specials_or_padding():
+    table = read(
+        "a cat",
+        [5, 6],
+        text_ids=[5, 6, 7],
+        text_offsets=[(0, 1), (1, 4), (4, 5)],  # as tokenizers that keep the space in the span
+        start_id=None,
+        end_id=None,
+    )
+    assert [(t.kind, t.text) for t in table.tokens] == [("text", "a"), ("text", "ca")]
+    assert table.words[1].tokens == (1,) and table.words[1].missing == 1 == table.missing
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (["a", "b"], "A prompt is one string, not list"),
+        (None, "A prompt is one string, not NoneType"),
+        ("a \ud83d b", "not valid Unicode"),
+        ("a" * 100_001, "has 100001 characters; at most 100000"),
+    ],
+)
+def test_prompts_that_are_refused(clip, prompt, message):
+    with pytest.raises(ArgumentError, match=message):
+        tokenize(prompt, clip)
+
+
+def test_slow_tokenizers_are_refused():
+    with pytest.raises(ModelError, match="object gives no character offsets"):
+        tokenize("a", object())
+
+
+def test_tokenizers_that_read_more_than_a_file_may_hold():
+    tokenizer = build_tokenizer(3000)
+    with pytest.raises(ModelError, match="reads 3000 tokens of a prompt; at most 2048 are taken"):
+        tokenize("a cat", tokenizer)
+    tokenizer.model_max_length = int(1e30)
+    assert tokenize("a cat", tokenizer).limit == 77

@@ -1,0 +1,449 @@
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import letter_tokenizer, table, weigh
+
+from heedmap.errors import ArgumentError, TruncatedWordError
+from heedmap.models.pipelines import tokenizer
+from heedmap.text.tokens import tokenize
+from heedmap.text.weights import escape, parse_weights, token_weights
+
+LETTERS = letter_tokenizer()
+
+
+def shown(prompt: str) -> tuple[str, list[tuple[str, float]]]:
+    found = parse_weights(prompt)
+    return found.text, [(found.text[start:end], weight) for start, end, weight in found.spans]
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "weights"),
+    [
+        ("a (fluffy:2.5) cat", "a fluffy cat", [("fluffy", 2.5)]),
+        ("(two words:0.3), x", "two words, x", [("two words", 0.3)]),
+        ("(word:-1)", "word", [("word", -1)]),
+        ("(a:.5)(b:2.)(c:+3)", "abc", [("a", 0.5), ("b", 2), ("c", 3)]),
+        ("( a : 1.5 )b", " a b", [(" a ", 1.5)]),
+        ("(a:1e-1) (b:0) (c:−2)", "a b c", [("a", 0.1), ("b", 0), ("c", -2)]),
+        ("(a\nb:2)", "a\nb", [("a\nb", 2)]),
+        # nested: each bracket with its own weight, from the outside in
+        ("((red:2) house:1.5)", "red house", [("red house", 1.5), ("red", 2)]),
+        ("(a (b:2) c (d:3):4)", "a b c d", [("a b c d", 4), ("b", 2), ("d", 3)]),
+        ("(((a:2):3):4)", "a", [("a", 4), ("a", 3), ("a", 2)]),
+        # the last colon counts
+        ("(a: b:2)", "a: b", [("a: b", 2)]),
+        ("(ratio 16:9)", "ratio 16", [("ratio 16", 9)]),
+        # text in brackets within a weight, and a weight within text in brackets
+        ("(cat (cute):1.5)", "cat (cute)", [("cat (cute)", 1.5)]),
+        ("(a (cat:1.5) sits)", "(a cat sits)", [("cat", 1.5)]),
+        ("((cat:1.5))", "(cat)", [("cat", 1.5)]),
+        ("(a:2 (b))", "(a:2 (b))", []),
+        # escapes
+        (r"\(a:1.5\)", "(a:1.5)", []),
+        (r"(16\:9)", "(16:9)", []),
+        (r"(16\:9:2)", "16:9", [("16:9", 2)]),
+        (r"(\(a\):2)", "(a)", [("(a)", 2)]),
+        (r"(a\):2)", "a)", [("a)", 2)]),
+        (r"a\\(b:2)", "a\\b", [("b", 2)]),
+        (r"a\\\(b", r"a\(b", []),
+        (r"c:\\d \n \\ \\\\", r"c:\\d \n \\ \\\\", []),
+        (r"\:", ":", []),
+    ],
+)
+def test_weights(prompt, text, weights):
+    assert shown(prompt) == (text, weights)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        "a cat",
+        "a cat (cute)",
+        "((cat)) [dog] {x}",
+        "(a:b)",
+        "(style: oil, 3d)",
+        "(at 10:30 am)",
+        "a cat :) and a dog :(",
+        "(cat) :)",
+        "((((",
+        "))))",
+        ")a(",
+        "a:1.5",
+        "time: 10:30, ratio 16:9",
+        "()",
+        "(:x)a)b(",
+        "1) a cat 2) a dog",
+        "(1(a))",
+        "(:5(a))",
+        "¯\\_(ツ)_/¯",
+        "<lora:x:0.8>",
+        "[a:b:0.5]",
+        "\uff08cat\uff1a1.5\uff09",  # full-width
+    ],
+)
+def test_other_brackets_are_text(prompt):
+    assert shown(prompt) == (prompt, [])
+
+
+def test_empty_brackets_are_read_and_refused_later():
+    found = parse_weights("a (:2) b (,:3)")
+    assert found.text == "a  b ," and found.spans == ((2, 2, 2), (5, 6, 3))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shows", "place"),
+    [
+        ("a (cat:1,5)", "1,5", 8),
+        ("(cat:nan)", "nan", 6),
+        ("(cat:-INF)", "-INF", 6),
+        ("(cat:infinity)", "infinity", 6),
+        ("(cat:)", "", 6),
+        ("(cat: )", "", 6),
+        ("(cat:2x)", "2x", 6),
+        ("(cat:1.5.2)", "1.5.2", 6),
+        ("(cat:1e999)", "1e999", 6),
+        ("(cat:150%)", "150%", 6),
+        ("(cat:1/2)", "1/2", 6),
+        ("(cat:1_0)", "1_0", 6),
+        ("(cat:٣)", "٣", 6),
+        ("(<lora:x:0.8>)", "0.8>", 10),
+        ("((a:2) cat:,5)", ",5", 12),
+    ],
+)
+def test_what_is_no_weight(prompt, shows, place):
+    with pytest.raises(ArgumentError) as caught:
+        parse_weights(prompt)
+    assert str(caught.value) == (
+        f"The weight '{shows}' at character {place} of the prompt is no number; write it as in "
+        r"'(word:1.5)', or '\:' where the colon is text."
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "mark", "place"),
+    [
+        ("a (cat:1.5", "(", 3),
+        ("a (cat:1.5 and a dog", "(", 3),
+        ("a (cat:1.5, scene: night", "(", 3),
+        ("a ((cat:1.5)", "(", 3),
+        ("a (b (c:2", "(", 6),
+        ("(b c:2 (d)", "(", 1),
+        ("a cat:1.5)", ")", 10),
+        (":5)", ")", 3),
+        ("a (cat:1.5))", ")", 12),
+        ("a cat) b (c:2)", ")", 6),
+        (") a cat) b (c:2)", ")", 1),  # the first of them
+        (r"\(cat:1.5)", ")", 10),
+        ("(cat) dog:-1)", ")", 13),
+    ],
+)
+def test_unbalanced(prompt, mark, place):
+    with pytest.raises(ArgumentError) as caught:
+        parse_weights(prompt)
+    message = str(caught.value)
+    what = "is not closed" if mark == "(" else "closes nothing"
+    assert message.startswith(
+        f"The bracket '{mark}' at character {place} of the prompt {what}, and the prompt has wei"
+    )
+    assert message.endswith(f"or write '\\{mark}' where the bracket is text.")
+
+
+@pytest.mark.parametrize("prompt", [None, 3, ["a"], b"a"])
+def test_what_is_no_prompt(prompt):
+    with pytest.raises(ArgumentError, match=r"^A prompt is one string, not "):
+        parse_weights(prompt)
+
+
+# --- properties -------------------------------------------------------------------------------
+
+TEXTS = st.text(max_size=40) | st.text(r"()\:1.5a ", max_size=40)
+
+
+@settings(max_examples=400)
+@given(TEXTS)
+def test_escaped_text_is_read_as_it_was(text):
+    found = parse_weights(escape(text))
+    assert found.text == text and found.spans == ()
+    if not set(text) & set("()\\"):
+        assert escape(text) == text
+
+
+PLAIN = st.text("ab \\:().5", min_size=1, max_size=6)
+NUMBERS = st.integers(-8, 8).map(lambda n: n / 4)
+TREES = st.recursive(
+    PLAIN, lambda children: st.tuples(st.lists(children, max_size=4), NUMBERS), max_leaves=12
+)
+
+
+def written(tree, at: int) -> tuple[str, str, list[tuple[int, int, float]]]:
+    """The prompt, the text and the spans of a tree of weights."""
+    if isinstance(tree, str):
+        # every colon escaped, since the bracket's own may follow
+        return escape(tree).replace("\\:", ":").replace(":", "\\:"), tree, []
+    children, weight = tree
+    prompt, text, spans = "", "", []
+    for child in children:
+        more = written(child, at + len(text))
+        prompt, text, spans = prompt + more[0], text + more[1], spans + more[2]
+    return f"({prompt}:{weight})", text, [(at, at + len(text), weight), *spans]
+
+
+@settings(max_examples=300)
+@given(st.lists(TREES, max_size=4))
+def test_what_was_written_is_read(trees):
+    trees = [t.replace("\\", "") if isinstance(t, str) else strip(t) for t in trees]
+    prompt, text, spans = "", "", []
+    for tree in trees:
+        more = written(tree, len(text))
+        prompt, text, spans = prompt + more[0], text + more[1], spans + more[2]
+    found = parse_weights(prompt)
+    assert found.text == text
+    assert list(found.spans) == spans
+
+
+def strip(tree):
+    """Without backslashes: how these are written is the other property's."""
+    children, weight = tree
+    return [c.replace("\\", "") if isinstance(c, str) else strip(c) for c in children], weight
+
+
+@settings(max_examples=400)
+@given(TEXTS)
+def test_spans_lie_in_the_text(text):
+    try:
+        found = parse_weights(text)
+    except ArgumentError:
+        return
+    assert len(found.text) <= len(text)
+    open_ends = [len(found.text)]
+    for start, end, weight in found.spans:
+        assert 0 <= start <= end <= len(found.text) and math.isfinite(weight)
+        while open_ends[-1] <= start and len(open_ends) > 1:
+            open_ends.pop()
+        assert end <= open_ends[-1] or start >= open_ends[-1]
+        open_ends.append(end)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["(", ")", "(a:1.5)", "(:", ":", "((a:1", "\\", "\\(", "(a:1", "1", "1.", "(1:1e", "(:1 "],
+)
+def test_hostile_prompts_are_linear(unit):
+    def seconds(length: int) -> float:
+        prompt = (unit * length)[:length]
+        began = time.process_time()
+        try:
+            parse_weights(prompt)
+        except ArgumentError as error:
+            assert len(str(error)) < 300
+        return time.process_time() - began
+
+    # 16 times the text: what is quadratic would take 256 times as long.
+    small = max(min(seconds(2_500) for _ in range(3)), 2e-4)
+    assert min(seconds(40_000) for _ in range(3)) < 80 * small
+
+
+def test_deep_brackets():
+    depth = 100_000
+    prompt = "(" * depth + "cat" + ":1)" * depth
+    began = time.process_time()
+    found = parse_weights(prompt)
+    assert found.text == "cat" and len(found.spans) == depth
+    assert token_weights(found.spans, tokenize("cat", LETTERS)) == {1: 1, 2: 1}
+    with pytest.raises(ArgumentError, match="is no number"):
+        parse_weights("(cat:" + "1" * 100_000 + ")")
+    with pytest.raises(ArgumentError, match="is no number"):
+        parse_weights("(cat:" + "1" * 100_000 + "x)")
+    assert time.process_time() - began < 10
+
+
+# --- on tokens --------------------------------------------------------------------------------
+
+
+def weights(prompt: str, limit: int = 77) -> dict[str, float]:
+    """Letters by their weights; a letter stands for the token at its place."""
+    found = parse_weights(prompt)
+    own = letter_tokenizer()
+    own.model_max_length = limit
+    table = tokenize(found.text, own)
+    factors = token_weights(found.spans, table)
+    assert list(factors) == sorted(factors)
+    return {f"{n}{table.tokens[n].text}": factor for n, factor in factors.items()}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("a cat", {}),
+        ("a (house:2)", {"2house": 2}),
+        ("a (cat:-1) at", {"2c": -1, "3at": -1}),
+        ("(a, house!:0.5) at", {"1a": 0.5, "3house": 0.5}),  # punctuation keeps its attention
+        ("((at:2) house:1.5)", {"1at": 3, "2house": 1.5}),
+        ("(a:1) b", {"1a": 1}),
+        # whole words, however much of them the bracket covers
+        ("(c:2)at", {"1c": 2, "2at": 2}),
+        ("(a:2)-(b:3) house", {"1a": 6, "2-": 6, "3b": 6}),
+        ("(a:2)-(b house:3)", {"1a": 6, "2-": 6, "3b": 6, "4house": 3}),
+        ("( house :2) a", {"1house": 2}),
+    ],
+)
+def test_token_weights(prompt, expected):
+    assert weights(prompt) == expected
+
+
+def test_words_past_the_limit():
+    assert weights("a (b c d:2) e", 5) == {"2b": 2, "3c": 2}
+    assert weights("(house dog:2)", 4) == {"1house": 2, "2d": 2}
+    with pytest.raises(
+        TruncatedWordError,
+        match=r"^The weight 2 of 'd e' has no effect: the model reads 5 tokens, and none of this; ",
+    ):
+        weights("a b c (d e:2)", 5)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shows"),
+    [("a (:2)", "''"), ("a(:2)b", "''"), ("a (, !:2) b", "', !'"), ("( :2)", "' '")],
+)
+def test_a_weight_without_a_word(prompt, shows):
+    with pytest.raises(ArgumentError) as caught:
+        weights(prompt)
+    assert str(caught.value) == (
+        f"The weight 2 covers no word, only {shows}; put a word of the prompt into its bracket."
+    )
+
+
+def test_weights_that_do_not_fit():
+    table = tokenize("a cat", LETTERS)
+    for span in ((0, 6, 2.0), (-1, 3, 2.0), (3, 2, 2.0)):
+        with pytest.raises(ArgumentError, match="does not fit the prompt 'a cat', which has 5"):
+            token_weights([span], table)
+    assert weights("((a:1e3):1e3)") == {"1a": 1e6}
+    with pytest.raises(ArgumentError, match=r"^The weights of 'a' multiply to more than 1e\+06"):
+        weights("((a:1e4):-1e4)")
+    with pytest.raises(ArgumentError, match=r"^The weight .1e7. at character 4 .* to 1e\+06"):
+        weights("(a:1e7)")
+
+
+@settings(max_examples=150)
+@given(st.lists(TREES, max_size=4))
+def test_each_word_has_the_product_of_its_brackets(trees):
+    trees = [t.replace("\\", "") if isinstance(t, str) else strip(t) for t in trees]
+    found = parse_weights("".join(written(tree, 0)[0] for tree in trees))
+    table = tokenize(found.text, LETTERS)
+    expected: dict[int, float] = {}
+    for start, end, weight in found.spans:
+        covered = [word for word in table.words if max(word.start, start) < min(word.end, end)]
+        if not covered:
+            with pytest.raises(ArgumentError, match="covers no word"):
+                token_weights(found.spans, table)
+            return
+        for word in covered:
+            for position in word.tokens:
+                expected[position] = expected.get(position, 1.0) * weight
+    assert token_weights(found.spans, table) == expected
+
+
+def test_the_embedded_models_tokens():
+    found = parse_weights("a (red castle:1.5) next to a (tree:0.5)")
+    table = tokenize(found.text, tokenizer())
+    factors = token_weights(found.spans, table)
+    assert factors == {
+        **dict.fromkeys(table.find("red castle"), 1.5),
+        **dict.fromkeys(table.find("tree"), 0.5),
+    }
+
+
+@pytest.mark.parametrize(
+    ("prompt", "where", "partner"),
+    [
+        ("(a (red:2) house", "'(' at character 1 of the prompt is not closed", "a ')' after the w"),
+        (
+            "a (red:2) house)",
+            "')' at character 16 of the prompt closes nothing",
+            "a '(' before the",
+        ),
+    ],
+)
+def test_a_bracket_without_its_partner_is_told_which(prompt, where, partner):
+    with pytest.raises(ArgumentError) as caught:
+        parse_weights(prompt)
+    assert f"The bracket {where}" in str(caught.value)
+    assert f"the prompt has weights: add {partner}" in str(caught.value)
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "weights", "expected"),
+    [
+        ("a red house", {"red": 2}, "a (red:2) house"),
+        ("a red house", {"red": 2, "house": -0.5}, "a (red:2) (house:-0.5)"),
+        ("red a red", {"red": 0.1}, "(red:0.1) a (red:0.1)"),
+        ("a red house", {"red house": 1.25}, "a (red house:1.25)"),
+        ("a (red:3) house", {"house": 2}, "a (red:3) (house:2)"),
+        ("(a red house:0.5)", {}, "(a red house:0.5)"),
+        ("a red house", {"house": 1 / 3}, "a red (house:0.3333333333333333)"),
+        ("red", {"red": 1e-7}, "(red:1e-07)"),
+        ("((red:2) cat:3)", {}, "((red:2) cat:3)"),
+        ("((red:2):3)", {}, "((red:2):3)"),
+        ("(((red:2):4):3)", {}, "(((red:2):4):3)"),
+        ("(red (cat:2):3)", {}, "(red (cat:2):3)"),
+        (r"a \(b\) c", {"c": 2}, r"a \(b\) (c:2)"),
+        ("a cat\\", {}, "a cat\\"),
+        ("a\\ cat", {"cat": 2}, "a\\ (cat:2)"),
+        ("a cat\\", {"cat": 2}, "a (cat:2)\\"),
+    ],
+)
+def test_weights_written_into_a_prompt(written, weights, expected):
+    said = weigh(written, table(parse_weights(written).text), weights)
+    assert said == expected
+    assert parse_weights(said).text == parse_weights(written).text
+    if not weights:
+        assert parse_weights(said) == parse_weights(written)
+
+
+def test_backslashes_before_a_bracket_of_a_weight():
+    prompt = "a \\cat\\ dog"
+    read = table(prompt)
+    for word in ("a", "dog"):
+        said = weigh(prompt, read, {word: 2})
+        found = parse_weights(said)
+        assert found.text == prompt
+        ((start, end, weight),) = found.spans
+        assert (prompt[start:end], weight) == (word, 2)
+    said = (
+        weigh("a b\\\\c", table("a b\\\\c"), {"c": 2}) if len(table("b\\\\c").words) > 1 else None
+    )
+    assert said is None or parse_weights(said).text == "a b\\\\c"
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), "2", None, True])
+def test_what_cannot_be_written_as_a_weight(weight):
+    with pytest.raises(ArgumentError, match=r"the weight of 'red' is .*: expected a"):
+        weigh("a red house", table("a red house"), {"red": weight})
+
+
+def test_weighted_twice():
+    with pytest.raises(ArgumentError, match=r"'red' is to be .* already, in 'a \(red:2\) house'"):
+        weigh("a (red:2) house", table("a red house"), {"red": 3})
+    with pytest.raises(ArgumentError, match=r"'red house' is to be .* already, with 'red'"):
+        weigh("a red house", table("a red house"), {"red": 3, "red house": 2})
+
+
+def test_a_place_past_the_limit_is_not_weighted():
+    read = table("a cat b at cat", 7)
+    assert [word.tokens for word in read.words] == [(1,), (2, 3), (4,), (5,), ()]
+    assert weigh("a cat b at cat", read, {"cat": 2}) == "a (cat:2) b at cat"
+    # Of a phrase that is cut in two, too.
+    read = table("at b at b", 5)
+    assert [word.tokens for word in read.words] == [(1,), (2,), (3,), ()]
+    assert weigh("at b at b", read, {"at b": 2}) == "(at b:2) at b"

@@ -1,0 +1,291 @@
+"""Words and phrases found in a prompt, and the table of them read back from a file."""
+
+import random
+import time
+from copy import deepcopy
+
+import pytest
+from making import shared_tokenizer
+
+from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
+from heedmap.text.tokens import tokenize
+from heedmap.text.words import TokenTable, Word
+
+# --- finding ----------------------------------------------------------------------------------
+
+PROMPT = "A red house, a RED  tree; the cathedral 'house' and red\nhouse"
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ("house", ["house", "house", "house"]),
+        ("House,", ["house", "house", "house"]),
+        ("  'HOUSE'! ", ["house", "house", "house"]),
+        ("red", ["red", "RED", "red"]),
+        ("red house", ["red house", "red house"]),
+        ("Red  \t HOUSE.", ["red house", "red house"]),
+        ("house a red tree", ["house a RED tree"]),
+        ("\uff48\uff4f\uff55\uff53\uff45", ["house", "house", "house"]),
+    ],
+)
+def test_matches(clip, query, places):
+    table = tokenize(PROMPT, clip)
+    found = table.matches(query)
+    assert [" ".join(word.text for word in place) for place in found] == places
+    assert table.find(query) == tuple(sorted(t for p in found for w in p for t in w.tokens))
+    for number, place in enumerate(found):
+        expected = tuple(t for word in place for t in word.tokens)
+        assert table.find(query, occurrence=number) == expected
+        assert table.find(query, occurrence=number - len(found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "query", "expected"),
+    [
+        ("a red house next to a blue tree", "tree", "blue tree"),
+        ("a red house next to a blue tree", "red", "red house"),
+        ("a red house next to a blue tree", "next", "next"),
+        ("a red house next to a blue tree", "house next", "red house next"),
+        ("a red house, snow at night", "house", "red house"),  # a comma ends it
+        ("a red\nhouse", "house", "house"),  # and so does a line
+        ("a red \t house", "house", "red \t house"),
+        ("a snow-covered red house", "house", "snow-covered red house"),
+        ("a red house at a red tree", "red", "red house | red tree"),
+        ("house", "house", "house"),
+        ("very big red house", "red", "big red house"),
+        # More than three are a list.
+        ("red cat blue dog", "dog", "dog"),
+        ("a big red brick house", "red brick", "red brick"),
+        ("a big red brick house", "big red brick house", "big red brick house"),
+        # Another thing is no part of it.
+        ("a dog chasing a cat", "dog", "dog"),
+        ("a dog chasing cat", "cat", "cat"),
+        ("a man holding flowers", "holding", "man holding"),
+        ("two red houses", "houses", "red houses"),
+        ("a red building", "building", "red building"),
+        ("a red building", "red", "red"),
+        ("the red house holds snow", "house", "red house"),
+        ("a red house", '"house"', "house"),
+        ("a red house", " \u201chouse\u201d ", "house"),
+        ("a red house", '"house', "red house"),
+        ("a red 'house'", "house", "house"),
+    ],
+)
+def test_the_phrase_of_a_word(clip, prompt, query, expected):
+    table = tokenize(prompt, clip)
+    wanted = [t for part in expected.split(" | ") for t in table.find(part)]
+    assert table.phrase(query) == tuple(sorted(wanted))
+
+
+def test_the_text_of_tokens(clip):
+    table = tokenize("a snow-covered Red  house at a red tree", clip)
+    for query, said in (
+        ("house", "snow-covered Red  house"),
+        ("red", "snow-covered Red  house and red tree"),
+        ("at", "at"),
+    ):
+        assert table.text_of(table.phrase(query)) == said
+    assert table.text_of(()) == ""
+
+
+def test_a_phrase_beyond_the_limit(clip):
+    table = tokenize("a red house at a blue tree", shared_tokenizer(4))
+    assert table.phrase("red") == table.find("red")  # its noun was not read
+    with pytest.raises(TruncatedWordError, match="'tree' was not read"):
+        table.phrase("tree")
+    with pytest.raises(UnknownWordError, match="'cat' is not in the prompt"):
+        table.phrase("cat")
+
+
+def test_apostrophes_are_alike(clip):
+    for prompt, query in [("it isn’t so", "isn't"), ("it isn't so", "ISN’T")]:
+        assert [w.text for w in tokenize(prompt, clip).matches(query)[0]] == [prompt.split()[1]]
+
+
+def test_places_do_not_overlap(clip):
+    assert len(tokenize("a a a", clip).matches("a a")) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "kwargs", "message"),
+    [
+        ("cat", {}, "^'cat' is not in the prompt. Did you mean 'cathedral'"),
+        ("tre", {}, "'tre' is not in the prompt. Did you mean 'tree'"),
+        (
+            "xyz",
+            {},
+            "prompt. The prompt has: 'A', 'red', 'house', 'tree', 'the', 'cathedral', 'and'.$",
+        ),
+        ("house red", {}, "Each of its words is, but not in this order side by side"),
+        ("", {}, "^'' contains no word to look for; give a word or phrase of the prompt"),
+        (" \n", {}, "contains no word to look for"),
+        ("!,", {}, "contains no word to look for"),
+        ("x\n\x1b[31m", {}, r"^'x\\n\\x1b\[31m' is not"),
+        ("x" * 500, {}, "^'x{59}…' is not"),
+        (
+            "house",
+            {"occurrence": 3},
+            "no occurrence 3: 'house' stands in the prompt 3 times; use 0 to 2",
+        ),
+        ("tree", {"occurrence": 1}, "'tree' stands in the prompt 1 time; use 0."),
+    ],
+)
+def test_what_an_unknown_word_says(clip, query, kwargs, message):
+    with pytest.raises(UnknownWordError, match=message):
+        tokenize(PROMPT, clip).find(query, **kwargs)
+
+
+def test_long_word_lists_are_cut(clip):
+    table = tokenize(" ".join(f"w{n}" for n in range(50)), clip)
+    with pytest.raises(UnknownWordError, match=r"'w18', 'w19', … and 30 more\.$"):
+        table.find("house")
+
+
+def test_numbers(clip):
+    table = tokenize(PROMPT, clip)
+    assert table.at(2).text == table.at(-1).text == "house"
+    with pytest.raises(
+        UnknownWordError, match="no word number 12: the prompt has 12 words; use 0 to 11"
+    ):
+        table.at(12)
+    with pytest.raises(ArgumentError, match="the word number is 'house': expected a whole number"):
+        table.at("house")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ArgumentError, match=r"not 2; for a word by its number, use at\(\)"):
+        table.find(2)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ArgumentError, match=r"the occurrence is .*: expected a whole number"):
+        table.find("house", occurrence="first")  # pyright: ignore[reportArgumentType]
+
+
+def test_words_past_the_limit():
+    table = tokenize("a red house and a blue tree, a red zebra", shared_tokenizer(8))
+    # start, a, red, house, and?, … end: what fits is decided by the tokenizer
+    assert table.cut is not None
+    read_to = table.cut.number
+    assert all(not word.truncated for word in table.words[:read_to])
+    assert table.find("red") == (2,)  # the second one was not read; the first was
+    expected = (
+        rf"^'zebra' was not read by the model: it takes 8 tokens, and the prompt was cut at "
+        rf"'{table.cut.text}' \(word {read_to}\). Shorten"
+    )
+    with pytest.raises(TruncatedWordError, match=expected):
+        table.find("zebra")
+    with pytest.raises(TruncatedWordError):
+        table.find("red", occurrence=1)
+    assert table.at(-1).tokens == () and table.at(-1).truncated
+
+
+def test_a_word_cut_in_the_middle():
+    table = tokenize("a zygomorphic", shared_tokenizer(8))
+    word = table.at(1)
+    assert word.tokens == (2, 3, 4, 5, 6) == table.find("zygomorphic")
+    assert word.truncated and word.missing == table.missing == 6 and table.cut == word
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def change(path, value):
+    def apply(data):
+        for key in path[:-1]:
+            data = data[key]
+        data[path[-1]] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("apply", "message"),
+    [
+        (change(["prompt"], 3), "writes: expected str, got int at prompt"),
+        (change(["prompt"], "a red\ud800cat, 😂😂 b"), "its prompt is not text"),
+        (change(["prompt"], "b" * 200_000), "of length <= 100000 at prompt"),
+        (change(["limit"], True), "expected int, got bool at limit"),
+        (change(["limit"], 10**12), "expected int <= 2147483647 at limit"),
+        (change(["limit"], 9), "8 tokens do not make its limit 9"),
+        (change(["missing"], -1), "expected int >= 0 at missing"),
+        (change(["missing"], 10**12), "expected int <= 2147483647 at missing"),
+        (change(["tokens"], None), "expected array, got null at tokens"),
+        (change(["tokens", 1], []), r"expected object, got array at tokens\[1\]"),
+        (change(["tokens", 1, "position"], 2), "token 1 contradicts"),
+        (change(["tokens", 1, "id"], -1), r"at tokens\[1\]\.id"),
+        (change(["tokens", 1, "id"], 1.0), r"int, got float at tokens\[1\]\.id"),
+        (change(["tokens", 1, "end"], 99), "token 1 contradicts"),
+        (change(["tokens", 1, "start"], -1), r"at tokens\[1\]\.start"),
+        (change(["tokens", 1, "text"], "<script>"), "token 1 contradicts"),
+        (change(["tokens", 1, "kind"], "evil"), "invalid enum value 'evil' at"),
+        (change(["tokens", 0, "end"], 1), "token 0 contradicts"),
+        (change(["tokens", 0, "text"], "hi"), "token 0 contradicts"),
+        (change(["words"], [{}]), r"missing required field number at words\[0\]"),
+        (change(["words", 1, "number"], 0), "word 1 contradicts"),
+        (change(["words", 1, "start"], 0), "word 1 contradicts"),
+        (change(["words", 1, "text"], "blue"), "word 1 contradicts"),
+        (change(["words", 1, "missing"], -1), r"at words\[1\]\.missing"),
+        (change(["words", 1, "missing"], 5), "words miss 5 tokens, of 0 in all"),
+        (change(["words", 1, "tokens"], []), "word 1 contradicts"),
+        (change(["words", 1, "tokens"], [3, 2]), "word 1 claims"),
+        (change(["words", 1, "tokens"], [1]), "word 1 claims"),
+        (change(["words", 1, "tokens"], [0]), "word 1 claims"),
+        (change(["words", 1, "tokens"], [-6]), r"at words\[1\]\.tokens\[0\]"),
+        (change(["words", 1, "tokens"], [10**9]), "word 1 claims"),
+        (change(["words", 1, "tokens"], [True]), r"at words\[1\]\.tokens\[0\]"),
+        (change(["words", 1, "tokens"], [[]]), r"at words\[1\]\.tokens\[0\]"),
+        (change(["words", 3, "tokens"], [3, 3]), "word 3 claims"),
+    ],
+)
+def test_broken_tables_are_refused(apply, message):
+    data = tokenize("a red cat, b", shared_tokenizer(8)).to_dict()
+    assert TokenTable.from_dict(deepcopy(data)).to_dict() == data
+    apply(data)
+    with pytest.raises(RunError, match=message):
+        TokenTable.from_dict(data)
+
+
+@pytest.mark.parametrize("data", [None, [], "", {}, {"prompt": "a"}])
+def test_what_is_no_table(data):
+    with pytest.raises(RunError, match="The token table is not what heedmap writes: "):
+        TokenTable.from_dict(data)
+
+
+def test_word_tokens_in_order():
+    data = tokenize("zygo", shared_tokenizer(8)).to_dict()
+    data["words"][0]["tokens"].reverse()
+    with pytest.raises(RunError, match="tokens out of order"):
+        TokenTable.from_dict(data)
+
+
+@pytest.mark.parametrize("query", ["cat dog", "dog cat dog", "cat cat", "dog"])
+def test_places_are_those_of_a_search_word_by_word(query):
+    """Against the definition, over prompts of two words in any order."""
+    rng = random.Random(0)
+    for _ in range(200):
+        words = [rng.choice(("cat", "dog", "Cat,")) for _ in range(rng.randrange(1, 12))]
+        table = tokenize(" ".join(words), shared_tokenizer(77))
+        keys, wanted = [w.strip(",").lower() for w in words], query.split()
+        expected, index = [], 0
+        while index <= len(keys) - len(wanted):
+            fits = keys[index : index + len(wanted)] == wanted
+            expected += [tuple(range(index, index + len(wanted)))] if fits else []
+            index += len(wanted) if fits else 1
+        if not expected:
+            with pytest.raises(UnknownWordError):
+                table.matches(query)
+        else:
+            found = [tuple(word.number for word in place) for place in table.matches(query)]
+            assert found == expected
+
+
+def test_a_phrase_of_twenty_thousand_words_is_sought_in_linear_time():
+    text = "a " * 20_000
+    table = TokenTable(
+        text, (), tuple(Word(n, "a", 2 * n, 2 * n + 1, (n,)) for n in range(20_000)), 77
+    )
+    began = time.process_time()
+    assert len(table.matches("a " * 10_000 + "a")) == 1
+    with pytest.raises(UnknownWordError):
+        table.matches("a " * 10_000 + "b")
+    with pytest.raises(UnknownWordError):
+        table.matches("zebra")
+    assert len(table.phrase("a")) == 20_000
+    assert len(table.text_of(range(20_000))) == 39_999
+    assert time.process_time() - began < 2

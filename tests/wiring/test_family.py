@@ -1,0 +1,51 @@
+"""What all families have in common: the denoiser within its wrappings, and what a pass is given."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from heedmap.wiring import families
+from heedmap.wiring.family import Family, default_of
+
+
+class Wrapped:
+    """As torch.compile and peft keep a model."""
+
+    def __init__(self, model, compiled):
+        if compiled:
+            self._orig_mod = model
+        else:
+            self.get_base_model = lambda: model
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+def test_the_denoiser_is_found_in_what_holds_it(family: Family):
+    model = torch.nn.Identity()
+    for held in (model, Wrapped(model, True), Wrapped(model, False)):
+        pipe = SimpleNamespace(**{family.component: held})
+        assert family.part(pipe) is held
+        assert family.denoiser(pipe) is model
+    both = Wrapped(Wrapped(model, False), True)
+    assert family.denoiser(SimpleNamespace(**{family.component: both})) is model
+    assert family.part(SimpleNamespace()) is family.denoiser(SimpleNamespace()) is None
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+def test_a_pass_is_read_by_place_and_by_name(family: Family):
+    given = {name: torch.full((1,), float(n)) for n, name in enumerate(family.inputs)}
+    expected = [given[name] for name in (family.sample, "timestep", "encoder_hidden_states")]
+    for count in range(4):
+        args = tuple(given.values())[:count]
+        kwargs = dict(list(given.items())[count:])
+        found = family.passed(args, {**kwargs, "more": None})
+        assert all(a is b for a, b in zip(found, expected, strict=True))
+
+
+def test_what_holds_where_a_pipeline_is_told_nothing():
+    class Pipe:
+        def __call__(self, steps=7, *, text, clean=None):
+            return steps
+
+    assert default_of(Pipe(), "steps") == 7
+    assert [default_of(Pipe(), name) for name in ("text", "clean", "other")] == [None] * 3
