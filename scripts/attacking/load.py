@@ -197,7 +197,8 @@ def _told(counts: Counts, began: float, good: bool, what: str, said: str = "") -
     elif _BUSY.search(said):
         counts.count("busy")
     else:
-        counts.wrong(f"{what} was not given to an honest client: {said[-150:]!r}")
+        told = " ".join(re.findall("<p>([^<]+)", said)) or said[-150:]
+        counts.wrong(f"{what} was not given to an honest client: {told[:150]!r}")
 
 
 # --- hostile ones -----------------------------------------------------------------------------

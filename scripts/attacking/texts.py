@@ -22,6 +22,7 @@ from heedmap import cli
 from heedmap.app import limits, messages
 from heedmap.cli import reading, serving
 from heedmap.drawing import edit_plans
+from heedmap.files.schemas import MAX_PROMPT
 from heedmap.files.writing import slug
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
@@ -119,6 +120,10 @@ def _found(text: str) -> None:
 
 def _phrased(text: str) -> None:
     _table(PROMPTS[len(text) % 3]).phrase(text)
+
+
+def _keyed(text: str) -> None:
+    prompts.word_keys(text[:MAX_PROMPT])  # no query that is longer comes so far
 
 
 def _found_in_itself(text: str) -> None:
@@ -284,7 +289,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "weigh": _weighed, "size": _sized, "windows": _windowed, "edits": _edited,
     "window": _windows_given, "select": _selected, "range": _ranged, "maps": _mapped,
     "field": _field, "message": _message, "body": _raw_message, "users": _users, "slug": _named,
-    "split": prompts.split_words, "fold": prompts.fold, "keys": prompts.word_keys,
+    "split": prompts.split_words, "fold": prompts.fold, "keys": _keyed,
     "word window": reading.parse_word_window, "strip": reading.parse_strip,
     "numbers": reading.parse_numbers, "names": reading.parse_names, "over": reading.parse_over,
     "box": reading.parse_box, "axes": reading.parse_axes, "verb": _called, "draw": _drawn,

@@ -68,6 +68,25 @@ def test_the_oldest_of_who_has_most_goes(tmp_path: Path, monkeypatch: pytest.Mon
         held.open(first)
 
 
+def test_nobody_loses_a_file_that_is_about_to_be_opened(tmp_path: Path, monkeypatch):
+    """As many visitors as there are places, each with one file: the next one is told to wait."""
+    monkeypatch.setattr(uploads, "_WAITING", 3)
+    now = [100.0]
+    monkeypatch.setattr(uploads.time, "monotonic", lambda: now[0])
+    held = Uploads(tmp_path, 8)
+    first, *_ = [asyncio.run(take(held, f"10.0.{n}.1", b"mine")) for n in range(3)]
+    for seconds in (0.0, 19.9):
+        now[0] = 100.0 + seconds
+        with pytest.raises(HTTPException, match="Too many files wait to be opened") as told:
+            asyncio.run(take(held, "10.0.9.1"))
+        assert told.value.status_code == 503 and len(list(tmp_path.iterdir())) == 3
+    now[0] = 120.1  # a page opens what it has sent at once: this one was forgotten
+    asyncio.run(take(held, "10.0.9.1"))
+    with pytest.raises(HeedmapError, match="not there any more"):
+        held.open(first)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_an_empty_file_is_told_as_such(tmp_path: Path):
     held = Uploads(tmp_path, 8)
     for _ in range(2):  # and holds no place

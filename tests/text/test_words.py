@@ -289,3 +289,11 @@ def test_a_phrase_of_twenty_thousand_words_is_sought_in_linear_time():
     assert len(table.phrase("a")) == 20_000
     assert len(table.text_of(range(20_000))) == 39_999
     assert time.process_time() - began < 2
+
+
+def test_a_query_longer_than_any_prompt_is_not_looked_for(monkeypatch):
+    monkeypatch.setattr("heedmap.text.words.word_keys", lambda text: pytest.fail("looked for"))
+    table = TokenTable("a cat", (), (), 77)
+    for ask in (table.matches, table.find, table.phrase):
+        with pytest.raises(ArgumentError, match="has 100001 characters; at most 100000 are taken"):
+            ask("x" * 100_001)

@@ -17,6 +17,7 @@ from heedmap.errors import HeedmapError
 KEPT = 120.0
 """Seconds that a file waits to be opened: the page opens it as soon as it has arrived."""
 _WAITING = 32  # files that wait, in all; beyond that, whoever has most loses the oldest
+_OPENED = 20.0  # seconds within which a page opens what it has sent, also while others are at it
 _ARRIVING = 8  # that arrive at a time, in all
 _OWN = 4  # that wait, of one visitor; one arrives at a time
 
@@ -40,11 +41,11 @@ class Uploads:
         Raises:
             ClientDisconnect: if the visitor left.
             HTTPException: as of `doors.blocks_of`; 400 of an empty one, 429 while another of this
-                visitor's arrives, 503 while too many of others do.
+                visitor's arrives, 503 while too many of others do, or wait.
         """
         client = network(client)
         with self._arriving.take(client):
-            self._make_room()
+            self._make_room(client)
             token = secrets.token_hex(16)
             path = self._folder / token
             try:
@@ -77,13 +78,22 @@ class Uploads:
                 "The upload is not there any more: choose the file again."
             ) from error
 
-    def _make_room(self) -> None:
+    def _make_room(self, client: str) -> None:
         for name, (_, since) in list(self._waiting.items()):
             if time.monotonic() - since > KEPT or not (self._folder / name).exists():
                 self._forget(name)
         while len(self._waiting) >= _WAITING:
-            who = greediest(whose for whose, _ in self._waiting.values())
-            self._forget(next(name for name, (whose, _) in self._waiting.items() if whose == who))
+            owners = [whose for whose, _ in self._waiting.values()]
+            who = greediest(owners)
+            name = next(name for name, (whose, _) in self._waiting.items() if whose == who)
+            # Nobody loses a file that is about to be opened to one who would have as many.
+            if who != client and owners.count(who) <= owners.count(client) + 1:
+                name, (_, since) = next(iter(self._waiting.items()))
+                if time.monotonic() - since < _OPENED:
+                    raise HTTPException(
+                        503, "Too many files wait to be opened: try again in a moment."
+                    )
+            self._forget(name)
 
     def _forget(self, name: str) -> None:
         self._waiting.pop(name, None)

@@ -137,12 +137,18 @@ class TokenTable:
         as one token are one word, and found by any of them.
 
         Raises:
+            ArgumentError: if the query is no text, or longer than a prompt may be.
             UnknownWordError: if there is no such place; the message says which words there are.
         """
         if not checks.is_text(query):
             raise ArgumentError(
                 f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
                 "use at()."
+            )
+        if len(query) > schemas.MAX_PROMPT:
+            raise ArgumentError(
+                f"The word or phrase has {len(query)} characters; at most {schemas.MAX_PROMPT} are "
+                "taken, as of a prompt. Shorten it."
             )
         wanted = word_keys(query)
         if not wanted:
