@@ -149,6 +149,8 @@ def _functions(probe: _Probe, quick: bool) -> None:
     for one in probe.config["dependencies"]:
         count = max(1, len(one["inputs"]))
         for shape in shapes:
+            # Of a session whose messages nobody reads nothing more is taken in.
+            probe.thief.session = secrets.token_hex(6)
             answers = []
             for path in (str(probe.secret), str(probe.absent), "/dev/zero"):
                 file = json.loads(
@@ -165,7 +167,7 @@ def _functions(probe: _Probe, quick: bool) -> None:
             _told_apart(probe, answers, one["id"], shape)
         probe.awake(f"function {one['id']}", {"fn_index": one["id"]})
     for number in (-1, 999, 1000, 10**9, 1.0, "0", None, True, [0]):
-        said = {"data": [], "fn_index": number, "session_hash": "a"}
+        said = {"data": [], "fn_index": number, "session_hash": f"a{number}"}
         token = {"event_data": {"token": "../x"}}
         for more in ({}, token, {"simple_format": True}, {"request": 1}):
             body = json.dumps({**said, **more}).encode()
@@ -292,6 +294,7 @@ def _passwords(probe: _Probe, quick: bool) -> None:
 
 def _uploads(probe: _Probe, quick: bool) -> None:
     """An upload is opened by its name alone, once, and its name is no path."""
+    probe.thief.session = secrets.token_hex(6)
     upload = probe.thief.number("upload")
     said = probe.thief.opened(upload, probe.archive)
     if "refused" in said or not probe.thief.shown(said):
