@@ -26,8 +26,8 @@ from attacking.crowd import Tally, run
 from attacking.findings import Finding, remember
 
 # The round: the number of cases of each part, and the seconds of the load.
-_ROUND = {"folders": 2000, "texts": 20_000, "kills": 8, "load": 8, "probe": 0}
-_ROUND_SECONDS = 10.0
+_ROUND = {"folders": 1500, "texts": 20_000, "kills": 8, "load": 8, "probe": 0}
+_ROUND_SECONDS = 8.0
 
 
 def run_folders(options: argparse.Namespace, root: Path, scratch: Path) -> Tally:
