@@ -100,6 +100,11 @@ def _weights(text: str) -> None:
         weights.token_weights(parsed.spans, _table.__wrapped__(parsed.text))
 
 
+def _inner(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A reader behind a door that lets no longer text through than a prompt may be."""
+    return lambda text: read(text[:MAX_PROMPT])
+
+
 def _escaped(text: str) -> None:
     found = weights.parse_weights(weights.escape(text))
     if found.spans or found.text != text:
@@ -120,10 +125,6 @@ def _found(text: str) -> None:
 
 def _phrased(text: str) -> None:
     _table(PROMPTS[len(text) % 3]).phrase(text)
-
-
-def _keyed(text: str) -> None:
-    prompts.word_keys(text[:MAX_PROMPT])  # no query that is longer comes so far
 
 
 def _found_in_itself(text: str) -> None:
@@ -284,12 +285,13 @@ def _drawn(text: str) -> None:
 
 
 READERS: dict[str, Callable[[str], Any]] = {
-    "weights": _weights, "escape": _escaped, "tokenize": _tokenized, "find": _found,
+    "weights": _weights, "escape": _inner(_escaped), "tokenize": _tokenized, "find": _found,
     "phrase": _phrased, "matches": _found_in_itself, "only": _swapped, "align": _aligned,
     "weigh": _weighed, "size": _sized, "windows": _windowed, "edits": _edited,
     "window": _windows_given, "select": _selected, "range": _ranged, "maps": _mapped,
-    "field": _field, "message": _message, "body": _raw_message, "users": _users, "slug": _named,
-    "split": prompts.split_words, "fold": prompts.fold, "keys": _keyed,
+    "field": _field, "message": _message, "body": _raw_message, "users": _users,
+    "slug": _inner(_named), "split": _inner(prompts.split_words), "fold": _inner(prompts.fold),
+    "keys": _inner(prompts.word_keys),
     "word window": reading.parse_word_window, "strip": reading.parse_strip,
     "numbers": reading.parse_numbers, "names": reading.parse_names, "over": reading.parse_over,
     "box": reading.parse_box, "axes": reading.parse_axes, "verb": _called, "draw": _drawn,
