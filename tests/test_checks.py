@@ -14,7 +14,7 @@ from heedmap.errors import ArgumentError, HeedmapError, SelectionError, quoted
 
 NO_NUMBERS = [
     True, False, np.True_, None, "3", b"3", 1j, [3], (3,), {3}, np.array(3), np.array([1, 2]),
-    np.ones((9, 9)), object(), Ellipsis, int,
+    np.ones((9, 9)), slice(3), Ellipsis, int,
 ]  # fmt: skip
 
 
