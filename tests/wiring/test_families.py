@@ -17,7 +17,7 @@ from heedmap.wiring.families import (
     family_named,
     family_of,
     grids,
-    own_cells,
+    own_size,
     processors,
     self_attention_layers,
     unit,
@@ -97,7 +97,7 @@ def test_a_new_family_is_a_row(monkeypatch):
     assert cross_attention_layers(pipe) == {"text": pipe.painter.text}
     assert self_attention_layers(pipe) == {"own": pipe.painter.own}
     assert grids(pipe, ["text"], (6, 9)) == {"text": (2, 3)}
-    assert (own_cells(pipe), unit(pipe)) == ((6, 9), 12)
+    assert (own_size(pipe), unit(pipe)) == ((36, 24), 12)
     assert family_of(random_pixart()).component == "transformer"
 
 
