@@ -19,7 +19,7 @@ from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, Unkn
 from heedmap.maps.masks import packed
 from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.text.tokens import tokenize
-from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.prompt_tables import prompt_table
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
