@@ -4,6 +4,7 @@ import pytest
 import torch
 from making import table
 
+from heedmap.attention.rules import Site
 from heedmap.errors import TraceError
 from heedmap.recording.calls import Call, Side
 from heedmap.recording.tallies import Tally
@@ -182,8 +183,9 @@ def test_a_recording_of_layers_with_different_heads(keep):
     made = {(name, step): torch.rand(heads[name], 6, 4) for name in heads for step in (0, 1)}
     for (name, step), p in made.items():
         side.tally.add(
-            0, name, step, lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
-            heads[name], call.grids[name], call.latent, torch.device("cpu"),
+            0, Site(name, step, 2, call.grids[name]),
+            lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
+            heads[name], call.latent, torch.device("cpu"),
         )  # fmt: skip
     found = call.recording("conditional", 0, heads, 8)
     if "layer" in keep:
@@ -219,3 +221,11 @@ def test_a_pass_of_the_negative_prompts_alone():
     assert (call.sides["conditional"].block, call.sides["negative"].block) == (None, 0)
     with pytest.raises(TraceError, match="not those of the prompt"):
         call.enter(torch.cat([states(3, 4), states(5, 6)]), 9.0, Pipe(), UNet())
+
+
+def test_sites_are_the_layers_at_each_step():
+    call = started(Encoding(branch(1), None), (9.0, 8.0, 6.0), (0, 0, 1), ("conditional",))
+    call.grids = {"a": (4, 6), "b": (2, 3)}
+    assert call.steps == 2
+    found = [(site.layer, site.step, site.steps, site.grid) for site in call.sites]
+    assert found == [(n, step, 2, grid) for n, grid in call.grids.items() for step in (0, 1)]

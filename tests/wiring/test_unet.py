@@ -1,5 +1,7 @@
 """The attention layers of a UNet: which there are, and how a compiled UNet is made to run."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from diffusers import (
@@ -211,6 +213,11 @@ def test_what_is_special_of_a_pipeline(kind, told):
         "prompt_first": UNet().prompt_first(pipe, ()),
     }
     assert [name for name, holds in said.items() if holds] == [told] * bool(told)
+
+
+def test_pictures_that_have_a_depth_beside_them():
+    assert UNet().pictures(SimpleNamespace(rgb=[1], depth=[2])) == [1]
+    assert UNet().pictures(SimpleNamespace(images=[3])) == [3]
 
 
 def test_an_upscaler_starts_from_a_small_picture():

@@ -116,7 +116,7 @@ def draw(
     with recorder, _own_bar(pipe, shown=progress is None):
         run: Any = pipe  # the base class of all pipelines is not callable itself
         made = run(prompt=list(prompts), generator=generators, **call, **options.arguments)
-        images = made.images if hasattr(made, "images") else made.rgb  # LDM3D: beside a depth
+        images = family_of(pipe).pictures(made)
     if negative and not recorder.guided:
         warnings.warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "

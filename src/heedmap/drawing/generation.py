@@ -1,13 +1,11 @@
 """One call each: from a prompt to a run with its picture and its maps."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-import torch
 from diffusers import DiffusionPipeline
-from PIL import Image
 
 from heedmap.attention.rules import Rule
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
@@ -18,8 +16,9 @@ from heedmap.options import GenerateOptions
 from heedmap.recording.edits import Confine, Edit, checked, rules_of, warn_of_idle, weights_rule
 from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
-from heedmap.text.weights import parse_weights, token_weights
-from heedmap.wiring.families import cross_attention_layers, family_of
+from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
+from heedmap.text.words import TokenTable
+from heedmap.wiring.families import cross_attention_layers, picture_size
 from heedmap.wiring.prompt_tables import prompt_table
 
 
@@ -88,22 +87,17 @@ def generate_batch(
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
     edits = checked(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
-    pictured = _picture_size(pipe, asked.size, rest) if edits else (0, 0)
+    pictured = (0, 0)  # edits that name places name them in the picture that will be
+    if edits:
+        size = asked.size
+        pictured = picture_size(pipe, rest) if size is None else pipelines.check_size(pipe, size)
     texts = [prompt.text for prompt in parsed]
     read = {}
     if edits or any(prompt.spans for prompt in parsed):
         read = {text: prompt_table(pipe, text, rest) for text in dict.fromkeys(texts)}
-    rules: dict[int, list[Rule]] = {}
-    made: list[list[list[Rule]]] = []  # by prompt, of each edit
-    for number, prompt in enumerate(parsed if read else ()):
-        table = read[prompt.text]
-        weights = token_weights(prompt.spans, table)
-        made.append([rules_of(edit, table, pictured) for edit in edits])
-        mine = [rule for several in made[number] for rule in several]
-        if any(weight != 1 for weight in weights.values()):
-            mine = [weights_rule(weights, table), *mine]
-        if mine:
-            rules[number] = mine
+    tables = [read[text] for text in texts] if read else []
+    made = [[rules_of(edit, table, pictured) for edit in edits] for table in tables]
+    rules = _rules(parsed, tables, made)
     batch = Batch(texts, prompts, seeds, edits, list(read.values()))
     steering = Steering(rules) if rules else None
     runs, recorder = draw(
@@ -122,17 +116,18 @@ def generate_batch(
     return runs
 
 
-def _picture_size(
-    pipe: DiffusionPipeline, size: tuple[int, int] | None, arguments: Mapping[str, Any]
-) -> tuple[int, int]:
-    """The (width, height) that a picture will have, for edits that name places in it."""
-    if size is not None:
-        return pipelines.check_size(pipe, size)
-    start = arguments.get("image")
-    start = start[0] if isinstance(start, list | tuple) and start else start
-    side = family_of(pipe).cell_side(pipe)
-    # Inpainting brings its picture to the model's size; others go by the picture.
-    if "mask_image" in arguments or not isinstance(start, Image.Image | torch.Tensor):
-        return pipelines.own_size(pipe)
-    w, h = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
-    return w - w % side, h - h % side
+def _rules(
+    prompts: Sequence[WeightedPrompt],
+    tables: Sequence[TokenTable],
+    made: Sequence[Sequence[list[Rule]]],
+) -> dict[int, list[Rule]]:
+    """By prompt its rules: its own weights, then those that were made of each edit."""
+    found: dict[int, list[Rule]] = {}
+    for number, (table, of_edits) in enumerate(zip(tables, made, strict=True)):
+        mine = [rule for rules in of_edits for rule in rules]
+        weights = token_weights(prompts[number].spans, table)
+        if any(weight != 1 for weight in weights.values()):
+            mine = [weights_rule(weights, table), *mine]
+        if mine:
+            found[number] = mine
+    return found

@@ -318,9 +318,9 @@ class Trace:
         """Take in what one layer's attention is made of, for all rows of the batch."""
         call = self._calls[-1]
         _, heads, positions, _ = scores.query.shape
-        grid, device = call.grids[name], scores.query.device
-        check_places(name, positions, grid)
-        step = call.moment.step
+        moment, device = call.moment, scores.query.device
+        site = Site(name, moment.step, moment.steps, call.grids[name])
+        check_places(name, positions, site.grid)
         for side in call.sides.values():
             if side.block is None:
                 continue
@@ -329,9 +329,9 @@ class Trace:
                 conditional = side is call.sides.get("conditional")
                 if conditional and self.steerer is not None:
                     of = self.steerer.probabilities(scores, image, name, of)
-                side.tally.add(image, name, step, of, heads, grid, call.latent, device)
+                side.tally.add(image, site, of, heads, call.latent, device)
                 watch = call.watch if conditional and name in call.watched else None
                 if watch is not None and watch.positions[image]:
-                    watch.add(image, name, step, of, heads, grid, call.latent, device)
+                    watch.add(image, site, of, heads, call.latent, device)
         if self.steerer is not None:
             self.steerer.forget()

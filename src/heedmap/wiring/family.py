@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -100,6 +100,10 @@ class Family(ABC):
     def guards(self, pipe: Any) -> Iterable[Guard]:
         """What refuses a call whose maps would not lie where its picture is."""
         return ()
+
+    def pictures(self, made: Any) -> Sequence[Any]:
+        """The pictures among what a pipeline returned."""
+        return made.images
 
     def repeats_passes(self, pipe: Any) -> bool:
         """Whether a pipeline runs its model again before the scheduler goes on.

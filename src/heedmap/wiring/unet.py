@@ -1,6 +1,6 @@
 """The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -124,6 +124,10 @@ class UNet(Family):
         """As InstructPix2Pix has it: with the older method, or with the newer one of SDXL."""
         older = isinstance(encoded, torch.Tensor)
         return older or made_from(pipe, PIX2PIX) is not None
+
+    def pictures(self, made: Any) -> Sequence[Any]:
+        """LDM3D has them beside a depth."""
+        return made.images if hasattr(made, "images") else made.rgb
 
     def repeats_passes(self, pipe: Any) -> bool:
         """Self-attention guidance does, on blurred latents (Hong et al., 2023)."""
