@@ -289,7 +289,9 @@ def test_a_picture_and_a_trace_tell_of_idle_edits_alike():
     for keep in ((), ("layer",)):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            heedmap.generate(pipe, "a red house", seed=1, steps=2, keep=keep, edits=edits)
+            generation.generate_batch(
+                pipe, ["a red house"], seeds=[1], steps=2, keep=keep, edits=edits
+            )
             with trace(pipe, keep, edits=edits):
                 pipe(["a red house", "red"], num_inference_steps=2, generator=noise)
         assert {Path(warning.filename) for warning in caught} == {Path(__file__)}
