@@ -37,7 +37,7 @@ class HeatMaps:
 
     recording: Recording
     image: Image.Image | None = None
-    _part: Selection = field(default_factory=Selection)
+    _selection: Selection = field(default_factory=Selection)
 
     @property
     def tokens(self) -> TokenTable:
@@ -160,30 +160,30 @@ class HeatMaps:
             SelectionError: if an axis was not kept, or nothing is left.
             ArgumentError: if an argument is of the wrong kind.
         """
-        part, recording = self._part, self.recording
+        part, recording = self._selection, self.recording
         if layers is not None or resolution is not None:
             part = part.with_layers(recording, layers, resolution)
         if steps is not None or timesteps is not None:
             part = part.with_steps(recording, steps, timesteps)
         if heads is not None:
             part = part.with_heads(recording, heads)
-        return replace(self, _part=part)
+        return replace(self, _selection=part)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the selection."""
         recording = self.recording
-        return tuple(recording.layers[i] for i in self._part.layers_of(recording))
+        return tuple(recording.layers[i] for i in self._selection.layers_of(recording))
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
-        return self._part.steps_of(self.recording)
+        return self._selection.steps_of(self.recording)
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
-        return self._part.heads_of(self.recording)
+        return self._selection.heads_of(self.recording)
 
     def sheet(
         self,
@@ -303,12 +303,12 @@ class HeatMaps:
         To resize is linear: layers of one grid are added up first, and resized once.
         """
         sums: dict[tuple[int, int], np.ndarray] = {}
-        for i in self._part.layers_of(self.recording):
+        for i in self._selection.layers_of(self.recording):
             part, grid = self.recording.arrays[i], self.recording.layers[i].grid
-            if self._part.steps is not None:
-                part = part[list(self._part.steps)]
-            if self._part.heads is not None:
-                part = part[:, list(self._part.heads)]
+            if self._selection.steps is not None:
+                part = part[list(self._selection.steps)]
+            if self._selection.heads is not None:
+                part = part[:, list(self._selection.heads)]
             mean = part.mean(axis=(0, 1), dtype=np.float32)
             sums[grid] = sums[grid] + mean if grid in sums else mean
         return sums

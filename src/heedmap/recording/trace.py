@@ -58,13 +58,13 @@ class Intervention:
 class Trace:
     """An open recording; made by `trace`. `maps` has one entry an image, in the order of images."""
 
-    def __init__(self, pipe: Any, wanted: Wanted, part: Intervention) -> None:
+    def __init__(self, pipe: Any, wanted: Wanted, intervention: Intervention) -> None:
         served(pipe)
         self._pipe = pipe
         self._wanted = wanted
-        self._part = part
+        self._intervention = intervention
         self._family = family_of(pipe)
-        steering = Steering({}) if part.edits else part.steering
+        steering = Steering({}) if intervention.edits else intervention.steering
         self.steerer = Steerer(steering, self._now) if steering else None
         """What was changed, and how much; None without steering."""
         self._installation = Installation(pipe, self.steerer)
@@ -159,10 +159,10 @@ class Trace:
         traceback: TracebackType | None,
     ) -> None:
         self._restore()
-        if kind is None and self._part.edits:
+        if kind is None and self._intervention.edits:
             for call in self._calls:
                 if call.started and call.over:
-                    warn_of_idle(self._part.edits, call.edited, call.sites)
+                    warn_of_idle(self._intervention.edits, call.edited, call.sites)
 
     @property
     def guided(self) -> bool:
@@ -243,8 +243,8 @@ class Trace:
                 "that this run has: expected one call for each of the model's passes"
             )
         moment = call.moment
-        if self._part.after_step is not None:
-            latents = self._part.after_step(self, moment, latents)
+        if self._intervention.after_step is not None:
+            latents = self._intervention.after_step(self, moment, latents)
         call.leave()
         if call.done == len(schedule.timesteps) and not frames.says_end(self._pipe):
             call.end()
@@ -282,17 +282,17 @@ class Trace:
         heads = {name: layer.heads for name, layer in self._layers.items()}
         call.size = call.bytes(self._wanted.keep, heads, schedule.count)
         self._check_memory(call)
-        if self._part.watch:
-            watch = self._part.watch
+        if self._intervention.watch:
+            watch = self._intervention.watch
             positions = [tuple(watch.get(image, ())) for image in range(call.images)]
             call.watch = Tally(frozenset({"layer"}), positions)
             call.watched = middle(call.grids)
         call.schedule = schedule
-        if self._part.edits and self.steerer is not None:
+        if self._intervention.edits and self.steerer is not None:
             h, w = call.latent
             side = self._family.cell_side(self._pipe)
             call.edited = [
-                [rules_of(edit, table, (w * side, h * side)) for edit in self._part.edits]
+                [rules_of(edit, table, (w * side, h * side)) for edit in self._intervention.edits]
                 for table in call.encoding.conditional.tables
             ]
             rules = {n: [r for some in of for r in some] for n, of in enumerate(call.edited)}

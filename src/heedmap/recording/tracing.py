@@ -76,17 +76,8 @@ def steered(
 ) -> Trace:
     """A trace that takes part in the run.
 
-    Args:
-        pipe: as in `trace`, as all that is not named below.
-        keep: as in `trace`.
-        tokens: as in `trace`.
-        branches: as in `trace`.
-        limit: as in `trace`.
-        tables: of prompts that were read before; those are not read again.
-        steering: what to change in the attention of the conditional branch.
-        watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
-        after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
-            those to go on with.
+    What it takes is told by `trace`, `Wanted` and `Intervention`; `tables` are those of prompts
+    that were read before, and are not read again.
     """
     wanted = _wanted(keep, tokens, branches, limit)
     wanted = replace(wanted, tables={table.prompt: table for table in tables})
