@@ -263,7 +263,7 @@ def example(seed: int, rng: Random) -> Example:
     cover = scene.masks.reshape(-1, GRID, CELL, GRID, CELL).mean((2, 4), dtype=np.float32)
     cover = np.concatenate([1 - cover.sum(0, keepdims=True), cover])  # the background first
     owner = cover.argmax(0)
-    nouns = np.array([0] + [1 + scenes.NOUNS.index(t.noun) for t in layout.things])
+    nouns = np.array([0] + [1 + layouts.NOUNS.index(t.noun) for t in layout.things])
     colours = np.array([0] + [1 + COLOURS.index(t.colour) for t in layout.things])
     weight = np.where(cover.max(0) < 0.7, 0.2, np.where(owner > 0, 2.0, 1.0))
     setting = SETTINGS.index(layout.setting)
