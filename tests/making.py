@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
@@ -449,3 +451,22 @@ SCRAPS = [
 ]
 PROMPTS = st.text(max_size=60) | st.lists(st.sampled_from(SCRAPS), max_size=30).map("".join)
 """Texts of odd characters, some of them words."""
+
+
+@contextmanager
+def texts_read(tokenizer) -> Iterator[list[str]]:
+    """The texts that heedmap tokenizes meanwhile; pipelines do so without asking for offsets."""
+    found: list[str] = []
+    kind = type(tokenizer)
+    call = kind.__call__
+
+    def counted(self, text, *args, **kwargs):
+        if kwargs.get("return_offsets_mapping"):
+            found.append(text)
+        return call(self, text, *args, **kwargs)
+
+    kind.__call__ = counted
+    try:
+        yield found
+    finally:
+        kind.__call__ = call

@@ -22,12 +22,14 @@ from heedmap import cli
 from heedmap.app import limits, messages
 from heedmap.cli import reading, serving
 from heedmap.drawing import edit_plans
+from heedmap.files import schemas
 from heedmap.files.schemas import MAX_PROMPT
 from heedmap.files.writing import slug
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.models import pipelines
 from heedmap.text import alignment, prompts, tokens, weights
+from heedmap.text.saved_tables import checked_table
 from heedmap.text.words import TokenTable
 
 # What the command line tells as one sentence, and the app as a refusal.
@@ -113,8 +115,8 @@ def _escaped(text: str) -> None:
 
 def _tokenized(text: str) -> None:
     table = _table.__wrapped__(text)
-    if TokenTable.from_dict(table.to_dict()) != table:
-        raise Wrong("unequal", "table: not read back as it was", "words.from_dict")
+    if checked_table(schemas.checked(table.to_dict(), schemas.Table, "it")) != table:
+        raise Wrong("unequal", "table: not read back as it was", "saved_tables.checked_table")
     if "".join(word.text for word in table.words) and table.prompt != text:
         raise Wrong("unequal", "prompt: another", "tokens.tokenize")
 

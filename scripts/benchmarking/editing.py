@@ -40,7 +40,7 @@ from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.text.alignment import pair_words
 from heedmap.text.token_mapping import replacement
-from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.prompt_tables import prompt_table
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 PHASES = {"both": SELF, "cross": CROSS - SELF, "none": 1 - CROSS}

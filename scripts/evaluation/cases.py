@@ -14,10 +14,10 @@ from evaluation import judge
 from heedmap.drawing import generation
 from heedmap.models import pipelines
 from heedmap.text.tokens import tokenize
-from heedmap.tiny import scenes
+from heedmap.tiny import captions, layouts, scenes
 
 SwapKind = Literal["noun", "colour"]
-FIRST = scenes.HELD_OUT_SEED + 100_000_000
+FIRST = layouts.HELD_OUT_SEED + 100_000_000
 """Layouts of edits begin here; those of `obedience` lie before."""
 ROOM = 10_000_000
 BATCH = 16
@@ -30,8 +30,8 @@ Progress = Callable[[str, int, int], None]
 class Plan:
     """A picture to be made: its layout, its caption and the seed of its noise."""
 
-    layout: scenes.Layout
-    caption: scenes.Caption
+    layout: layouts.Layout
+    caption: captions.Caption
     seed: int
 
     @property
@@ -40,9 +40,9 @@ class Plan:
         return sorted((thing.colour, thing.noun) for thing in self.layout.things)
 
 
-def is_unseen(layout: scenes.Layout) -> bool:
+def is_unseen(layout: layouts.Layout) -> bool:
     """Whether a colour and a noun stand together that training never shows together."""
-    return any((thing.colour, thing.noun) in scenes.UNSEEN_PAIRS for thing in layout.things)
+    return any((thing.colour, thing.noun) in layouts.UNSEEN_PAIRS for thing in layout.things)
 
 
 def as_array(run: heedmap.Run) -> np.ndarray:
@@ -106,9 +106,9 @@ def swaps(kind: SwapKind, n: int, seed: int = 0) -> list[Swap]:
 def singles(purpose: str, n: int, seed: int = 0, *, with_setting: bool = False) -> list[Plan]:
     """The first n captions of one thing for a purpose, which has layouts and noise of its own."""
     first = FIRST + ROOM * {"reweight": 2, "setting": 3, "confine": 4}[purpose]
-    layouts = (scenes.lay_out(k, 1, held_out=True) for k in count(first))
+    laid = (layouts.lay_out(k, 1, held_out=True) for k in count(first))
     fit = (
-        layout for layout in layouts
+        layout for layout in laid
         if not is_unseen(layout) and not (with_setting and layout.setting == "none")
     )  # fmt: skip
     return [
@@ -117,9 +117,9 @@ def singles(purpose: str, n: int, seed: int = 0, *, with_setting: bool = False) 
     ]
 
 
-def told(layout: scenes.Layout) -> scenes.Caption:
+def told(layout: layouts.Layout) -> captions.Caption:
     """The caption of a layout; layouts of one seed get one wording."""
-    return scenes.object_caption(layout, Random(layout.seed))
+    return captions.object_caption(layout, Random(layout.seed))
 
 
 def _swaps(kind: SwapKind, seed: int) -> Iterator[Swap]:
@@ -127,7 +127,7 @@ def _swaps(kind: SwapKind, seed: int) -> Iterator[Swap]:
     for k in count(FIRST + ROOM * (kind == "colour")):
         things = 2 if number % 3 == 2 else 1
         retokenized = number // 3 % 3 == 2  # in turn with the number of things, so that both cross
-        layout = scenes.lay_out(k, things, held_out=True)
+        layout = layouts.lay_out(k, things, held_out=True)
         rng = Random(f"{seed} {kind} {k}")
         thing = rng.randrange(things)
         targets = [other for other in _changed(layout, thing, kind) if _is_fit(other)]
@@ -141,21 +141,23 @@ def _swaps(kind: SwapKind, seed: int) -> Iterator[Swap]:
         number += 1
 
 
-def _changed(layout: scenes.Layout, thing: int, kind: SwapKind) -> Iterator[scenes.Layout]:
+def _changed(layout: layouts.Layout, thing: int, kind: SwapKind) -> Iterator[layouts.Layout]:
     things = layout.things
-    for value in scenes.NOUNS if kind == "noun" else scenes.COLOURS:
+    for value in layouts.NOUNS if kind == "noun" else layouts.COLOURS:
         if getattr(things[thing], kind) != value:
             other = replace(things[thing], **{kind: value})
             yield replace(layout, things=(*things[:thing], other, *things[thing + 1 :]))
 
 
-def _is_fit(layout: scenes.Layout) -> bool:
+def _is_fit(layout: layouts.Layout) -> bool:
     """Whether it is held out by its combination alone, and its nouns tell its things apart."""
     nouns = {thing.noun for thing in layout.things}
-    return len(nouns) == len(layout.things) and scenes.is_held_out(layout) and not is_unseen(layout)
+    return (
+        len(nouns) == len(layout.things) and layouts.is_held_out(layout) and not is_unseen(layout)
+    )
 
 
-def _tokens(layout: scenes.Layout) -> int:
+def _tokens(layout: layouts.Layout) -> int:
     return len(tokenize(told(layout).text, _tokenizer()).positions())
 
 

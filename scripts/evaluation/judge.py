@@ -19,14 +19,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from heedmap.tiny import scenes
+from heedmap.tiny import layouts, scenes
 from training.muon import Muon
 
 WEIGHTS = Path(__file__).with_name("judge.safetensors")
 GRID = 32
 """Cells on a side of what the judge says; a cell is 4×4 pixels."""
 CELL = scenes.SIZE // GRID
-COLOURS, SETTINGS = tuple(scenes.COLOURS), tuple(scenes.SETTINGS)
+COLOURS, SETTINGS = tuple(layouts.COLOURS), tuple(layouts.SETTINGS)
 LEAST_CELLS, LEAST_SHARE = 14, 0.15
 """A fragment is ignored below this many cells, or this share of the largest thing's cells.
 
@@ -94,7 +94,7 @@ class Judge(nn.Module):
         self.deep = nn.Sequential(block(64, 72, stride=2), block(72, 72))
         self.middle = block(64 + 72, 40)
         self.top = block(32 + 40, 40)
-        self.cells = nn.Conv2d(40, 1 + len(scenes.NOUNS) + 1 + len(COLOURS), 1)
+        self.cells = nn.Conv2d(40, 1 + len(layouts.NOUNS) + 1 + len(COLOURS), 1)
         self.setting = nn.Linear(72 + 32, len(SETTINGS))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -108,7 +108,7 @@ class Judge(nn.Module):
         deep = self.deep(down)
         middle = self.middle(torch.cat([down, F.interpolate(deep, scale_factor=2.0)], dim=1))
         top = self.top(torch.cat([fine, F.interpolate(middle, scale_factor=2.0)], dim=1))
-        noun, colour = self.cells(top).split((1 + len(scenes.NOUNS), 1 + len(COLOURS)), dim=1)
+        noun, colour = self.cells(top).split((1 + len(layouts.NOUNS), 1 + len(COLOURS)), dim=1)
         whole = torch.cat([deep.mean((2, 3)), fine.mean((2, 3))], dim=1)
         return noun, colour, self.setting(whole)
 
@@ -180,7 +180,7 @@ def _found(noun: int, mask: np.ndarray, colours: np.ndarray) -> Found:
     y, x = np.nonzero(mask)
     colour = COLOURS[int(colours[:, mask].sum(1).argmax())]
     centre = (float(x.mean() + 0.5) / GRID, float(y.mean() + 0.5) / GRID)
-    return Found(scenes.NOUNS[noun - 1], colour, mask, centre, len(x) / GRID**2)
+    return Found(layouts.NOUNS[noun - 1], colour, mask, centre, len(x) / GRID**2)
 
 
 def components(mask: np.ndarray) -> list[np.ndarray]:
@@ -212,10 +212,10 @@ def rendered_right(n: int = 600, judge: Judge | None = None) -> dict[str, float]
     judge = judge or load()
     right: dict[str, list[bool]] = {"one": [], "two": [], "three": []}
     for count, name in enumerate(right, start=1):
-        seeds = range(scenes.HELD_OUT_SEED, scenes.HELD_OUT_SEED + n // 3)
+        seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + n // 3)
         for start in range(0, len(seeds), 50):
             drawn = [
-                scenes.draw(scenes.lay_out(seed, count, held_out=True))
+                scenes.draw(layouts.lay_out(seed, count, held_out=True))
                 for seed in seeds[start : start + 50]
             ]
             said = detect(np.stack([scene.image for scene in drawn]), judge)
@@ -224,7 +224,7 @@ def rendered_right(n: int = 600, judge: Judge | None = None) -> dict[str, float]
     return {"all": float(np.mean(list(shares.values()))), **shares}
 
 
-def is_right(said: Judgement, layout: scenes.Layout) -> bool:
+def is_right(said: Judgement, layout: layouts.Layout) -> bool:
     """Whether the judgement names exactly the layout's things, with their colours, and setting."""
     return said.setting == layout.setting and said.kinds == sorted(
         (thing.colour, thing.noun) for thing in layout.things
@@ -248,29 +248,29 @@ class Example:
 def example(seed: int, rng: Random) -> Example:
     """A training scene with its targets; half of them with their things moved closer or apart.
 
-    One scene in ten shows a pair of `scenes.UNSEEN_PAIRS`: those are kept from the model under
+    One scene in ten shows a pair of `layouts.UNSEEN_PAIRS`: those are kept from the model under
     test, not from its judge, who could not tell a green cat otherwise.
     """
-    layout = scenes.lay_out(seed, rng.choices((1, 2, 3), (25, 45, 30))[0], held_out=False)
+    layout = layouts.lay_out(seed, rng.choices((1, 2, 3), (25, 45, 30))[0], held_out=False)
     things = list(layout.things)
     if rng.random() < 0.5:
         things = [_moved(thing, rng) for thing in things]
     if rng.random() < 0.1:
-        colour, noun = rng.choice(sorted(scenes.UNSEEN_PAIRS))
+        colour, noun = rng.choice(sorted(layouts.UNSEEN_PAIRS))
         things[0] = replace(things[0], colour=colour, noun=noun)
     layout = replace(layout, things=tuple(things))
     scene = scenes.draw(layout)
     cover = scene.masks.reshape(-1, GRID, CELL, GRID, CELL).mean((2, 4), dtype=np.float32)
     cover = np.concatenate([1 - cover.sum(0, keepdims=True), cover])  # the background first
     owner = cover.argmax(0)
-    nouns = np.array([0] + [1 + scenes.NOUNS.index(t.noun) for t in layout.things])
+    nouns = np.array([0] + [1 + layouts.NOUNS.index(t.noun) for t in layout.things])
     colours = np.array([0] + [1 + COLOURS.index(t.colour) for t in layout.things])
     weight = np.where(cover.max(0) < 0.7, 0.2, np.where(owner > 0, 2.0, 1.0))
     setting = SETTINGS.index(layout.setting)
     return Example(scene.image, nouns[owner], colours[owner], weight.astype(np.float32), setting)
 
 
-def _moved(thing: scenes.Thing, rng: Random) -> scenes.Thing:
+def _moved(thing: layouts.Thing, rng: Random) -> layouts.Thing:
     radius = thing.radius * rng.uniform(0.85, 1.15)
     x, y = (min(max(c + rng.uniform(-0.07, 0.07), radius), 1 - radius) for c in (thing.x, thing.y))
     return replace(thing, radius=radius, x=x, y=y)
@@ -280,7 +280,7 @@ def examples(seed: int, keep: int = 4000) -> Iterator[Example]:
     """Without end: one in four newly drawn, the others drawn before."""
     rng, pool = Random(seed), []
     while True:
-        pool.append(example(rng.randrange(scenes.HELD_OUT_SEED), rng))
+        pool.append(example(rng.randrange(layouts.HELD_OUT_SEED), rng))
         if len(pool) > keep:
             pool.pop(rng.randrange(len(pool) - 1))
         yield pool[-1]

@@ -10,7 +10,7 @@ from skimage.color import rgb2lab
 from skimage.morphology import dilation, footprint_rectangle
 
 from evaluation import judge
-from heedmap.tiny import scenes
+from heedmap.tiny import layouts
 
 Figures = dict[str, Any]
 MARGIN = 2
@@ -92,7 +92,7 @@ def colour_share(picture: np.ndarray, where: np.ndarray, colour: str) -> float:
     and it does not fall where a colour grows fuller than the world's own.
     """
     lab = rgb2lab(picture[where] / 255)  # (pixels, 3)
-    far = {name: _distance(lab, name) for name in scenes.COLOURS}
+    far = {name: _distance(lab, name) for name in layouts.COLOURS}
     near = np.stack([-(d**2) / (2 * SPREAD**2) for d in far.values()])
     near = np.exp(near - near.max(axis=0))
     return float((near / near.sum(axis=0))[list(far).index(colour)].mean())
@@ -100,7 +100,7 @@ def colour_share(picture: np.ndarray, where: np.ndarray, colour: str) -> float:
 
 def _distance(lab: np.ndarray, colour: str) -> np.ndarray:
     """From each of the pixels (n, 3) to the nearest shade of a colour."""
-    base = np.array(scenes.COLOURS[colour], dtype=float)
+    base = np.array(layouts.COLOURS[colour], dtype=float)
     dark, pale = (0.84, 0.93) if colour == "white" else (0.76, None)
     light = base + (255 - base) * 0.45 if pale is None else base * pale
     shades = rgb2lab(np.stack([base, base * dark, light])[None] / 255)[0]

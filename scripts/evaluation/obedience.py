@@ -21,7 +21,7 @@ from evaluation import cases, judge, strangers, weights
 from evaluation.cases import BATCH, Plan, Progress, is_unseen
 from evaluation.measures import Figures, share
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.tiny import scenes
+from heedmap.tiny import captions, layouts, scenes
 
 STEPS, GUIDANCE = 25, 4.0  # guidance where neither --guidance nor the card says one
 DIRECTIONS = ("left", "right", "above", "below")
@@ -32,7 +32,7 @@ DIRECTIONS = ("left", "right", "above", "below")
 
 # How many things, and which layouts belong to the row. Colours and nouns that training never shows
 # together are a row of their own.
-ROWS: dict[str, tuple[int, Callable[[scenes.Layout], bool]]] = {
+ROWS: dict[str, tuple[int, Callable[[layouts.Layout], bool]]] = {
     "one_object": (1, lambda layout: not is_unseen(layout)),
     "two_objects": (2, lambda layout: not is_unseen(layout)),
     "relation": (2, lambda layout: layout.relation in DIRECTIONS and not is_unseen(layout)),
@@ -47,10 +47,10 @@ def plans(row: str, n: int, seed: int = 0) -> list[Plan]:
 
 def _plans(row: str, seed: int) -> Iterator[Plan]:
     things, belongs = ROWS[row]
-    first = scenes.HELD_OUT_SEED + list(ROWS).index(row) * 10_000_000
-    layouts = (scenes.lay_out(k, things, held_out=True) for k in count(first))
-    for index, layout in enumerate(filter(belongs, layouts)):
-        caption = scenes.object_caption(layout, Random(layout.seed))
+    first = layouts.HELD_OUT_SEED + list(ROWS).index(row) * 10_000_000
+    laid = (layouts.lay_out(k, things, held_out=True) for k in count(first))
+    for index, layout in enumerate(filter(belongs, laid)):
+        caption = captions.object_caption(layout, Random(layout.seed))
         yield Plan(layout, caption, Random(f"{seed} {row} {index}").getrandbits(31))
 
 
@@ -248,8 +248,8 @@ def vae_psnr(pipe: Any, n: int) -> float:
     """
     errors = []
     for start in range(0, n, BATCH):
-        seeds = range(scenes.HELD_OUT_SEED + start, scenes.HELD_OUT_SEED + min(start + BATCH, n))
-        images = np.stack([scenes.draw(scenes.lay_out(s, held_out=True)).image for s in seeds])
+        seeds = range(layouts.HELD_OUT_SEED + start, layouts.HELD_OUT_SEED + min(start + BATCH, n))
+        images = np.stack([scenes.draw(layouts.lay_out(s, held_out=True)).image for s in seeds])
         x = judge.to_tensor(images).to(pipe.device, pipe.vae.dtype)
         back = pipe.vae.decode(pipe.vae.encode(x).latent_dist.mode()).sample
         back = back.float().add(1).mul(127.5).round().clamp(0, 255).permute(0, 2, 3, 1)

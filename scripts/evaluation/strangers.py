@@ -15,7 +15,7 @@ from evaluation.cases import Progress, draw
 from evaluation.measures import Figures, share
 from heedmap import Run
 from heedmap.figures.layout import Panel
-from heedmap.tiny import scenes
+from heedmap.tiny import layouts
 
 NOUNS = (
     *("giraffe", "unicorn", "robot", "elephant", "lion", "horse", "bird", "monkey", "dragon"),
@@ -71,9 +71,9 @@ def strangers(n: int, seed: int = 0) -> list[Stranger]:
 
 
 def _stranger(rng: Random, third: int) -> Stranger:
-    colour = rng.choice(tuple(scenes.COLOURS)) if rng.random() < 0.5 else None
-    setting = rng.choice(tuple(scenes.SETTINGS)[1:])
-    place = ("", rng.choice(scenes.SETTINGS[setting]), rng.choice(PLACES))[third]
+    colour = rng.choice(tuple(layouts.COLOURS)) if rng.random() < 0.5 else None
+    setting = rng.choice(tuple(layouts.SETTINGS)[1:])
+    place = ("", rng.choice(layouts.SETTINGS[setting]), rng.choice(PLACES))[third]
     noun, seed = rng.choice(NOUNS), rng.getrandbits(31)
     return Stranger(noun, colour, setting if third == 1 else None, place, seed)
 

@@ -44,7 +44,7 @@ from heedmap.recording.steering import Steering
 from heedmap.text.alignment import pair_words
 from heedmap.text.token_mapping import replacement
 from heedmap.text.words import TokenTable
-from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.prompt_tables import prompt_table
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 BATCH = 4  # swaps that are drawn at once; each makes five pictures

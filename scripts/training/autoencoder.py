@@ -18,7 +18,7 @@ from diffusers import AutoencoderKL
 from torch import nn
 
 from heedmap.files.writing import whole_folder
-from heedmap.tiny import scenes
+from heedmap.tiny import layouts, scenes
 from training.descent import Average, Descent, make_optimiser, resume
 from training.kinds import AUTOENCODER
 from training.models import latents_of, pictures_of, trained_vae, vae_model
@@ -179,8 +179,8 @@ def report(vae: AutoencoderKL, run: Run, n: int = 192) -> None:
     """Peak signal-to-noise ratio on held-out scenes, and a sheet to look at."""
     errors = []
     for start in range(0, n, 32):
-        seeds = range(scenes.HELD_OUT_SEED + start, scenes.HELD_OUT_SEED + start + 32)
-        images = np.stack([scenes.draw(scenes.lay_out(s, held_out=True)).image for s in seeds])
+        seeds = range(layouts.HELD_OUT_SEED + start, layouts.HELD_OUT_SEED + start + 32)
+        images = np.stack([scenes.draw(layouts.lay_out(s, held_out=True)).image for s in seeds])
         z = vae.encode(to_tensor(images, run.device)).latent_dist.mode()
         back = to_pictures(vae.decode(z).sample)
         errors.append(((images.astype(float) - back) ** 2).mean((1, 2, 3)))

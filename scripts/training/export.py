@@ -8,7 +8,7 @@ import torch
 from diffusers import StableDiffusionPipeline
 
 from heedmap.files.writing import whole_folder
-from heedmap.tiny import scenes
+from heedmap.tiny import layouts
 from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
 from training.unet import Model
@@ -45,11 +45,11 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
         "name": "heedmap-tiny",
         "licence": "Apache-2.0",
         "draws": {
-            "nouns": scenes.NOUNS,
-            "colours": tuple(scenes.COLOURS),
-            "sizes": tuple(scenes.SIZES),
-            "relations": tuple(scenes.RELATIONS),
-            "settings": tuple(scenes.SETTINGS),
+            "nouns": layouts.NOUNS,
+            "colours": tuple(layouts.COLOURS),
+            "sizes": tuple(layouts.SIZES),
+            "relations": tuple(layouts.RELATIONS),
+            "settings": tuple(layouts.SETTINGS),
         },
         "limits": "Cartoon scenes of one to three of these things, all looking to the right, "
         "128x128 pixels, and nothing else; for an unknown word it draws one of its things. More "

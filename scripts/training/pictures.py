@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heedmap.tiny import scenes
+from heedmap.tiny import layouts, scenes
 
 
-def training_layout(seed: int, count: int | None = None) -> scenes.Layout:
+def training_layout(seed: int, count: int | None = None) -> layouts.Layout:
     """A layout that training may see."""
-    return scenes.lay_out(seed, count, held_out=False)
+    return layouts.lay_out(seed, count, held_out=False)
 
 
 def to_tensor(images: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -34,7 +34,7 @@ def crops(
     images, masks = [], []
     room = scenes.SIZE - side
     while len(images) < n:
-        scene = scenes.draw(training_layout(rng.randrange(scenes.HELD_OUT_SEED)))
+        scene = scenes.draw(training_layout(rng.randrange(layouts.HELD_OUT_SEED)))
         things = scene.layout.things
         covered = scene.masks.any(axis=0, keepdims=True)
         # Drawing costs more than cropping: a scene gives two crops, near one thing each.

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
 from heedmap.files.writing import whole_folder
-from heedmap.tiny import scenes
+from heedmap.tiny import captions, layouts
 from training.kinds import TOKENIZER
 from training.models import MAX_TOKENS
 from training.pictures import training_layout
@@ -25,7 +25,7 @@ PIECES = "buttery buttermilk butters fly mushy mushes room purse purrs ripple ap
 
 def train_tokenizer(work: Path, merges: int = 420) -> None:
     """At most `merges` merges from 20,000 captions, to `work/tokenizer`."""
-    learned = learn_merges(corpus(captions=20_000), merges)
+    learned = learn_merges(corpus(count=20_000), merges)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in learned)]
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
@@ -34,16 +34,16 @@ def train_tokenizer(work: Path, merges: int = 420) -> None:
     tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
     with whole_folder(work / "tokenizer", TOKENIZER, force=True) as folder:
         tokenizer.save_pretrained(folder)
-    words = (*scenes.NOUNS, *scenes.COLOURS, "giraffe", "한국", "🦒")
+    words = (*layouts.NOUNS, *layouts.COLOURS, "giraffe", "한국", "🦒")
     print(len(tokenizer), "tokens;", {w: len(tokenizer(w)["input_ids"]) - 2 for w in words})
 
 
-def corpus(captions: int) -> list[str]:
+def corpus(count: int) -> list[str]:
     """What the merges are learned from."""
     rng = Random(0)
-    texts = [scenes.caption(training_layout(seed), rng).text for seed in range(captions)]
+    texts = [captions.caption(training_layout(seed), rng).text for seed in range(count)]
     # Words without meaning (letters at random) must not be learned as wholes.
-    known = (scenes.vocabulary() | {","}) - set(SPLIT_WORDS)
+    known = (captions.vocabulary() | {","}) - set(SPLIT_WORDS)
     lines = [
         " ".join(word for word in text.replace(",", " ,").split() if word in known)
         for text in texts

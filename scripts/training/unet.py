@@ -17,7 +17,7 @@ from diffusers.models.attention_processor import AttnProcessor
 from torch import nn
 from transformers import CLIPTextModel, CLIPTokenizer
 
-from heedmap.tiny import scenes
+from heedmap.tiny import captions, layouts
 from training.descent import Average, Descent, make_optimiser, resume
 from training.latents import Latents
 from training.models import (
@@ -114,7 +114,7 @@ def training_batch(
     only_one = seen < run.options.one_object_until
     index = data.batch(rng, ONE_THING if only_one else MIXED, n)
     texts = [
-        "" if rng.random() < EMPTY else scenes.caption(retold(data.layouts[i], rng), rng).text
+        "" if rng.random() < EMPTY else captions.caption(retold(data.layouts[i], rng), rng).text
         for i in index
     ]
     ids = tokenizer(texts, padding="max_length", max_length=MAX_TOKENS, truncation=True)
@@ -135,7 +135,7 @@ def training_batch(
     return Batch(*(x.to(run.device) for x in batch))
 
 
-def retold(layout: scenes.Layout, rng: Random) -> scenes.Layout:
+def retold(layout: layouts.Layout, rng: Random) -> layouts.Layout:
     """The layout, or one of the same picture that says less of where its two things are."""
     if layout.relation not in DIRECTIONS or rng.random() >= UNSAID:
         return layout

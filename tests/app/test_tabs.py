@@ -17,7 +17,7 @@ from heedmap.options import DrawOptions
 from heedmap.text.alignment import pair_words, swap_of
 from heedmap.text.tokens import tokenize
 from heedmap.text.weights import parse_weights
-from heedmap.tiny import scenes
+from heedmap.tiny import captions
 
 
 def test_empty_fields_leave_all_to_the_model():
@@ -76,7 +76,7 @@ def test_the_examples_are_of_the_world_that_the_embedded_model_draws():
         *tabs.PICTURES,
         *(text for source, target, _ in tabs.EDITS for text in (source, target)),
     ]
-    known = scenes.vocabulary()
+    known = captions.vocabulary()
     for prompt in prompts:
         assert set(parse_weights(prompt).text.replace(",", "").split()) <= known, prompt
 

@@ -4,11 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from making import apart, pixels, random_pipeline
+from making import apart, pixels, random_pipeline, texts_read
 
 from heedmap.drawing.editing import edit, grid
 from heedmap.drawing.generation import generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
+from heedmap.recording.edits import Reweight
 from heedmap.results.pairs import Pair
 
 STEPS = 3
@@ -407,3 +408,43 @@ def test_what_is_kept_changes_no_picture_of_the_embedded_model(embedded):
         for keep in (("layer",), ("step",), ())
     ]
     assert np.array_equal(pictures[0], pictures[1]) and np.array_equal(pictures[0], pictures[2])
+
+
+# --- what is read -----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::heedmap.HeedmapWarning")  # of a single step
+@pytest.mark.parametrize(
+    ("draw", "texts"),
+    [
+        (lambda pipe: generate(pipe, "a cat", steps=1), {"a cat"}),
+        (
+            lambda pipe: generate(pipe, "a (red:2) cat", edits=[Reweight("cat", 2)], steps=1),
+            {"a red cat"},
+        ),
+        (
+            lambda pipe: generate(
+                *(pipe, "a cat"), negative="sea", branches=("conditional", "negative"), steps=1
+            ),
+            {"a cat", "sea"},
+        ),
+        (lambda pipe: edit(pipe, "a cat", "a dog", steps=1), {"a cat", "a dog"}),
+        (lambda pipe: edit(pipe, "a (red:3) cat", steps=1), {"a red cat"}),
+        (
+            lambda pipe: edit(pipe, "a cat", ["a dog", "a fox", "a (dog:2)"], batch=2, steps=1),
+            {"a cat", "a dog", "a fox"},
+        ),
+        (
+            lambda pipe: grid(
+                *(pipe, "a cat", ["a dog", "a red cat"]), cross=[0.2, 1.0], seeds=[7, 8], steps=1
+            ),
+            {"a cat", "a dog", "a red cat"},
+        ),
+    ],
+    ids=["picture", "weights", "negative", "edit", "reweight", "batches", "grid"],
+)
+def test_each_prompt_is_read_once(pipe, draw, texts):
+    """When an edit is planned, and never again while it is drawn."""
+    with texts_read(pipe.tokenizer) as found:
+        draw(pipe)
+    assert sorted(found) == sorted(texts)

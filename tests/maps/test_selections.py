@@ -1,5 +1,6 @@
 """Which part of a recording is meant, in every form that a user may write."""
 
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.maps import selections
-from heedmap.maps.recordings import Layer
+from heedmap.maps.recordings import AXES, Layer, Recording
+from heedmap.options import Axis
+from heedmap.text.words import TokenTable
 
 NAME = "{}.attentions.{}.transformer_blocks.0.attn2"
 STAGES = [
@@ -119,3 +122,31 @@ def test_timesteps_are_a_range_in_either_order():
     for odd in (5, (1,), (1, 2, 3), (1, float("nan")), ("1", "2"), (True, 2), None):
         with pytest.raises(ArgumentError, match="is no range"):
             selections.timestep_range(odd)
+
+
+# --- a part of a recording --------------------------------------------------------------------
+
+
+def test_a_selection_is_narrowed_and_never_widened():
+    layers = tuple(replace(one, heads=4 + 4 * (n > 3)) for n, one in enumerate(LAYERS))
+    table = TokenTable("", (), (), 0)
+    axes = frozenset(AXES)
+    run = Recording(layers, (), axes, (900.0, 600.0, 300.0, 0.0), (), table, (64, 64), (512, 512))
+    every = selections.Selection()
+    assert every.layers_of(run) == tuple(range(len(LAYERS)))
+    assert every.steps_of(run) == (0, 1, 2, 3) and every.heads_of(run) == tuple(range(8))
+    ups = every.with_layers(run, "up", None)
+    assert ups.with_layers(run, "*", 16) == ups.with_layers(run, None, (16, 16))
+    assert ups.with_layers(run, "*", None) == ups
+    late = every.with_steps(run, slice(1, None), None)
+    assert late.with_steps(run, None, (1000, 500)).steps_of(run) == (1,)
+    with pytest.raises(SelectionError, match="no step fits steps=0"):
+        late.with_steps(run, 0, None)
+    sixth = every.with_heads(run, 6)
+    assert sixth.layers == tuple(n for n, layer in enumerate(layers) if layer.heads == 8)
+    with pytest.raises(SelectionError, match="no layer has all of the heads 5"):
+        sixth.with_heads(run, 5)
+    bare = replace(run, keep=frozenset[Axis]())
+    for ask in (every.with_layers, every.with_steps):
+        with pytest.raises(SelectionError, match="were averaged while recording"):
+            ask(bare, None, None)

@@ -12,8 +12,8 @@ from making import random_pipeline, random_pixart
 from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.models import pipelines
-from heedmap.wiring.encodings import prompt_table
 from heedmap.wiring.families import cross_attention_layers
+from heedmap.wiring.prompt_tables import prompt_table
 
 
 @pytest.fixture(scope="module")

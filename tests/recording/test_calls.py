@@ -4,11 +4,13 @@ import pytest
 import torch
 from making import table
 
+from heedmap.attention.rules import Site
 from heedmap.errors import TraceError
 from heedmap.recording.calls import Call, Side
 from heedmap.recording.tallies import Tally
 from heedmap.wiring.encodings import Branch, Encoding
 from heedmap.wiring.schedules import Schedule
+from heedmap.wiring.unet import UNet
 
 
 def states(*seeds):
@@ -102,7 +104,7 @@ def test_passes_of_a_guided_run():
     call = started(Encoding(branch(1), branch(2)))
     given = torch.cat([states(2), states(1)])
     for step, timestep in enumerate((9.0, 6.0)):
-        call.enter(given, timestep, Pipe())
+        call.enter(given, timestep, Pipe(), UNet())
         assert list(call.blocks) == [1]
         assert (call.sides["conditional"].block, call.sides["negative"].block) == (1, 0)
         assert call.moment.step == step
@@ -115,9 +117,9 @@ def test_passes_of_a_guided_run():
 
 def test_guidance_that_ends_on_the_way():
     call = started(Encoding(branch(1), branch(2)))
-    call.enter(torch.cat([states(2), states(1)]), 9.0, Pipe())
+    call.enter(torch.cat([states(2), states(1)]), 9.0, Pipe(), UNet())
     call.leave()
-    call.enter(states(1), 6.0, Pipe())
+    call.enter(states(1), 6.0, Pipe(), UNet())
     assert (call.sides["conditional"].block, call.sides["negative"].block) == (0, None)
     assert call.sides["negative"].timesteps == {0: 9.0}
     assert not call.sides["negative"].heard
@@ -127,7 +129,7 @@ def test_two_passes_of_one_step():
     """Each is a call of the scheduler; the step is told by the first."""
     call = started(Encoding(branch(1), None), (9.0, 8.0), (0, 0), ("conditional",))
     for timestep in (9.0, 8.0):
-        call.enter(states(1), timestep, Pipe())
+        call.enter(states(1), timestep, Pipe(), UNet())
         call.leave()
     assert call.sides["conditional"].timesteps == {0: 9.0}
 
@@ -135,24 +137,24 @@ def test_two_passes_of_one_step():
 def test_passes_that_are_no_step():
     call = started(Encoding(branch(1), branch(2)))
     with pytest.raises(TraceError, match="text states of shape"):
-        call.enter(states(7), 9.0, Pipe())
+        call.enter(states(7), 9.0, Pipe(), UNet())
     with pytest.raises(TraceError, match=r"timestep 6, which is not that of call 1 of 2 .* Pipe"):
-        call.enter(states(1), 6.0, Pipe())
+        call.enter(states(1), 6.0, Pipe(), UNet())
     given = states(1)
-    call.enter(given, 9.0, Pipe())
+    call.enter(given, 9.0, Pipe(), UNet())
     with pytest.raises(TraceError, match="Pipe ran its model twice on this prompt"):
-        call.enter(given, 9.0, Pipe())
+        call.enter(given, 9.0, Pipe(), UNet())
 
 
 def test_blurred_passes_are_left_out():
     call = started(Encoding(branch(1), branch(2)))
     pipe = kind_of("StableDiffusionSAGPipeline")
-    call.enter(torch.cat([states(2), states(1)]), 9.0, pipe)
+    call.enter(torch.cat([states(2), states(1)]), 9.0, pipe, UNet())
     assert [side.block for side in call.sides.values()] == [1, 0]
-    call.enter(states(2), 9.0, pipe)
+    call.enter(states(2), 9.0, pipe, UNet())
     assert [side.block for side in call.sides.values()] == [None, None]
     call.leave()
-    call.enter(torch.cat([states(2), states(1)]), 6.0, pipe)
+    call.enter(torch.cat([states(2), states(1)]), 6.0, pipe, UNet())
     assert [side.block for side in call.sides.values()] == [1, 0]
 
 
@@ -161,7 +163,7 @@ def test_blurred_passes_are_left_out():
 )
 def test_a_source_prompt_beside(name, blocks):
     call = started(Encoding(branch(1), branch(2)))
-    call.enter(torch.cat([states(2), states(1), states(1)]), 9.0, kind_of(name))
+    call.enter(torch.cat([states(2), states(1), states(1)]), 9.0, kind_of(name), UNet())
     assert list(call.blocks) == blocks
     assert call.sides["conditional"].block == blocks[0]
     assert call.sides["negative"].block == 0
@@ -181,8 +183,9 @@ def test_a_recording_of_layers_with_different_heads(keep):
     made = {(name, step): torch.rand(heads[name], 6, 4) for name in heads for step in (0, 1)}
     for (name, step), p in made.items():
         side.tally.add(
-            0, name, step, lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
-            heads[name], call.grids[name], call.latent, torch.device("cpu"),
+            0, Site(name, step, 2, call.grids[name]),
+            lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
+            heads[name], call.latent, torch.device("cpu"),
         )  # fmt: skip
     found = call.recording("conditional", 0, heads, 8)
     if "layer" in keep:
@@ -207,14 +210,22 @@ def test_a_negative_prompt_beside_that_of_a_source():
     """Source and prompt each have one, the source's first: the last are the picture's."""
     pipe = type("CycleDiffusionPipeline", (), {})()
     call = started(Encoding(branch(1), branch(2)))
-    call.enter(torch.cat([states(2), states(2), states(1), states(1)]), 9.0, pipe)
+    call.enter(torch.cat([states(2), states(2), states(1), states(1)]), 9.0, pipe, UNet())
     assert (call.sides["conditional"].block, call.sides["negative"].block) == (3, 1)
 
 
 def test_a_pass_of_the_negative_prompts_alone():
     """Guidance in two passes: each has a row a picture."""
     call = started(Encoding(branch(1, 2), branch(3, 4)))
-    call.enter(states(3, 4), 9.0, Pipe())
+    call.enter(states(3, 4), 9.0, Pipe(), UNet())
     assert (call.sides["conditional"].block, call.sides["negative"].block) == (None, 0)
     with pytest.raises(TraceError, match="not those of the prompt"):
-        call.enter(torch.cat([states(3, 4), states(5, 6)]), 9.0, Pipe())
+        call.enter(torch.cat([states(3, 4), states(5, 6)]), 9.0, Pipe(), UNet())
+
+
+def test_sites_are_the_layers_at_each_step():
+    call = started(Encoding(branch(1), None), (9.0, 8.0, 6.0), (0, 0, 1), ("conditional",))
+    call.grids = {"a": (4, 6), "b": (2, 3)}
+    assert call.steps == 2
+    found = [(site.layer, site.step, site.steps, site.grid) for site in call.sites]
+    assert found == [(n, step, 2, grid) for n, grid in call.grids.items() for step in (0, 1)]

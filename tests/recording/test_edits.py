@@ -18,8 +18,9 @@ from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
 from heedmap.maps.masks import packed
 from heedmap.recording.edits import Watched, edit_from, rules_of
+from heedmap.recording.tracing import trace
 from heedmap.text.tokens import tokenize
-from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.prompt_tables import prompt_table
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
@@ -278,6 +279,24 @@ def test_an_edit_that_did_nothing_is_told(pipe, edit, name, beside):
         warnings.simplefilter("always")
         generate(pipe, edits=[edit, *beside])
     assert len([w for w in caught if "changed nothing" in str(w.message)]) == 1
+
+
+def test_a_picture_and_a_trace_tell_of_idle_edits_alike():
+    """The same sentence, at the line of whoever drew; of layers that are averaged, too."""
+    pipe, edits = random_pipeline(), [Reweight("red", 1), unchanged]
+    noise = torch.Generator().manual_seed(1)
+    told = []
+    for keep in ((), ("layer",)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            generation.generate_batch(
+                pipe, ["a red house"], seeds=[1], steps=2, keep=keep, edits=edits
+            )
+            with trace(pipe, keep, edits=edits):
+                pipe(["a red house", "red"], num_inference_steps=2, generator=noise)
+        assert {Path(warning.filename) for warning in caught} == {Path(__file__)}
+        told.append([str(warning.message) for warning in caught])
+    assert told[0] == told[1] and told[0][:2] == told[0][2:] and len(set(told[0])) == 2
 
 
 # --- what is refused ----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from heedmap.attention.probabilities import Scores
+from heedmap.attention.rules import Site
 from heedmap.errors import ArgumentError
 from heedmap.recording.tallies import Tally, plain, regrid
 
@@ -30,8 +31,9 @@ def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU):
         for (image, name, step), p in all_there_is.items():
             whole = p.clone()
             tally.add(
-                image, name, step, lambda heads, tokens, p=p: p[heads][..., list(tokens)].clone(),
-                HEADS, GRIDS[name], LATENT, device,
+                image, Site(name, step, STEPS, GRIDS[name]),
+                lambda heads, tokens, p=p: p[heads][..., list(tokens)].clone(),
+                HEADS, LATENT, device,
             )  # fmt: skip
             assert torch.equal(p, whole)
     return tally, all_there_is
@@ -86,9 +88,9 @@ def test_different_numbers_of_heads():
     tally = Tally(frozenset({"head"}), [(0,)])
     for heads in (2, 2):
         p = torch.rand(heads, 6, 1)
-        tally.add(0, "a", 0, lambda which, tokens, p=p: p[which], heads, (2, 3), (2, 3), CPU)
+        tally.add(0, Site("a", 0, 1, (2, 3)), lambda which, _, p=p: p[which], heads, (2, 3), CPU)
     with pytest.raises(ArgumentError, match="keep 'layer' too"):
-        tally.add(0, "b", 0, lambda which, tokens: torch.rand(3, 6, 1), 3, (2, 3), (2, 3), CPU)
+        tally.add(0, Site("b", 0, 1, (2, 3)), lambda *_: torch.rand(3, 6, 1), 3, (2, 3), CPU)
 
 
 def test_plain_probabilities_are_those_of_the_row():

@@ -27,7 +27,7 @@ from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
-from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.prompt_tables import prompt_table
 
 STEPS = 2
 SOURCE = "a red house"

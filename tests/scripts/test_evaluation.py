@@ -18,7 +18,7 @@ from evaluation.cases import Plan, Swap
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
 from heedmap.text.tokens import tokenize
-from heedmap.tiny import scenes
+from heedmap.tiny import captions, layouts, scenes
 
 # --- measures ---------------------------------------------------------------------------------
 
@@ -62,22 +62,22 @@ def test_ratios_are_that_of_the_means_and_the_median_one():
     assert measures.ratios([], []) == (None, None)
 
 
-@pytest.mark.parametrize("colour", scenes.COLOURS)
+@pytest.mark.parametrize("colour", layouts.COLOURS)
 def test_a_colour_has_its_own_share_and_no_other(colour: str):
-    picture = np.full((4, 4, 3), scenes.COLOURS[colour], np.uint8)
+    picture = np.full((4, 4, 3), layouts.COLOURS[colour], np.uint8)
     every = np.ones((4, 4), bool)
-    shares = {name: measures.colour_share(picture, every, name) for name in scenes.COLOURS}
+    shares = {name: measures.colour_share(picture, every, name) for name in layouts.COLOURS}
     assert max(shares, key=lambda name: shares[name]) == colour
     assert shares[colour] > 0.8 and sum(shares.values()) == pytest.approx(1)
 
 
 def test_a_colour_share_grows_with_the_pixels_that_have_it():
-    picture = np.full((4, 4, 3), scenes.COLOURS["green"], np.uint8)
-    picture[:2] = scenes.COLOURS["red"]
+    picture = np.full((4, 4, 3), layouts.COLOURS["green"], np.uint8)
+    picture[:2] = layouts.COLOURS["red"]
     left = np.zeros((4, 4), bool)
     left[:, 0] = True
     assert measures.colour_share(picture, left, "red") == pytest.approx(0.5, abs=0.03)
-    picture[2] = scenes.COLOURS["red"]
+    picture[2] = layouts.COLOURS["red"]
     assert measures.colour_share(picture, left, "red") == pytest.approx(0.75, abs=0.03)
 
 
@@ -104,7 +104,7 @@ def test_swaps_are_held_out_repeatable_and_change_one_word(kind: cases.SwapKind)
     for swap in found:
         plans = swap.source, swap.target
         for plan in plans:
-            assert scenes.is_held_out(plan.layout) and not cases.is_unseen(plan.layout)
+            assert layouts.is_held_out(plan.layout) and not cases.is_unseen(plan.layout)
         before, after = (plan.layout.things[swap.thing] for plan in plans)
         assert replace(after, **{kind: getattr(before, kind)}) == before != after
         words = [set(plan.caption.text.split()) - {"a", "an"} for plan in plans]
@@ -299,12 +299,12 @@ def test_the_share_of_a_colour_is_measured_where_the_thing_is():
     plan = next(p for p in cases.singles("reweight", 9) if p.layout.things[0].colour != "white")
     (thing,) = plan.layout.things
     other = "green" if thing.colour != "green" else "red"
-    layouts = {
+    laid = {
         1.0: plan.layout,
         0.0: replace(plan.layout, things=(replace(thing, colour=other),)),
         -1.0: replace(plan.layout, things=()),
     }
-    pictures = {weight: scenes.draw(layout).image for weight, layout in layouts.items()}
+    pictures = {weight: scenes.draw(layout).image for weight, layout in laid.items()}
     case = weights.Weighted(plan, thing.colour, pictures, {})
     values = weights.measured(case, "colour", judge.load()).values
     assert values[1.0] > values[0.0] + 0.3 and values[1.0] > values[-1.0] + 0.3
@@ -407,6 +407,6 @@ def test_a_model_of_another_size_is_refused():
 
 
 def test_plans_say_what_they_show():
-    layout = scenes.lay_out(scenes.HELD_OUT_SEED, 2)
-    plan = Plan(layout, scenes.object_caption(layout, Random(0)), 0)
+    layout = layouts.lay_out(layouts.HELD_OUT_SEED, 2)
+    plan = Plan(layout, captions.object_caption(layout, Random(0)), 0)
     assert plan.kinds == sorted((thing.colour, thing.noun) for thing in layout.things)

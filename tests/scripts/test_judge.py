@@ -11,7 +11,7 @@ import torch
 
 import evaluate
 from evaluation import judge
-from heedmap.tiny import scenes
+from heedmap.tiny import layouts, scenes
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_the_judge_is_right_on_rendered_scenes():
 
 def test_the_judge_finds_things_where_they_are():
     drawn = [
-        scenes.draw(scenes.lay_out(scenes.HELD_OUT_SEED + k, 2, held_out=True)) for k in range(16)
+        scenes.draw(layouts.lay_out(layouts.HELD_OUT_SEED + k, 2, held_out=True)) for k in range(16)
     ]
     for scene, said in zip(drawn, judge.detect(np.stack([s.image for s in drawn])), strict=True):
         masks = dict(zip(scene.layout.things, scene.masks, strict=True))
@@ -36,8 +36,8 @@ def test_the_judge_finds_things_where_they_are():
 
 def test_the_judge_sees_nothing_where_nothing_is():
     empty = [
-        scenes.draw(scenes.Layout(seed, (), setting, "")).image
-        for setting in scenes.SETTINGS
+        scenes.draw(layouts.Layout(seed, (), setting, "")).image
+        for setting in layouts.SETTINGS
         for seed in range(3)
     ]
     for said in judge.detect(np.stack(empty)):
@@ -59,13 +59,13 @@ def test_targets_are_the_things_under_most_of_a_cell():
         # The background is (0, 0); a thing has a noun and a colour, and both are numbered from 1.
         assert (0, 0) in things and all((noun > 0) == (colour > 0) for noun, colour in things)
         assert 2 <= len(things) <= 4
-        assert example.noun.max() <= len(scenes.NOUNS)
-        assert example.colour.max() <= len(scenes.COLOURS)
+        assert example.noun.max() <= len(layouts.NOUNS)
+        assert example.colour.max() <= len(layouts.COLOURS)
         assert set(np.unique(example.weight)) <= {np.float32(0.2), 1, 2}
 
 
 def test_softened_pictures_stay_pictures_that_look_alike():
-    images = np.stack([scenes.draw(scenes.lay_out(seed)).image for seed in range(8)])
+    images = np.stack([scenes.draw(layouts.lay_out(seed)).image for seed in range(8)])
     before = judge.to_tensor(images)
     torch.manual_seed(0)
     after = judge.soften(before.clone())

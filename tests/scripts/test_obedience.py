@@ -21,7 +21,7 @@ from heedmap.maps.recordings import Layer
 from heedmap.models import pipelines
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
-from heedmap.tiny import scenes
+from heedmap.tiny import captions, layouts, scenes
 
 N = 24
 KINDS = ("noun_one", "colour_one", "noun_two", "colour_two")  # of words, and of things
@@ -198,11 +198,11 @@ def test_the_card_says_how_often_each_layer_points_right(monkeypatch: Any, tmp_p
 def test_strangers_are_unknown_to_the_world_and_keep_to_their_thirds():
     told = strangers.strangers(90)
     assert told == strangers.strangers(120)[:90] and told != strangers.strangers(90, seed=1)
-    world = scenes.vocabulary()
+    world = captions.vocabulary()
     assert not world & {*strangers.NOUNS, *(place.split()[-1] for place in strangers.PLACES)}
     for bare, inside, outside in zip(told[::3], told[1::3], told[2::3], strict=True):
         assert bare.text.endswith(bare.noun) and bare.setting is outside.setting is None
-        assert inside.place in scenes.SETTINGS[inside.setting or ""]
+        assert inside.place in layouts.SETTINGS[inside.setting or ""]
         assert outside.text.endswith(outside.place) and outside.place in strangers.PLACES
     assert {a.text.split()[0] for a in told} == {"a", "an"}
     assert not any(a.text.startswith(("a e", "a o", "an u")) for a in told)
@@ -210,9 +210,9 @@ def test_strangers_are_unknown_to_the_world_and_keep_to_their_thirds():
 
 def test_an_empty_scene_is_no_answer_to_a_stranger():
     told = strangers.strangers(24)
-    layouts = [scenes.lay_out(scenes.HELD_OUT_SEED + k, 1) for k in range(24)]
-    empty = [scenes.Layout(k, (), t.setting or "none", "") for k, t in enumerate(told)]
-    pictures = [scenes.draw(layout).image for layout in (*layouts, *empty)]
+    laid = [layouts.lay_out(layouts.HELD_OUT_SEED + k, 1) for k in range(24)]
+    empty = [layouts.Layout(k, (), t.setting or "none", "") for k, t in enumerate(told)]
+    pictures = [scenes.draw(layout).image for layout in (*laid, *empty)]
     said, run = judge.detect(np.stack(pictures)), Image.new("RGB", (128, 128))
     full, none = (
         strangers.figures_of([strangers.Drawn(t, run, s) for t, s in zip(told, part, strict=True)])  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ def test_an_empty_scene_is_no_answer_to_a_stranger():
 class MapsOf:
     """Maps whose words are hottest where `peaks` says, by their first characters."""
 
-    caption: scenes.Caption
+    caption: captions.Caption
     peaks: dict[int, tuple[int, int]]
     layers: tuple[()] = ()
 
@@ -242,13 +242,13 @@ class MapsOf:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool):
-    seeds = range(scenes.HELD_OUT_SEED, scenes.HELD_OUT_SEED + 2000)
+    seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + 2000)
     twins = (
-        layout for layout in (scenes.lay_out(seed, 2) for seed in seeds)
+        layout for layout in (layouts.lay_out(seed, 2) for seed in seeds)
         if layout.things[0].noun == layout.things[1].noun
     )  # fmt: skip
     for layout in islice(twins, 12):
-        caption = scenes.object_caption(layout, Random(layout.seed))
+        caption = captions.object_caption(layout, Random(layout.seed))
         scene = scenes.draw(layout)
         (said,) = judge.detect(scene.image[None])
         assert judge.is_right(said, layout)
@@ -277,9 +277,9 @@ def test_plans_are_held_out_repeatable_and_of_their_row():
         assert plans == obedience.plans(row, 30)[:20]
         assert [p.seed for p in plans] != [p.seed for p in obedience.plans(row, 20, seed=1)]
         for plan in plans:
-            unseen = {(t.colour, t.noun) for t in plan.layout.things} & scenes.UNSEEN_PAIRS
-            assert scenes.is_held_out(plan.layout) and bool(unseen) == (row == "unseen_pairs")
-            assert plan.layout.seed >= scenes.HELD_OUT_SEED
+            unseen = {(t.colour, t.noun) for t in plan.layout.things} & layouts.UNSEEN_PAIRS
+            assert layouts.is_held_out(plan.layout) and bool(unseen) == (row == "unseen_pairs")
+            assert plan.layout.seed >= layouts.HELD_OUT_SEED
             assert len(plan.layout.things) == obedience.ROWS[row][0]
             if row == "relation":
                 assert plan.layout.relation in obedience.DIRECTIONS

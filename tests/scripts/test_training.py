@@ -18,7 +18,7 @@ from torch import nn
 import train_tiny
 import training
 from heedmap.errors import RunError
-from heedmap.tiny import scenes
+from heedmap.tiny import captions, layouts, scenes
 from training import latents, run
 from training.autoencoder import picture_loss
 from training.descent import Average, Descent, differing, falling_rate, make_optimiser, resume
@@ -220,7 +220,7 @@ def test_figures_go_to_the_stages_log(tmp_path, capsys):
 def test_crops_have_their_own_masks():
     pictures, masks = crops(Random(3), 6, 64, CPU)
     assert pictures.shape == (6, 3, 64, 64) and masks.shape == (6, 1, 64, 64)
-    scene = scenes.draw(training_layout(Random(3).randrange(scenes.HELD_OUT_SEED)))
+    scene = scenes.draw(training_layout(Random(3).randrange(layouts.HELD_OUT_SEED)))
     windows = sliding_window_view(scene.image, (64, 64, 3))[:, :, 0]
     found = np.argwhere((windows == to_pictures(pictures)[0]).all((2, 3, 4)))
     assert len(found) == 1
@@ -281,7 +281,7 @@ def test_latents_are_those_of_the_scenes_they_name(tmp_path, monkeypatch):
         z = torch.from_numpy(data.latents).float()
         back = to_pictures(trained_vae(tmp_path).decode(z).sample)
     for scene, picture, cover in zip(drawn, back, data.cover, strict=True):
-        assert not scenes.is_held_out(scene.layout)
+        assert not layouts.is_held_out(scene.layout)
         assert ((scene.image.astype(float) - picture) ** 2).mean() < 255**2 / 100  # 20 dB
         things = scene.masks.any(axis=0)
         assert cover[5, 9] == int(255 * things[40:48, 72:80].mean())
@@ -299,8 +299,8 @@ def test_without_latents_it_says_what_to_do(tmp_path):
 
 
 def test_the_merges_see_words_of_the_world_but_for_the_split_ones():
-    words = {word for line in corpus(captions=300) for word in line.split()}
-    assert words - set(PIECES.split()) <= scenes.vocabulary() | {","}
+    words = {word for line in corpus(count=300) for word in line.split()}
+    assert words - set(PIECES.split()) <= captions.vocabulary() | {","}
     assert not words & set(SPLIT_WORDS)
     assert {"house", "red", "next"} <= words
 
@@ -413,7 +413,7 @@ def test_what_is_retold_is_still_true_of_the_picture():
         layout = training_layout(seed, 2)
         again = retold(layout, rng)
         assert set(again.things) == set(layout.things) and again.setting == layout.setting
-        assert not scenes.is_held_out(again)
+        assert not layouts.is_held_out(again)
         if layout.relation in ("beside", "with"):
             assert again == layout
             continue

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from making import PROMPTS, build_tokenizer, pieces, shared_tokenizer
 
 from heedmap.errors import ArgumentError, ModelError, TruncatedWordError, UnknownWordError
+from heedmap.files import schemas
 from heedmap.text.prompts import split_words
+from heedmap.text.saved_tables import checked_table
 from heedmap.text.tokens import read, tokenize
-from heedmap.text.words import TokenTable
 
 
 def test_table_of_a_plain_prompt(clip):
@@ -131,7 +132,8 @@ def test_tables_hold_together(prompt, limit):
     spans = [(w.start, w.end) for w in table.words]
     for start, end in split_words(prompt):
         assert any(a <= start and end <= b for a, b in spans)
-    assert TokenTable.from_dict(json.loads(json.dumps(table.to_dict()))) == table
+    told = json.loads(json.dumps(table.to_dict()))
+    assert checked_table(schemas.checked(told, schemas.Table, "it")) == table
 
 
 @pytest.mark.parametrize("prompt", ["", "   ", "\n", "!?", "'\"'"])

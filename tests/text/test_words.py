@@ -1,17 +1,14 @@
-"""Words and phrases found in a prompt, and the table of them read back from a file."""
+"""Words and phrases found in a prompt."""
 
 import random
 import time
-from copy import deepcopy
 
 import pytest
 from making import shared_tokenizer
 
-from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
+from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable, Word
-
-# --- finding ----------------------------------------------------------------------------------
 
 PROMPT = "A red house, a RED  tree; the cathedral 'house' and red\nhouse"
 
@@ -180,78 +177,6 @@ def test_a_word_cut_in_the_middle():
     word = table.at(1)
     assert word.tokens == (2, 3, 4, 5, 6) == table.find("zygomorphic")
     assert word.truncated and word.missing == table.missing == 6 and table.cut == word
-
-
-# --- files ------------------------------------------------------------------------------------
-
-
-def change(path, value):
-    def apply(data):
-        for key in path[:-1]:
-            data = data[key]
-        data[path[-1]] = value
-
-    return apply
-
-
-@pytest.mark.parametrize(
-    ("apply", "message"),
-    [
-        (change(["prompt"], 3), "writes: expected str, got int at prompt"),
-        (change(["prompt"], "a red\ud800cat, 😂😂 b"), "its prompt is not text"),
-        (change(["prompt"], "b" * 200_000), "of length <= 100000 at prompt"),
-        (change(["limit"], True), "expected int, got bool at limit"),
-        (change(["limit"], 10**12), "expected int <= 2147483647 at limit"),
-        (change(["limit"], 9), "8 tokens do not make its limit 9"),
-        (change(["missing"], -1), "expected int >= 0 at missing"),
-        (change(["missing"], 10**12), "expected int <= 2147483647 at missing"),
-        (change(["tokens"], None), "expected array, got null at tokens"),
-        (change(["tokens", 1], []), r"expected object, got array at tokens\[1\]"),
-        (change(["tokens", 1, "position"], 2), "token 1 contradicts"),
-        (change(["tokens", 1, "id"], -1), r"at tokens\[1\]\.id"),
-        (change(["tokens", 1, "id"], 1.0), r"int, got float at tokens\[1\]\.id"),
-        (change(["tokens", 1, "end"], 99), "token 1 contradicts"),
-        (change(["tokens", 1, "start"], -1), r"at tokens\[1\]\.start"),
-        (change(["tokens", 1, "text"], "<script>"), "token 1 contradicts"),
-        (change(["tokens", 1, "kind"], "evil"), "invalid enum value 'evil' at"),
-        (change(["tokens", 0, "end"], 1), "token 0 contradicts"),
-        (change(["tokens", 0, "text"], "hi"), "token 0 contradicts"),
-        (change(["words"], [{}]), r"missing required field number at words\[0\]"),
-        (change(["words", 1, "number"], 0), "word 1 contradicts"),
-        (change(["words", 1, "start"], 0), "word 1 contradicts"),
-        (change(["words", 1, "text"], "blue"), "word 1 contradicts"),
-        (change(["words", 1, "missing"], -1), r"at words\[1\]\.missing"),
-        (change(["words", 1, "missing"], 5), "words miss 5 tokens, of 0 in all"),
-        (change(["words", 1, "tokens"], []), "word 1 contradicts"),
-        (change(["words", 1, "tokens"], [3, 2]), "word 1 claims"),
-        (change(["words", 1, "tokens"], [1]), "word 1 claims"),
-        (change(["words", 1, "tokens"], [0]), "word 1 claims"),
-        (change(["words", 1, "tokens"], [-6]), r"at words\[1\]\.tokens\[0\]"),
-        (change(["words", 1, "tokens"], [10**9]), "word 1 claims"),
-        (change(["words", 1, "tokens"], [True]), r"at words\[1\]\.tokens\[0\]"),
-        (change(["words", 1, "tokens"], [[]]), r"at words\[1\]\.tokens\[0\]"),
-        (change(["words", 3, "tokens"], [3, 3]), "word 3 claims"),
-    ],
-)
-def test_broken_tables_are_refused(apply, message):
-    data = tokenize("a red cat, b", shared_tokenizer(8)).to_dict()
-    assert TokenTable.from_dict(deepcopy(data)).to_dict() == data
-    apply(data)
-    with pytest.raises(RunError, match=message):
-        TokenTable.from_dict(data)
-
-
-@pytest.mark.parametrize("data", [None, [], "", {}, {"prompt": "a"}])
-def test_what_is_no_table(data):
-    with pytest.raises(RunError, match="The token table is not what heedmap writes: "):
-        TokenTable.from_dict(data)
-
-
-def test_word_tokens_in_order():
-    data = tokenize("zygo", shared_tokenizer(8)).to_dict()
-    data["words"][0]["tokens"].reverse()
-    with pytest.raises(RunError, match="tokens out of order"):
-        TokenTable.from_dict(data)
 
 
 @pytest.mark.parametrize("query", ["cat dog", "dog cat dog", "cat cat", "dog"])

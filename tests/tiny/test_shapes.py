@@ -6,56 +6,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from heedmap.tiny import scenes, shapes
+from heedmap.tiny import shapes
 
 
 def area(points) -> float:
     """The area within an outline, by the shoelace formula."""
     x, y = np.array(points).T
     return abs(np.dot(x, np.roll(y, -1)) - np.dot(y, np.roll(x, -1))) / 2
-
-
-def within(part: shapes.Part) -> np.ndarray:
-    """The outline of a part as points: of an ellipse, points on it."""
-    if part.ellipse is None:
-        return np.array(part.points)
-    x, y, rx, ry, turn = part.ellipse
-    angle = np.linspace(0, 2 * math.pi, 64)
-    along, across = rx * np.cos(angle), ry * np.sin(angle)
-    return np.stack(
-        [
-            x + along * math.cos(turn) - across * math.sin(turn),
-            y + along * math.sin(turn) + across * math.cos(turn),
-        ],
-        axis=1,
-    )
-
-
-def test_every_noun_of_the_world_has_a_drawing():
-    assert tuple(shapes.DRAWINGS) == scenes.NOUNS
-
-
-@pytest.mark.parametrize("noun", shapes.DRAWINGS)
-def test_a_thing_fills_its_box_and_stays_in_it(noun):
-    for seed in range(8):
-        parts = shapes.DRAWINGS[noun](Random(seed))
-        points = np.concatenate([within(part) for part in parts])
-        assert np.abs(points).max() <= 1.1
-        # It reaches across most of its box, in one direction at least.
-        assert (points.max(0) - points.min(0)).max() > 1.4
-
-
-@pytest.mark.parametrize("noun", shapes.DRAWINGS)
-def test_a_thing_has_the_colour_that_a_caption_speaks_of(noun):
-    parts = shapes.DRAWINGS[noun](Random(0))
-    base = sum(area(within(part)) for part in parts if part.shade == "base")
-    assert base > 0.1
-
-
-@pytest.mark.parametrize("noun", shapes.DRAWINGS)
-def test_a_drawing_is_a_function_of_its_generator(noun):
-    draw = shapes.DRAWINGS[noun]
-    assert draw(Random(3)) == draw(Random(3))
 
 
 def test_a_box_and_a_polygon():
@@ -89,3 +46,9 @@ def test_a_curve_goes_through_its_points_and_is_smooth():
     way = np.diff(np.vstack([found, found[:1]]), axis=0)
     turns = np.angle(np.exp(1j * np.diff(np.arctan2(way[:, 1], way[:, 0]))))
     assert turns.min() > 0 and turns.max() < 0.2
+
+
+def test_a_mirrored_outline_is_the_same_from_both_sides():
+    made = shapes.mirrored((0.0, -1.0), (0.5, 0.25), (0.75, 1.0))
+    assert made == [(0.0, -1.0), (0.5, 0.25), (0.75, 1.0), (-0.75, 1.0), (-0.5, 0.25)]
+    assert {(-x, y) for x, y in made} == set(made)

@@ -7,7 +7,8 @@ import torch
 from making import random_pipeline
 
 from heedmap.errors import TraceError
-from heedmap.wiring.encodings import prompt_table, watch
+from heedmap.wiring.encodings import watch
+from heedmap.wiring.prompt_tables import prompt_table
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 from making import random_pipeline, random_pixart
+from PIL import Image
 
 from heedmap.drawing.settings import describe
 from heedmap.errors import ModelError
@@ -17,7 +18,8 @@ from heedmap.wiring.families import (
     family_named,
     family_of,
     grids,
-    own_cells,
+    own_size,
+    picture_size,
     processors,
     self_attention_layers,
     unit,
@@ -97,7 +99,7 @@ def test_a_new_family_is_a_row(monkeypatch):
     assert cross_attention_layers(pipe) == {"text": pipe.painter.text}
     assert self_attention_layers(pipe) == {"own": pipe.painter.own}
     assert grids(pipe, ["text"], (6, 9)) == {"text": (2, 3)}
-    assert (own_cells(pipe), unit(pipe)) == ((6, 9), 12)
+    assert (own_size(pipe), unit(pipe)) == ((36, 24), 12)
     assert family_of(random_pixart()).component == "transformer"
 
 
@@ -107,3 +109,21 @@ def test_settings_tell_the_parts_of_every_family(make):
     about, family = describe(pipe), family_of(pipe)
     assert about["parts"][family.component] == family.kind.__name__
     assert about["attention"] == [] and about["adapters"] == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size"),
+    [
+        ({}, (256, 256)),
+        ({"image": Image.new("RGB", (101, 71))}, (96, 64)),
+        ({"image": [Image.new("RGB", (101, 71))]}, (96, 64)),
+        ({"image": torch.zeros(1, 3, 72, 99)}, (96, 72)),
+        ({"image": Image.new("RGB", (96, 64)), "mask_image": None}, (256, 256)),
+        ({"image": []}, (256, 256)),
+    ],
+)
+def test_the_size_of_the_picture_that_will_be(arguments, size):
+    pipe = random_pipeline()
+    pipe.unet.register_to_config(sample_size=32)
+    assert pipe.vae_scale_factor == 8
+    assert picture_size(pipe, arguments) == size

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from heedmap.wiring import families
-from heedmap.wiring.family import Family, default_of
+from heedmap.wiring.family import Family, default_of, made_from
 
 
 class Wrapped:
@@ -40,6 +40,38 @@ def test_a_pass_is_read_by_place_and_by_name(family: Family):
         kwargs = dict(list(given.items())[count:])
         found = family.passed(args, {**kwargs, "more": None})
         assert all(a is b for a, b in zip(found, expected, strict=True))
+
+
+def kind_of(*names: str) -> object:
+    """Something made from classes of these names, the last the furthest up."""
+    made: type = object
+    for name in reversed(names):
+        made = type(name, (made,), {})
+    return made()
+
+
+def test_a_pipeline_is_known_by_its_class_or_one_that_it_is_made_from():
+    pipe = kind_of("Mine", "Own", "Base")
+    assert made_from(pipe, {"Base", "Own"}) == "Own"  # the nearest
+    assert made_from(pipe, {"Base": "why"}) == "Base"
+    assert made_from(pipe, {"Bas", "OwnBase"}) is None
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+def test_a_cell_has_the_pixels_that_the_decoder_makes_of_it(family: Family):
+    assert family.cell_side(SimpleNamespace(vae_scale_factor=16.0)) == 16
+    for name in ("vae", "movq", "vqvae"):
+        pipe = SimpleNamespace(**{"vae": None, name: torch.nn.Identity()})
+        assert family.decoder(pipe) is getattr(pipe, name) and family.cell_side(pipe) == 8
+    assert family.decoder(SimpleNamespace()) is None  # it draws pixels
+    assert family.cell_side(SimpleNamespace()) == 1
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+def test_what_holds_of_a_pipeline_without_anything_special(family: Family):
+    pipe = kind_of("StableDiffusionPipeline", "DiffusionPipeline")
+    assert not family.repeats_passes(pipe) and not family.source_first(pipe)
+    assert family.why_unblended(pipe) is None and family.start_size(pipe, (64, 32)) == (64, 32)
 
 
 def test_what_holds_where_a_pipeline_is_told_nothing():

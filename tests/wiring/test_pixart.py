@@ -7,7 +7,6 @@ from making import letter_t5, random_pixart
 
 from heedmap.errors import ArgumentError, ModelError, TraceError
 from heedmap.wiring import pixart
-from heedmap.wiring.encodings import prompt_table
 from heedmap.wiring.families import (
     cross_attention_layers,
     family_of,
@@ -16,6 +15,7 @@ from heedmap.wiring.families import (
     self_attention_layers,
     unit,
 )
+from heedmap.wiring.prompt_tables import prompt_table
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,20 @@
 """The attention layers of a UNet: which there are, and how a compiled UNet is made to run."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from diffusers import UNet2DConditionModel
+from diffusers import (
+    CycleDiffusionPipeline,
+    LatentConsistencyModelImg2ImgPipeline,
+    LatentConsistencyModelPipeline,
+    StableDiffusionInstructPix2PixPipeline,
+    StableDiffusionPipeline,
+    StableDiffusionSAGPipeline,
+    StableDiffusionUpscalePipeline,
+    StableDiffusionXLInstructPix2PixPipeline,
+    UNet2DConditionModel,
+)
 from diffusers.models.attention_processor import Attention
 from making import random_pipeline
 
@@ -10,6 +22,7 @@ from heedmap.errors import ModelError
 from heedmap.recording.tracing import trace
 from heedmap.wiring.families import cross_attention_layers, grids, self_attention_layers
 from heedmap.wiring.processors import run_uncompiled
+from heedmap.wiring.unet import UNet
 
 
 @pytest.fixture(autouse=True)
@@ -176,3 +189,38 @@ def test_what_is_undone_last_was_done_first():
     plain = torch.nn.Linear(2, 2)
     run_uncompiled(plain, undo.append)
     assert not undo and vars(plain).get("_compiled_call_impl") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (StableDiffusionPipeline, ""),
+        (StableDiffusionSAGPipeline, "repeats_passes"),
+        (CycleDiffusionPipeline, "source_first"),
+        (LatentConsistencyModelPipeline, "why_unblended"),
+        (LatentConsistencyModelImg2ImgPipeline, "why_unblended"),
+        (StableDiffusionInstructPix2PixPipeline, "prompt_first"),
+        (StableDiffusionXLInstructPix2PixPipeline, "prompt_first"),
+    ],
+)
+def test_what_is_special_of_a_pipeline(kind, told):
+    """By the name of its class, and so of every class that is made from it."""
+    pipe = type("Mine", (kind,), {}).__new__(type("Mine", (kind,), {}))
+    said = {
+        "repeats_passes": UNet().repeats_passes(pipe),
+        "source_first": UNet().source_first(pipe),
+        "why_unblended": UNet().why_unblended(pipe) is not None,
+        "prompt_first": UNet().prompt_first(pipe, ()),
+    }
+    assert [name for name, holds in said.items() if holds] == [told] * bool(told)
+
+
+def test_pictures_that_have_a_depth_beside_them():
+    assert UNet().pictures(SimpleNamespace(rgb=[1], depth=[2])) == [1]
+    assert UNet().pictures(SimpleNamespace(images=[3])) == [3]
+
+
+def test_an_upscaler_starts_from_a_small_picture():
+    pipe = StableDiffusionUpscalePipeline.__new__(StableDiffusionUpscalePipeline)
+    vars(pipe)["vae_scale_factor"] = 4
+    assert UNet().start_size(pipe, (64, 32)) == (16, 8)

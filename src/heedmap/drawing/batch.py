@@ -24,6 +24,7 @@ from heedmap.recording.steering import Steering
 from heedmap.recording.trace import AfterStep, Trace
 from heedmap.recording.tracing import names, steered
 from heedmap.results.runs import Run
+from heedmap.text.words import TokenTable
 from heedmap.wiring.families import family_of
 from heedmap.wiring.schedules import Moment
 
@@ -56,12 +57,14 @@ class Batch:
         written: the same with the weights that the user wrote.
         seeds: of their noise.
         edits: what was asked for, for the settings.
+        tables: what the model reads of the prompts, as far as it is known.
     """
 
     prompts: Sequence[str]
     written: Sequence[str]
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
+    tables: Sequence[TokenTable] = ()
 
 
 def draw(
@@ -103,6 +106,7 @@ def draw(
         tokens=options.tokens,
         branches=sides,
         limit=options.limit,
+        tables=batch.tables,
         steering=steering,
         watch=watch,
         after_step=_after_step(progress, change, preview),
@@ -112,7 +116,7 @@ def draw(
     with recorder, _own_bar(pipe, shown=progress is None):
         run: Any = pipe  # the base class of all pipelines is not callable itself
         made = run(prompt=list(prompts), generator=generators, **call, **options.arguments)
-        images = made.images if hasattr(made, "images") else made.rgb  # LDM3D: beside a depth
+        images = family_of(pipe).pictures(made)
     if negative and not recorder.guided:
         warnings.warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
@@ -226,8 +230,8 @@ def _check_latents(pipe: DiffusionPipeline, options: DrawOptions) -> None:
     size, latents = options.size, options.arguments.get("latents")
     if size is None or not isinstance(latents, torch.Tensor) or latents.ndim < 2:
         return
-    factor = int(getattr(pipe, "vae_scale_factor", 8))
-    theirs = latents.shape[-1] * factor, latents.shape[-2] * factor
+    side = family_of(pipe).cell_side(pipe)
+    theirs = latents.shape[-1] * side, latents.shape[-2] * side
     if theirs != size:
         raise ArgumentError(
             f"the latents are for {theirs[0]}×{theirs[1]} pixels, and the size is "

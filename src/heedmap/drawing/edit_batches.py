@@ -120,6 +120,7 @@ def _draw(
             [ground.table.prompt, *(plan.table.prompt for plan in plans)],
             [ground.written, *(plan.written for plan in plans)],
             [seed] * (len(plans) + 1),
+            tables=[ground.table, *(plan.table for plan in plans)],
         ),
         GenerateOptions(**{one.name: getattr(options, one.name) for one in fields(DrawOptions)}),
         Steering(rules, sources, windows, ground.options.self_cells),

@@ -21,7 +21,8 @@ from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.token_mapping import refinement, replacement
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import TokenTable, Word
-from heedmap.wiring.encodings import prompt_table
+from heedmap.wiring.families import family_of
+from heedmap.wiring.prompt_tables import prompt_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +67,8 @@ class Ground:
                 f"blend_from is {options.blend_from} and threshold {options.threshold}, but "
                 "nothing is blended: pass only as well, as in only='cat->dog'"
             )
-        if blended and type(self.pipe).__name__.startswith("LatentConsistency"):
-            raise ArgumentError(
-                f"{type(self.pipe).__name__} decodes what its scheduler makes beside the latents "
-                "and a blend does not reach: leave only out, or use StableDiffusionPipeline with "
-                "an LCMScheduler"
-            )
+        if blended and (why := family_of(self.pipe).why_unblended(self.pipe)) is not None:
+            raise ArgumentError(f"{type(self.pipe).__name__} {why}")
         protected = list(options.protect)
         if protected and not blended:
             raise ArgumentError(
@@ -273,7 +270,9 @@ class Planner:
 
 def _aligned(ground: Ground, text: str) -> Plan:
     """The plan of a prompt without weights."""
-    source, target = ground.table, prompt_table(ground.pipe, text, ground.arguments)
+    source = target = ground.table
+    if text != source.prompt:
+        target = prompt_table(ground.pipe, text, ground.arguments)
     alignment = pair_words(source, target, ground.options.kind)
     if alignment.unread:
         raise TruncatedWordError(

@@ -7,16 +7,16 @@ from its source, `edit_batches` draws it.
 import itertools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Unpack, overload
 
-import numpy as np
 from diffusers import DiffusionPipeline
 
 from heedmap import checks
-from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, check_seed, drawn_seed
+from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Ground, Plan, Planner, read_window, read_windows
+from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import note
 from heedmap.errors import ArgumentError, HeedmapWarning, quoted
@@ -24,8 +24,8 @@ from heedmap.options import DrawOptions, EditOptions, Window
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
-from heedmap.wiring.encodings import prompt_table
 from heedmap.wiring.families import cross_attention_layers
+from heedmap.wiring.prompt_tables import prompt_table
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -179,8 +179,8 @@ def grid(
     if "seed" in rest:
         raise ArgumentError("seed is no argument of grid: pass one or several as seeds=[7, 8]")
     asked = _targets(source, target)
-    axes = _Axes.read(weights, self_attention, cross, seeds)
-    _check_axes({"target": asked, **axes.named()})
+    axes = Axes.read(weights, self_attention, cross, seeds)
+    axes.check(asked)
     check_prompts([source, *asked], [0] * (len(asked) + 1))
     ground = edit_ground(pipe, source, how, rest, alone=target is None)
     planner = Planner(ground)
@@ -233,42 +233,6 @@ def _cells(
     return cells, batches, largest
 
 
-@dataclass(frozen=True)
-class _Axes:
-    """What a grid varies beside its targets; each list has one value or more."""
-
-    weights: Mapping[str, Sequence[float]]
-    own: Sequence[tuple[float, float]]
-    cross: Sequence[tuple[float, float]]
-    seeds: Sequence[int]
-
-    @classmethod
-    def read(cls, weights: Any, own: Any, cross: Any, seeds: Any) -> "_Axes":
-        """The axes as a user gave them; ArgumentError for what is none."""
-        strips = {
-            word: _several(several, f"the weights of {quoted(word)}")
-            for word, several in _mapping(weights).items()
-        }
-        crosses = [read_window(w, "cross") for w in _windows(cross, "cross")]
-        owns = [read_window(w, "self_attention") for w in _windows(own, "self_attention")]
-        drawn_from = [drawn_seed()] if seeds is None else _several(seeds, "seeds")
-        return cls(strips, owns, crosses, [check_seed(seed) for seed in drawn_from])
-
-    def named(self) -> dict[str, Sequence[Any]]:
-        """By what a user calls them."""
-        strips = {f"the weight of {quoted(w)}": strip for w, strip in self.weights.items()}
-        return {**strips, "cross": self.cross, "self_attention": self.own, "seeds": self.seeds}
-
-    def about(self) -> dict[str, Any]:
-        """The same in plain JSON types."""
-        return {
-            "weights": {word: list(map(float, strip)) for word, strip in self.weights.items()},
-            "cross": [list(window) for window in self.cross],
-            "self_attention": [list(window) for window in self.own],
-            "seeds": list(self.seeds),
-        }
-
-
 def _settings(pair: Pair) -> dict[str, Any]:
     """What all cells have in common of a run's settings."""
     own = {"prompt", "text", "seed", "edits", "batch_place"}
@@ -304,14 +268,11 @@ def edit_ground(
 
 
 def _places(
-    planner: Planner, targets: Sequence[str], axes: _Axes
+    planner: Planner, targets: Sequence[str], axes: Axes
 ) -> Iterable[tuple[str, dict[str, float], Plan]]:
     """For each cell of a seed the target, its weights and its plan; the last axis runs fastest."""
     for text in targets:
-        plans: list[tuple[dict[str, float], Plan]] = []
-        for values in itertools.product(*axes.weights.values()):
-            at = dict(zip(axes.weights, values, strict=True))
-            plans.append((at, planner.plan(text, at)))
+        plans = [(at, planner.plan(text, at)) for at in axes.each_weight()]
         if not any(plan.acts for _, plan in plans):
             raise planner.refusal(plans[0][1].written)
         for (at, plan), own, cross in itertools.product(plans, axes.own, axes.cross):
@@ -333,39 +294,3 @@ def _words(words: Iterable[str]) -> tuple[str, ...]:
     if found is None:
         raise ArgumentError(f"protect is {quoted(words)}: expected a word, or a list of words")
     return tuple(found)
-
-
-def _mapping(weights: object) -> Mapping[str, Any]:
-    if weights is not None and not isinstance(weights, Mapping):
-        raise ArgumentError(
-            f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
-        )
-    return weights or {}
-
-
-def _windows(windows: Any, name: str) -> list[Any]:
-    """A window alone is a number or a tuple."""
-    return [windows] if isinstance(windows, tuple) else _several(windows, name)
-
-
-def _several(values: Any, name: str) -> list[Any]:
-    """One value or several as a list."""
-    if isinstance(values, np.ndarray | range | list | tuple):
-        found = values.tolist() if isinstance(values, np.ndarray) else list(values)
-        if not isinstance(found, list) or not found:
-            raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
-        return found
-    return [values]
-
-
-def _check_axes(axes: Mapping[str, Sequence[Any]]) -> None:
-    """Raise if nothing varies, or something is there twice."""
-    for name, values in axes.items():
-        twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
-        if twice is not None:
-            raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
-    if all(len(values) == 1 for values in axes.values()):
-        raise ArgumentError(
-            "nothing varies in this grid: give several values of cross, self_attention, a weight, "
-            "the seeds or the targets, as in weights={'red': [0, 1, 2]}"
-        )

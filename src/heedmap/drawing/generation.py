@@ -1,34 +1,25 @@
 """One call each: from a prompt to a run with its picture and its maps."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-import torch
 from diffusers import DiffusionPipeline
-from PIL import Image
 
-from heedmap.attention.rules import Rule, Site
+from heedmap.attention.rules import Rule
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
 from heedmap.errors import HeedmapWarning
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
-from heedmap.recording.edits import (
-    Confine,
-    Edit,
-    changed_nothing,
-    checked,
-    idle,
-    rules_of,
-    weights_rule,
-)
+from heedmap.recording.edits import Confine, Edit, checked, rules_of, warn_of_idle, weights_rule
 from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
-from heedmap.text.weights import parse_weights, token_weights
-from heedmap.wiring.encodings import prompt_table
-from heedmap.wiring.families import cross_attention_layers
+from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
+from heedmap.text.words import TokenTable
+from heedmap.wiring.families import cross_attention_layers, picture_size
+from heedmap.wiring.prompt_tables import prompt_table
 
 
 @spelled_out(GenerateOptions)
@@ -96,68 +87,47 @@ def generate_batch(
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
     edits = checked(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
-    pictured = _picture_size(pipe, asked.size, rest) if edits else (0, 0)
-    rules: dict[int, list[Rule]] = {}
-    made: dict[int, list[list[Rule]]] = {}  # by prompt, of each edit
-    for number, prompt in enumerate(parsed):
-        if not prompt.spans and not edits:
-            continue
-        table = prompt_table(pipe, prompt.text, rest)
-        weights = token_weights(prompt.spans, table)
-        made[number] = [rules_of(edit, table, pictured) for edit in edits]
-        mine = [rule for several in made[number] for rule in several]
-        if any(weight != 1 for weight in weights.values()):
-            mine = [weights_rule(weights, table), *mine]
-        if mine:
-            rules[number] = mine
-    batch = Batch([prompt.text for prompt in parsed], prompts, seeds, edits)
+    pictured = (0, 0)  # edits that name places name them in the picture that will be
+    if edits:
+        size = asked.size
+        pictured = picture_size(pipe, rest) if size is None else pipelines.check_size(pipe, size)
+    texts = [prompt.text for prompt in parsed]
+    read = {}
+    if edits or any(prompt.spans for prompt in parsed):
+        read = {text: prompt_table(pipe, text, rest) for text in dict.fromkeys(texts)}
+    tables = [read[text] for text in texts] if read else []
+    made = [[rules_of(edit, table, pictured) for edit in edits] for table in tables]
+    rules = _rules(parsed, tables, made)
+    batch = Batch(texts, prompts, seeds, edits, list(read.values()))
     steering = Steering(rules) if rules else None
     runs, recorder = draw(
         pipe, batch, replace(asked, arguments=rest), steering, progress=progress, preview=preview
     )
     if edits:
-        _tell_idle(edits, made, runs, recorder.steps, pictured)
+        warn_of_idle(edits, made, recorder.sites)
+        drawn = runs[0].image.size
+        if drawn != pictured and any(isinstance(edit, Confine) for edit in edits):
+            warnings.warn(
+                "the words were confined in a picture of {}×{} pixels, but it came out with "
+                "{}×{}: pass the size".format(*pictured, *drawn),
+                HeedmapWarning,
+                stacklevel=2,
+            )
     return runs
 
 
-def _picture_size(
-    pipe: DiffusionPipeline, size: tuple[int, int] | None, arguments: Mapping[str, Any]
-) -> tuple[int, int]:
-    """The (width, height) that a picture will have, for edits that name places in it."""
-    if size is not None:
-        return pipelines.check_size(pipe, size)
-    start = arguments.get("image")
-    start = start[0] if isinstance(start, list | tuple) and start else start
-    factor = int(getattr(pipe, "vae_scale_factor", 8))
-    # Inpainting brings its picture to the model's size; others go by the picture.
-    if "mask_image" in arguments or not isinstance(start, Image.Image | torch.Tensor):
-        return pipelines.own_size(pipe)
-    w, h = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
-    return w - w % factor, h - h % factor
-
-
-def _tell_idle(
-    edits: Sequence[Edit],
-    made: Mapping[int, Sequence[Sequence[Rule]]],
-    runs: Sequence[Run],
-    steps: int,
-    pictured: tuple[int, int],
-) -> None:
-    """Warn of edits that did nothing, or that were made for a picture of another size."""
-    for number, edit in enumerate(edits):
-        for image, of_edits in made.items():
-            sites = (
-                Site(layer.name, step, steps, layer.grid)
-                for layer in runs[image].maps.recording.layers
-                for step in range(steps)
-            )
-            if idle(of_edits[number], sites):
-                warnings.warn(changed_nothing(edit, steps), HeedmapWarning, stacklevel=3)
-                break
-    if runs[0].image.size != pictured and any(isinstance(edit, Confine) for edit in edits):
-        warnings.warn(
-            "the words were confined in a picture of {}×{} pixels, but it came out with "
-            "{}×{}: pass the size".format(*pictured, *runs[0].image.size),
-            HeedmapWarning,
-            stacklevel=3,
-        )
+def _rules(
+    prompts: Sequence[WeightedPrompt],
+    tables: Sequence[TokenTable],
+    made: Sequence[Sequence[list[Rule]]],
+) -> dict[int, list[Rule]]:
+    """By prompt its rules: its own weights, then those that were made of each edit."""
+    found: dict[int, list[Rule]] = {}
+    for number, (table, of_edits) in enumerate(zip(tables, made, strict=True)):
+        mine = [rule for rules in of_edits for rule in rules]
+        weights = token_weights(prompts[number].spans, table)
+        if any(weight != 1 for weight in weights.values()):
+            mine = [weights_rule(weights, table), *mine]
+        if mine:
+            found[number] = mine
+    return found

@@ -6,8 +6,9 @@ row-major) · K text token · h, w a layer's own grid. Everything is numpy.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -15,11 +16,9 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, quoted
 from heedmap.figures import layout, overlays
-from heedmap.maps import selections
 from heedmap.maps.heatmap import SCALES, HeatMap, Scale, check_scale
 from heedmap.maps.recordings import Layer, Recording
-from heedmap.maps.selections import LayerFilter
-from heedmap.options import Axis
+from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
@@ -38,9 +37,7 @@ class HeatMaps:
 
     recording: Recording
     image: Image.Image | None = None
-    _layers: tuple[int, ...] | None = None
-    _steps: tuple[int, ...] | None = None
-    _heads: tuple[int, ...] | None = None
+    _selection: Selection = field(default_factory=Selection)
 
     @property
     def tokens(self) -> TokenTable:
@@ -163,35 +160,30 @@ class HeatMaps:
             SelectionError: if an axis was not kept, or nothing is left.
             ArgumentError: if an argument is of the wrong kind.
         """
-        chosen = self
+        part, recording = self._selection, self.recording
         if layers is not None or resolution is not None:
-            grid = None if resolution is None else selections.resolution(resolution)
-            chosen = replace(
-                chosen, _layers=chosen._pick_layers(selections.layer_filter(layers), grid)
-            )
+            part = part.with_layers(recording, layers, resolution)
         if steps is not None or timesteps is not None:
-            chosen = replace(chosen, _steps=chosen._pick_steps(steps, timesteps))
+            part = part.with_steps(recording, steps, timesteps)
         if heads is not None:
-            chosen = replace(chosen, **chosen._pick_heads(heads))
-        return chosen
+            part = part.with_heads(recording, heads)
+        return replace(self, _selection=part)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the selection."""
-        return tuple(self.recording.layers[i] for i in self._layer_indices())
+        recording = self.recording
+        return tuple(recording.layers[i] for i in self._selection.layers_of(recording))
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
-        self._kept("step")
-        return self._steps if self._steps is not None else (*range(len(self.recording.timesteps)),)
+        return self._selection.steps_of(self.recording)
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
-        self._kept("head")
-        most = max(layer.heads for layer in self.layers)
-        return self._heads if self._heads is not None else (*range(most),)
+        return self._selection.heads_of(self.recording)
 
     def sheet(
         self,
@@ -270,88 +262,15 @@ class HeatMaps:
             return None  # nothing to show: the notebook falls back to text
         return self.figure().data()
 
-    def _layer_indices(self) -> tuple[int, ...]:
-        return (
-            self._layers if self._layers is not None else tuple(range(len(self.recording.layers)))
-        )
-
-    def _kept(self, axis: Axis) -> None:
-        if axis not in self.recording.keep:
-            kept = ", ".join(sorted(self.recording.keep)) or "none"
-            raise SelectionError(
-                f"{axis}s cannot be selected, since they were averaged while recording (kept: "
-                f"{kept}): record again with keep including '{axis}'"
-            )
-
-    def _pick_layers(
-        self, wanted: LayerFilter | None, resolution: int | tuple[int, int] | None
-    ) -> tuple[int, ...]:
-        self._kept("layer")
-        names = [self.recording.layers[i].name for i in self._layer_indices()]
-        found: list[int] = []
-        for i in self._layer_indices():
-            layer = self.recording.layers[i]
-            grids = (layer.grid, min(layer.grid))
-            if resolution is not None and resolution not in grids:
-                continue
-            if wanted is None or selections.layer_fits(layer, wanted):
-                found.append(i)
-        if not found:
-            sides = sorted({min(self.recording.layers[i].grid) for i in self._layer_indices()})
-            raise SelectionError(
-                f"no layer fits layers={quoted(wanted)}, resolution={quoted(resolution)}: the "
-                f"layers are {', '.join(names)}, with {', '.join(map(str, sides))} cells on the "
-                "short side"
-            )
-        return tuple(found)
-
-    def _pick_steps(
-        self, wanted: int | slice | Sequence[int] | None, timesteps: tuple[float, float] | None
-    ) -> tuple[int, ...]:
-        self._kept("step")
-        total = len(self.recording.timesteps)
-        found = selections.numbers(wanted, total, "step")
-        if timesteps is not None:
-            low, high = selections.timestep_range(timesteps)
-            found = [i for i in found if low <= self.recording.timesteps[i] <= high]
-        if self._steps is not None:
-            found = [i for i in found if i in self._steps]
-        if not found:
-            raise SelectionError(
-                f"no step fits steps={quoted(wanted)}, timesteps={quoted(timesteps)}: the run has "
-                f"{total} steps"
-            )
-        return tuple(found)
-
-    def _pick_heads(self, wanted: int | Sequence[int]) -> dict[str, Any]:
-        self._kept("head")
-        most = max(self.recording.layers[i].heads for i in self._layer_indices())
-        heads = selections.numbers(wanted, most, "head")
-        if self._heads is not None:
-            heads = [h for h in heads if h in self._heads]
-        fitting = tuple(
-            i
-            for i in self._layer_indices()
-            if heads and max(heads) < self.recording.layers[i].heads
-        )
-        if not heads or not fitting:
-            raise SelectionError(
-                f"no layer has all of the heads {quoted(wanted)}: expected 0 to {most - 1}"
-            )
-        return {"_heads": tuple(heads), "_layers": fitting}
-
     def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
         values = self._values(positions)
-        return HeatMap(label, values, self.recording.size, self.image, self._shared())
+        return HeatMap(label, values, self.recording.size, self.image, self._shared)
 
+    @cached_property
     def _shared(self) -> tuple[float, float]:
-        cached: tuple[float, float] | None = self.__dict__.get("_shared_span")
-        if cached is None:
-            maps = [self._values(word.tokens) for word in self.words]
-            low = min((float(m.min()) for m in maps), default=0.0)
-            cached = (low, max((float(m.max()) for m in maps), default=1.0))
-            self.__dict__["_shared_span"] = cached
-        return cached
+        maps = [self._values(word.tokens) for word in self.words]
+        low = min((float(m.min()) for m in maps), default=0.0)
+        return low, max((float(m.max()) for m in maps), default=1.0)
 
     def _drawn_by(self, words: Iterable[Word]) -> np.ndarray:
         """How much words draw, each by itself and whatever its sign, added up: (h, w)."""
@@ -373,28 +292,26 @@ class HeatMaps:
         columns = [at[p] for p in positions]
         w, h = cells(recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
-        for grid, sums in self._reduced().items():
+        for grid, sums in self._reduced.items():
             total += _resize(sums[:, columns].sum(axis=-1).reshape(grid), (w, h))
-        return total / np.float32(len(self._layer_indices()))
+        return total / np.float32(len(self.layers))
 
+    @cached_property
     def _reduced(self) -> dict[tuple[int, int], np.ndarray]:
         """By grid, the sum of its layers' means over steps and heads: (Q, K).
 
         To resize is linear: layers of one grid are added up first, and resized once.
         """
-        cached: dict[tuple[int, int], np.ndarray] | None = self.__dict__.get("_sums")
-        if cached is None:
-            cached = {}
-            for i in self._layer_indices():
-                part, grid = self.recording.arrays[i], self.recording.layers[i].grid
-                if self._steps is not None:
-                    part = part[list(self._steps)]
-                if self._heads is not None:
-                    part = part[:, list(self._heads)]
-                mean = part.mean(axis=(0, 1), dtype=np.float32)
-                cached[grid] = cached[grid] + mean if grid in cached else mean
-            self.__dict__["_sums"] = cached
-        return cached
+        sums: dict[tuple[int, int], np.ndarray] = {}
+        for i in self._selection.layers_of(self.recording):
+            part, grid = self.recording.arrays[i], self.recording.layers[i].grid
+            if self._selection.steps is not None:
+                part = part[list(self._selection.steps)]
+            if self._selection.heads is not None:
+                part = part[:, list(self._selection.heads)]
+            mean = part.mean(axis=(0, 1), dtype=np.float32)
+            sums[grid] = sums[grid] + mean if grid in sums else mean
+        return sums
 
 
 def cells(latent: tuple[int, int]) -> tuple[int, int]:

@@ -26,7 +26,8 @@ from heedmap.errors import RunError
 from heedmap.files import reading, schemas
 from heedmap.files.writing import WriteError
 from heedmap.options import Axis
-from heedmap.text.words import TokenTable, parsed
+from heedmap.text.saved_tables import checked_table
+from heedmap.text.words import TokenTable
 
 AXES: tuple[Axis, ...] = ("layer", "step", "head")
 FORMAT = 1
@@ -234,7 +235,7 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
     layers = tuple(Layer(row.name, row.heads, row.grid) for row in about.layers)
     check_fit((layer.grid for layer in layers), about.latent, about.size)
     keep, positions = frozenset(about.keep), tuple(about.positions)
-    table = parsed(about.table)
+    table = checked_table(about.table)
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
     need(file.names == {f"layer.{i}" for i in range(len(layers))}, "it has not one array a layer")

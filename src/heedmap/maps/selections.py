@@ -1,21 +1,107 @@
 """Which part of a recording is meant: layers by name, steps, heads and timesteps by number.
 
-Each function takes what a user may have written and returns it in one form, or says in one sentence
-what was expected.
+A `Selection` is that part; each function takes what a user may have written and returns it in one
+form, or says in one sentence what was expected.
 """
 
 import fnmatch
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeGuard, cast
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, quoted
 from heedmap.files.schemas import MAX_LAYER_NAME
-from heedmap.maps.recordings import Layer
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.options import Axis
 
 LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
 """A name or a pattern, several, or a function that says whether to take a layer."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A part of a recording, by the numbers of its layers, steps and heads; all where None."""
+
+    layers: tuple[int, ...] | None = None
+    steps: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | None = None
+
+    def layers_of(self, recording: Recording) -> tuple[int, ...]:
+        """The numbers of its layers."""
+        return (*range(len(recording.layers)),) if self.layers is None else self.layers
+
+    def steps_of(self, recording: Recording) -> tuple[int, ...]:
+        """The numbers of its steps; SelectionError where they were averaged."""
+        _check_kept(recording, "step")
+        return (*range(len(recording.timesteps)),) if self.steps is None else self.steps
+
+    def heads_of(self, recording: Recording) -> tuple[int, ...]:
+        """The numbers of its heads; SelectionError where they were averaged."""
+        _check_kept(recording, "head")
+        most = max(recording.layers[i].heads for i in self.layers_of(recording))
+        return (*range(most),) if self.heads is None else self.heads
+
+    def with_layers(self, recording: Recording, layers: object, grid: object) -> "Selection":
+        """Only those of its layers that fit a name or pattern, and a grid or its short side."""
+        side = None if grid is None else resolution(grid)
+        wanted = layer_filter(layers)
+        _check_kept(recording, "layer")
+        mine = {i: recording.layers[i] for i in self.layers_of(recording)}
+        found = [
+            i
+            for i, layer in mine.items()
+            if (side is None or side in (layer.grid, min(layer.grid)))
+            and (wanted is None or layer_fits(layer, wanted))
+        ]
+        if not found:
+            sides = sorted({min(layer.grid) for layer in mine.values()})
+            raise SelectionError(
+                f"no layer fits layers={quoted(wanted)}, resolution={quoted(side)}: the layers are "
+                f"{', '.join(layer.name for layer in mine.values())}, with "
+                f"{', '.join(map(str, sides))} cells on the short side"
+            )
+        return replace(self, layers=tuple(found))
+
+    def with_steps(self, recording: Recording, steps: object, timesteps: object) -> "Selection":
+        """Only those of its steps that have these numbers, and timesteps in this range."""
+        _check_kept(recording, "step")
+        total = len(recording.timesteps)
+        found = numbers(steps, total, "step")
+        if timesteps is not None:
+            low, high = timestep_range(timesteps)
+            found = [i for i in found if low <= recording.timesteps[i] <= high]
+        found = [i for i in found if self.steps is None or i in self.steps]
+        if not found:
+            raise SelectionError(
+                f"no step fits steps={quoted(steps)}, timesteps={quoted(timesteps)}: the run has "
+                f"{total} steps"
+            )
+        return replace(self, steps=tuple(found))
+
+    def with_heads(self, recording: Recording, heads: object) -> "Selection":
+        """Only those of its heads that have these numbers, and only layers that have them all."""
+        _check_kept(recording, "head")
+        mine = self.layers_of(recording)
+        most = max(recording.layers[i].heads for i in mine)
+        found = numbers(heads, most, "head")
+        found = [head for head in found if self.heads is None or head in self.heads]
+        fitting = [i for i in mine if found and max(found) < recording.layers[i].heads]
+        if not fitting:
+            raise SelectionError(
+                f"no layer has all of the heads {quoted(heads)}: expected 0 to {most - 1}"
+            )
+        return replace(self, layers=tuple(fitting), heads=tuple(found))
+
+
+def _check_kept(recording: Recording, axis: Axis) -> None:
+    if axis not in recording.keep:
+        kept = ", ".join(sorted(recording.keep)) or "none"
+        raise SelectionError(
+            f"{axis}s cannot be selected, since they were averaged while recording (kept: "
+            f"{kept}): record again with keep including '{axis}'"
+        )
 
 
 def name_fits(name: str, wanted: str) -> bool:

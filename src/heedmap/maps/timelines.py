@@ -27,8 +27,6 @@ from heedmap.options import Axis
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["animation", "layers_by_heads", "shown_at", "span_of", "timeline"]
-
 FRAMES = 9
 """Steps on a timeline."""
 MOVING = 60

@@ -37,17 +37,15 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
         size: (width, height) in pixels.
     """
     width, height = size
-    vae = getattr(pipe, "vae", None) or getattr(pipe, "movq", None) or getattr(pipe, "vqvae", None)
-    factor = getattr(pipe, "vae_scale_factor", 8 if vae is not None else 1)
-    cells = math.ceil(width / factor) * math.ceil(height / factor)
     family = family_of(pipe)
-    model = family.denoiser(pipe)
+    model, decoder, side = family.denoiser(pipe), family.decoder(pipe), family.cell_side(pipe)
+    cells = math.ceil(width / side) * math.ceil(height / side)
     stage = _STAGE * 2 * cells * family.width(model) * _item(model)
-    if vae is None or getattr(vae, "use_slicing", False):
+    if decoder is None or getattr(decoder, "use_slicing", False):
         return stage
-    widths = getattr(vae.config, "block_out_channels", None) or (128, 256)
+    widths = getattr(decoder.config, "block_out_channels", None) or (128, 256)
     widest = max(widths[:2])  # the second widest stage is enlarged before it is narrowed
-    return max(stage, _PICTURE * width * height * widest * _item(vae))
+    return max(stage, _PICTURE * width * height * widest * _item(decoder))
 
 
 def device_of(pipe: Any) -> torch.device:

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from diffusers import StableDiffusionUpscalePipeline
 from diffusers.models.attention_processor import Attention
 from PIL import Image
 
@@ -282,13 +281,12 @@ def _call(pipe: Any, prompt: str, size: Shape | None) -> dict[str, Any]:
     width, height = size or pipelines.own_size(pipe)
     if "height" in takes:
         call |= {"width": width, "height": height}
-    if isinstance(pipe, StableDiffusionUpscalePipeline):
-        width, height = (side // pipe.vae_scale_factor for side in (width, height))
+    start = family_of(pipe).start_size(pipe, (width, height))
     for name in ("image", "control_image"):
         if name in takes:
-            call[name] = Image.new("RGB", (width, height), "grey")
+            call[name] = Image.new("RGB", start, "grey")
     if "mask_image" in takes:
-        call["mask_image"] = Image.new("L", (width, height), "white")
+        call["mask_image"] = Image.new("L", start, "white")
     if "strength" in takes:  # of a single step, a part would be none at all
         call["strength"] = 1.0
     return call

@@ -174,11 +174,9 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 
 def own_size(pipe: Any) -> tuple[int, int]:
     """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
-    factor = int(getattr(pipe, "vae_scale_factor", 8))
-    from heedmap.wiring.families import own_cells
+    from heedmap.wiring import families
 
-    h, w = own_cells(pipe)
-    return w * factor, h * factor
+    return families.own_size(pipe)
 
 
 def unit_of(pipe: Any) -> int:

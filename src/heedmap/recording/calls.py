@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch.nn.functional import interpolate
 
-from heedmap.attention.rules import Rule
+from heedmap.attention.rules import Rule, Site
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.maps.recordings import Layer, Recording
-from heedmap.options import Axis, BranchName
+from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.tallies import Tally
+from heedmap.text.words import TokenTable
 from heedmap.wiring.encodings import Branch, Encoding
+from heedmap.wiring.family import Family
 from heedmap.wiring.schedules import Moment, Schedule, matches
 
 Grid = tuple[int, int]
@@ -21,13 +23,26 @@ MIDDLE = (16, 32)
 """Cells on the short side of the layers that a blend of latents is decided by, as published: finer
 ones are speckled, coarser ones blocks."""
 
-EXTRA_PASSES = frozenset({"StableDiffusionSAGPipeline"})
-"""Pipelines that run their model again before the scheduler goes on, on latents that are not the
-picture's: self-attention guidance on blurred ones (Hong et al., 2023). The first counts."""
 
-SOURCE_BESIDE = frozenset({"CycleDiffusionPipeline"})
-"""Pipelines whose batch reads a source prompt before the prompt that is drawn (Wu & De la Torre,
-2022): if both are the same text, the last rows are the picture's."""
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be recorded.
+
+    Attributes:
+        keep: the axes that are kept.
+        tokens: whose probabilities are.
+        branches: of a guided run.
+        limit: bytes that may be kept in all.
+        prompts: the texts of `prompt_embeds`, where a pipeline is given these.
+        tables: words and tokens of prompts that were read before, by prompt.
+    """
+
+    keep: frozenset[Axis]
+    tokens: Tokens
+    branches: frozenset[BranchName]
+    limit: int
+    prompts: tuple[str, ...] | None = None
+    tables: Mapping[str, TokenTable] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -88,6 +103,21 @@ class Call:
         return len(self.encoding.conditional.tables)
 
     @property
+    def steps(self) -> int:
+        """How many steps it has in all."""
+        assert self.schedule is not None
+        return self.schedule.count
+
+    @property
+    def sites(self) -> list[Site]:
+        """Its layers at each of its steps."""
+        return [
+            Site(name, step, self.steps, grid)
+            for name, grid in self.grids.items()
+            for step in range(self.steps)
+        ]
+
+    @property
     def moment(self) -> Moment:
         """The call of the scheduler that comes next."""
         assert self.schedule is not None
@@ -118,8 +148,14 @@ class Call:
         # What was encoded by hand before, or by a call that failed, may be there too.
         self.encoding = self.read[max(fitting)[2]]
 
-    def enter(self, states: torch.Tensor, timestep: float, pipe: Any) -> None:
+    def enter(self, states: torch.Tensor, timestep: float, pipe: Any, family: Family) -> None:
         """A pass of the model begins: which rows of it are read by which branch.
+
+        Args:
+            states: the text states that the model is given.
+            timestep: that it is given.
+            pipe: whose model it is.
+            family: what is known of that pipeline.
 
         Raises:
             TraceError: if it is no pass of this call on the picture's own latents.
@@ -140,16 +176,16 @@ class Call:
                 "way?)"
             )
         self.blocks = self._found.get("conditional", [])
-        beside = _is_one_of(pipe, SOURCE_BESIDE)
-        if beside:
+        source_first = family.source_first(pipe)
+        if source_first:
             self.blocks = self.blocks[-1:]
         now = self.moment.step
         for name, side in self.sides.items():
             found = self.blocks if name == "conditional" else self._found.get(name, [])
-            side.block = found[-1 if beside else 0] if found else None
+            side.block = found[-1 if source_first else 0] if found else None
             if side.block is None:
                 continue
-            if side.heard and not _is_one_of(pipe, EXTRA_PASSES):
+            if side.heard and not family.repeats_passes(pipe):
                 raise TraceError(
                     f"{type(pipe).__name__} ran its model twice on this prompt before the "
                     "scheduler went on, and heedmap cannot tell which of the two draws the picture "
@@ -230,25 +266,17 @@ class Call:
         self._states = None
 
 
-def _is_one_of(pipe: Any, names: Collection[str]) -> bool:
-    """Whether a pipeline is of one of these classes, or of one made from it."""
-    return any(kind.__name__ in names for kind in type(pipe).__mro__)
-
-
-def sides(
-    encoding: Encoding, branches: Collection[BranchName], every: bool, keep: frozenset[Axis]
-) -> dict[BranchName, Side]:
+def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, Side]:
     """The branches that are recorded of what is read, with nothing in them yet.
 
     Args:
         encoding: what the model is given.
-        branches: those that are wanted.
-        every: whether the padding is recorded too.
-        keep: the axes that are kept.
+        wanted: what is recorded of it; the padding too, where all tokens are.
 
     Raises:
         TraceError: if the negative branch is wanted and there is none.
     """
+    every = wanted.tokens == "all"
     kinds = ("start", "text", "end", "pad") if every else ("start", "text", "end")
     there: dict[BranchName, Branch | None] = {
         "conditional": encoding.conditional,
@@ -256,7 +284,7 @@ def sides(
     }
     found: dict[BranchName, Side] = {}
     for name, branch in there.items():
-        if name not in branches:
+        if name not in wanted.branches:
             continue
         if branch is None:
             raise TraceError(
@@ -264,7 +292,7 @@ def sides(
                 "embedded in the model): pass a guidance above 1, or leave it out"
             )
         positions = [table.positions(*kinds) for table in branch.tables]
-        found[name] = Side(branch, Tally(keep, positions))
+        found[name] = Side(branch, Tally(wanted.keep, positions))
     return found
 
 

@@ -5,6 +5,7 @@ made into the rules of `attention` once the prompt is read; a rule of a user's o
 `rule(P, site) -> P'`, stands beside them as it is.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -24,7 +25,7 @@ from heedmap.attention.rules import (
     is_biased,
     is_linear,
 )
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, HeedmapWarning, quoted
 from heedmap.maps import masks
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
@@ -277,29 +278,39 @@ def edit_from(about: object) -> WordEdit | None:
     return Confine(word, place, **numbers, along=along, tail=said.get("tail") is not False)
 
 
-def idle(rules: Iterable[Rule], sites: Iterable[Site]) -> bool:
-    """Whether these rules did nothing in a run that had these sites."""
-    everywhere = list(sites)
-    for rule in rules:
+def warn_of_idle(
+    edits: Sequence[Edit], made: Iterable[Sequence[Sequence[Rule]]], sites: Sequence[Site]
+) -> None:
+    """Warn of each edit that did nothing in one of the pictures of a call.
+
+    Args:
+        edits: what was asked for.
+        made: for each picture the rules of each edit.
+        sites: those of the run.
+    """
+    pictures = list(made)
+    for number, edit in enumerate(edits):
+        if any(_is_idle(rules[number], sites) for rules in pictures):
+            warnings.warn(
+                f"the edit {quoted(described(edit))} changed nothing in a run of {sites[0].steps} "
+                "steps: widen its window, give another weight, or use more steps",
+                HeedmapWarning,
+                stacklevel=3,
+            )
+
+
+def _is_idle(rules: Sequence[Rule], sites: Sequence[Site]) -> bool:
+    """Whether none of these rules did anything at these sites."""
+    for rule in rules:  # `Renormalize` is of neither kind: it does nothing alone
         if isinstance(rule, Watched):
             acted = rule.changed > 0
         elif is_linear(rule):
-            acted = any(rule.mix(site) is not None for site in everywhere)
-        elif is_biased(rule):
-            acted = any(rule.bias(site) is not None for site in everywhere)
+            acted = any(rule.mix(site) is not None for site in sites)
         else:
-            acted = False  # `Renormalize` does nothing alone
+            acted = is_biased(rule) and any(rule.bias(site) is not None for site in sites)
         if acted:
             return False
     return True
-
-
-def changed_nothing(edit: Edit, steps: int) -> str:
-    """What is told of an edit that is `idle`."""
-    return (
-        f"the edit {quoted(described(edit))} changed nothing in a run of {steps} steps: widen its "
-        "window, give another weight, or use more steps"
-    )
 
 
 def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:

@@ -6,6 +6,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from heedmap.attention.probabilities import Scores
+from heedmap.attention.rules import Site
 from heedmap.errors import ArgumentError
 from heedmap.options import Axis
 
@@ -31,15 +32,21 @@ class Tally:
     def add(
         self,
         image: int,
-        layer: str,
-        step: int,
+        site: Site,
         of: Probabilities,
         heads: int,
-        grid: tuple[int, int],
         latent: tuple[int, int],
         device: torch.device,
     ) -> None:
         """Take in one image at one site.
+
+        Args:
+            image: its number.
+            site: the layer and step.
+            of: the probabilities there.
+            heads: how many the layer has.
+            latent: (h, w), the grid that layers are brought to where they are averaged.
+            device: where they are computed.
 
         Raises:
             ArgumentError: if heads are kept and layers, of different numbers of heads, are not.
@@ -55,9 +62,10 @@ class Tally:
             for head in range(1, heads):
                 p += of(slice(head, head + 1), tokens)
             p /= heads
-        if "layer" not in self.keep:
-            layer, p = "", regrid(p, grid, latent)
-        slot = (image, layer, step if "step" in self.keep else 0)
+        layer = site.layer if "layer" in self.keep else ""
+        if not layer:
+            p = regrid(p, site.grid, latent)
+        slot = (image, layer, site.step if "step" in self.keep else 0)
         if slot not in self._sums:
             self._sums[slot], self._counts[slot] = p, 1
             return

@@ -1,13 +1,14 @@
 """An open recording: what is installed in a pipeline, what it does as the pipeline runs.
 
 It puts a processor of its own in front of the processor of every text cross-attention layer
-(`processors`) and listens to what the pipeline encodes (`encodings`). From the queries and keys
+(`installation`) and listens to what the pipeline encodes (`encodings`). From the queries and keys
 that the picture is made with it computes the probabilities of the wanted tokens beside it, and
 keeps their means over the axes that were not asked for.
 """
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -18,23 +19,16 @@ from heedmap.attention.rules import Site
 from heedmap.errors import ArgumentError, HeedmapWarning, NothingRecordedError, TraceError
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import Axis, BranchName, Tokens
-from heedmap.recording.calls import Call, middle, sides
-from heedmap.recording.edits import Edit, changed_nothing, idle, rules_of
+from heedmap.options import BranchName
+from heedmap.recording.calls import Call, Wanted, middle, sides
+from heedmap.recording.edits import Edit, rules_of, warn_of_idle
+from heedmap.recording.installation import Installation
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, plain
 from heedmap.wiring import encodings, frames, schedules
 from heedmap.wiring.encodings import Encoding
-from heedmap.wiring.families import (
-    check_places,
-    cross_attention_layers,
-    family_of,
-    grids,
-    guard,
-    self_attention_layers,
-    served,
-)
-from heedmap.wiring.processors import RecordingProcessor, install, run_uncompiled, uncompiled
+from heedmap.wiring.families import check_places, family_of, grids, served
+from heedmap.wiring.processors import uncompiled
 from heedmap.wiring.schedules import Moment
 
 WARN = 256 * 2**20
@@ -43,43 +37,39 @@ AfterStep = Callable[["Trace", Moment, torch.Tensor], torch.Tensor]
 """Called after every call of the scheduler, with the latents; gives those to go on with."""
 
 
+@dataclass(frozen=True)
+class Intervention:
+    """How a trace takes part in the run.
+
+    Attributes:
+        steering: what to change in the attention of the conditional branch.
+        edits: what to change in it once a prompt is read, in the place of a steering.
+        watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
+        after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
+            those to go on with.
+    """
+
+    steering: Steering | None = None
+    edits: tuple[Edit, ...] = ()
+    watch: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    after_step: AfterStep | None = None
+
+
 class Trace:
     """An open recording; made by `trace`. `maps` has one entry an image, in the order of images."""
 
-    def __init__(
-        self,
-        pipe: Any,
-        keep: frozenset[Axis],
-        tokens: Tokens,
-        branches: frozenset[BranchName],
-        prompts: tuple[str, ...] | None,
-        limit: int,
-        steering: Steering | None,
-        watch: Mapping[int, Sequence[int]] | None,
-        after_step: AfterStep | None,
-        edits: tuple[Edit, ...],
-    ) -> None:
+    def __init__(self, pipe: Any, wanted: Wanted, intervention: Intervention) -> None:
         served(pipe)
         self._pipe = pipe
-        self._keep = keep
-        self._tokens: Tokens = tokens
-        self._branches = branches
-        self._prompts = prompts
-        self._limit = limit
+        self._wanted = wanted
+        self._intervention = intervention
         self._family = family_of(pipe)
-        self._layers = cross_attention_layers(pipe)
-        self._own = self_attention_layers(pipe) if steering and steering.sources else {}
-        self._edits = edits
-        steering = Steering({}) if edits else steering
+        steering = Steering({}) if intervention.edits else intervention.steering
         self.steerer = Steerer(steering, self._now) if steering else None
         """What was changed, and how much; None without steering."""
-        self._watch = watch or {}
-        self._after_step = after_step
+        self._installation = Installation(pipe, self.steerer)
+        self._layers = self._installation.layers
         self._calls: list[Call] = []
-        self._installed: dict[str, RecordingProcessor] = {}
-        self._in_front: dict[str, list[RecordingProcessor]] = {}  # of self-attention layers
-        self._schedulers: list[Any] = []  # that are listened to
-        self._undo: list[Callable[[], None]] = []
         self._open = False
 
     # --- what was recorded ---
@@ -107,9 +97,12 @@ class Trace:
     @property
     def steps(self) -> int:
         """How many steps the last call has in all."""
-        schedule = self._done()[-1].schedule
-        assert schedule is not None
-        return schedule.count
+        return self._done()[-1].steps
+
+    @property
+    def sites(self) -> list[Site]:
+        """The layers of the last call at each of its steps."""
+        return self._done()[-1].sites
 
     def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
         """Where watched tokens act, as far as the open run has come: (h, w), for a blend.
@@ -134,14 +127,14 @@ class Trace:
 
     def _recordings(self, name: BranchName) -> tuple[Recording, ...]:
         done = self._done()
-        if name not in self._branches:
+        if name not in self._wanted.branches:
             raise NothingRecordedError(
                 f"the {name} branch was not recorded: pass branches including '{name}' to the trace"
             )
         heads = {path: layer.heads for path, layer in self._layers.items()}
-        factor = int(getattr(self._pipe, "vae_scale_factor", 8))
+        side = self._family.cell_side(self._pipe)
         return tuple(
-            call.recording(name, image, heads, factor)
+            call.recording(name, image, heads, side)
             for call in done
             for image in range(call.images)
         )
@@ -166,8 +159,10 @@ class Trace:
         traceback: TracebackType | None,
     ) -> None:
         self._restore()
-        if kind is None:
-            self._tell_idle()
+        if kind is None and self._intervention.edits:
+            for call in self._calls:
+                if call.started and call.over:
+                    warn_of_idle(self._intervention.edits, call.edited, call.sites)
 
     @property
     def guided(self) -> bool:
@@ -176,50 +171,18 @@ class Trace:
         return encoding is not None and encoding.negative is not None
 
     def _install(self) -> None:
-        steerer = self.steerer
-        self._installed = install(
-            self._layers, self._record, self._undo.append, steerer and steerer.cross
-        )
-        self._follow()
-        model = self._family.part(self._pipe)
-        run_uncompiled(model, self._undo.append)
-        handle = model.register_forward_pre_hook(self._before_pass, with_kwargs=True)
-        self._undo.append(handle.remove)
-        guard(self._pipe, self._undo.append)
-        self._undo.append(
+        self._installation.put(self._record, self._before_pass)
+        negative = "negative" in self._wanted.branches
+        self._installation.also(
             encodings.watch(
-                self._pipe, self._prompts, "negative" in self._branches, self._begin, self._end
+                *(self._pipe, self._wanted.prompts, negative, self._begin, self._end),
+                known=self._wanted.tables,
             )
         )
 
-    def _follow(self) -> None:
-        """Stand in front of self-attention too, also where the pipeline has just replaced it.
-
-        Perturbed-attention guidance puts its own processors there for the time of a call.
-        """
-        if self.steerer is None:
-            return
-        bare = {
-            name: layer
-            for name, layer in self._own.items()
-            if layer.processor not in self._in_front.get(name, ())
-        }
-        for name, recorder in install(bare, _ignore, self._undo.append, self.steerer.own).items():
-            self._in_front.setdefault(name, []).append(recorder)
-
     def _restore(self) -> None:
         self._open = False
-        self._installed.clear()
-        self._in_front.clear()
-        self._schedulers.clear()
-        first: BaseException | None = None
-        while self._undo:
-            try:
-                self._undo.pop()()
-            except BaseException as error:  # the rest must be undone all the same
-                first = first or error
-        if first is not None:
-            raise first
+        self._installation.take_off()
 
     # --- while it runs ---
 
@@ -237,23 +200,15 @@ class Trace:
             if last is not None and not last.over:
                 self._calls.pop()  # it failed, or was left
             self._calls.append(Call([encoding]))
-        if all(self._pipe.scheduler is not other for other in self._schedulers):
-            self._schedulers.append(self._pipe.scheduler)
-            self._undo.append(schedules.listen(self._pipe.scheduler, self._after_call))
+        self._installation.listen(self._after_call)
 
     @uncompiled
     def _before_pass(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """The model is about to run: which step this is, and the latent's true size."""
-        self._follow()
-        for name, layer in self._layers.items():
-            if layer.processor is not self._installed[name]:
-                raise TraceError(
-                    f"the attention processor of {name} was replaced while the trace was open "
-                    "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
-                    "do it before the trace is opened"
-                )
+        self._installation.follow()
+        self._installation.check()
         if not self._calls or self._calls[-1].over:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
@@ -273,7 +228,7 @@ class Trace:
             except BaseException:
                 self._calls.pop()  # refused: the next call is read anew
                 raise
-        call.enter(states, float(timestep[0]), self._pipe)
+        call.enter(states, float(timestep[0]), self._pipe, self._family)
 
     def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
         """The scheduler made new latents."""
@@ -288,8 +243,8 @@ class Trace:
                 "that this run has: expected one call for each of the model's passes"
             )
         moment = call.moment
-        if self._after_step is not None:
-            latents = self._after_step(self, moment, latents)
+        if self._intervention.after_step is not None:
+            latents = self._intervention.after_step(self, moment, latents)
         call.leave()
         if call.done == len(schedule.timesteps) and not frames.says_end(self._pipe):
             call.end()
@@ -322,59 +277,50 @@ class Trace:
         call.latent = (sample.shape[-2], sample.shape[-1])
         call.grids = grids(self._pipe, self._layers, call.latent)
         assert call.encoding is not None
-        call.sides = sides(call.encoding, self._branches, self._tokens == "all", self._keep)
+        call.sides = sides(call.encoding, self._wanted)
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
-        call.size = call.bytes(self._keep, heads, schedule.count)
-        kept = sum(other.size for other in self._calls)
-        if kept > self._limit:
-            raise ArgumentError(
-                f"keep={sorted(self._keep)} would take {kept / 2**20:,.0f} MiB, and the limit is "
-                f"{self._limit / 2**20:,.0f} MiB: keep fewer axes, or pass a higher limit"
-            )
-        if call.size > WARN:
-            warnings.warn(
-                f"keep={sorted(self._keep)} will take {call.size / 2**20:,.0f} MiB of memory",
-                HeedmapWarning,
-                stacklevel=2,
-            )
-        if self._watch:
-            positions = [tuple(self._watch.get(image, ())) for image in range(call.images)]
+        call.size = call.bytes(self._wanted.keep, heads, schedule.count)
+        self._check_memory(call)
+        if self._intervention.watch:
+            watch = self._intervention.watch
+            positions = [tuple(watch.get(image, ())) for image in range(call.images)]
             call.watch = Tally(frozenset({"layer"}), positions)
             call.watched = middle(call.grids)
         call.schedule = schedule
-        if self._edits and self.steerer is not None:
+        if self._intervention.edits and self.steerer is not None:
             h, w = call.latent
-            factor = int(getattr(self._pipe, "vae_scale_factor", 8))
+            side = self._family.cell_side(self._pipe)
             call.edited = [
-                [rules_of(edit, table, (w * factor, h * factor)) for edit in self._edits]
+                [rules_of(edit, table, (w * side, h * side)) for edit in self._intervention.edits]
                 for table in call.encoding.conditional.tables
             ]
             rules = {n: [r for some in of for r in some] for n, of in enumerate(call.edited)}
             self.steerer.steering = Steering(rules)
 
-    def _tell_idle(self) -> None:
-        """Warn of edits that did nothing in a call."""
-        for call in self._calls:
-            if call.schedule is None or not call.over:
-                continue
-            steps = call.schedule.count
-            for number, edit in enumerate(self._edits):
-                sites = [
-                    Site(name, step, steps, grid)
-                    for name, grid in call.grids.items()
-                    for step in range(steps)
-                ]
-                if any(idle(of[number], sites) for of in call.edited):
-                    warnings.warn(changed_nothing(edit, steps), HeedmapWarning, stacklevel=3)
+    def _check_memory(self, call: Call) -> None:
+        """Raise if a call would keep more than may be kept in all; warn if it is much."""
+        kept, limit = sum(other.size for other in self._calls), self._wanted.limit
+        if kept > limit:
+            raise ArgumentError(
+                f"keep={sorted(self._wanted.keep)} would take {kept / 2**20:,.0f} MiB, and the "
+                f"limit is {limit / 2**20:,.0f} MiB: keep fewer axes, or pass a higher limit"
+            )
+        if call.size > WARN:
+            warnings.warn(
+                f"keep={sorted(self._wanted.keep)} will take {call.size / 2**20:,.0f} MiB of "
+                "memory",
+                HeedmapWarning,
+                stacklevel=3,
+            )
 
     def _record(self, name: str, scores: Scores) -> None:
         """Take in what one layer's attention is made of, for all rows of the batch."""
         call = self._calls[-1]
         _, heads, positions, _ = scores.query.shape
-        grid, device = call.grids[name], scores.query.device
-        check_places(name, positions, grid)
-        step = call.moment.step
+        moment, device = call.moment, scores.query.device
+        site = Site(name, moment.step, moment.steps, call.grids[name])
+        check_places(name, positions, site.grid)
         for side in call.sides.values():
             if side.block is None:
                 continue
@@ -383,13 +329,9 @@ class Trace:
                 conditional = side is call.sides.get("conditional")
                 if conditional and self.steerer is not None:
                     of = self.steerer.probabilities(scores, image, name, of)
-                side.tally.add(image, name, step, of, heads, grid, call.latent, device)
+                side.tally.add(image, site, of, heads, call.latent, device)
                 watch = call.watch if conditional and name in call.watched else None
                 if watch is not None and watch.positions[image]:
-                    watch.add(image, name, step, of, heads, grid, call.latent, device)
+                    watch.add(image, site, of, heads, call.latent, device)
         if self.steerer is not None:
             self.steerer.forget()
-
-
-def _ignore(name: str, scores: Scores) -> None:
-    """What self-attention is made of is not recorded."""

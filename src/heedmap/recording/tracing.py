@@ -1,6 +1,7 @@
 """Record the text cross-attention of a pipeline, and edit it, while a `with` block is open."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -9,9 +10,11 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.maps.recordings import AXES
 from heedmap.options import Axis, BranchName, DrawOptions, GenerateOptions, Tokens
+from heedmap.recording.calls import Wanted
 from heedmap.recording.edits import Edit, checked
 from heedmap.recording.steering import Steering
-from heedmap.recording.trace import AfterStep, Trace
+from heedmap.recording.trace import AfterStep, Intervention, Trace
+from heedmap.text.words import TokenTable
 
 
 def trace(
@@ -52,15 +55,11 @@ def trace(
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known.
         ModelError: if the model has no text cross-attention.
     """
-    return steered(
-        pipe,
-        keep,
-        tokens=tokens,
-        branches=branches,
-        prompts=prompts,
-        limit=limit,
-        edits=checked(edits),
-    )
+    wanted = _wanted(keep, tokens, branches, limit)
+    if prompts is not None:
+        texts = names("prompts", [prompts] if isinstance(prompts, str) else prompts)
+        wanted = replace(wanted, prompts=texts)
+    return Trace(pipe, wanted, Intervention(edits=checked(edits)))
 
 
 def steered(
@@ -69,32 +68,30 @@ def steered(
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
-    prompts: str | Sequence[str] | None = None,
     limit: int = DrawOptions.limit,
+    tables: Iterable[TokenTable] = (),
     steering: Steering | None = None,
     watch: Mapping[int, Sequence[int]] | None = None,
     after_step: AfterStep | None = None,
-    edits: tuple[Edit, ...] = (),
 ) -> Trace:
     """A trace that takes part in the run.
 
-    Args:
-        pipe: as in `trace`, as all that is not named below.
-        keep: as in `trace`.
-        tokens: as in `trace`.
-        branches: as in `trace`.
-        prompts: as in `trace`.
-        limit: as in `trace`.
-        steering: what to change in the attention of the conditional branch.
-        watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
-        after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
-            those to go on with.
-        edits: as in `trace`, in the place of a steering.
+    What it takes is told by `trace`, `Wanted` and `Intervention`; `tables` are those of prompts
+    that were read before, and are not read again.
     """
-    wanted = frozenset(names("keep", keep))
-    if not wanted <= set(AXES):
+    wanted = _wanted(keep, tokens, branches, limit)
+    wanted = replace(wanted, tables={table.prompt: table for table in tables})
+    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step))
+
+
+def _wanted(
+    keep: Iterable[Axis], tokens: Tokens, branches: Iterable[BranchName], limit: int
+) -> Wanted:
+    """What is to be recorded; ArgumentError if something of it is not known."""
+    axes = frozenset(names("keep", keep))
+    if not axes <= set(AXES):
         raise ArgumentError(
-            f"keep={sorted(wanted)} is not known: expected any of 'layer', 'step', 'head'"
+            f"keep={sorted(axes)} is not known: expected any of 'layer', 'step', 'head'"
         )
     if not isinstance(tokens, str) or tokens not in ("prompt", "all"):
         raise ArgumentError(f"tokens={quoted(tokens)} is not known: expected 'prompt' or 'all'")
@@ -104,10 +101,7 @@ def steered(
         raise ArgumentError(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
         )
-    texts = None
-    if prompts is not None:
-        texts = names("prompts", [prompts] if isinstance(prompts, str) else prompts)
-    return Trace(pipe, wanted, tokens, sides, texts, limit, steering, watch, after_step, edits)
+    return Wanted(axes, tokens, sides, limit)
 
 
 def names(what: str, given: object) -> tuple[Any, ...]:

@@ -5,4 +5,4 @@ correspondence of two prompts is used for is not known here.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["alignment", "prompts", "token_mapping", "tokens", "weights", "words"]
+__all__ = ["alignment", "prompts", "saved_tables", "token_mapping", "tokens", "weights", "words"]

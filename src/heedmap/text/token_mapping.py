@@ -54,26 +54,7 @@ def replacement(
         ArgumentError: if words were added or dropped, or if the alignment is of other prompts.
         TruncatedWordError: if the model reads no token of a swapped word.
     """
-    sides = ([pair[0] for pair in alignment.pairs], [pair[1] for pair in alignment.pairs])
-    for table, words, name in ((source, sides[0], "source"), (target, sides[1], "target")):
-        if tuple(filter(None, words)) != table.words:
-            raise ArgumentError(
-                f"The alignment is of another {name} than {quoted(table.prompt)}; make it with "
-                "pair_words() from the same two tables."
-            )
-    if not alignment.one_to_one:
-        raise not_one_to_one(alignment)
-    for pair in alignment.swapped:
-        for word, table in zip(pair, (source, target), strict=True):
-            if not word.tokens:
-                raise TruncatedWordError(
-                    f"{quoted(pair[0].text)} became {quoted(pair[1].text)} past the end of what "
-                    f"the model reads: it takes {table.limit} tokens, and {quoted(word.text)} is "
-                    "not among them; shorten the prompt or move the word towards its start."
-                )
-    if source.tokens and not target.tokens:
-        raise ArgumentError("The target has no tokens at all; give one that was encoded.")
-
+    _check_fits(source, target, alignment)
     goes = _specials(source, target)
     same = set(alignment.same)
     for pair in alignment.pairs:
@@ -129,6 +110,29 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     for i, j in pairs:
         columns[there[j]] = here[i]
     return columns
+
+
+def _check_fits(source: TokenTable, target: TokenTable, alignment: WordAlignment) -> None:
+    """Raise unless an alignment is of these prompts, one to one, and its swaps were read."""
+    sides = ([pair[0] for pair in alignment.pairs], [pair[1] for pair in alignment.pairs])
+    for table, words, name in ((source, sides[0], "source"), (target, sides[1], "target")):
+        if tuple(filter(None, words)) != table.words:
+            raise ArgumentError(
+                f"The alignment is of another {name} than {quoted(table.prompt)}; make it with "
+                "pair_words() from the same two tables."
+            )
+    if not alignment.one_to_one:
+        raise not_one_to_one(alignment)
+    for pair in alignment.swapped:
+        for word, table in zip(pair, (source, target), strict=True):
+            if not word.tokens:
+                raise TruncatedWordError(
+                    f"{quoted(pair[0].text)} became {quoted(pair[1].text)} past the end of what "
+                    f"the model reads: it takes {table.limit} tokens, and {quoted(word.text)} is "
+                    "not among them; shorten the prompt or move the word towards its start."
+                )
+    if source.tokens and not target.tokens:
+        raise ArgumentError("The target has no tokens at all; give one that was encoded.")
 
 
 def _specials(source: TokenTable, target: TokenTable) -> dict[int, tuple[int, ...]]:

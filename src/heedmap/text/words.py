@@ -15,9 +15,8 @@ from itertools import accumulate
 from typing import Any
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError, quoted
-from heedmap.files import schemas
-from heedmap.files.schemas import Kind
+from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError, quoted
+from heedmap.files.schemas import MAX_PROMPT, Kind
 from heedmap.text.prompts import describes, fold, is_content, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
@@ -25,9 +24,6 @@ LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another 
 _QUOTES = ('""', "''", "\u201c\u201d", "\u2018\u2019")
 _LISTED = 20
 _COMPARED = 1000  # words among which those like a strange one are looked for
-
-
-# --- the table --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +141,9 @@ class TokenTable:
                 f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
                 "use at()."
             )
-        if len(query) > schemas.MAX_PROMPT:
+        if len(query) > MAX_PROMPT:
             raise ArgumentError(
-                f"The word or phrase has {len(query)} characters; at most {schemas.MAX_PROMPT} are "
+                f"The word or phrase has {len(query)} characters; at most {MAX_PROMPT} are "
                 "taken, as of a prompt. Shorten it."
             )
         wanted = word_keys(query)
@@ -281,7 +277,7 @@ class TokenTable:
         return f"The prompt has: {', '.join(map(quoted, texts[:_LISTED]))}{more}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table as plain JSON types; `from_dict` reads it back equal."""
+        """Return the table as plain JSON types; `saved_tables` reads it back equal."""
         return {
             "prompt": self.prompt,
             "limit": self.limit,
@@ -289,15 +285,6 @@ class TokenTable:
             "tokens": [asdict(token) for token in self.tokens],
             "words": [asdict(word) | {"tokens": list(word.tokens)} for word in self.words],
         }
-
-    @classmethod
-    def from_dict(cls, data: object) -> "TokenTable":
-        """Build a table from what a file claims to be one.
-
-        Raises:
-            RunError: if anything in it has the wrong type, is out of range, or contradicts itself.
-        """
-        return parsed(schemas.checked(data, schemas.Table, "The token table"))
 
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
@@ -326,63 +313,3 @@ def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
     span = f"use 0 to {count - 1}" if count > 1 else "use 0" if count else "there is none to pick"
     things = things.removesuffix("s") if count == 1 else things
     raise UnknownWordError(f"There is no {what} {quoted(index)}: {has} {count} {things}; {span}.")
-
-
-# --- from files, which are never trusted ------------------------------------------------------
-
-
-def _demand(holds: bool, what: str) -> None:
-    if not holds:
-        raise RunError(f"The token table is broken: {what}. Make the run again.")
-
-
-def parsed(table: schemas.Table) -> TokenTable:
-    """A table that was read from a file.
-
-    Raises:
-        RunError: if it contradicts itself.
-    """
-    prompt, limit = table.prompt, table.limit
-    _demand(checks.is_unicode(prompt), "its prompt is not text")
-    _demand(len(table.tokens) == limit, f"{len(table.tokens)} tokens do not make its limit {limit}")
-    _demand(len(table.words) <= len(prompt), f"{len(table.words)} words do not fit in the prompt")
-    tokens: list[Token] = []
-    for position, row in enumerate(table.tokens):
-        label = LABELS.get(row.kind)
-        _demand(
-            row.position == position
-            and 0 <= row.start <= row.end <= (0 if label else len(prompt))
-            and row.text == (label or prompt[row.start : row.end]),
-            f"token {position} contradicts its place, its kind or the prompt",
-        )
-        tokens.append(Token(position, row.id, row.text, row.start, row.end, row.kind))
-    words = _parsed_words(table.words, tokens, prompt)
-    unread = sum(word.missing for word in words)
-    _demand(unread <= table.missing, f"its words miss {unread} tokens, of {table.missing} in all")
-    return TokenTable(prompt, tuple(tokens), tuple(words), limit, table.missing)
-
-
-def _parsed_words(
-    rows: Sequence[schemas.WordRow], tokens: Sequence[Token], prompt: str
-) -> list[Word]:
-    words: list[Word] = []
-    free = {token.position for token in tokens if token.kind == "text"}
-    for index, row in enumerate(rows):
-        _demand(
-            row.number == index
-            and (words[-1].end if words else 0) <= row.start < row.end <= len(prompt)
-            and row.text == prompt[row.start : row.end]
-            and len(row.tokens) + row.missing > 0,
-            f"word {index} contradicts its place or the prompt",
-        )
-        for position in row.tokens:
-            _demand(
-                position in free
-                and tokens[position].start < row.end
-                and row.start < tokens[position].end,
-                f"word {index} claims a token that is not its own, {quoted(position)}",
-            )
-            free.remove(position)
-        _demand(row.tokens == sorted(row.tokens), f"word {index} has its tokens out of order")
-        words.append(Word(index, row.text, row.start, row.end, tuple(row.tokens), row.missing))
-    return words

@@ -1,67 +1,25 @@
-"""The drawn world: scenes with exact masks, made from a seed.
+"""The drawn world: pictures of scenes with exact masks.
 
-A scene is laid out (`Layout`: which things, where, in which setting), drawn (`Scene`: the picture
-and one exact mask a thing) and told (`Caption`: a text, and which characters of it speak of which
+A scene is laid out (`layouts`: which things, where, in which setting), drawn (here: the picture and
+one exact mask a thing) and told (`captions`: a text, and which characters of it speak of which
 things). All of it is a pure function of its seed, so the truth about any picture can be made again.
-
-Held out: `is_held_out(layout)` is true for about one combination of things, colours and setting in
-eight, and always for the pairs in `UNSEEN_PAIRS`; training must skip those layouts. Seeds from
-`HELD_OUT_SEED` on are for evaluation.
 """
 
 import math
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from heedmap.tiny.shapes import DRAWINGS, Part
+from heedmap.tiny.drawings import DRAWINGS
+from heedmap.tiny.layouts import COLOURS, Layout, Thing
+from heedmap.tiny.shapes import Part
 
 SIZE = 128
 """Side of a picture in pixels."""
-
-NOUNS: tuple[str, ...] = tuple(DRAWINGS)
-COLOURS: dict[str, tuple[int, int, int]] = {
-    "red": (224, 48, 44),
-    "orange": (246, 142, 34),
-    "yellow": (252, 218, 58),
-    "green": (66, 168, 72),
-    "blue": (52, 108, 226),
-    "purple": (136, 68, 190),
-    "pink": (250, 150, 196),
-    "white": (247, 247, 244),
-}
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "none": ("on a plain background",),
-    "meadow": ("in a meadow", "on a meadow", "on grass", "on the grass"),
-    "night": ("at night", "in the night", "under the stars"),
-    "beach": ("on the beach", "at the beach", "by the sea"),
-    "snow": ("in the snow", "in snow", "in winter"),
-    "sunset": ("at sunset", "in the sunset", "in the evening"),
-}
-SIZES: dict[str, tuple[str, ...]] = {"small": ("small", "little"), "big": ("big", "large")}
-RELATIONS: dict[str, tuple[str, ...]] = {
-    "left": ("left of", "to the left of"),
-    "right": ("right of", "to the right of"),
-    "above": ("above", "over"),
-    "below": ("below", "under"),
-    "beside": ("next to", "beside"),
-    "with": ("and", "with"),
-}
-PREFIXES = ("a photo of ", "a picture of ", "a drawing of ", "an image of ", "there is ")
-FILLERS = ("lovely", "very", "nice", "old", "happy", "funny", "beautiful", "tiny cute", "shiny")
-
-UNSEEN_PAIRS = frozenset(
-    {("red", "cactus"), ("blue", "mushroom"), ("green", "cat"), ("yellow", "boat")}
-)
-"""Colours and nouns that never meet in training, in any scene."""
-HELD_OUT_SEED = 1_000_000_000
-"""Training draws seeds below this number, evaluation from it on."""
 
 _SHADES: dict[str, tuple[int, int, int]] = {
     "ink": (38, 32, 48),
@@ -83,30 +41,6 @@ _SCALE = 3  # drawn this many times larger, then averaged down: that is the anti
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """One thing of a scene: centre (x, y) and half side `radius`, as fractions of the picture."""
-
-    noun: str
-    colour: str
-    size: Literal["", "small", "big"]
-    x: float
-    y: float
-    radius: float
-    squash: float
-    detail: int
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What a scene holds. `relation` is how thing 0 lies to thing 1 ("" unless there are two)."""
-
-    seed: int
-    things: tuple[Thing, ...]
-    setting: str
-    relation: str
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
     """A drawn layout.
 
@@ -117,108 +51,6 @@ class Scene:
     layout: Layout
     image: np.ndarray
     masks: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """Characters start..end of a caption that speak of `things` (indices), or of the setting."""
-
-    start: int
-    end: int
-    kind: Literal["noun", "colour", "size", "setting"]
-    things: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    """A text for a scene and what its words speak of."""
-
-    text: str
-    mentions: tuple[Mention, ...]
-
-
-# --- layout -----------------------------------------------------------------------------------
-
-
-def is_held_out(layout: Layout) -> bool:
-    """Whether this combination of things, colours and setting is kept from training."""
-    pairs = sorted((t.colour, t.noun) for t in layout.things)
-    if any(pair in UNSEEN_PAIRS for pair in pairs):
-        return True
-    return zlib.crc32(f"{pairs}{layout.setting}".encode()) % 8 == 0
-
-
-def lay_out(seed: int, count: int | None = None, held_out: bool | None = None) -> Layout:
-    """The layout of a seed: one to three things in a setting.
-
-    Args:
-        seed: any integer; equal seeds give equal layouts.
-        count: how many things (1, 2 or 3), or None to draw it (45, 45 and 10 %).
-        held_out: True or False to draw again, from the same generator, until `is_held_out` says so.
-    """
-    rng = Random(seed)
-    while True:
-        layout = _draw_layout(seed, rng, count)
-        if held_out is None or is_held_out(layout) == held_out:
-            return layout
-
-
-def _draw_layout(seed: int, rng: Random, count: int | None) -> Layout:
-    if count is None:
-        count = rng.choices((1, 2, 3), (45, 45, 10))[0]
-    setting = "none" if rng.random() < 0.3 else rng.choice(tuple(SETTINGS)[1:])
-    kinds = [(rng.choice(tuple(COLOURS)), rng.choice(NOUNS))]
-    while len(kinds) < count:
-        kind = (rng.choice(tuple(COLOURS)), rng.choice(NOUNS))
-        if count == 2 and rng.random() < 0.06:
-            kind = (kind[0], kinds[0][1])
-        if kind not in kinds and (count == 2 or kind[1] not in {noun for _, noun in kinds}):
-            kinds.append(kind)
-    relation = ""
-    sizes: list[Literal["", "small", "big"]] = [""] * count
-    if count == 1:
-        sizes = [rng.choices(("", "small", "big"), (50, 20, 30))[0]]
-        low, high = {"": (0.20, 0.30), "small": (0.15, 0.175), "big": (0.30, 0.34)}[sizes[0]]
-        radii = [rng.uniform(low, high)]
-        spread = min(0.2, 0.97 / 2 - radii[0])
-        places = [(0.5 + rng.uniform(-spread, spread), 0.54 + rng.uniform(-0.09, 0.09))]
-    elif count == 2:
-        relation = rng.choices(tuple(RELATIONS), (16, 16, 14, 14, 15, 25))[0]
-        if rng.random() < 0.25:
-            sizes = rng.choice([["big", "small"], ["small", "big"]])
-        across = relation not in ("above", "below")
-        radii = [
-            rng.uniform(*{"": (0.185, 0.225), "small": (0.14, 0.16), "big": (0.22, 0.24)}[s])
-            for s in sizes
-        ]
-        near, far = (0.26 + rng.uniform(-0.02, 0.02), 0.74 + rng.uniform(-0.02, 0.02))
-        if relation in ("left", "above") or (relation in ("beside", "with") and rng.random() < 0.5):
-            spots = [near, far]
-        else:
-            spots = [far, near]
-        drift = [0.56 + rng.uniform(-0.08, 0.08) for _ in spots]
-        places = [(s, d) if across else (d - 0.06, s) for s, d in zip(spots, drift, strict=True)]
-    else:
-        radii = [rng.uniform(0.145, 0.165) for _ in kinds]
-        row = 0.6 + rng.uniform(-0.1, 0.1)
-        places = [(x, row + rng.uniform(-0.05, 0.05)) for x in (0.18, 0.5, 0.82)]
-    things = tuple(
-        Thing(
-            noun=noun,
-            colour=colour,
-            size=size,
-            x=x,
-            y=min(max(y, radius + 0.02), 0.98 - radius),
-            radius=radius,
-            squash=rng.uniform(0.94, 1.06),
-            detail=rng.randrange(2**30),
-        )
-        for (colour, noun), size, (x, y), radius in zip(kinds, sizes, places, radii, strict=True)
-    )
-    return Layout(seed, things, setting, relation)
-
-
-# --- drawing ----------------------------------------------------------------------------------
 
 
 def draw(layout: Layout) -> Scene:
@@ -381,110 +213,3 @@ def _background(setting: str, rng: Random) -> Image.Image:
         disc(rng.uniform(0.35, 0.65), ground - 0.06, 0.15, 0.15, (255, 240, 170))
         pen.rectangle((0, ground * side, side, side), fill=(98, 58, 96))
     return canvas
-
-
-# --- captions ---------------------------------------------------------------------------------
-
-
-def vocabulary() -> frozenset[str]:
-    """Every word that captions are made of, apart from the letters without meaning."""
-    texts = (*NOUNS, *COLOURS, *PREFIXES, *FILLERS, "a an the and with")
-    ways = (*SETTINGS.values(), *SIZES.values(), *RELATIONS.values())
-    return frozenset(" ".join((*texts, *(w for group in ways for w in group))).split())
-
-
-class _Writer:
-    """Builds a caption from pieces and remembers which characters speak of what."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.mentions: list[Mention] = []
-
-    def say(self, words: str) -> None:
-        self.text += words
-
-    def mention(
-        self,
-        words: str,
-        kind: Literal["noun", "colour", "size", "setting"],
-        things: tuple[int, ...],
-    ) -> None:
-        start = len(self.text)
-        self.text += words
-        self.mentions.append(Mention(start, len(self.text), kind, things))
-
-    def done(self) -> Caption:
-        return Caption(self.text, tuple(self.mentions))
-
-
-def caption(layout: Layout, rng: Random) -> Caption:
-    """A caption in words drawn from `rng`: things, colours, sizes and setting in several wordings.
-
-    Colours (one in six), sizes and settings are left out at times; 8 % carry filler words. Of one
-    thing alone 6 % name it by letters without meaning: the letter tokens are trained too, and a
-    word that was never seen draws something rather than nothing.
-    """
-    return _tell(layout, rng, wording="free")
-
-
-def object_caption(layout: Layout, rng: Random, *, colours: bool = True) -> Caption:
-    """As `caption`, but nouns, relation and setting are always said, and colours where asked."""
-    return _tell(layout, rng, wording="clear" if colours else "plain")
-
-
-def _tell(layout: Layout, rng: Random, wording: Literal["clear", "plain", "free"]) -> Caption:
-    out = _Writer()
-    free = wording == "free"
-    n = len(layout.things)
-    same_noun = n > 1 and len({t.noun for t in layout.things}) < n
-    with_colours = wording == "clear" or (free and rng.random() < 0.84) or same_noun
-    say_setting = layout.setting != "none" and (not free or rng.random() < 0.88)
-    if layout.setting == "none":
-        say_setting = rng.random() < 0.12
-    phrase = rng.choice(SETTINGS[layout.setting])
-    setting_first = say_setting and layout.setting != "none" and rng.random() < 0.1
-    articles = rng.choices(("a", "the", ""), (70, 10, 20))[0]
-    filler = free and rng.random() < 0.08
-    gibberish = free and n == 1 and rng.random() < 0.06
-
-    if not setting_first and rng.random() < 0.2:
-        out.say(rng.choice(PREFIXES))
-    if setting_first:
-        out.mention(phrase, "setting", ())
-        out.say(", ")
-    for i, thing in enumerate(layout.things):
-        if i:
-            out.say(_link(layout, i, rng))
-        words: list[tuple[str, Literal["noun", "colour", "size"] | None]] = []
-        if filler and i == 0:
-            words.append((_unknown(rng) if rng.random() < 0.5 else rng.choice(FILLERS), None))
-        if thing.size and rng.random() < 0.7:
-            words.append((rng.choice(SIZES[thing.size]), "size"))
-        if with_colours:
-            words.append((thing.colour, "colour"))
-        words.append((_unknown(rng), None) if gibberish else (thing.noun, "noun"))
-        if articles == "a":
-            out.say("an " if words[0][0][0] in "aeiou" else "a ")
-        elif articles:
-            out.say(articles + " ")
-        for k, (word, kind) in enumerate(words):
-            out.say(" " if k else "")
-            if kind is None:
-                out.say(word)
-            else:
-                out.mention(word, kind, (i,))
-    if say_setting and not setting_first:
-        out.say(" ")
-        out.mention(phrase, "setting", ())
-    return out.done()
-
-
-def _link(layout: Layout, i: int, rng: Random) -> str:
-    if len(layout.things) == 2:
-        return f" {rng.choice(RELATIONS[layout.relation])} "
-    return " and " if i == len(layout.things) - 1 else ", "
-
-
-def _unknown(rng: Random) -> str:
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    return "".join(rng.choice(letters) for _ in range(rng.randint(3, 8)))

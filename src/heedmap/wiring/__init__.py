@@ -4,4 +4,4 @@ Which layers read the text, what a pipeline encodes, at which step it is. A fami
 file and a row of `families`. Nothing of what is recorded or changed there.
 """
 
-__all__ = ["encodings", "families", "family", "frames", "patches", "processors", "schedules"]
+__all__ = ["encodings", "families", "family", "frames", "processors", "prompt_tables", "schedules"]

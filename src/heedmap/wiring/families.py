@@ -6,10 +6,12 @@ A new one is a file beside this one and a row of the table.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import torch
 from diffusers.models.attention_processor import Attention
+from PIL import Image
 
 from heedmap.errors import ModelError, TraceError
-from heedmap.wiring.family import Family, Shape
+from heedmap.wiring.family import Family, Shape, made_from
 from heedmap.wiring.patches import put
 from heedmap.wiring.pixart import PixArt
 from heedmap.wiring.unet import UNet
@@ -45,12 +47,12 @@ def family_named(index: Mapping[str, Any]) -> Family:
 def served(pipe: Any) -> None:
     """Raise a ModelError if a pipeline uses its denoiser in a way that cannot be recorded."""
     unserved = {name: why for family in FAMILIES for name, why in family.unserved.items()}
-    for kind in type(pipe).__mro__:
-        if kind.__name__ in unserved:
-            raise ModelError(
-                f"{kind.__name__} {unserved[kind.__name__]}: no map of a word can be made of it; "
-                "use another pipeline of the same model"
-            )
+    name = made_from(pipe, unserved)
+    if name is not None:
+        raise ModelError(
+            f"{name} {unserved[name]}: no map of a word can be made of it; use another pipeline of "
+            "the same model"
+        )
 
 
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
@@ -110,16 +112,31 @@ def processors(pipe: Any) -> dict[str, Any]:
     return {}
 
 
-def own_cells(pipe: Any) -> Shape:
-    """The (h, w) of the latent that a pipeline draws unless it is told otherwise."""
-    cells = family_of(pipe).denoiser(pipe).config.sample_size
-    return (cells, cells) if isinstance(cells, int) else (cells[0], cells[1])
+def own_size(pipe: Any) -> tuple[int, int]:
+    """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
+    family = family_of(pipe)
+    cells = family.denoiser(pipe).config.sample_size
+    h, w = (cells, cells) if isinstance(cells, int) else cells
+    side = family.cell_side(pipe)
+    return w * side, h * side
+
+
+def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
+    """The (width, height) that a pipeline draws with these arguments, but no size."""
+    start = arguments.get("image")
+    start = start[0] if isinstance(start, list | tuple) and start else start
+    # Inpainting brings its picture to the model's size; others go by the picture.
+    if "mask_image" in arguments or not isinstance(start, Image.Image | torch.Tensor):
+        return own_size(pipe)
+    side = family_of(pipe).cell_side(pipe)
+    w, h = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
+    return w - w % side, h - h % side
 
 
 def unit(pipe: Any) -> int:
     """Of how many pixels each side of a pipeline's pictures has to be a multiple."""
     family = family_of(pipe)
-    return int(getattr(pipe, "vae_scale_factor", 8)) * family.unit(family.denoiser(pipe))
+    return family.cell_side(pipe) * family.unit(family.denoiser(pipe))
 
 
 def _none(name: str, why: str) -> ModelError:

@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -101,6 +101,32 @@ class Family(ABC):
         """What refuses a call whose maps would not lie where its picture is."""
         return ()
 
+    def pictures(self, made: Any) -> Sequence[Any]:
+        """The pictures among what a pipeline returned."""
+        return made.images
+
+    def repeats_passes(self, pipe: Any) -> bool:
+        """Whether a pipeline runs its model again before the scheduler goes on.
+
+        That is on latents that are not the picture's: the first pass counts.
+        """
+        return False
+
+    def source_first(self, pipe: Any) -> bool:
+        """Whether a batch reads a source's prompt before the one that is drawn.
+
+        If both are the same text, the last rows are the picture's.
+        """
+        return False
+
+    def why_unblended(self, pipe: Any) -> str | None:
+        """Why a blend of latents would not reach a pipeline's picture; None where it does."""
+        return None
+
+    def start_size(self, pipe: Any, size: Shape) -> Shape:
+        """The (width, height) of the picture that a pipeline starts from, to draw one of `size`."""
+        return size
+
     # --- what all have in common ---
 
     def part(self, pipe: Any) -> Any:
@@ -117,12 +143,27 @@ class Family(ABC):
         base = getattr(part, "get_base_model", None)
         return part if base is None else base()
 
+    def decoder(self, pipe: Any) -> Any:
+        """What makes the picture of a latent; None if a pipeline has none."""
+        names = ("vae", "movq", "vqvae")
+        return next((part for name in names if (part := getattr(pipe, name, None))), None)
+
+    def cell_side(self, pipe: Any) -> int:
+        """Pixels of the picture on the side of a cell of the latent."""
+        without = 1 if self.decoder(pipe) is None else 8
+        return int(getattr(pipe, "vae_scale_factor", without))
+
     def passed(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[torch.Tensor, Any, torch.Tensor]:
         """The latent, the timestep and the text states of a forward pass."""
         given = {**dict(zip(self.inputs, args, strict=False)), **kwargs}
         return given[self.sample], given["timestep"], given["encoder_hidden_states"]
+
+
+def made_from(pipe: Any, names: Container[str]) -> str | None:
+    """Which of these classes, by name, a pipeline is of or made from; None if of none."""
+    return next((kind.__name__ for kind in type(pipe).__mro__ if kind.__name__ in names), None)
 
 
 def default_of(pipe: Any, argument: str) -> Any:

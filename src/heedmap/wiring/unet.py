@@ -1,20 +1,22 @@
 """The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from diffusers import UNet2DConditionModel
+from diffusers import StableDiffusionUpscalePipeline, UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.errors import ArgumentError
 from heedmap.text.tokens import Rewritten, expanded, tokenize
 from heedmap.text.words import TokenTable
-from heedmap.wiring.family import Family, Guard, Shape
+from heedmap.wiring.family import Family, Guard, Shape, made_from
 
 STAGES = ("down_blocks", "mid_block", "up_blocks")
 """The parts of a UNet that hold its layers, in the order in which they run."""
 OWN_WAY = "runs through attention processors of its own, which take the place of heedmap's"
+PIX2PIX = ("StableDiffusionInstructPix2PixPipeline", "StableDiffusionXLInstructPix2PixPipeline")
+CONSISTENT = ("LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline")
 CHAT = "reads its prompt with a language model whose tokens heedmap does not tie to words yet"
 
 
@@ -121,7 +123,35 @@ class UNet(Family):
     def prompt_first(self, pipe: Any, encoded: Any) -> bool:
         """As InstructPix2Pix has it: with the older method, or with the newer one of SDXL."""
         older = isinstance(encoded, torch.Tensor)
-        return older or any("InstructPix2Pix" in kind.__name__ for kind in type(pipe).__mro__)
+        return older or made_from(pipe, PIX2PIX) is not None
+
+    def pictures(self, made: Any) -> Sequence[Any]:
+        """LDM3D has them beside a depth."""
+        return made.images if hasattr(made, "images") else made.rgb
+
+    def repeats_passes(self, pipe: Any) -> bool:
+        """Self-attention guidance does, on blurred latents (Hong et al., 2023)."""
+        return made_from(pipe, {"StableDiffusionSAGPipeline"}) is not None
+
+    def source_first(self, pipe: Any) -> bool:
+        """CycleDiffusion has a source (Wu & De la Torre, 2022)."""
+        return made_from(pipe, {"CycleDiffusionPipeline"}) is not None
+
+    def why_unblended(self, pipe: Any) -> str | None:
+        """The pipelines of latent consistency decode what is not a latent of a step."""
+        if made_from(pipe, CONSISTENT) is None:
+            return None
+        return (
+            "decodes what its scheduler makes beside the latents and a blend does not reach: leave "
+            "only out, or use StableDiffusionPipeline with an LCMScheduler"
+        )
+
+    def start_size(self, pipe: Any, size: Shape) -> Shape:
+        """An upscaler starts from a small picture, whose pixels are the cells of its latent."""
+        if not isinstance(pipe, StableDiffusionUpscalePipeline):
+            return size
+        side = self.cell_side(pipe)
+        return size[0] // side, size[1] // side
 
     def guards(self, pipe: Any) -> Iterable[Guard]:
         """Inpainting may draw a crop of the picture, larger."""

@@ -1,0 +1,89 @@
+"""What a grid of edits varies: the axes that a user gave, as lists of values that are sound."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heedmap.drawing.batch import check_seed, drawn_seed
+from heedmap.drawing.edit_plans import read_window
+from heedmap.errors import ArgumentError, quoted
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What a grid varies beside its targets; each list has one value or more."""
+
+    weights: Mapping[str, Sequence[float]]
+    own: Sequence[tuple[float, float]]
+    cross: Sequence[tuple[float, float]]
+    seeds: Sequence[int]
+
+    @classmethod
+    def read(cls, weights: Any, own: Any, cross: Any, seeds: Any) -> "Axes":
+        """The axes as a user gave them; ArgumentError for what is none."""
+        strips = {
+            word: _several(several, f"the weights of {quoted(word)}")
+            for word, several in _mapping(weights).items()
+        }
+        crosses = [read_window(w, "cross") for w in _windows(cross, "cross")]
+        owns = [read_window(w, "self_attention") for w in _windows(own, "self_attention")]
+        drawn_from = [drawn_seed()] if seeds is None else _several(seeds, "seeds")
+        return cls(strips, owns, crosses, [check_seed(seed) for seed in drawn_from])
+
+    def named(self) -> dict[str, Sequence[Any]]:
+        """By what a user calls them."""
+        strips = {f"the weight of {quoted(w)}": strip for w, strip in self.weights.items()}
+        return {**strips, "cross": self.cross, "self_attention": self.own, "seeds": self.seeds}
+
+    def about(self) -> dict[str, Any]:
+        """The same in plain JSON types."""
+        return {
+            "weights": {word: list(map(float, strip)) for word, strip in self.weights.items()},
+            "cross": [list(window) for window in self.cross],
+            "self_attention": [list(window) for window in self.own],
+            "seeds": list(self.seeds),
+        }
+
+    def each_weight(self) -> Iterator[dict[str, float]]:
+        """By word its weight, in every combination; the last word's runs fastest."""
+        for values in itertools.product(*self.weights.values()):
+            yield dict(zip(self.weights, values, strict=True))
+
+    def check(self, targets: Sequence[str]) -> None:
+        """Raise an ArgumentError if nothing varies, or something is there twice."""
+        axes = {"target": targets, **self.named()}
+        for name, values in axes.items():
+            twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
+            if twice is not None:
+                raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
+        if all(len(values) == 1 for values in axes.values()):
+            raise ArgumentError(
+                "nothing varies in this grid: give several values of cross, self_attention, a "
+                "weight, the seeds or the targets, as in weights={'red': [0, 1, 2]}"
+            )
+
+
+def _mapping(weights: object) -> Mapping[str, Any]:
+    if weights is not None and not isinstance(weights, Mapping):
+        raise ArgumentError(
+            f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
+        )
+    return weights or {}
+
+
+def _windows(windows: Any, name: str) -> list[Any]:
+    """A window alone is a number or a tuple."""
+    return [windows] if isinstance(windows, tuple) else _several(windows, name)
+
+
+def _several(values: Any, name: str) -> list[Any]:
+    """One value or several as a list."""
+    if isinstance(values, np.ndarray | range | list | tuple):
+        found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        if not isinstance(found, list) or not found:
+            raise ArgumentError(f"{name} is empty: expected a value, or a list of them")
+        return found
+    return [values]

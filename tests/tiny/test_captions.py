@@ -1,0 +1,97 @@
+"""Captions: they speak of what is in the scene, and say which characters do."""
+
+import re
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from heedmap.tiny import captions, layouts
+from heedmap.tiny.captions import Caption
+from heedmap.tiny.layouts import Layout
+
+
+def laid_out(n: int = 1500, **kind: object) -> list[Layout]:
+    return [layouts.lay_out(seed, **kind) for seed in range(n)]  # type: ignore[arg-type]
+
+
+def told(layout: Layout, seed: int = 0) -> list[Caption]:
+    rng = Random(seed)
+    return [
+        captions.caption(layout, rng),
+        captions.object_caption(layout, rng),
+        captions.object_caption(layout, rng, colours=False),
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 10**9, 2**40])
+def test_a_seed_tells_the_same_every_time(seed: int):
+    layout = layouts.lay_out(seed)
+    assert told(layout, seed) == told(layout, seed)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_mentions_are_the_words_that_they_say(count: int):
+    for seed, layout in enumerate(laid_out(400, count=count)):
+        for caption in told(layout, seed):
+            for mention in caption.mentions:
+                words = caption.text[mention.start : mention.end]
+                if mention.kind == "setting":
+                    assert words in layouts.SETTINGS[layout.setting] and mention.things == ()
+                    continue
+                (thing,) = (layout.things[k] for k in mention.things)
+                ways = {
+                    "noun": (thing.noun,),
+                    "colour": (thing.colour,),
+                    "size": layouts.SIZES.get(thing.size, ()),
+                }[mention.kind]
+                assert words in ways
+            assert all(a.end <= b.start for a, b in pairwise(caption.mentions))
+
+
+def mentioned(caption: Caption, kind: str) -> list[int]:
+    return [k for mention in caption.mentions if mention.kind == kind for k in mention.things]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_object_captions_say_nouns_colours_relation_and_setting(count: int):
+    for layout in laid_out(400, count=count):
+        everything = list(range(count))
+        caption = captions.object_caption(layout, Random(layout.seed))
+        plain = captions.object_caption(layout, Random(layout.seed), colours=False)
+        assert mentioned(caption, "noun") == mentioned(caption, "colour") == everything
+        assert mentioned(plain, "noun") == everything
+        if layout.setting != "none":
+            assert any(mention.kind == "setting" for mention in caption.mentions)
+        if layout.relation:
+            ways = "|".join(layouts.RELATIONS[layout.relation])
+            assert re.search(rf"\b({ways})\b", caption.text)
+
+
+def test_two_of_one_noun_are_always_told_with_colours():
+    twins = [x for x in laid_out(4000, count=2) if x.things[0].noun == x.things[1].noun]
+    assert len(twins) > 100
+    for layout in twins:
+        for caption in told(layout, layout.seed):
+            assert mentioned(caption, "colour") == [0, 1], caption.text
+
+
+def test_captions_are_words_with_single_spaces():
+    for layout in laid_out():
+        for caption in told(layout, layout.seed):
+            assert re.fullmatch(r"[a-z]+(,? [a-z]+)*", caption.text), caption.text
+
+
+def test_articles_fit_their_words():
+    texts = [c.text for layout in laid_out() for c in told(layout, layout.seed)]
+    assert any(re.search(r"\ban orange\b", text) for text in texts)
+    for text in texts:
+        assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", text), text
+
+
+def test_the_vocabulary_is_what_captions_are_made_of():
+    known = captions.vocabulary()
+    for layout in laid_out():
+        words = captions.object_caption(layout, Random(layout.seed)).text.replace(",", "").split()
+        assert set(words) <= known
+    assert {"house", "orange", "giraffe"} & known == {"house", "orange"}

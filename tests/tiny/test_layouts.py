@@ -1,0 +1,85 @@
+"""What is in a scene: the same from a seed, and as its own words say."""
+
+import numpy as np
+import pytest
+
+from heedmap.tiny import drawings, layouts
+from heedmap.tiny.layouts import HELD_OUT_SEED, Layout
+
+
+def laid_out(n: int = 1500, **kind: object) -> list[Layout]:
+    return [layouts.lay_out(seed, **kind) for seed in range(n)]  # type: ignore[arg-type]
+
+
+def test_everything_occurs():
+    some = laid_out()
+    things = [thing for layout in some for thing in layout.things]
+    assert {thing.noun for thing in things} == set(layouts.NOUNS) and len(layouts.NOUNS) >= 12
+    assert {thing.colour for thing in things} == set(layouts.COLOURS) and len(layouts.COLOURS) == 8
+    assert {thing.size for thing in things} == {"", *layouts.SIZES}
+    assert {layout.setting for layout in some} == set(layouts.SETTINGS)
+    assert {layout.relation for layout in some} == {"", *layouts.RELATIONS}
+    assert {len(layout.things) for layout in some} == {1, 2, 3}
+    assert any(len({t.noun for t in layout.things}) < len(layout.things) for layout in some)
+
+
+def test_no_thing_is_there_twice():
+    for layout in laid_out():
+        kinds = [(thing.colour, thing.noun) for thing in layout.things]
+        assert len(set(kinds)) == len(kinds)
+
+
+def test_things_lie_as_the_relation_says():
+    for layout in laid_out(count=2):
+        one, two = layout.things
+        across, down = two.x - one.x, two.y - one.y
+        if layout.relation == "left":
+            assert across > abs(down)
+        elif layout.relation == "right":
+            assert -across > abs(down)
+        elif layout.relation == "above":
+            assert down > abs(across)
+        elif layout.relation == "below":
+            assert -down > abs(across)
+
+
+def test_big_things_are_bigger_than_small_ones():
+    for count in (1, 2):
+        sizes: dict[str, list[float]] = {"": [], "small": [], "big": []}
+        for layout in laid_out(count=count):
+            for thing in layout.things:
+                sizes[thing.size].append(thing.radius)
+        assert max(sizes["small"]) < min(sizes[""]) and max(sizes["small"]) < min(sizes["big"])
+        assert np.mean(sizes["big"]) > np.mean(sizes[""])
+
+
+def test_every_noun_has_a_drawing():
+    assert tuple(drawings.DRAWINGS) == layouts.NOUNS
+
+
+# --- what is kept from training ---------------------------------------------------------------
+
+
+def combination(layout: Layout) -> tuple[object, ...]:
+    return (*sorted((thing.colour, thing.noun) for thing in layout.things), layout.setting)
+
+
+@pytest.mark.parametrize("count", [1, 2, None])
+def test_what_is_held_out_never_appears_in_training(count: int | None):
+    training = laid_out(count=count, held_out=False)
+    held_out = [layouts.lay_out(HELD_OUT_SEED + k, count, held_out=True) for k in range(1500)]
+    assert not {combination(layout) for layout in training} & set(map(combination, held_out))
+    for layout in training:
+        assert not layouts.is_held_out(layout)
+        assert not {(t.colour, t.noun) for t in layout.things} & layouts.UNSEEN_PAIRS
+    assert all(layouts.is_held_out(layout) for layout in held_out)
+
+
+def test_about_one_combination_in_eight_is_held_out():
+    share = np.mean([layouts.is_held_out(layout) for layout in laid_out(3000, count=2)])
+    assert 0.125 < share < 0.25  # an eighth, and the pairs of colour and noun that are never shown
+
+
+def test_unseen_pairs_are_of_the_world():
+    for colour, noun in layouts.UNSEEN_PAIRS:
+        assert colour in layouts.COLOURS and noun in layouts.NOUNS
