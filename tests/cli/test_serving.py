@@ -17,7 +17,8 @@ import pytest
 from app.serving import FIELDS, PROMPT
 
 from cli.calling import bad, call, files, in_a_process
-from heedmap.app import Limits, Options, address, bind, is_loopback
+from heedmap.app.application import address, bind
+from heedmap.app.options import Limits, Options, is_loopback
 from heedmap.cli.serving import parse_names, parse_users
 from heedmap.errors import ArgumentError
 
@@ -77,7 +78,7 @@ def test_a_host_that_no_name_can_be(host: str, part: str):
 
 def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Options]:
     """What the verb says, and what it would serve."""
-    from heedmap import app
+    from heedmap.app import application
 
     found: list[Options] = []
 
@@ -85,7 +86,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Op
         found.append(options)
         rest["ready"]("http://x")
 
-    monkeypatch.setattr(app, "serve", serve)
+    monkeypatch.setattr(application, "serve", serve)
     result = call("app", *arguments)
     assert result.exit_code == 0, result.output
     return result, found[0]
@@ -261,9 +262,9 @@ def test_help_tells_every_option(desk: Path):
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
 def test_a_place_for_results_that_cannot_be_written_to_is_told_at_once(desk: Path, monkeypatch):
-    from heedmap import app
+    from heedmap.app import application
 
-    monkeypatch.setattr(app, "serve", lambda *_, **__: pytest.fail("it was served"))
+    monkeypatch.setattr(application, "serve", lambda *_, **__: pytest.fail("it was served"))
     (desk / "file").write_text("mine")
     assert "nothing can be written to /proc" in bad("app", "--out", "/proc/x")
     assert "file is no folder" in bad("app", "--out", "file")

@@ -4,8 +4,8 @@ import html
 
 from heedmap import explorer
 from heedmap.app.jobs import State
-from heedmap.app.opening import Opened
-from heedmap.app.workshop import Made
+from heedmap.app.upload_reader import OpenedUpload
+from heedmap.app.worker import ResultSummary
 
 FRAME = 980
 """Pixels of the page's height; on narrow screens the style gives it more."""
@@ -39,25 +39,25 @@ def of_trouble(sentence: str) -> str:
     return _card(f"<p>{text[:1].upper()}{text[1:]}</p>", role="alert", kind="trouble")
 
 
-def of_made(made: Made) -> str:
+def of_made(made: ResultSummary) -> str:
     """What was made, where it is, and how to take it along."""
     notes = "".join(f"<p>{html.escape(_sentence(note))}</p>" for note in made.notes)
     saved = f'<p>Saved as <span class="name">{made.name}</span></p>{notes}'
     return _shown(made.figures, saved + _take(made.name))
 
 
-def of_shown(made: Made) -> str:
+def of_shown(made: ResultSummary) -> str:
     """What was opened again."""
     return _shown(made.figures, _take(made.name))
 
 
-def of_opened(opened: Opened) -> str:
+def of_opened(opened: OpenedUpload) -> str:
     """What a visitor sent."""
     return _shown(opened.figures, "<p>From your file; nothing of it is kept here.</p>")
 
 
 def of_result(name: str) -> str:
-    """The page of a result on the shelf."""
+    """The page of a result in the store."""
     return _frame(f"./results/{name}/page")
 
 

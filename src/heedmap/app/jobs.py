@@ -1,10 +1,10 @@
 """One job at a time on a device, the others in line: where a job stands, and ending it early.
 
-    line = Line(most=16)
-    job = line.enter(work)          # work(job) runs in the line's own thread, when its turn comes
+    queue = JobQueue(most=16)
+    job = queue.enter(work)         # work(job) runs in the queue's own thread, when its turn comes
     for state in job.states():      # waiting, then what the work tells, then its end
         ...
-    line.close()
+    queue.close()
 
 Nobody waits for a job whose page is closed: a job that nobody listens to any more is ended.
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from heedmap.app.places import greediest, network
+from heedmap.app.quotas import greediest, network
 from heedmap.errors import HeedmapError
 
 _LOG = logging.getLogger(__name__)
@@ -68,10 +68,10 @@ class State:
 
 @dataclass(eq=False)
 class Job:
-    """One piece of work in the line; made by `Line.enter`."""
+    """One piece of work in the line; made by `JobQueue.enter`."""
 
     work: "Callable[[Job], Any]"
-    line: "Line"
+    queue: "JobQueue"
     whose: str = ""
     _state: State = State("waiting")
     _stop: bool = False
@@ -114,7 +114,7 @@ class Job:
         """Where it stands now."""
         state = self._state
         if state.phase == "waiting":
-            return State("cancelled") if self._stop else State("waiting", self.line.before(self))
+            return State("cancelled") if self._stop else State("waiting", self.queue.before(self))
         return state
 
     def states(
@@ -144,7 +144,7 @@ class Job:
                     self._changed.wait(pause)
 
     def run(self) -> None:
-        """Do the work; whatever happens, the job ends in a state. Called by the line alone."""
+        """Do the work; whatever happens, the job ends in a state. Called by the queue alone."""
         try:
             self.check()
             self._set(State("working"))
@@ -167,7 +167,7 @@ class Job:
             self._changed.notify_all()
 
 
-class Line:
+class JobQueue:
     """The jobs for one device, in the order in which they came.
 
     Where too many wait, the last one of whoever has most of them gives way.

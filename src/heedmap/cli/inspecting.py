@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedmap.cli.console import dumps, print_json, print_lines, print_table, printable
-from heedmap.cli.options import Force, Format, Json, Quiet, grouped
-from heedmap.cli.reading import (
+from heedmap.cli.console import dumps, print_table, printable
+from heedmap.cli.options import Format, Saved, Told, grouped, out_option
+from heedmap.cli.parsing import (
     parse_names,
     parse_numbers,
     parse_over,
@@ -87,6 +87,18 @@ class Shown:
         return "shared" if self.over is None else "word"
 
 
+@dataclass(frozen=True)
+class Beside(Saved):
+    """Where the selection goes: beside the run, unless something else is said."""
+
+    out: Annotated[
+        Path | None,
+        out_option(
+            "FOLDER", "A new or an empty one. Left out: a new one in RUN/inspect, by selection."
+        ),
+    ] = None
+
+
 @grouped
 def inspect(
     run: Annotated[
@@ -95,19 +107,8 @@ def inspect(
     *,
     selected: Selected,
     shown: Shown,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=parse_path,
-            metavar="FOLDER",
-            help="A new or an empty one. Left out: a new one in RUN/inspect, by selection.",
-        ),
-    ] = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    saved: Beside,
+    told: Told,
 ) -> None:
     """Look at other words, layers, steps or heads of a saved run.
 
@@ -119,9 +120,10 @@ def inspect(
 
     whole = runs.Run.load(run)
     root = run / "inspect"
-    if out is None and root.is_symlink():  # otherwise whoever sent the run could say where to write
+    # Otherwise whoever sent the run could say where to write.
+    if saved.out is None and root.is_symlink():
         raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
-    place = writing.Destination(out, writing.kinds.SELECTION, force=force, root=root)
+    place = writing.Destination(saved.out, writing.kinds.SELECTION, force=saved.force, root=root)
     maps = selected.of(whole.maps)
     found = Inspection(
         run, maps, look_up(maps, selected.word), shown.scale or shown.usual, shown.kind or "png"
@@ -147,12 +149,7 @@ def inspect(
 
     folder = place.put(save, selection_name(selection, shown.usual))
     about = found.about(folder, selection)
-    if json:
-        print_json(about)
-    elif quiet:
-        print_lines([str(folder)])
-    else:
-        print_inspection(folder, about)
+    told.tell(about, [str(folder)], lambda: print_inspection(folder, about))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,8 +258,8 @@ def draw_over(
     return {f"{'-'.join(over)}.{kind}": sheet.data(kind)}
 
 
-def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
-    """The name of the folder for a selection: whatever is not the default."""
+def selection_name(selection: Mapping[str, Any], usual: str) -> str:
+    """The name of the folder for a selection: whatever is not as `usual`, the scale included."""
     from heedmap.files.writing import slug
 
     parts = [*(selection["words"] or ["all"])]

@@ -22,7 +22,7 @@ _NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{32}")
 _SPARE = 256 * 2**20  # bytes that stay free on the disk
 
 
-class Shelf:
+class ResultStore:
     """The folder that holds the results, and the only place that the app writes to.
 
     Args:
@@ -37,7 +37,7 @@ class Shelf:
         self._lock = threading.Lock()
 
     def put(self, result: Run | Pair) -> str:
-        """Save a result, and return its name on the shelf, which nobody can guess.
+        """Save a result, and return its name in the store, which nobody can guess.
 
         Raises:
             RunError: if the disk is full, or refuses otherwise. The sentence names no folder of the

@@ -5,7 +5,7 @@ import typer
 
 from cli.calling import call, good
 from heedmap import cli
-from heedmap.cli import reading
+from heedmap.cli import parsing
 from heedmap.maps import recordings
 
 
@@ -13,13 +13,13 @@ from heedmap.maps import recordings
     ("text", "size"), [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16))]
 )
 def test_sizes(text: str, size: tuple[int, int]):
-    assert reading.parse_size(text) == size
+    assert parsing.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "x", "512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8"])
 def test_what_is_no_size(text: str):
     with pytest.raises(typer.BadParameter, match="is not WxH in pixels"):
-        reading.parse_size(text)
+        parsing.parse_size(text)
 
 
 @pytest.mark.parametrize(
@@ -34,42 +34,42 @@ def test_what_is_no_size(text: str):
     ],
 )
 def test_ranges(text: str, taken: list[int]):
-    assert list(range(10))[reading.parse_range(text)] == taken
-    assert reading.parse_range(
-        reading.show_range(reading.parse_range(text))
-    ) == reading.parse_range(text)
+    assert list(range(10))[parsing.parse_range(text)] == taken
+    assert parsing.parse_range(
+        parsing.show_range(parsing.parse_range(text))
+    ) == parsing.parse_range(text)
 
 
 @pytest.mark.parametrize("text", ["", ":", "a:b", "1:2:3", "1.5"])
 def test_what_is_no_range(text: str):
     with pytest.raises(typer.BadParameter, match="is not a range"):
-        reading.parse_range(text)
+        parsing.parse_range(text)
 
 
 def test_lists():
-    assert reading.AXES == recordings.AXES
-    assert reading.parse_numbers("0, 2") == [0, 2]
-    assert reading.parse_names("up, mid,") == ["up", "mid"]
-    assert reading.parse_axes("step,layer") == {"step", "layer"}
-    assert reading.parse_over("heads, layers") == ["layers", "heads"]
-    assert reading.parse_over("steps") == ["steps"]
+    assert parsing.AXES == recordings.AXES
+    assert parsing.parse_numbers("0, 2") == [0, 2]
+    assert parsing.parse_names("up, mid,") == ["up", "mid"]
+    assert parsing.parse_axes("step,layer") == {"step", "layer"}
+    assert parsing.parse_over("heads, layers") == ["layers", "heads"]
+    assert parsing.parse_over("steps") == ["steps"]
     with pytest.raises(typer.BadParameter, match="is not a list of whole numbers"):
-        reading.parse_numbers("0;2")
+        parsing.parse_numbers("0;2")
     with pytest.raises(typer.BadParameter, match="'time' is no axis; there are layer, step, head"):
-        reading.parse_axes("layer,time")
+        parsing.parse_axes("layer,time")
 
 
 @pytest.mark.parametrize(
     ("text", "window"), [("0.8", (0, 0.8)), ("0", (0, 0)), ("0.2:0.6", (0.2, 0.6)), ("0:1", (0, 1))]
 )
 def test_windows(text, window):
-    assert reading.parse_window(text) == window
+    assert parsing.parse_window(text) == window
 
 
 @pytest.mark.parametrize("text", ["", "x", "0.2:", ":", "nan", "0.8:0.2", "1.1", "-0.1", "0:1:2"])
 def test_what_is_no_window(text):
     with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        reading.parse_window(text)
+        parsing.parse_window(text)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_what_is_no_window(text):
 def test_lists_of_windows(text, windows):
     if windows is None:
         with pytest.raises(typer.BadParameter):
-            reading.parse_windows(text)
+            parsing.parse_windows(text)
         return
-    assert reading.parse_windows(text) == windows
+    assert parsing.parse_windows(text) == windows
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_lists_of_windows(text, windows):
 )  # fmt: skip
 def test_dots_that_lead_nowhere(text):
     with pytest.raises(typer.BadParameter, match="does not say how it goes on"):
-        reading.parse_windows(text)
+        parsing.parse_windows(text)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_dots_that_lead_nowhere(text):
     ],
 )
 def test_strips(text, strip):
-    assert reading.parse_strip(text) == strip
+    assert parsing.parse_strip(text) == strip
 
 
 @pytest.mark.parametrize("text", ["red", "=1", "red=", "red = ", ""])
 def test_what_is_no_strip(text):
     with pytest.raises(typer.BadParameter, match="is not a word and its weights; write them as"):
-        reading.parse_strip(text)
+        parsing.parse_strip(text)
 
 
 @pytest.mark.parametrize(
@@ -129,17 +129,17 @@ def test_what_is_no_strip(text):
 )
 def test_what_are_no_weights(value):
     with pytest.raises(typer.BadParameter, match="are no weights; write A:B:N"):
-        reading.parse_strip(f"red={value}")
+        parsing.parse_strip(f"red={value}")
 
 
 def test_windows_of_words():
-    assert reading.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
-    assert reading.parse_word_window("red cat=0.1:0.3") == ("red cat", (0.1, 0.3))
+    assert parsing.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
+    assert parsing.parse_word_window("red cat=0.1:0.3") == ("red cat", (0.1, 0.3))
     for text in ("cat", "cat=", "=0.3"):
         with pytest.raises(typer.BadParameter, match="is not a word and its window"):
-            reading.parse_word_window(text)
+            parsing.parse_word_window(text)
     with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        reading.parse_word_window("cat=2")
+        parsing.parse_word_window("cat=2")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from pathlib import Path
 from PIL.PngImagePlugin import PngImageFile
 
 from heedmap.app import archives
-from heedmap.app.limits import Limits
-from heedmap.app.pages import Pages
-from heedmap.app.places import network
-from heedmap.app.results import figures, read_result
+from heedmap.app.options import Limits
+from heedmap.app.quotas import network
+from heedmap.app.result_store import figures, read_result
+from heedmap.app.upload_pages import UploadPages
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
 from heedmap.explorer.packing import GROUPS
@@ -35,14 +35,14 @@ _SUMS = 600_000  # of a word in a layer at a step; those have as many with 100 s
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedUpload:
     """What a visitor sent: the name of its page, and a line of what it was made with."""
 
     token: str
     figures: str
 
 
-class Desk:
+class UploadReader:
     """Where zips are opened.
 
     Args:
@@ -52,12 +52,12 @@ class Desk:
         limits: of the operator.
     """
 
-    def __init__(self, uploads: Uploads, pages: Pages, folder: Path, limits: Limits) -> None:
+    def __init__(self, uploads: Uploads, pages: UploadPages, folder: Path, limits: Limits) -> None:
         self._uploads, self._pages, self._folder, self._limits = uploads, pages, folder, limits
         self._lock = threading.Lock()
         self._reading: list[str] = []  # networks
 
-    def open(self, token: str, client: str) -> Opened:
+    def open(self, token: str, client: str) -> OpenedUpload:
         """The page of an uploaded zip.
 
         Args:
@@ -73,7 +73,7 @@ class Desk:
             try:
                 path = self._uploads.open(token)
                 result = self._read(path)
-                return Opened(self._pages.keep(client, result.explorer()), figures(result))
+                return OpenedUpload(self._pages.keep(client, result.explorer()), figures(result))
             finally:
                 if path is not None:
                     path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The small doors in front of the app, each an ASGI middleware: names, passwords, headers, bodies.
+"""What stands in front of the app: names, passwords, headers, bodies; ASGI middleware.
 
 What Starlette and uvicorn lack: an answer by one sentence, a bound on what arrives and for how
 long, and passwords that cannot be guessed quickly.
@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from heedmap.app.places import network
+from heedmap.app.quotas import network
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,11 +78,10 @@ async def blocks_of(headers: Given, receive: Receive, *, most: int) -> AsyncIter
             more than `most`, 408 if it comes too slowly.
     """
     told = headers.get("content-length", "")
-    if "transfer-encoding" in headers:
-        if told:
-            raise HTTPException(400, "The length of what is sent was told in two ways.")
-        raise HTTPException(411, "The length of what is sent must be told.")
-    if not (told.isascii() and told.isdecimal() and len(told) < 20):
+    chunked = "transfer-encoding" in headers
+    if chunked and told:
+        raise HTTPException(400, "The length of what is sent was told in two ways.")
+    if chunked or not (told.isascii() and told.isdecimal() and len(told) < 20):
         raise HTTPException(411, "The length of what is sent must be told.")
     if int(told) > most:
         raise _too_large(most)
@@ -106,6 +105,11 @@ async def blocks_of(headers: Given, receive: Receive, *, most: int) -> AsyncIter
 async def body_of(headers: Given, receive: Receive, *, most: int) -> bytes:
     """A request's body as a whole; errors as those of `blocks_of`."""
     return b"".join([block async for block in blocks_of(headers, receive, most=most)])
+
+
+def client_of(scope: Scope) -> str:
+    """The address that a request comes from; "" where the server does not tell."""
+    return scope["client"][0] if scope.get("client") else ""
 
 
 def _too_large(most: int) -> HTTPException:
@@ -234,7 +238,7 @@ class Passwords:
         said = _said(Given(scope=scope).get("authorization", ""))
         if said is None:
             return await _asked(receive)
-        address, digest = network(scope["client"][0] if scope.get("client") else ""), _hash(said)
+        address, digest = network(client_of(scope)), _hash(said)
         known = self._known.get(address, [])
         if any([hmac.compare_digest(one, digest) for one in known]):
             return None

@@ -1,0 +1,49 @@
+"""The numbers that a visitor types."""
+
+import math
+import re
+
+from heedmap.errors import ArgumentError, quoted
+
+__all__ = ["real_number", "whole_number"]
+
+
+def whole_number(text: object, name: str) -> int | None:
+    """What a field for a whole number holds; None where it was left empty.
+
+    Raises:
+        ArgumentError: if it holds something else.
+    """
+    said = _said(text)
+    if said == "":
+        return None
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}", said):
+        raise ArgumentError(f"{name} is {quoted(text)}: expected a whole number")
+    return int(said)
+
+
+def real_number(text: object, name: str) -> float | None:
+    """What a field for a number holds; None where it was left empty.
+
+    Raises:
+        ArgumentError: if it holds something else.
+    """
+    said = _said(text)
+    if said == "":
+        return None
+    try:
+        number = float(said)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ArgumentError(f"{name} is {quoted(text)}: expected a number")
+    return number
+
+
+def _said(text: object) -> str:
+    """A field as text; what a browser sends need not be a number only because it should be."""
+    try:
+        said = "" if text is None else str(text).strip()
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "?"
+    return said if len(said) <= 100 else "?"  # never a part of a number
