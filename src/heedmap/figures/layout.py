@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "grid", "sheet", "table"]
 
-_LONGEST = 1000  # signs of a title; a prompt of CLIP has some 400 at most
 MAX_WIDTH = 2400  # px: no sheet is wider
 
 _SIDES = (384, 320, *range(256, 15, -8))  # px: what a panel may measure, best first
@@ -33,7 +32,7 @@ _GAP, _MARGIN = 20, 32  # px
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture with its caption and, smaller, a note: text of any length and script."""
+    """A picture with its caption and, smaller, a note: text in any script, as it is drawable."""
 
     caption: str
     picture: Image.Image
@@ -183,17 +182,14 @@ def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = No
 
     Args:
         body: what to frame; kept as it is, in the middle.
-        title: wrapped; of one beyond any prompt the first thousand signs.
-        note: below the title, smaller; the same.
+        title: wrapped; of this and all other texts, the first thousand signs.
+        note: below the title, smaller.
         bar: what the colours mean; left out where none are to be explained.
     """
     from heedmap.figures.sheet import Sheet
 
     width = max(body.width, 480)
     size = min(22, max(16, width // 75))
-    title, note = (
-        text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in (title, note)
-    )
     head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
     under = fit_text(note, width, size=size, least=12, lines=3)
     top = _MARGIN + head.height + under.height + (size if head.texts or under.texts else 0)
