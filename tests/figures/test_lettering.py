@@ -176,7 +176,7 @@ def test_a_figure_of_texts_without_end_is_drawn_at_once():
     panel = layout.Panel(numbers, picture, numbers)
     table = layout.table([(numbers, [numbers, picture])], ["a", numbers])
     bar = layout.ScaleBar(numbers, numbers, numbers)
-    for body in (layout.grid([panel]), table):
+    for body in (layout.in_rows([panel]), table):
         sheet = layout.framed(body, title=numbers, note=numbers, bar=bar)
         assert max(sheet.get_size_inches() * 72) < 4000
         assert len(sheet.texts) + len(sheet.artists) < 500

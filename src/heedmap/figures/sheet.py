@@ -22,7 +22,7 @@ from matplotlib.transforms import Bbox
 from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.figures.blocks import Block, Said, Shown
+from heedmap.figures.blocks import Block, LineAt, PictureAt
 from heedmap.figures.formats import FORMATS, format_of, png
 from heedmap.figures.lettering import drawable, font
 from heedmap.files.writing import put_file
@@ -31,7 +31,7 @@ __all__ = ["Sheet"]
 
 _DPI = 72  # a pixel is a point, and sizes of letters are in pixels
 _RULE = (205, 205, 209)
-_WRITTEN_SO = {
+_WRITTEN_SO: dict[Any, Any] = {
     **{name: rcParamsDefault[name] for name in rcParamsDefault if name[:4] in ("svg.", "pdf.")},
     "svg.hashsalt": "heedmap",  # else things are named by chance
 }
@@ -61,7 +61,7 @@ class Sheet(Figure):
         sheet.title = drawable(title)
         _plain(sheet.patch)
         for number, thing in enumerate(block.things):
-            if isinstance(thing, Shown):
+            if isinstance(thing, PictureAt):
                 sheet.add_artist(_Picture(thing, f"picture{number}"))
             else:
                 sheet.add_artist(_line(thing, sheet, block.height))
@@ -133,7 +133,7 @@ class Sheet(Figure):
 class _Picture(Artist):
     """A picture at its place, resized from its own pixels to those that the output has there."""
 
-    def __init__(self, thing: Shown, name: str) -> None:
+    def __init__(self, thing: PictureAt, name: str) -> None:
         super().__init__()
         _plain(self)
         self.set_gid(name)  # else SVG names it by chance
@@ -179,7 +179,7 @@ class _Line(Text):
         super().draw(renderer)
 
 
-def _line(thing: Said, sheet: Figure, height: int) -> Text:
+def _line(thing: LineAt, sheet: Figure, height: int) -> Text:
     line = _Line(
         thing.x / _DPI,
         (height - thing.y) / _DPI,
