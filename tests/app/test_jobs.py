@@ -55,7 +55,7 @@ def test_who_has_most_in_a_full_line_gives_way(queue: JobQueue):
     until(lambda: first.state.phase == "working")
     theirs = [queue.enter(lambda job: None, "10.0.0.1") for _ in range(3)]
     honest = queue.enter(lambda job: 7, "10.0.0.2")
-    assert theirs[2].state.phase == "failed" and "Others" in theirs[2].state.sentence
+    assert theirs[2].state.phase == "failed" and "others" in theirs[2].state.sentence
     assert honest.state == State("waiting", 3)
     for client in ("10.0.0.1", "10.0.0.2"):  # who has as many as anybody waits with the others
         with pytest.raises(HeedmapError, match="3 jobs are waiting already"):
@@ -64,7 +64,7 @@ def test_who_has_most_in_a_full_line_gives_way(queue: JobQueue):
     assert [job.state.phase for job in theirs] == ["waiting", "failed", "failed"]
     gate.set()
     assert [ended(job).result for job in (honest, third)] == [7, 8]
-    assert "Others" in ended(theirs[1]).sentence and ended(theirs[0]).phase == "done"
+    assert "others" in ended(theirs[1]).sentence and ended(theirs[0]).phase == "done"
 
 
 def test_a_job_that_nobody_listens_to_is_ended(queue: JobQueue, monkeypatch: pytest.MonkeyPatch):
@@ -86,8 +86,8 @@ def test_a_job_that_nobody_listens_to_is_ended(queue: JobQueue, monkeypatch: pyt
     ("error", "sentence"),
     [
         (ArgumentError("the seed is odd"), "the seed is odd"),
-        (MemoryError(), "There is not enough memory for this: try a smaller size."),
-        (RuntimeError("CUDA out of memory at 0x7f"), "There is not enough memory"),
+        (MemoryError(), "there is not enough memory for this: try a smaller size"),
+        (RuntimeError("CUDA out of memory at 0x7f"), "there is not enough memory"),
         (RuntimeError("secret of /etc/passwd"), jobs.GENERAL),
     ],
 )

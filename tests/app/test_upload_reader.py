@@ -240,10 +240,10 @@ def test_two_files_are_read_at_a_time_one_of_each_network(
     for thread in threads:
         thread.start()
     until(lambda: len(reading) == 2)
-    with pytest.raises(HeedmapError, match="Others are opening files"):
+    with pytest.raises(HeedmapError, match="others are opening files"):
         reader.open(tokens[2], "10.0.0.2")
     for same in ("10.0.0.1", "::ffff:10.0.0.1"):
-        with pytest.raises(HeedmapError, match="Your last file is still being opened"):
+        with pytest.raises(HeedmapError, match="your last file is still being opened"):
             reader.open(tokens[2], same)
     go.set()
     for thread in threads:

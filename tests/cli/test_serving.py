@@ -63,11 +63,11 @@ def test_a_password_that_is_no_text(desk: Path):
 @pytest.mark.parametrize(
     ("host", "part"),
     [
-        ("a" * 64, "The host 'aaa"),  # a part of a name has 63 letters
-        ("a." * 900, "The host 'a.a.a"),
-        ("no\x1b[31m", r"The host 'no\x1b[31m' is not known"),
-        ("a\0b", r"The host 'a\x00b' is not known"),
-        ("\udcff", "The host '\\udcff' is not known"),
+        ("a" * 64, "the host 'aaa"),  # a part of a name has 63 letters
+        ("a." * 900, "the host 'a.a.a"),
+        ("no\x1b[31m", r"the host 'no\x1b[31m' is not known"),
+        ("a\0b", r"the host 'a\x00b' is not known"),
+        ("\udcff", "the host '\\udcff' is not known"),
     ],
 )
 def test_a_host_that_no_name_can_be(host: str, part: str):
@@ -144,7 +144,7 @@ def test_a_port_in_use_and_an_address_that_is_none(desk: Path):
         taken.listen()
         port = taken.getsockname()[1]
         said = bad("app", "--port", port)
-    assert f"Port {port} of 127.0.0.1 cannot be used" in said and "--port 0" in said
+    assert f"port {port} of 127.0.0.1 cannot be used" in said and "--port 0" in said
     assert "is not known: expected an address" in bad("app", "--host", "no such host")
     assert files(desk) == set()
 

@@ -18,8 +18,6 @@ from heedmap.errors import ArgumentError, HeedmapError, quoted
 if TYPE_CHECKING:
     from heedmap.app.routes import Routes
 
-__all__ = ["Application", "address", "bind", "serve"]
-
 _ARENAS = -8  # glibc's M_ARENA_MAX
 
 
@@ -41,7 +39,7 @@ class Application:
             import gradio  # noqa: F401
         except ImportError as error:
             raise HeedmapError(
-                "The app needs Gradio, which is not installed: pip install 'heedmap[app]'"
+                "the app needs Gradio, which is not installed: pip install 'heedmap[app]'"
             ) from error
         from heedmap.app.jobs import JobQueue
         from heedmap.app.result_store import ResultStore
@@ -139,9 +137,7 @@ def bind(host: str, port: int) -> socket.socket:
         )[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, ValueError) as error:  # such as a name with a NUL, or of too many letters
-        raise ArgumentError(
-            f"The host {quoted(host)} is not known: expected an address."
-        ) from error
+        raise ArgumentError(f"the host {quoted(host)} is not known: expected an address") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
@@ -149,8 +145,8 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise ArgumentError(
-            f"Port {port} of {host} cannot be used ({error.strerror}): choose another with --port; "
-            "--port 0 takes any that is free."
+            f"port {port} of {host} cannot be used ({error.strerror}): choose another with --port; "
+            "--port 0 takes any that is free"
         ) from error
     return bound
 
@@ -181,7 +177,7 @@ def serve(options: Options, *, ready: Callable[[str], Any] = print) -> None:
             while not server.started:
                 thread.join(0.05)
                 if not thread.is_alive():
-                    raise HeedmapError("The server could not start: the log above says why.")
+                    raise HeedmapError("the server could not start: the log above says why")
             ready(address(options.host, bound.getsockname()[1]))
             while thread.is_alive():
                 thread.join(0.5)

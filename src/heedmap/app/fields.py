@@ -14,17 +14,6 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.models.pipelines import EMBEDDED
 from heedmap.options import DrawOptions, EditOptions
 
-__all__ = [
-    "EMPTY",
-    "edit_examples",
-    "edit_fields",
-    "edit_values",
-    "shared_fields",
-    "shared_values",
-    "text_field",
-    "text_of",
-]
-
 _CROSS: Any = EditOptions.cross  # both windows from the start of the run, as sliders have them
 _OWN: Any = EditOptions.self_attention
 _KEEP = list(DrawOptions.keep)

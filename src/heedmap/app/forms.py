@@ -14,6 +14,12 @@ from heedmap.app.worker import JobRequest, ResultSummary
 from heedmap.errors import HeedmapError
 
 _LOG = logging.getLogger(__name__)
+UNSEEN: dict[str, Any] = {
+    "show_progress": "hidden",
+    "api_visibility": "private",
+    "preprocess": False,  # what a field holds is read by us, whose errors are sentences
+}
+"""How each event of the page is told to Gradio."""
 _LISTED = 100  # results of a session that it can look at again
 
 
@@ -95,7 +101,6 @@ class JobForm:
         examples: Mapping[gr.Button, Sequence[Any]],
         ask: Callable[..., JobRequest],
         work: Callable[[Any, Job], ResultSummary],
-        room: int,
     ) -> None:
         """Connect the tab's parts.
 
@@ -106,7 +111,6 @@ class JobForm:
             examples: buttons, and what they fill into the fields before they start one.
             ask: from the values of the fields to what is asked for.
             work: does it.
-            room: how many jobs may be followed at a time.
         """
 
         def run(request: gr.Request, history: list[Any], *values: Any) -> Iterator[Any]:
@@ -115,25 +119,17 @@ class JobForm:
         def cancel(request: gr.Request) -> None:
             jobs.cancel(str(request.session_hash), self.name)
 
-        # What a field holds is read by `ask`, whose errors are sentences.
-        common: dict[str, Any] = {
-            "show_progress": "hidden",
-            "api_visibility": "private",
-            "preprocess": False,
-        }
         job: dict[str, Any] = {
             "inputs": [self.made, *fields],
             "outputs": [self.made, self.status, self.page, self.run, self.cancel],
-            # The line of jobs sees to it that one is at work; here all of it may be followed.
-            "concurrency_id": "jobs",
-            "concurrency_limit": room,
+            "concurrency_id": "jobs",  # all that wait may be followed: the page's limit is theirs
         }
-        gr.on(list(triggers), run, **job, **common)
-        self.cancel.click(cancel, queue=False, **common)
+        gr.on(list(triggers), run, **job, **UNSEEN)
+        self.cancel.click(cancel, queue=False, **UNSEEN)
         for button, values in examples.items():
             button.click(
-                lambda values=values: list(values), outputs=list(fields), queue=False, **common
-            ).then(run, **job, **common)
+                lambda values=values: list(values), outputs=list(fields), queue=False, **UNSEEN
+            ).then(run, **job, **UNSEEN)
 
     def _followed(
         self,

@@ -18,8 +18,6 @@ from heedmap.app.middleware import body_of, client_of
 from heedmap.app.quotas import StreamQuota
 from heedmap.app.sessions import Sessions
 
-__all__ = ["GradioFilter", "PageCall"]
-
 _SHOWN = re.compile(
     r"/(config|theme\.css|favicon\.ico|robots\.txt|manifest\.json|pwa_icon)?"
     r"|/(assets|static)/[\w./@-]{1,200}"  # no disk allows longer names
@@ -148,13 +146,9 @@ def _nothing() -> HTTPException:
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """Receives a body that was read already, and then whatever comes."""
-    given = False
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return left.pop() if left else await receive()
 
     return again

@@ -24,12 +24,9 @@ _LOG = logging.getLogger(__name__)
 PATIENCE = 30.0
 """Seconds after which a job that nobody listens to is ended."""
 GENERAL = (
-    "Something went wrong in heedmap itself: nothing was saved. What it was stands in the log of "
-    "the server."
+    "something went wrong in heedmap itself, and nothing was saved: the log of the server says what"
 )
-_GAVE_WAY = (
-    "Others are waiting, too, and you have other jobs in line: ask for this one again later."
-)
+_GAVE_WAY = "others are waiting, too, and you have other jobs in line: ask for this one again later"
 
 
 class Cancelled(Exception):
@@ -156,7 +153,7 @@ class Job:
         except Exception as error:
             # Visitors are told what they can act on, and nothing about the machine.
             short = isinstance(error, MemoryError) or "out of memory" in str(error).lower()
-            said = "There is not enough memory for this: try a smaller size." if short else GENERAL
+            said = "there is not enough memory for this: try a smaller size" if short else GENERAL
             _LOG.exception("a job of the app failed")
             end = State("failed", sentence=said)
         self._set(end)
@@ -199,7 +196,7 @@ class JobQueue:
         job = Job(work, self, network(client))
         with self._changed:
             if self._closed:
-                raise HeedmapError("The server is about to stop: nothing is drawn any more.")
+                raise HeedmapError("the server is about to stop: nothing is drawn any more")
             self._waiting = deque(other for other in self._waiting if other.wanted)
             gone = self._make_room(job.whose) if len(self._waiting) >= self.most else None
             self._waiting.append(job)
@@ -213,7 +210,7 @@ class JobQueue:
         owners = [other.whose for other in self._waiting]
         most = greediest(owners) if owners else whose
         if owners.count(most) <= owners.count(whose) + 1:
-            raise HeedmapError(f"{len(owners)} jobs are waiting already: try again in a while.")
+            raise HeedmapError(f"{len(owners)} jobs are waiting already: try again in a while")
         gone = next(other for other in reversed(self._waiting) if other.whose == most)
         self._waiting.remove(gone)
         return gone

@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedmap.app.quotas import network
+from heedmap.errors import as_sentence
 
 _LOG = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ async def refusal(
             left = _DRAINED
             while left > 0 and isinstance(receive, Incoming) and not receive.complete:
                 left -= len((await receive()).get("body", b""))
-    return PlainTextResponse(sentence, status, headers=headers)
+    return PlainTextResponse(as_sentence(sentence), status, headers=headers)
 
 
 # --- headers, names ---------------------------------------------------------------------------

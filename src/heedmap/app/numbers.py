@@ -5,8 +5,6 @@ import re
 
 from heedmap.errors import ArgumentError, quoted
 
-__all__ = ["real_number", "whole_number"]
-
 
 def whole_number(text: object, name: str) -> int | None:
     """What a field for a whole number holds; None where it was left empty.

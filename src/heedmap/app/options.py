@@ -11,8 +11,6 @@ from pathlib import Path
 from heedmap.errors import ArgumentError
 from heedmap.options import LoadOptions
 
-__all__ = ["MOST_LETTERS", "Limits", "Options", "is_loopback"]
-
 MOST_LETTERS = 2000
 """The most characters of a prompt: CLIP reads 77 tokens, long prompts of web UIs have a few times
 as many."""

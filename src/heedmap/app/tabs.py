@@ -6,7 +6,7 @@ from typing import Any
 import gradio as gr
 
 from heedmap.app import fields, fragments
-from heedmap.app.forms import JobForm, VisitorJobs, sentence
+from heedmap.app.forms import UNSEEN, JobForm, VisitorJobs, sentence
 from heedmap.app.upload_reader import UploadReader
 from heedmap.app.worker import EditRequest, GenerateRequest, ResultSummary, Worker
 from heedmap.errors import ArgumentError
@@ -107,7 +107,6 @@ def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State)
         dict(zip(examples, fills, strict=True)),
         ask,
         worker.generate,
-        _room(worker),
     )
 
 
@@ -147,7 +146,6 @@ def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State) -> 
         dict(zip(examples, fills, strict=True)),
         ask,
         worker.edit,
-        _room(worker),
     )
 
 
@@ -184,22 +182,15 @@ def _inspect_tab(worker: Worker, reader: UploadReader, made: gr.State) -> None:
         except Exception as error:
             return None, fragments.of_trouble(sentence(error)), ""
 
-    common: dict[str, Any] = {
-        "show_progress": "hidden",
-        "api_visibility": "private",
-        "preprocess": False,
-        "concurrency_id": "reading",
-        "concurrency_limit": 2,
-    }
-    chosen.input(show, [chosen, made], [status, page], **common)
-    upload.upload(opened, None, [chosen, status, page], **common)
+    reading: dict[str, Any] = {"concurrency_id": "reading", "concurrency_limit": 2, **UNSEEN}
+    chosen.input(show, [chosen, made], [status, page], **reading)
+    upload.upload(opened, None, [chosen, status, page], **reading)
     made.change(
         lambda history: gr.update(choices=[(made.title, made.name) for made in history[::-1]]),
         made,
         chosen,
         queue=False,
-        show_progress="hidden",
-        api_visibility="private",
+        **UNSEEN,
     )
 
 
@@ -227,8 +218,3 @@ def _said(source: str, target: str, only: str) -> str:
     """An edit on a button."""
     said = f"{source} → {target}" if target else source
     return f"{said} (only there)" if only else said
-
-
-def _room(worker: Worker) -> int:
-    """Jobs that are followed at a time: all that wait, and one at work."""
-    return worker.limits.waiting + 2

@@ -63,7 +63,7 @@ class UploadPages:
         with self._lock:
             self._forget_old()
             if not re.fullmatch("[0-9a-f]{32}", token) or token not in self._held:
-                raise HeedmapError("This page is not there any more: open the file again.")
+                raise HeedmapError("this page is not there any more: open the file again")
             return self._folder / token
 
     def _make_room(self, client: str, size: int) -> None:

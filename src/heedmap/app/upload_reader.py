@@ -16,7 +16,7 @@ from PIL.PngImagePlugin import PngImageFile
 from heedmap.app import archives
 from heedmap.app.options import Limits
 from heedmap.app.quotas import network
-from heedmap.app.result_store import figures, read_result
+from heedmap.app.result_store import made_with, read_result
 from heedmap.app.upload_pages import UploadPages
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
@@ -39,7 +39,7 @@ class OpenedUpload:
     """What a visitor sent: the name of its page, and a line of what it was made with."""
 
     token: str
-    figures: str
+    made_with: str
 
 
 class UploadReader:
@@ -73,7 +73,7 @@ class UploadReader:
             try:
                 path = self._uploads.open(token)
                 result = self._read(path)
-                return OpenedUpload(self._pages.keep(client, result.explorer()), figures(result))
+                return OpenedUpload(self._pages.keep(client, result.explorer()), made_with(result))
             finally:
                 if path is not None:
                     path.unlink(missing_ok=True)
@@ -82,9 +82,9 @@ class UploadReader:
     def _place(self, who: str) -> Iterator[None]:
         with self._lock:
             if who in self._reading:
-                raise HeedmapError("Your last file is still being opened: wait for its page.")
+                raise HeedmapError("your last file is still being opened: wait for its page")
             if len(self._reading) >= _READERS:
-                raise HeedmapError("Others are opening files: try again in a moment.")
+                raise HeedmapError("others are opening files: try again in a moment")
             self._reading.append(who)
         try:
             yield
@@ -144,14 +144,14 @@ def check_cost(result: Run | Pair) -> None:
             words = recording.table.words
             parts = {(_group(layer), layer.grid) for layer in recording.layers}
             told = sum(h * w for _, (h, w) in parts) * (len(words) + 3)  # start, end, padding
-            cells = sum(layer.grid[0] * layer.grid[1] for layer in recording.layers)
-            added = cells * (len(recording.positions) + sum(len(word.tokens) for word in words))
+            places = sum(layer.grid[0] * layer.grid[1] for layer in recording.layers)
+            added = places * (len(recording.positions) + sum(len(word.tokens) for word in words))
             steps = len(recording.timesteps) if "step" in recording.keep else 1
             sums = len(recording.layers) * (len(words) + 3) * steps
             if told > _TOLD or added > _ADDED or sums > _SUMS:
                 raise RunError(
                     f"this result has {len(words)} words and {len(recording.layers)} layers of "
-                    f"{cells} places in all, and {steps} steps: more than this server shows"
+                    f"{places} places in all, and {steps} steps: more than this server shows"
                 )
 
 

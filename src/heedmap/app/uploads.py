@@ -74,9 +74,7 @@ class Uploads:
                 raise FileNotFoundError
             return (self._folder / token).rename(self._folder / f"{token}.opened")
         except FileNotFoundError as error:
-            raise HeedmapError(
-                "The upload is not there any more: choose the file again."
-            ) from error
+            raise HeedmapError("the upload is not there any more: choose the file again") from error
 
     def _make_room(self, client: str) -> None:
         for name, (_, since) in list(self._waiting.items()):

@@ -4,15 +4,14 @@ The same functions as the command line's, with the same arguments: the same byte
 """
 
 import gc
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from heedmap.app.jobs import Job
 from heedmap.app.options import Options
-from heedmap.app.result_store import ResultStore, figures, title
-from heedmap.errors import ArgumentError, HeedmapWarning, plural, quoted
+from heedmap.app.result_store import ResultStore, made_with, title
+from heedmap.errors import ArgumentError, plural, quoted, warnings_heard
 from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.pairs import Pair
@@ -54,13 +53,13 @@ class ResultSummary:
     Attributes:
         name: in the store.
         title: what a person calls it.
-        figures: what it was made with.
+        made_with: seed, steps, size and model, in a line.
         notes: what was warned of, and what this server's limits changed.
     """
 
     name: str
     title: str
-    figures: str
+    made_with: str
     notes: tuple[str, ...] = ()
 
 
@@ -181,14 +180,11 @@ class Worker:
 
         previewer = Previewer(pipe, lambda image: shown.append(data_url(image)))
         job.tell("Drawing")
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", category=HeedmapWarning)
+        with warnings_heard() as warned:
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
         name = self.store.put(result)
-        warned = [str(warning.message) for warning in told]
-        return ResultSummary(name, title(result), figures(result), (*notes, *warned))
+        return ResultSummary(name, title(result), made_with(result), (*notes, *warned))
 
 
 def _keywords(options: DrawOptions | EditOptions) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Verbs(TyperGroup):
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
                 raise
-            fail("Out of memory; try a smaller --size or --count, or --dtype float16.")
+            fail("out of memory: try a smaller --size or --count, or --dtype float16")
 
 
 app = typer.Typer(

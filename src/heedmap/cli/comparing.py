@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import print_table
+from heedmap.cli.inspecting import HEAT_COLUMNS, about_heat, heat_cells
 from heedmap.cli.options import Format, Told, grouped, out_option
 from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, WordError
@@ -80,7 +81,7 @@ def compare(
     found = formats.format_of(path)
     if path.is_dir() or (kind or found) != found:
         wanted = f"a file that ends in .{kind}" if kind else "a file, and this is a folder"
-        raise ArgumentError(f"{path} is no name for the figure: expected {wanted}.")
+        raise ArgumentError(f"{path} is no name for the figure: expected {wanted}")
     if out is not None:
         writing.check_file(out, force=force)
     loaded = [runs.Run.load(folder) for folder in folders]
@@ -110,34 +111,20 @@ def about_run(folder: Path, run: "Run", label: str, words: Sequence[str]) -> dic
     found: dict[str, Any] = {}
     for word in words:
         try:
-            heat = run.maps[word]
+            found[word] = about_heat(run.maps[word])
         except WordError:
             found[word] = None
-        else:
-            found[word] = {
-                "most": round(float(heat.values.max()), 6),
-                "mean": round(float(heat.values.mean()), 6),
-                "peak": list(heat.peak),
-            }
     return {"run": str(folder), "label": label, "words": found}
 
 
 def print_comparison(about: Mapping[str, Any]) -> None:
     """Print how much each word drew in each run, and where most."""
     rows = [
-        (
-            run["label"],
-            word,
-            *(
-                (f"{drew['most']:.3f}", f"{drew['mean']:.3f}", "{}, {}".format(*drew["peak"]))
-                if drew
-                else ("-", "-", "-")
-            ),
-        )
+        (run["label"], word, *(heat_cells(drew) if drew else ("-", "-", "-")))
         for run in about["runs"]
         for word, drew in run["words"].items()
     ]
-    print_table(("run", "word", "most", "mean", "hottest at"), rows, title=about["file"])
+    print_table(("run", "word", *HEAT_COLUMNS), rows, title=about["file"])
     typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 

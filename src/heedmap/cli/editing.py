@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import print_table, printable, progress_bar, warnings_told
+from heedmap.cli.console import print_files, print_table, printable, progress_bar, warnings_told
 from heedmap.cli.grids import Source, Targets, Varied, draw_grid
 from heedmap.cli.options import Changed, Drawn, Loaded, Saved, Told, grouped
 from heedmap.errors import ArgumentError, plural
@@ -122,11 +122,7 @@ def print_pair(about: Mapping[str, Any]) -> None:
         "blend": "where the edit was let in",
         "figures": "the figures, and how it was edited",
     }
-    rows = [
-        (Path(file).relative_to(about["folder"]).as_posix(), what[name])
-        for name, file in about["files"].items()
-    ]
-    print_table(("file", "what it is"), rows, title=about["folder"])
+    print_files(about["folder"], {file: what[name] for name, file in about["files"].items()})
     found, where = about["about"], "the mask" if "blend" in about["files"] else "the changed words"
     figures = [
         (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import print_table, progress_bar, warnings_told
+from heedmap.cli.console import print_files, progress_bar, warnings_told
 from heedmap.cli.options import Drawn, Loaded, Prompt, Saved, Told, grouped
 from heedmap.cli.parsing import parse_box
 from heedmap.cli.words import print_unread
@@ -112,5 +112,4 @@ def print_run(about: Mapping[str, Any]) -> None:
         about["maps"]: "the maps, for `heedmap inspect`",
         about["settings"]: "all that is needed to draw it again",
     }
-    rows = [(Path(file).relative_to(about["folder"]).as_posix(), files[file]) for file in files]
-    print_table(("file", "what it is"), rows, title=about["folder"])
+    print_files(about["folder"], files)

@@ -183,13 +183,7 @@ class Inspection:
             "sheet": str(folder / f"sheet.{self.kind}"),
             **({"over": [str(folder / file) for file in self.over]} if self.over else {}),
             "words": [
-                {
-                    "word": heat.label,
-                    "most": round(float(heat.values.max()), 6),
-                    "mean": round(float(heat.values.mean()), 6),
-                    "peak": list(heat.peak),
-                    "file": str(folder / file),
-                }
+                {"word": heat.label, **about_heat(heat), "file": str(folder / file)}
                 for file, heat in self.chosen.items()
             ],
         }
@@ -205,6 +199,20 @@ class Inspection:
         (folder / "words").mkdir()
         for file, heat in self.chosen.items():
             (folder / file).write_bytes(formats.png(heat.overlay(scale=self.scale)))
+
+
+HEAT_COLUMNS = ("most", "mean", "hottest at")
+
+
+def about_heat(heat: "HeatMap") -> dict[str, Any]:
+    """What `--json` says of a heat map: how much a word drew, and where most."""
+    most, mean = (round(float(value), 6) for value in (heat.values.max(), heat.values.mean()))
+    return {"most": most, "mean": mean, "peak": list(heat.peak)}
+
+
+def heat_cells(about: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The same for a table, below `HEAT_COLUMNS`."""
+    return f"{about['most']:.3f}", f"{about['mean']:.3f}", "{}, {}".format(*about["peak"])
 
 
 def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatMap]":
@@ -234,7 +242,7 @@ def numbered(query: str) -> str | int:
         return query
     number = query[1:].strip()
     if not (number.isdecimal() and len(number) <= 9):
-        raise ArgumentError(f"'#' is followed by the number of a word; got {quoted(query)}.")
+        raise ArgumentError(f"{quoted(query)} names no word: expected '#' and its number, as in #2")
     return int(number)
 
 
@@ -246,7 +254,7 @@ def draw_over(
 
     asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
     if len(asked) != 1:
-        raise ArgumentError(f"--over shows one word; got {len(asked)}: name one with --word.")
+        raise ArgumentError(f"--over shows one word; got {len(asked)}: name one with --word")
     (query,) = asked
     word = numbered(query)
     if list(over) == ["steps"]:
@@ -279,16 +287,10 @@ def selection_name(selection: Mapping[str, Any], usual: str) -> str:
 def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     """Print what `inspect` found: how much each word drew, and where most."""
     rows = [
-        (
-            word["word"],
-            f"{word['most']:.3f}",
-            f"{word['mean']:.3f}",
-            "{}, {}".format(*word["peak"]),
-            Path(word["file"]).relative_to(folder).as_posix(),
-        )
+        (word["word"], *heat_cells(word), Path(word["file"]).relative_to(folder).as_posix())
         for word in about["words"]
     ]
-    print_table(("word", "most", "mean", "hottest at", "file"), rows, title=str(folder))
+    print_table(("word", *HEAT_COLUMNS, "file"), rows, title=str(folder))
     chosen = [
         f"{axis} {value if isinstance(value, str) else ', '.join(map(str, value))}"
         for axis, value in about["selection"].items()
