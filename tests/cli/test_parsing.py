@@ -1,5 +1,7 @@
 """What the verbs take: how the texts of their options are read, and what is none."""
 
+from pathlib import Path
+
 import pytest
 import typer
 
@@ -170,10 +172,36 @@ def test_usage_errors(arguments: list[str], sentence: str):
     assert sentence in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("verb", ["generate", "edit", "inspect", "compare", "words", "layers"])
+VERBS = typer.main.get_command(cli.app).commands
+ARGUMENTS = {"compare": ["x", "y"], "layers": [], "app": []}
+TEXTS = {"--model", "--word", "--negative", "--only", "--protect", "--layer", "--layers"}
+TEXTS |= {"--host", "--name", "--auth"}  # read later
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        (verb, option.opts[0])
+        for verb, command in VERBS.items()
+        for option in command.params
+        if option.param_type_name == "option" and not option.is_flag
+        if option.opts[0] not in TEXTS
+    ],
+)
+def test_nonsense_for_an_option_is_told_before_anything_is_done(verb: str, option: str, desk: Path):
+    nonsense = "" if option == "--out" else "="
+    result = call(verb, *ARGUMENTS.get(verb, ["x"]), option, nonsense)
+    assert result.exit_code == 2 and result.stdout == ""
+    usage, _, sentence = result.stderr.partition("Error: ")
+    assert usage.startswith("Usage: ") and sentence.startswith(f"Invalid value for '{option}")
+    assert "Traceback" not in sentence
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_option_is_explained(verb: str):
     page = " ".join(good(verb, "--help").split())
-    for command in typer.main.get_command(cli.app).commands[verb].params:
+    for command in VERBS[verb].params:
         assert command.help, f"{verb} {command.name} has no help"
         assert " ".join(command.help.split()) in page
 
