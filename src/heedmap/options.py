@@ -47,12 +47,7 @@ class _Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """Where a model runs, and how precisely.
-
-    Attributes:
-        device: where.
-        dtype: how precisely.
-    """
+    """Where a model runs, and how precisely."""
 
     device: Device = "auto"
     dtype: Dtype = "auto"

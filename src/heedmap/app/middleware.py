@@ -177,9 +177,9 @@ class Hosts:
             return
         headers = Given(scope=scope)
         host = headers.get("host", "")
-        if self._names is not None and _hostname(f"//{host}") not in self._names:
+        if self._names is not None and _part(f"//{host}", "hostname") not in self._names:
             answer = await refusal(receive, 421, "This server does not answer to that name.")
-        elif "origin" in headers and _netloc(headers["origin"]) != host.lower():
+        elif "origin" in headers and _part(headers["origin"].lower(), "netloc") != host.lower():
             answer = await refusal(
                 receive, 403, "Pages of other servers may not ask this one for anything."
             )
@@ -189,16 +189,10 @@ class Hosts:
         await answer(scope, receive, send)
 
 
-def _hostname(url: str) -> str:
+def _part(url: str, name: str) -> str | None:
+    """A part of a URL; None of one that cannot be read."""
     try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _netloc(url: str) -> str | None:
-    try:
-        return urlsplit(url).netloc.lower()
+        return getattr(urlsplit(url), name)
     except ValueError:
         return None
 

@@ -1,4 +1,4 @@
-"""The numbers that a visitor types."""
+"""The numbers that a visitor types; an ArgumentError of one sentence for what is none."""
 
 import math
 import re
@@ -7,35 +7,23 @@ from heedmap.errors import ArgumentError, quoted
 
 
 def whole_number(text: object, name: str) -> int | None:
-    """What a field for a whole number holds; None where it was left empty.
-
-    Raises:
-        ArgumentError: if it holds something else.
-    """
+    """What a field for a whole number holds; None where it was left empty."""
     said = _said(text)
-    if said == "":
-        return None
-    if not re.fullmatch(r"[+-]?[0-9]{1,20}", said):
+    if said and not re.fullmatch(r"[+-]?[0-9]{1,20}", said):
         raise ArgumentError(f"{name} is {quoted(text)}: expected a whole number")
-    return int(said)
+    return int(said) if said else None
 
 
 def real_number(text: object, name: str) -> float | None:
-    """What a field for a number holds; None where it was left empty.
-
-    Raises:
-        ArgumentError: if it holds something else.
-    """
+    """What a field for a number holds; None where it was left empty."""
     said = _said(text)
-    if said == "":
-        return None
     try:
-        number = float(said)
+        number = float(said or 0)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
         raise ArgumentError(f"{name} is {quoted(text)}: expected a number")
-    return number
+    return number if said else None
 
 
 def _said(text: object) -> str:

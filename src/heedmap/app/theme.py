@@ -36,16 +36,15 @@ def theme() -> gr.themes.Base:
         font=["-apple-system", "Segoe UI", "Roboto", "Noto Sans", "system-ui", "sans-serif"],
         font_mono=["ui-monospace", "SF Mono", "Menlo", "Consolas", "monospace"],
     )
-    dark = {f"{name}_dark": colour for name, (_, colour) in _COLOURS.items()}
     light = {name: colour for name, (colour, _) in _COLOURS.items()}
+    dark = {f"{name}_dark": colour for name, (_, colour) in _COLOURS.items()}
     return made.set(
         input_border_width="1px",
         input_padding="7px 10px",
         color_accent="#1f5fbf",
         loader_color="#1f5fbf",
         block_padding="12px 14px",
-        **light,
-        **dark,
+        **light | dark,
     )
 
 

@@ -68,15 +68,13 @@ class UploadReader:
             HeedmapError: if it is not there, is not a run or edit that heedmap saved, or would cost
                 more than the limits allow; or while others are read.
         """
-        path = None
         with self._place(network(client)):
+            path = self._uploads.open(token)
             try:
-                path = self._uploads.open(token)
                 result = self._read(path)
                 return OpenedUpload(self._pages.keep(client, result.explorer()), made_with(result))
             finally:
-                if path is not None:
-                    path.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def _place(self, who: str) -> Iterator[None]:

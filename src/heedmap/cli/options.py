@@ -38,29 +38,6 @@ Size = Annotated[
 ]
 Device = Annotated[options.Device, typer.Option(help="Where to run.")]
 Dtype = Annotated[options.Dtype, typer.Option(help="Precision.")]
-Seed = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
-]
-Steps = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
-]
-Guidance = Annotated[
-    float | None,
-    typer.Option(
-        min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
-    ),
-]
-Negative = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
-]
-Keep = Annotated[
-    Any,
-    typer.Option(
-        parser=parse_axes,
-        metavar="AXES",
-        help="What `inspect` can tell apart later: layer, step, head, with commas.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
@@ -94,12 +71,30 @@ class Loaded:
 class Drawn:
     """How it draws."""
 
-    seed: Seed = None
-    steps: Steps = DrawOptions.steps
-    guidance: Guidance = DrawOptions.guidance
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
+    ] = None
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
+    ] = DrawOptions.steps
+    guidance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
+        ),
+    ] = DrawOptions.guidance
     size: Size = DrawOptions.size
-    negative: Negative = DrawOptions.negative
-    keep: Keep = _KEEP
+    negative: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
+    ] = DrawOptions.negative
+    keep: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_axes,
+            metavar="AXES",
+            help="What `inspect` can tell apart later: layer, step, head, with commas.",
+        ),
+    ] = _KEEP
 
     def first_seed(self) -> int:
         """The seed, or one by chance."""
