@@ -33,7 +33,7 @@ import heedmap
 from evaluation import blends, judge, obedience, places, strangers, swaps, weights
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
-from heedmap.figures.layout import Panel, grid
+from heedmap.figures.layout import Panel, in_rows
 from heedmap.figures.sheet import Sheet
 from heedmap.models import pipelines
 
@@ -160,7 +160,7 @@ def sheet_of(path: Path, question: str) -> Path:
 def save(path: Path, panels: Sequence[Panel], columns: int) -> None:
     """Write pictures with captions and verdicts as one sheet."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Sheet.of(grid(panels, columns=columns)).save(path, force=True)
+    Sheet.of(in_rows(panels, columns=columns)).save(path, force=True)
 
 
 def write_card(

@@ -183,7 +183,7 @@ def _gone_wrong(pipe: Any) -> Image.Image:
         SystemExit: if one of them is right, as it may be with another model.
     """
     from evaluation import cases, judge, swaps
-    from heedmap.figures.layout import grid
+    from heedmap.figures.layout import in_rows
 
     every = cases.swaps("noun", max(GONE_WRONG) + 1, 0)
     todo = [every[number] for number in GONE_WRONG]
@@ -195,7 +195,7 @@ def _gone_wrong(pipe: Any) -> Image.Image:
                 f"Swap {number} of GONE_WRONG went right: list those that "
                 "`python scripts/evaluate.py edits --sheet FILE` shows to be wrong."
             )
-    return grid(swaps.panels(drawn), columns=6)
+    return in_rows(swaps.panels(drawn), columns=6)
 
 
 PICTURES: dict[str, Callable[[Any], Image.Image]] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedmap.errors import MAX_SENTENCE, HeedmapError, plural, quoted, told
+from heedmap.errors import MAX_SENTENCE, HeedmapError, as_sentence, plural, quoted, told
 
 
 def test_a_sentence_of_the_longest_kind_is_left_as_it_is():
@@ -65,3 +65,15 @@ def test_what_other_libraries_say_is_told_by_its_first_line():
 
 def test_counts():
     assert [plural(n, "word") for n in (0, 1, 2)] == ["0 words", "1 word", "2 words"]
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("the seed is 'x': expected a whole number", "The seed is 'x': expected a whole number."),
+        ("Wait a while.", "Wait a while."),
+        ("which\n one?", "Which one?"),
+    ],
+)
+def test_a_message_that_stands_by_itself(said: str, sentence: str):
+    assert as_sentence(said) == sentence

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pytest
 
 import heedmap
 from heedmap import options
+from heedmap.app import options as app_options
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "heedmap"
@@ -149,43 +151,84 @@ def test_no_room_for_odds_and_ends():
     assert not [p for p in FILES if re.search("util|helper|common|misc", p.stem)]
 
 
-OPTIONS = {
-    one.name
-    for kind in (options.GenerateOptions, options.EditOptions)
-    for one in dataclasses.fields(kind)
-    if getattr(kind, one.name, None) is not None
+def defaults_of(*kinds: type) -> set[str]:
+    """The names of fields that have a default which says something."""
+    every = [one for kind in kinds for one in dataclasses.fields(kind)]
+    return {one.name for one in every if one.default not in (dataclasses.MISSING, None)}
+
+
+# Where a default lives, and where a second one would be looked for.
+HOMES = {
+    "options.py": (
+        FLOOR.keys() - {"files"},  # what an older file may leave out is what held then
+        defaults_of(options.LoadOptions, options.GenerateOptions, options.EditOptions),
+    ),
+    "app/options.py": ({"app", "cli"}, defaults_of(app_options.Options, app_options.Limits)),
 }
-# A word's mask is cut at another height than a blend: its threshold is another thing.
-OTHERS = {("maps/heatmap.py", "threshold")}
+OTHERS = {
+    ("maps/heatmap.py", "threshold"),  # a word's mask is cut at another height than a blend
+    ("app/archives.py", "size"),  # of what is read of a file
+}
+# What the command line alone has: where nothing is said, one picture is drawn, and so on.
+ITS_OWN = {
+    ("cli/comparing.py", "scale"),
+    ("cli/console.py", "right"),
+    ("cli/generating.py", "count"),
+    ("cli/grids.py", "count"),
+    ("cli/options.py", "kind"),
+}
+
+
+def defaults_in(path: Path) -> Iterator[tuple[str, ast.expr]]:
+    """The names in a file that are given a default in its code, and what that is."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            every = [*node.args.posonlyargs, *node.args.args]
+            late = every[len(every) - len(node.args.defaults) :]
+            yield from zip((arg.arg for arg in late), node.args.defaults, strict=True)
+            for arg, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+                if value is not None:
+                    yield arg.arg, value
+        elif isinstance(node, ast.ClassDef):
+            for line in node.body:
+                if isinstance(line, ast.AnnAssign) and line.value is not None:
+                    yield ast.unparse(line.target), line.value
 
 
 @each_file
 def test_a_default_has_one_home(path: Path):
     """A second number for what an option is by default would be another default some day."""
-    if path == SOURCE / "options.py":
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        found: list[tuple[str, ast.expr | None]] = []
-        if isinstance(node, ast.FunctionDef):
-            every = [*node.args.posonlyargs, *node.args.args]
-            late = every[len(every) - len(node.args.defaults) :]
-            found += zip((arg.arg for arg in late), node.args.defaults, strict=True)
-            names = (arg.arg for arg in node.args.kwonlyargs)
-            found += zip(names, node.args.kw_defaults, strict=True)
-        elif isinstance(node, ast.ClassDef):
-            found += [
-                (line.target.id, line.value)
-                for line in node.body
-                if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
-            ]
-        for name, value in found:
-            if name not in OPTIONS or value is None:
-                continue
-            if path.name == "schemas.py" or (path.relative_to(SOURCE).as_posix(), name) in OTHERS:
-                continue  # what an older file may leave out is what held then
-            where = f"{path.name}:{value.lineno}: {name}"
-            numbers = [part.value for part in ast.walk(value) if isinstance(part, ast.Constant)]
-            assert not [n for n in numbers if n not in (None, False)], f"{where} = {numbers}"
+    file = path.relative_to(SOURCE).as_posix()
+    known = {
+        name
+        for home, (folders, names) in HOMES.items()
+        if room(path) in folders and file != home
+        for name in names
+    }
+    for name, value in defaults_in(path):
+        if (file, name) in OTHERS | ITS_OWN or not (name in known or room(path) == "cli"):
+            continue
+        said = [part.value for part in ast.walk(value) if isinstance(part, ast.Constant)]
+        second = [one for one in said if one not in (None, False, "")]
+        assert not second, f"{file}:{value.lineno}: {name} = {second}"
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("cli/serving.py", "class Bounds:\n    max_steps: int = 100"),
+        ("cli/serving.py", "def serve(*, port: Annotated[int, typer.Option(min=0)] = 7860): ..."),
+        ("app/worker.py", "class Worker:\n    def __init__(self, device: str = 'auto'): ..."),
+        ("drawing/editing.py", "def edit(*, cross=0.8): ..."),
+    ],
+)
+def test_a_second_home_is_found(file: str, line: str, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
+    path = tmp_path / file
+    path.parent.mkdir()
+    path.write_text(line, encoding="utf-8")
+    with pytest.raises(AssertionError, match=rf"^{file}:[12]: "):
+        test_a_default_has_one_home(path)
 
 
 @each_file

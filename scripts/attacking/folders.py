@@ -24,8 +24,8 @@ from attacking import changes, seeds, zips
 from attacking.findings import EVIL, Trouble, Wrong, trouble
 from attacking.recipes import ODD_PATHS, Case, Deck
 from heedmap import explorer
-from heedmap.app import archives, limits
-from heedmap.app.results import read_result
+from heedmap.app import archives, options
+from heedmap.app.result_store import read_result
 from heedmap.explorer import repeating
 from heedmap.results import folders
 from heedmap.results.grids import Grid
@@ -91,7 +91,7 @@ class Attack:
             self.told["archives"] += 1
             data, unpacked = zips.pack(target, case["zip"]), self._scratch / "unpacked"
             unpacked.mkdir()
-            most = limits.Limits().unpacked
+            most = options.Limits().unpacked
             yield "unpacking", lambda: archives.unpack(io.BytesIO(data), unpacked, most=most)
             yield "what was unpacked", lambda: _contained(self._scratch, unpacked)
             yield "reading an upload", lambda: held.append(read_result(unpacked))

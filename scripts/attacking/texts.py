@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from attacking.findings import Trouble, Wrong, trouble
 from attacking.wording import any_text, written
 from heedmap import cli
-from heedmap.app import limits, messages
-from heedmap.cli import reading, serving
+from heedmap.app import messages, numbers, options
+from heedmap.cli import parsing, serving
 from heedmap.drawing import edit_plans
 from heedmap.files import schemas
 from heedmap.files.schemas import MAX_PROMPT
@@ -151,13 +151,13 @@ def _weighed(text: str) -> None:
 
 
 def _sized(text: str) -> None:
-    size = reading.parse_size(text)
+    size = parsing.parse_size(text)
     pipelines.check_size(SimpleNamespace(vae_scale_factor=8), size)
-    limits.Limits().check_size(size)
+    options.Limits().check_size(size)
 
 
 def _windowed(text: str) -> None:
-    for window in reading.parse_windows(text):
+    for window in parsing.parse_windows(text):
         edit_plans.read_window(window, "cross")
 
 
@@ -172,7 +172,7 @@ def _edited(text: str) -> None:
         lambda: Confine("cat", (0, 0, 16, 16), start=value, end=value),
         lambda: Confine("cat", (0, 0, 16, 16), along=value),
         lambda: Confine("cat", value), lambda: Confine("cat", (0, 0, value, 16)),
-        lambda: Confine(*reading.parse_box(text)),
+        lambda: Confine(*parsing.parse_box(text)),
     ][len(text) % 8]  # fmt: skip
     edit = made()
     again = edit_from(described(edit))
@@ -191,7 +191,7 @@ def _windows_given(text: str) -> None:
 def _selected(text: str) -> None:
     maps, value = _maps(), _number(text)
     ways: list[dict[str, Any]] = [
-        {"layers": text}, {"layers": reading.parse_names(text)}, {"steps": value},
+        {"layers": text}, {"layers": parsing.parse_names(text)}, {"steps": value},
         {"heads": value}, {"resolution": value}, {"timesteps": (value, 0)}, {"heads": [value]},
     ]  # fmt: skip
     how = ways[len(text) % len(ways)]
@@ -199,9 +199,9 @@ def _selected(text: str) -> None:
 
 
 def _ranged(text: str) -> None:
-    steps = reading.parse_range(text)
-    if reading.parse_range(reading.show_range(steps)) != steps:
-        raise Wrong("unequal", "range: not read back as it was", "reading.show_range")
+    steps = parsing.parse_range(text)
+    if parsing.parse_range(parsing.show_range(steps)) != steps:
+        raise Wrong("unequal", "range: not read back as it was", "parsing.show_range")
     _maps().select(steps=steps)
 
 
@@ -212,9 +212,9 @@ def _mapped(text: str) -> None:
 
 
 def _field(text: str) -> None:
-    for read in (limits.whole_number, limits.real_number):
+    for read in (numbers.whole_number, numbers.real_number):
         read(text, "the seed")
-    limits.Limits().check_text("prompt", text)
+    options.Limits().check_text("prompt", text)
 
 
 def _message(text: str) -> None:
@@ -294,9 +294,9 @@ READERS: dict[str, Callable[[str], Any]] = {
     "field": _field, "message": _message, "body": _raw_message, "users": _users,
     "slug": _inner(_named), "split": _inner(prompts.split_words), "fold": _inner(prompts.fold),
     "keys": _inner(prompts.word_keys),
-    "word window": reading.parse_word_window, "strip": reading.parse_strip,
-    "numbers": reading.parse_numbers, "names": reading.parse_names, "over": reading.parse_over,
-    "box": reading.parse_box, "axes": reading.parse_axes, "verb": _called, "draw": _drawn,
+    "word window": parsing.parse_word_window, "strip": parsing.parse_strip,
+    "numbers": parsing.parse_numbers, "names": parsing.parse_names, "over": parsing.parse_over,
+    "box": parsing.parse_box, "axes": parsing.parse_axes, "verb": _called, "draw": _drawn,
 }  # fmt: skip
 # How often each is drawn: most equally, those that take long seldom.
 _SELDOM = {"verb": 0.04, "draw": 0.02}

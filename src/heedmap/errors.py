@@ -3,6 +3,10 @@
 Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours.
 """
 
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+
 MAX_SENTENCE = 2000
 """The most characters that a sentence may have."""
 
@@ -56,6 +60,26 @@ class TraceError(HeedmapError):
 
 class RunError(HeedmapError):
     """A run folder or file that is missing, broken, or not to be trusted."""
+
+
+def as_sentence(said: str) -> str:
+    """A message as it stands by itself: on one line, with a capital letter and a full stop."""
+    line = " ".join(said.split())
+    return f"{line[:1].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
+
+
+@contextmanager
+def warnings_heard() -> Generator[list[str]]:
+    """Keep what heedmap warns of meanwhile to itself; what libraries warn of is for programmers.
+
+    Gives a list that holds each warning once, when the block has ended.
+    """
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", category=HeedmapWarning)
+        yield said
+    said += dict.fromkeys(str(one.message) for one in told)
 
 
 def quoted(value: object) -> str:

@@ -11,10 +11,13 @@ from typing import Any, Literal, Self
 __all__ = [
     "Axis",
     "BranchName",
+    "Device",
     "DrawOptions",
+    "Dtype",
     "EditKind",
     "EditOptions",
     "GenerateOptions",
+    "LoadOptions",
     "Tokens",
     "Window",
 ]
@@ -27,6 +30,10 @@ Tokens = Literal["prompt", "all"]
 """Which tokens are recorded: the prompt's own, or the padding too."""
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
+Device = Literal["auto", "cpu", "cuda", "mps"]
+"""Where a model runs; "auto" is the best that there is."""
+Dtype = Literal["auto", "float32", "float16", "bfloat16"]
+"""How precisely; "auto" is float32 on the CPU, else float16."""
 Window = float | tuple[float, float]
 """A fraction of the run up to which, or two from and up to which, something is done."""
 
@@ -36,6 +43,14 @@ class _Taken:
     def taken(cls, given: dict[str, Any]) -> Self:
         """The options among keyword arguments, which are taken out of these."""
         return cls(**{one.name: given.pop(one.name) for one in fields(cls) if one.name in given})  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Where a model runs, and how precisely."""
+
+    device: Device = "auto"
+    dtype: Dtype = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app.serving import PROMPT, Served
-from heedmap.app import Limits
-from heedmap.app.jobs import Line
-from heedmap.app.results import Shelf
-from heedmap.app.workshop import Workshop
+from heedmap.app.jobs import JobQueue
+from heedmap.app.options import Options
+from heedmap.app.result_store import ResultStore
+from heedmap.app.worker import Worker
 from heedmap.drawing import generation
 from heedmap.models import pipelines
 from heedmap.results.runs import Run
@@ -45,15 +45,15 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def line() -> Iterator[Line]:
-    made = Line(most=3)
+def queue() -> Iterator[JobQueue]:
+    made = JobQueue(most=3)
     yield made
     made.close()
 
 
 @pytest.fixture
-def shop(tmp_path: Path, model) -> Workshop:
-    return Workshop(Shelf(tmp_path / "shelf", 10), Limits())
+def worker(tmp_path: Path, model) -> Worker:
+    return Worker(ResultStore(tmp_path / "store", 10), Options(names=("app.example",)))
 
 
 @pytest.fixture(scope="module")

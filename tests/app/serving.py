@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from heedmap.app import Limits, Options
-from heedmap.app.doors import Incoming
 from heedmap.app.jobs import Job, State
+from heedmap.app.middleware import Incoming
+from heedmap.app.options import Limits, Options
 from heedmap.models import pipelines
 
 PROMPT = "a red house"
@@ -66,15 +66,15 @@ class Served:
     def __init__(self, out: Path, users: dict[str, str], **options: Any) -> None:
         from uvicorn import Server
 
-        from heedmap.app import Application, bind
-        from heedmap.app.wire import configured
+        from heedmap.app.application import Application, bind
+        from heedmap.app.connections import configured
 
         self.app = Application(
             Options(out=out, users=users, limits=Limits(upload=2**20, waiting=2), **options)
         )
         self.out, self.socket = out, bind("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
-        self.server = Server(configured(self.app.gate))
+        self.server = Server(configured(self.app.routes))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.auth = ":".join(next(iter(users.items()))) if users else ""
 

@@ -13,7 +13,7 @@ from cli.calling import files
 
 from app.serving import PROMPT, zipped
 from heedmap.app import archives
-from heedmap.app.results import read_result
+from heedmap.app.result_store import read_result
 from heedmap.drawing import editing
 from heedmap.errors import RunError
 from heedmap.results.runs import Run

@@ -10,8 +10,8 @@ pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'
 
 from uvicorn.server import ServerState
 
-from heedmap.app import wire
-from heedmap.app.wire import Wire, configured
+from heedmap.app import connections
+from heedmap.app.connections import Connection, configured
 
 
 class Transport:
@@ -49,7 +49,7 @@ def ends(visitors: Sequence[str]) -> list[str]:
         config = configured(lambda *_: None)
         config.load()
         for visitor in visitors:
-            one = Wire(config, state, {})
+            one = Connection(config, state, {})
             one.connection_made(Transport(visitor.rstrip("!")))  # type: ignore[arg-type]
             made.append(one)
             if visitor.endswith("!") and not one.transport.closed:
@@ -89,8 +89,8 @@ def ends(visitors: Sequence[str]) -> list[str]:
     ids=lambda _: "",
 )
 def test_who_gives_way(monkeypatch: pytest.MonkeyPatch, visitors, found):
-    monkeypatch.setattr(wire, "OWN", 3)
-    monkeypatch.setattr(wire, "MOST", 5)
+    monkeypatch.setattr(connections, "OWN", 3)
+    monkeypatch.setattr(connections, "MOST", 5)
     named = [f"10.0.0.{ord(one[0])}{one[1:]}" for one in visitors]
     assert ends(named) == found
 
@@ -98,7 +98,7 @@ def test_who_gives_way(monkeypatch: pytest.MonkeyPatch, visitors, found):
 def test_connections_of_one_network_of_the_sixth_version_are_of_one_visitor(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(wire, "OWN", 3)
+    monkeypatch.setattr(connections, "OWN", 3)
     same = [f"2001:db8::{n}!" for n in range(4)]
     assert ends(same) == ["", "", "", "refused"]
     assert ends([*same[:3], "2001:db8:0:1::1"]) == [""] * 4

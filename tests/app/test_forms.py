@@ -18,9 +18,9 @@ pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'
 
 
 def test_a_job_over_http_saves_a_run_and_shows_its_page(server: Served):
-    before = set(server.app.workshop.shelf.names())
+    before = set(server.app.worker.store.names())
     said = generating(server, "first", PROMPT)
-    (name,) = set(server.app.workshop.shelf.names()) - before
+    (name,) = set(server.app.worker.store.names()) - before
     assert f"./results/{name}.zip" in said and "Saved as" in said
     assert f"./results/{name}/page" in said
     assert Run.load(server.out / name).settings["prompt"] == PROMPT
@@ -74,9 +74,9 @@ def test_a_second_visitor_waits_and_is_told_the_place(server: Served, monkeypatc
 
     visitors = [threading.Thread(target=visit, args=(f"visitor{n}",)) for n in range(2)]
     visitors[0].start()
-    until(lambda: server.app.line._current is not None)
+    until(lambda: server.app.queue._current is not None)
     visitors[1].start()
-    until(lambda: len(server.app.line._waiting) == 1)
+    until(lambda: len(server.app.queue._waiting) == 1)
     time.sleep(0.5)
     go.set()
     for visitor in visitors:
@@ -94,5 +94,5 @@ def test_a_visitor_who_leaves_ends_the_job(server: Served, monkeypatch: pytest.M
         if re.search(r"step \d+ of 100", json.dumps(message)):
             break
     messages.close()
-    until(lambda: server.app.line._current is None)
+    until(lambda: server.app.queue._current is None)
     assert files(server.out) == before

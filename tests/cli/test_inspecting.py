@@ -190,7 +190,7 @@ def test_inspect_over_one_word_only(saved: Path, arguments, part):
     [
         (["-w", "hose"], "'hose' is not in the prompt. Did you mean 'house'?"),
         (["-w", "#9"], "There is no word number 9"),
-        (["-w", "#one"], "'#' is followed by the number of a word; got '#one'"),
+        (["-w", "#one"], "'#one' names no word: expected '#' and its number, as in #2"),
         (["-w", ""], "no word to look for"),
         (["--layers", "sideways"], "no layer fits"),
         (["--steps", "7:9"], "no step fits"),

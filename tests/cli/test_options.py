@@ -53,6 +53,28 @@ def test_what_is_not_said_is_what_the_library_takes():
         assert value == getattr(EditOptions, name), name
 
 
+@pytest.mark.parametrize(
+    ("given", "printed"),
+    [
+        ({}, "shown\n"),
+        ({"quiet": True}, "a\nb\\x1b\n"),
+        ({"json": True}, '{"runs": 2}\n'),
+        ({"quiet": True, "json": True}, '{"runs": 2}\n'),
+    ],
+)
+def test_what_is_told(given, printed, capsys):
+    told = options.Told(**given)
+    told.tell({"runs": 2}, ["a", "b\x1b"], lambda: print("shown"))
+    out, err = capsys.readouterr()
+    assert (out, err) == (printed, "") and told.hidden  # no bar where nobody looks
+
+
+def test_a_seed_is_the_one_that_was_given_or_any():
+    assert [options.Drawn(seed=n).first_seed() for n in (0, 7)] == [0, 7]
+    drawn = {options.Drawn().first_seed() for _ in range(20)}
+    assert len(drawn) > 1 and all(0 <= seed < 2**31 for seed in drawn)
+
+
 def test_by_word():
     assert options.by_word(None, "--words") == {}
     assert options.by_word([("a", 1), ("b", 2)], "--words") == {"a": 1, "b": 2}

@@ -17,22 +17,15 @@ import pytest
 from app.serving import FIELDS, PROMPT
 
 from cli.calling import bad, call, files, in_a_process
-from heedmap.app import Limits, Options, address, bind, is_loopback
+from heedmap.app.options import Limits, Options
 from heedmap.cli.serving import parse_names, parse_users
 from heedmap.errors import ArgumentError
+from heedmap.options import LoadOptions
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-
-
-def test_it_is_bound_to_this_machine_and_knows_which_addresses_are():
-    assert Options().host == "127.0.0.1"
-    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
-    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.4", "example.com", "")))
-    assert address("0.0.0.0", 80) == "http://127.0.0.1:80"
-    assert address("::1", 80) == "http://[::1]:80"
 
 
 def test_users():
@@ -59,25 +52,9 @@ def test_a_password_that_is_no_text(desk: Path):
         assert said == "Error: --auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew\n"
 
 
-@pytest.mark.parametrize(
-    ("host", "part"),
-    [
-        ("a" * 64, "The host 'aaa"),  # a part of a name has 63 letters
-        ("a." * 900, "The host 'a.a.a"),
-        ("no\x1b[31m", r"The host 'no\x1b[31m' is not known"),
-        ("a\0b", r"The host 'a\x00b' is not known"),
-        ("\udcff", "The host '\\udcff' is not known"),
-    ],
-)
-def test_a_host_that_no_name_can_be(host: str, part: str):
-    with pytest.raises(ArgumentError, match="is not known: expected an address") as error:
-        bind(host, 0)
-    assert part in str(error.value) and len(str(error.value)) < 120
-
-
 def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Options]:
     """What the verb says, and what it would serve."""
-    from heedmap import app
+    from heedmap.app import application
 
     found: list[Options] = []
 
@@ -85,7 +62,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Op
         found.append(options)
         rest["ready"]("http://x")
 
-    monkeypatch.setattr(app, "serve", serve)
+    monkeypatch.setattr(application, "serve", serve)
     result = call("app", *arguments)
     assert result.exit_code == 0, result.output
     return result, found[0]
@@ -96,12 +73,20 @@ def test_the_options_of_the_verb(desk: Path, monkeypatch: pytest.MonkeyPatch):
     result, options = served(
         monkeypatch, "--model", "org/a", "--model", "b", "--auth", "eve:y", "--max-size", 512,
         "--max-steps", 30, "--max-upload", 8, "--max-results", 9, "--host", "0.0.0.0",
+        "--port", 1234, "--device", "cpu", "--dtype", "float32",
     )  # fmt: skip
     assert options.models == ("org/a", "b")
     assert options.users == {"eve": "y", "ann": "pa ss", "bob": "x"}
     assert options.limits == Limits(size=512, steps=30, upload=8 * 2**20, results=9)
+    assert options.loading == LoadOptions(device="cpu", dtype="float32")
+    assert (options.host, options.port) == ("0.0.0.0", 1234)
     assert result.stderr == "" and "http://x" in result.stdout
     assert "x" not in result.stdout.replace("http://x", "").split()  # no password is told
+
+
+def test_what_is_not_said_is_what_the_app_has(desk: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
+    assert served(monkeypatch)[1] == Options()
 
 
 def test_names_for_others(desk: Path, monkeypatch: pytest.MonkeyPatch):
@@ -118,18 +103,6 @@ def test_names_for_others(desk: Path, monkeypatch: pytest.MonkeyPatch):
             parse_names([odd])
 
 
-def test_the_names_to_which_a_server_answers():
-    own = ["127.0.0.1", "::1", "localhost"]
-    assert Options().hosts == own
-    assert Options(host="127.0.0.2").hosts == sorted([*own, "127.0.0.2"])
-    assert Options(host="0.0.0.0").hosts is None
-    named = Options(host="0.0.0.0", names=("App.example",))
-    assert named.hosts == sorted([*own, "0.0.0.0", "app.example"])
-    private = {"127.0.0.1": True, "0.0.0.0": False}
-    assert {host: Options(host=host).is_private for host in private} == private
-    assert not any(Options(host=host, names=("a",)).is_private for host in private)
-
-
 def test_a_warning_where_everybody_is_let_in(desk: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
     result, _ = served(monkeypatch, "--host", "0.0.0.0")
@@ -143,7 +116,7 @@ def test_a_port_in_use_and_an_address_that_is_none(desk: Path):
         taken.listen()
         port = taken.getsockname()[1]
         said = bad("app", "--port", port)
-    assert f"Port {port} of 127.0.0.1 cannot be used" in said and "--port 0" in said
+    assert f"port {port} of 127.0.0.1 cannot be used" in said and "--port 0" in said
     assert "is not known: expected an address" in bad("app", "--host", "no such host")
     assert files(desk) == set()
 
@@ -261,9 +234,9 @@ def test_help_tells_every_option(desk: Path):
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
 def test_a_place_for_results_that_cannot_be_written_to_is_told_at_once(desk: Path, monkeypatch):
-    from heedmap import app
+    from heedmap.app import application
 
-    monkeypatch.setattr(app, "serve", lambda *_, **__: pytest.fail("it was served"))
+    monkeypatch.setattr(application, "serve", lambda *_, **__: pytest.fail("it was served"))
     (desk / "file").write_text("mine")
     assert "nothing can be written to /proc" in bad("app", "--out", "/proc/x")
     assert "file is no folder" in bad("app", "--out", "file")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heedmap as hm
-from heedmap.cli.reading import parse_box
+from heedmap.cli.parsing import parse_box
 from heedmap.explorer import spelling
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError
 from heedmap.figures import blocks, layout, overlays
-from heedmap.figures.blocks import Block, Said, Shown
+from heedmap.figures.blocks import Block, LineAt, PictureAt
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.figures.sheet import Sheet
 
@@ -43,7 +43,7 @@ def example(words: str = "a red house", **more) -> Sheet:
 
 
 def texts(block: Block) -> list[str]:
-    return [thing.text for thing in block.things if isinstance(thing, Said)]
+    return [thing.text for thing in block.things if isinstance(thing, LineAt)]
 
 
 # --- grids ------------------------------------------------------------------------------------
@@ -56,8 +56,8 @@ def texts(block: Block) -> list[str]:
 def test_captions_are_never_cut(caption, size):
     """A caption has a column of its own, and stands in it, as it does in the room above it."""
     white = Image.new("RGB", size, "white")
-    bare = layout.grid([Panel("", white), Panel("", white)], columns=2)
-    full = layout.grid([Panel(caption, white, "note"), Panel("", white)], columns=2)
+    bare = layout.in_rows([Panel("", white), Panel("", white)], columns=2)
+    full = layout.in_rows([Panel(caption, white, "note"), Panel("", white)], columns=2)
     assert full.width == bare.width
     room = (full.width - layout._GAP) // 2
     ink = (pixels(full) < 200).any(axis=-1)
@@ -72,8 +72,8 @@ def test_captions_are_never_cut(caption, size):
 
 def test_captions_of_nothing_take_no_room():
     white = Image.new("RGB", (64, 64), "white")
-    assert texts(layout.grid([Panel("", white)])) == []
-    bare, full = (layout.grid([Panel(text, white)]) for text in ("", "house"))
+    assert texts(layout.in_rows([Panel("", white)])) == []
+    bare, full = (layout.in_rows([Panel(text, white)]) for text in ("", "house"))
     assert full.height > bare.height and darkness(Sheet.of(full).image()) > 0
 
 
@@ -118,7 +118,7 @@ def test_pictures_stand_at_their_places_pixel_by_pixel():
     """Two columns of 384 pixels, margins of 32, gaps of 20: no title, no captions, no bar."""
     noise = np.random.default_rng(0).integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
     panels = [Panel("", Image.fromarray(one)) for one in noise]
-    got = pixels(layout.framed(layout.grid(panels, columns=2), title=""))
+    got = pixels(layout.framed(layout.in_rows(panels, columns=2), title=""))
     assert got.shape == (32 + 384 + 6 + 32, 2 * 32 + 2 * 384 + 20, 3)
     for panel, left in zip(panels, (32, 32 + 384 + 20), strict=True):
         large = np.asarray(panel.picture.resize((384, 384), Image.Resampling.LANCZOS))
@@ -132,7 +132,7 @@ def test_pictures_stand_at_their_places_pixel_by_pixel():
 
 def test_pictures_of_another_shape_are_fitted_in():
     red = Image.new("RGB", (300, 100), (255, 0, 0))
-    got = pixels(layout.grid([Panel("", scene(64, 64)), Panel("", red)], columns=2))
+    got = pixels(layout.in_rows([Panel("", scene(64, 64)), Panel("", red)], columns=2))
     at = np.argwhere((got == (255, 0, 0)).all(-1))
     high, wide = at.max(0) - at.min(0) + 3  # with its outline
     assert abs(wide / high - 3) < 0.05
@@ -141,9 +141,9 @@ def test_pictures_of_another_shape_are_fitted_in():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: layout.grid([]), "at least one panel"),
+        (lambda: layout.in_rows([]), "at least one panel"),
         (
-            lambda: layout.grid([Panel("a", scene())], columns=99),
+            lambda: layout.in_rows([Panel("a", scene())], columns=99),
             "columns is 99: expected a whole number from 1 to 17",
         ),
         (lambda: example(bar=ScaleBar("x", math.nan, 1)), "finite number"),
@@ -176,9 +176,11 @@ def test_a_title_stands_where_its_script_begins():
 
 
 def test_titles_end_after_a_thousand_signs():
-    words = texts(layout.grid([Panel("", scene())]))
+    words = texts(layout.in_rows([Panel("", scene())]))
     assert words == []
-    sheet = layout.framed(layout.grid([Panel("", scene())]), title="x" * 20_000, note="y" * 20_000)
+    sheet = layout.framed(
+        layout.in_rows([Panel("", scene())]), title="x" * 20_000, note="y" * 20_000
+    )
     drawn = "".join(one.get_text() for one in sheet.artists if hasattr(one, "get_text"))
     assert drawn == "x" * 1000 + "…" + "y" * 1000 + "…"
 
@@ -221,9 +223,9 @@ def test_a_bar_has_the_colours_of_its_pictures():
 
 def test_a_bar_is_a_fifth_of_its_room_between_its_ends():
     block = ScaleBar("raw", 0, 1, alone=True).block(500, 16)
-    (bar,) = (thing for thing in block.things if isinstance(thing, Shown))
+    (bar,) = (thing for thing in block.things if isinstance(thing, PictureAt))
     assert bar.size == (100, 16)
-    cold, hot, name = (thing for thing in block.things if isinstance(thing, Said))
+    cold, hot, name = (thing for thing in block.things if isinstance(thing, LineAt))
     assert (cold.text, hot.text, name.text) == ("0", "1", "scale: raw")
     assert cold.x < bar.x < bar.x + 100 < hot.x < name.x
     got = pixels(block)[2:18, int(bar.x) : int(bar.x) + 100]
@@ -245,8 +247,8 @@ def test_rows_of_a_table_are_as_high_as_their_pictures():
 def test_labels_stand_beside_and_above():
     picture = Image.new("RGB", (90, 90), "red")
     block = layout.table([("row", [picture, picture])], ["one", "two"], side=180)
-    first, second = (thing for thing in block.things if isinstance(thing, Shown))
-    one, two, row = (thing for thing in block.things if isinstance(thing, Said))
+    first, second = (thing for thing in block.things if isinstance(thing, PictureAt))
+    one, two, row = (thing for thing in block.things if isinstance(thing, LineAt))
     assert (one.text, two.text, row.text) == ("one", "two", "row")
     assert first.size == second.size == (180, 180)
     assert first.y == second.y and second.x == first.x + 180 + 12

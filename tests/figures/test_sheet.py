@@ -20,7 +20,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.figures import layout
-from heedmap.figures.blocks import Block, Said, Shown
+from heedmap.figures.blocks import Block, LineAt, PictureAt
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.figures.sheet import Sheet
 
@@ -44,9 +44,9 @@ def example(title: str = "a $5 house & <tree>", size=(96, 64)) -> Sheet:
 def test_pixels_stay_where_they_are():
     one, other = noise(40, 30), noise(20, 10, 1)
     things = (
-        Shown(7, 5, one, one.size, outlined=False),
-        Shown(60, 50, other, (40, 20)),
-        Said(10, 90, "house", 20, "#000000"),
+        PictureAt(7, 5, one, one.size, outlined=False),
+        PictureAt(60, 50, other, (40, 20)),
+        LineAt(10, 90, "house", 20, "#000000"),
     )
     got = np.asarray(Sheet.of(Block(120, 100, things)).image())
     assert got.shape == (100, 120, 3)
@@ -75,7 +75,7 @@ def test_it_is_a_figure_of_matplotlib():
 
 def test_finer_ones_draw_each_picture_again_from_its_own_pixels():
     picture = noise(80, 60)
-    block = Block(60, 50, (Shown(10, 10, picture, (40, 30), outlined=False),))
+    block = Block(60, 50, (PictureAt(10, 10, picture, (40, 30), outlined=False),))
     sheet = Sheet.of(block)
     sheet.dpi = 144
     got = np.asarray(sheet.image())
@@ -166,7 +166,7 @@ def test_pdf_has_the_words_and_the_pictures():
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
 def test_pictures_with_more_pixels_than_are_shown_are_twice_as_fine(kind):
     few, many = (
-        Sheet.of(Block(120, 100, (Shown(10, 10, noise(side, side), (80, 80)),))).data(kind)
+        Sheet.of(Block(120, 100, (PictureAt(10, 10, noise(side, side), (80, 80)),))).data(kind)
         for side in (80, 160)
     )
     if kind == "svg":
@@ -257,6 +257,9 @@ LOUD = {
     "image.origin": "lower", "image.composite_image": True, "path.sketch": (3, 9, 2),
     "savefig.bbox": "tight", "savefig.dpi": 300, "savefig.facecolor": "red",
     "savefig.transparent": True, "text.antialiased": False, "text.color": "red",
+    "agg.path.chunksize": 100, "path.simplify": False, "pdf.compression": 0, "pdf.fonttype": 42,
+    "pdf.inheritcolor": True, "pdf.use14corefonts": True, "svg.fonttype": "none",
+    "svg.hashsalt": "x", "svg.id": "y", "svg.image_inline": False,
     "text.hinting": "native", "text.parse_math": True, "text.usetex": True, "lines.antialiased": 0,
 }  # fmt: skip
 

@@ -351,7 +351,7 @@ def test_a_prompt_without_words(prompt):
     assert holds(np.asarray(sheet), overlays.enlarge(picture))
     assert sheet == maps.sheet([])
     quiet = layout.framed(
-        layout.grid([layout.Panel("", overlays.enlarge(picture), "the picture")]), title=prompt
+        layout.in_rows([layout.Panel("", overlays.enlarge(picture), "the picture")]), title=prompt
     ).image()
     assert sheet.height > quiet.height  # it says that there are no words
     assert np.array_equal(shown(maps._repr_png_()), np.asarray(sheet))

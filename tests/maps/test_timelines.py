@@ -63,8 +63,8 @@ def framed(monkeypatch) -> list[dict[str, Any]]:
 def panels(monkeypatch) -> list[layout.Panel]:
     """The panels of the grids that are drawn."""
     seen: list[layout.Panel] = []
-    real = layout.grid
-    monkeypatch.setattr(layout, "grid", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
+    real = layout.in_rows
+    monkeypatch.setattr(layout, "in_rows", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
     return seen
 
 

@@ -9,24 +9,30 @@ from typing import Any
 import gradio as gr
 
 from heedmap.app import fragments
-from heedmap.app.jobs import GENERAL, Job, Line, State
-from heedmap.app.workshop import Made, Order
+from heedmap.app.jobs import GENERAL, Job, JobQueue, State
+from heedmap.app.worker import JobRequest, ResultSummary
 from heedmap.errors import HeedmapError
 
 _LOG = logging.getLogger(__name__)
+UNSEEN: dict[str, Any] = {
+    "show_progress": "hidden",
+    "api_visibility": "private",
+    "preprocess": False,  # what a field holds is read by us, whose errors are sentences
+}
+"""How each event of the page is told to Gradio."""
 _LISTED = 100  # results of a session that it can look at again
 
 
-class Sessions:
+class VisitorJobs:
     """The jobs of the visitors: of each tab of each visitor the last one.
 
     Args:
-        line: where jobs wait.
+        queue: where jobs wait.
         listeners: the sessions whose page is listening.
     """
 
-    def __init__(self, line: Line, listeners: Container[str]) -> None:
-        self._line, self._listeners = line, listeners
+    def __init__(self, queue: JobQueue, listeners: Container[str]) -> None:
+        self._queue, self._listeners = queue, listeners
         self._jobs: dict[tuple[str, str], Job] = {}
 
     def cancel(self, session: str, tab: str) -> None:
@@ -36,7 +42,7 @@ class Sessions:
             job.cancel()
 
     def follow(
-        self, session: str, tab: str, work: Callable[[Job], Made], client: str = ""
+        self, session: str, tab: str, work: Callable[[Job], ResultSummary], client: str = ""
     ) -> Iterator[State]:
         """Put a visitor's job in line, and tell its states as long as the tab has no other.
 
@@ -47,7 +53,7 @@ class Sessions:
             HeedmapError: if the line is full.
         """
         self.cancel(session, tab)
-        job = self._line.enter(work, client)
+        job = self._queue.enter(work, client)
         self._jobs[session, tab] = job
         try:
             for state in job.states(heard=lambda: session in self._listeners):
@@ -61,7 +67,7 @@ class Sessions:
 
 
 @dataclass(frozen=True)
-class Bench:
+class JobForm:
     """What every tab with jobs has.
 
     Attributes:
@@ -87,61 +93,51 @@ class Bench:
             self.cancel: gr.update(interactive=is_busy),
         }
 
-    def wire(
+    def connect(
         self,
-        sessions: Sessions,
+        jobs: VisitorJobs,
         fields: Sequence[Any],
         triggers: Sequence[Any],
         examples: Mapping[gr.Button, Sequence[Any]],
-        ask: Callable[..., Order],
-        work: Callable[[Any, Job], Made],
-        room: int,
+        ask: Callable[..., JobRequest],
+        work: Callable[[Any, Job], ResultSummary],
     ) -> None:
         """Connect the tab's parts.
 
         Args:
-            sessions: the visitors' jobs.
+            jobs: the visitors' jobs.
             fields: what is filled in.
             triggers: events that start a job.
             examples: buttons, and what they fill into the fields before they start one.
             ask: from the values of the fields to what is asked for.
             work: does it.
-            room: how many jobs may be followed at a time.
         """
 
         def run(request: gr.Request, history: list[Any], *values: Any) -> Iterator[Any]:
-            yield from self._followed(sessions, request, history, ask, work, values)
+            yield from self._followed(jobs, request, history, ask, work, values)
 
         def cancel(request: gr.Request) -> None:
-            sessions.cancel(str(request.session_hash), self.name)
+            jobs.cancel(str(request.session_hash), self.name)
 
-        # What a field holds is read by `ask`, whose errors are sentences.
-        common: dict[str, Any] = {
-            "show_progress": "hidden",
-            "api_visibility": "private",
-            "preprocess": False,
-        }
         job: dict[str, Any] = {
             "inputs": [self.made, *fields],
             "outputs": [self.made, self.status, self.page, self.run, self.cancel],
-            # The line of jobs sees to it that one is at work; here all of it may be followed.
-            "concurrency_id": "jobs",
-            "concurrency_limit": room,
+            "concurrency_id": "jobs",  # all that wait may be followed: the page's limit is theirs
         }
-        gr.on(list(triggers), run, **job, **common)
-        self.cancel.click(cancel, queue=False, **common)
+        gr.on(list(triggers), run, **job, **UNSEEN)
+        self.cancel.click(cancel, queue=False, **UNSEEN)
         for button, values in examples.items():
             button.click(
-                lambda values=values: list(values), outputs=list(fields), queue=False, **common
-            ).then(run, **job, **common)
+                lambda values=values: list(values), outputs=list(fields), queue=False, **UNSEEN
+            ).then(run, **job, **UNSEEN)
 
     def _followed(
         self,
-        sessions: Sessions,
+        jobs: VisitorJobs,
         request: gr.Request,
         history: list[Any],
-        ask: Callable[..., Order],
-        work: Callable[[Any, Job], Made],
+        ask: Callable[..., JobRequest],
+        work: Callable[[Any, Job], ResultSummary],
         values: Sequence[Any],
     ) -> Iterator[Any]:
         try:
@@ -149,7 +145,7 @@ class Bench:
             told = False
             session, client = str(request.session_hash), request.client
             address = client.host if client else ""
-            for state in sessions.follow(session, self.name, partial(work, asked), address):
+            for state in jobs.follow(session, self.name, partial(work, asked), address):
                 shown: dict[Any, Any] = {self.status: fragments.of_state(state)}
                 if state.phase == "done":
                     shown[self.page] = fragments.of_result(state.result.name)

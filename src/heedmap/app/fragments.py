@@ -4,8 +4,9 @@ import html
 
 from heedmap import explorer
 from heedmap.app.jobs import State
-from heedmap.app.opening import Opened
-from heedmap.app.workshop import Made
+from heedmap.app.upload_reader import OpenedUpload
+from heedmap.app.worker import ResultSummary
+from heedmap.errors import as_sentence
 
 FRAME = 980
 """Pixels of the page's height; on narrow screens the style gives it more."""
@@ -35,29 +36,29 @@ def of_state(state: State) -> str:
 
 def of_trouble(sentence: str) -> str:
     """Why something could not be done."""
-    text = html.escape(" ".join(sentence.split()))
-    return _card(f"<p>{text[:1].upper()}{text[1:]}</p>", role="alert", kind="trouble")
+    text = html.escape(as_sentence(sentence))
+    return _card(f"<p>{text}</p>", role="alert", kind="trouble")
 
 
-def of_made(made: Made) -> str:
+def of_made(made: ResultSummary) -> str:
     """What was made, where it is, and how to take it along."""
-    notes = "".join(f"<p>{html.escape(_sentence(note))}</p>" for note in made.notes)
+    notes = "".join(f"<p>{html.escape(as_sentence(note))}</p>" for note in made.notes)
     saved = f'<p>Saved as <span class="name">{made.name}</span></p>{notes}'
-    return _shown(made.figures, saved + _take(made.name))
+    return _shown(made.made_with, saved + _take(made.name))
 
 
-def of_shown(made: Made) -> str:
+def of_shown(made: ResultSummary) -> str:
     """What was opened again."""
-    return _shown(made.figures, _take(made.name))
+    return _shown(made.made_with, _take(made.name))
 
 
-def of_opened(opened: Opened) -> str:
+def of_opened(opened: OpenedUpload) -> str:
     """What a visitor sent."""
-    return _shown(opened.figures, "<p>From your file; nothing of it is kept here.</p>")
+    return _shown(opened.made_with, "<p>From your file; nothing of it is kept here.</p>")
 
 
 def of_result(name: str) -> str:
-    """The page of a result on the shelf."""
+    """The page of a result in the store."""
     return _frame(f"./results/{name}/page")
 
 
@@ -71,10 +72,6 @@ def of_head() -> str:
     return "<header><h1>heedmap</h1><p>See which word of a prompt acted where.</p></header>"
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 def _bar(done: int, total: int) -> str:
     value = f' value="{done}" max="{total}"' if total else ""
     return f'<progress{value} aria-label="Progress"></progress>'
@@ -85,8 +82,8 @@ def _card(inner: str, *, role: str = "", kind: str = "") -> str:
     return f'<div class="{" ".join(["card", *([kind] if kind else [])])}"{said}>{inner}</div>'
 
 
-def _shown(figures: str, more: str) -> str:
-    return _card(f"<p>{html.escape(figures)}</p>{more}", role="status", kind="done")
+def _shown(made_with: str, more: str) -> str:
+    return _card(f"<p>{html.escape(made_with)}</p>{more}", role="status", kind="done")
 
 
 def _take(name: str) -> str:

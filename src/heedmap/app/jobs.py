@@ -1,10 +1,10 @@
 """One job at a time on a device, the others in line: where a job stands, and ending it early.
 
-    line = Line(most=16)
-    job = line.enter(work)          # work(job) runs in the line's own thread, when its turn comes
+    queue = JobQueue(most=16)
+    job = queue.enter(work)         # work(job) runs in the queue's own thread, when its turn comes
     for state in job.states():      # waiting, then what the work tells, then its end
         ...
-    line.close()
+    queue.close()
 
 Nobody waits for a job whose page is closed: a job that nobody listens to any more is ended.
 """
@@ -17,19 +17,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from heedmap.app.places import greediest, network
+from heedmap.app.quotas import greediest, network
 from heedmap.errors import HeedmapError
 
 _LOG = logging.getLogger(__name__)
 PATIENCE = 30.0
 """Seconds after which a job that nobody listens to is ended."""
 GENERAL = (
-    "Something went wrong in heedmap itself: nothing was saved. What it was stands in the log of "
-    "the server."
+    "something went wrong in heedmap itself, and nothing was saved: the log of the server says what"
 )
-_GAVE_WAY = (
-    "Others are waiting, too, and you have other jobs in line: ask for this one again later."
-)
+_GAVE_WAY = "others are waiting, too, and you have other jobs in line: ask for this one again later"
 
 
 class Cancelled(Exception):
@@ -68,10 +65,10 @@ class State:
 
 @dataclass(eq=False)
 class Job:
-    """One piece of work in the line; made by `Line.enter`."""
+    """One piece of work in the line; made by `JobQueue.enter`."""
 
     work: "Callable[[Job], Any]"
-    line: "Line"
+    queue: "JobQueue"
     whose: str = ""
     _state: State = State("waiting")
     _stop: bool = False
@@ -114,7 +111,7 @@ class Job:
         """Where it stands now."""
         state = self._state
         if state.phase == "waiting":
-            return State("cancelled") if self._stop else State("waiting", self.line.before(self))
+            return State("cancelled") if self._stop else State("waiting", self.queue.before(self))
         return state
 
     def states(
@@ -144,7 +141,7 @@ class Job:
                     self._changed.wait(pause)
 
     def run(self) -> None:
-        """Do the work; whatever happens, the job ends in a state. Called by the line alone."""
+        """Do the work; whatever happens, the job ends in a state. Called by the queue alone."""
         try:
             self.check()
             self._set(State("working"))
@@ -156,7 +153,7 @@ class Job:
         except Exception as error:
             # Visitors are told what they can act on, and nothing about the machine.
             short = isinstance(error, MemoryError) or "out of memory" in str(error).lower()
-            said = "There is not enough memory for this: try a smaller size." if short else GENERAL
+            said = "there is not enough memory for this: try a smaller size" if short else GENERAL
             _LOG.exception("a job of the app failed")
             end = State("failed", sentence=said)
         self._set(end)
@@ -167,7 +164,7 @@ class Job:
             self._changed.notify_all()
 
 
-class Line:
+class JobQueue:
     """The jobs for one device, in the order in which they came.
 
     Where too many wait, the last one of whoever has most of them gives way.
@@ -199,7 +196,7 @@ class Line:
         job = Job(work, self, network(client))
         with self._changed:
             if self._closed:
-                raise HeedmapError("The server is about to stop: nothing is drawn any more.")
+                raise HeedmapError("the server is about to stop: nothing is drawn any more")
             self._waiting = deque(other for other in self._waiting if other.wanted)
             gone = self._make_room(job.whose) if len(self._waiting) >= self.most else None
             self._waiting.append(job)
@@ -213,7 +210,7 @@ class Line:
         owners = [other.whose for other in self._waiting]
         most = greediest(owners) if owners else whose
         if owners.count(most) <= owners.count(whose) + 1:
-            raise HeedmapError(f"{len(owners)} jobs are waiting already: try again in a while.")
+            raise HeedmapError(f"{len(owners)} jobs are waiting already: try again in a while")
         gone = next(other for other in reversed(self._waiting) if other.whose == most)
         self._waiting.remove(gone)
         return gone

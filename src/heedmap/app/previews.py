@@ -4,7 +4,7 @@ Where the latent is small the pipeline's own decoder is quick enough. Elsewhere 
 is a linear function of its channels, fitted to what this pipeline's encoder makes of colours: no
 number here is that of a certain model.
 
-Axes: B image · C channel · h, w the latent's grid.
+Axes: B image · C channel · h, w rows and columns of the latent.
 """
 
 import base64

@@ -4,6 +4,28 @@ from importlib import resources
 
 import gradio as gr
 
+_COLOURS = {
+    "body_background_fill": ("#fbfaf8", "#141416"),
+    "body_text_color": ("#1c1c1f", "#ececee"),
+    "body_text_color_subdued": ("#5c5c63", "#a6a6ad"),
+    "block_background_fill": ("#ffffff", "#1c1c1f"),
+    "block_border_color": ("#dedcd6", "#35353a"),
+    "border_color_primary": ("#dedcd6", "#35353a"),
+    "input_background_fill": ("#ffffff", "#141416"),
+    "input_border_color": ("#c9c7c1", "#4a4a50"),
+    "input_placeholder_color": ("#6b6b72", "#a6a6ad"),
+    "block_info_text_color": ("#5c5c63", "#a6a6ad"),
+    "block_label_text_color": ("#1c1c1f", "#ececee"),
+    "block_title_text_color": ("#1c1c1f", "#ececee"),
+    "button_primary_background_fill": ("#1f5fbf", "#8ab4f8"),
+    "button_primary_background_fill_hover": ("#184d9c", "#a8c7fa"),
+    "button_primary_text_color": ("#ffffff", "#141416"),
+    "button_secondary_background_fill": ("#f1efea", "#2b2b30"),
+    "button_secondary_text_color": ("#1c1c1f", "#ececee"),
+    "slider_color": ("#1f5fbf", "#8ab4f8"),
+}
+"""What Gradio calls its colours: by day, and in the dark."""
+
 
 def theme() -> gr.themes.Base:
     """Gradio's theme in the colours of the explorer, with the fonts of the visitor's machine."""
@@ -14,48 +36,15 @@ def theme() -> gr.themes.Base:
         font=["-apple-system", "Segoe UI", "Roboto", "Noto Sans", "system-ui", "sans-serif"],
         font_mono=["ui-monospace", "SF Mono", "Menlo", "Consolas", "monospace"],
     )
+    light = {name: colour for name, (colour, _) in _COLOURS.items()}
+    dark = {f"{name}_dark": colour for name, (_, colour) in _COLOURS.items()}
     return made.set(
-        body_background_fill="#fbfaf8",
-        body_background_fill_dark="#141416",
-        body_text_color="#1c1c1f",
-        body_text_color_dark="#ececee",
-        body_text_color_subdued="#5c5c63",
-        body_text_color_subdued_dark="#a6a6ad",
-        block_background_fill="#ffffff",
-        block_background_fill_dark="#1c1c1f",
-        block_border_color="#dedcd6",
-        block_border_color_dark="#35353a",
-        border_color_primary="#dedcd6",
-        border_color_primary_dark="#35353a",
         input_border_width="1px",
         input_padding="7px 10px",
-        input_background_fill="#ffffff",
-        input_background_fill_dark="#141416",
-        input_border_color="#c9c7c1",
-        input_border_color_dark="#4a4a50",
-        input_placeholder_color="#6b6b72",
-        input_placeholder_color_dark="#a6a6ad",
-        block_info_text_color="#5c5c63",
-        block_info_text_color_dark="#a6a6ad",
-        block_label_text_color="#1c1c1f",
-        block_label_text_color_dark="#ececee",
-        block_title_text_color="#1c1c1f",
-        block_title_text_color_dark="#ececee",
-        button_primary_background_fill="#1f5fbf",
-        button_primary_background_fill_hover="#184d9c",
-        button_primary_background_fill_dark="#8ab4f8",
-        button_primary_background_fill_hover_dark="#a8c7fa",
-        button_primary_text_color="#ffffff",
-        button_primary_text_color_dark="#141416",
-        button_secondary_background_fill="#f1efea",
-        button_secondary_background_fill_dark="#2b2b30",
-        button_secondary_text_color="#1c1c1f",
-        button_secondary_text_color_dark="#ececee",
         color_accent="#1f5fbf",
-        slider_color="#1f5fbf",
-        slider_color_dark="#8ab4f8",
         loader_color="#1f5fbf",
         block_padding="12px 14px",
+        **light | dark,
     )
 
 

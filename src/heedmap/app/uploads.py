@@ -10,8 +10,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Receive
 
-from heedmap.app.doors import blocks_of
-from heedmap.app.places import Places, greediest, network
+from heedmap.app.middleware import blocks_of
+from heedmap.app.quotas import Quota, greediest, network
 from heedmap.errors import HeedmapError
 
 KEPT = 120.0
@@ -32,7 +32,7 @@ class Uploads:
 
     def __init__(self, folder: Path, most: int) -> None:
         self._folder, self._most = folder, most
-        self._arriving = Places(_ARRIVING, own=1)
+        self._arriving = Quota(_ARRIVING, own=1)
         self._waiting: dict[str, tuple[str, float]] = {}  # by name: whose, and since when
 
     async def take(self, client: str, headers: Headers, receive: Receive) -> str:
@@ -40,7 +40,7 @@ class Uploads:
 
         Raises:
             ClientDisconnect: if the visitor left.
-            HTTPException: as of `doors.blocks_of`; 400 of an empty one, 429 while another of this
+            HTTPException: as of `blocks_of`; 400 of an empty one, 429 while another of this
                 visitor's arrives, 503 while too many of others do, or wait.
         """
         client = network(client)
@@ -74,9 +74,7 @@ class Uploads:
                 raise FileNotFoundError
             return (self._folder / token).rename(self._folder / f"{token}.opened")
         except FileNotFoundError as error:
-            raise HeedmapError(
-                "The upload is not there any more: choose the file again."
-            ) from error
+            raise HeedmapError("the upload is not there any more: choose the file again") from error
 
     def _make_room(self, client: str) -> None:
         for name, (_, since) in list(self._waiting.items()):

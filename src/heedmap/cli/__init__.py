@@ -16,8 +16,8 @@ from typer.core import TyperGroup
 
 from heedmap.cli.comparing import compare
 from heedmap.cli.console import fail
-from heedmap.cli.drawing import generate
 from heedmap.cli.editing import edit
+from heedmap.cli.generating import generate
 from heedmap.cli.grids import grid
 from heedmap.cli.inspecting import inspect
 from heedmap.cli.layers import layers
@@ -46,7 +46,7 @@ class Verbs(TyperGroup):
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
                 raise
-            fail("Out of memory; try a smaller --size or --count, or --dtype float16.")
+            fail("out of memory: try a smaller --size or --count, or --dtype float16")
 
 
 app = typer.Typer(

@@ -1,20 +1,46 @@
 """`heedmap compare`: saved runs below one another on one sheet; no model is loaded."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedmap.cli.console import print_json, print_lines, print_table
-from heedmap.cli.options import Format, Json
-from heedmap.cli.reading import parse_path
+from heedmap.cli.console import print_table
+from heedmap.cli.inspecting import HEAT_COLUMNS, about_heat, heat_cells
+from heedmap.cli.options import Format, Told, grouped, out_option
+from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, WordError
 
 if TYPE_CHECKING:
     from heedmap.results.runs import Run
 
 
+@dataclass(frozen=True)
+class SavedSheet:
+    """Where the sheet goes: one file, and no folder."""
+
+    out: Annotated[
+        Path | None,
+        out_option(
+            "FILE", "A new file, .png, .svg or .pdf. Left out: one in outputs/, by the runs."
+        ),
+    ] = None
+    kind: Format = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+
+
+@dataclass(frozen=True)
+class ToldOfSheet(Told):
+    """What is printed of it."""
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the file's name only.")] = (
+        False
+    )
+
+
+@grouped
 def compare(
     folders: Annotated[
         list[Path],
@@ -37,22 +63,9 @@ def compare(
             help="Colours by one scale for all, by one for each word in all runs, or from 0 to 1."
         ),
     ] = "shared",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=parse_path,
-            metavar="FILE",
-            help="A new file, .png, .svg or .pdf. Left out: one in outputs/, by the runs.",
-        ),
-    ] = None,
-    kind: Format = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print the file's name only.")
-    ] = False,
-    json: Json = False,
+    *,
+    saved: SavedSheet,
+    told: ToldOfSheet,
 ) -> None:
     """Compare saved runs: a row each, with its picture and where the words acted.
 
@@ -62,12 +75,13 @@ def compare(
     from heedmap.files import writing
     from heedmap.results import comparisons, runs
 
+    out, kind, force = saved.out, saved.kind, saved.force
     path = out or default_file([folder.resolve().name for folder in folders], kind or "png")
     writing.writable(path)
     found = formats.format_of(path)
     if path.is_dir() or (kind or found) != found:
         wanted = f"a file that ends in .{kind}" if kind else "a file, and this is a folder"
-        raise ArgumentError(f"{path} is no name for the figure: expected {wanted}.")
+        raise ArgumentError(f"{path} is no name for the figure: expected {wanted}")
     if out is not None:
         writing.check_file(out, force=force)
     loaded = [runs.Run.load(folder) for folder in folders]
@@ -89,12 +103,7 @@ def compare(
             for folder, run, label in zip(folders, loaded, comparisons.labels(loaded), strict=True)
         ],
     }
-    if json:
-        print_json(about)
-    elif quiet:
-        print_lines([str(path)])
-    else:
-        print_comparison(about)
+    told.tell(about, [str(path)], lambda: print_comparison(about))
 
 
 def about_run(folder: Path, run: "Run", label: str, words: Sequence[str]) -> dict[str, Any]:
@@ -102,39 +111,25 @@ def about_run(folder: Path, run: "Run", label: str, words: Sequence[str]) -> dic
     found: dict[str, Any] = {}
     for word in words:
         try:
-            heat = run.maps[word]
+            found[word] = about_heat(run.maps[word])
         except WordError:
             found[word] = None
-        else:
-            found[word] = {
-                "most": round(float(heat.values.max()), 6),
-                "mean": round(float(heat.values.mean()), 6),
-                "peak": list(heat.peak),
-            }
     return {"run": str(folder), "label": label, "words": found}
 
 
 def print_comparison(about: Mapping[str, Any]) -> None:
     """Print how much each word drew in each run, and where most."""
     rows = [
-        (
-            run["label"],
-            word,
-            *(
-                (f"{drew['most']:.3f}", f"{drew['mean']:.3f}", "{}, {}".format(*drew["peak"]))
-                if drew
-                else ("-", "-", "-")
-            ),
-        )
+        (run["label"], word, *(heat_cells(drew) if drew else ("-", "-", "-")))
         for run in about["runs"]
         for word, drew in run["words"].items()
     ]
-    print_table(("run", "word", "most", "mean", "hottest at"), rows, title=about["file"])
+    print_table(("run", "word", *HEAT_COLUMNS), rows, title=about["file"])
     typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 
-def default_file(names: Sequence[str], kind: str = "png", root: str | Path = "outputs") -> Path:
-    """A file below `root`, named after the runs."""
+def default_file(names: Sequence[str], kind: str) -> Path:
+    """A file in outputs/, named after the runs."""
     from heedmap.files.writing import slug
 
-    return Path(root) / f"{slug(' '.join(['compare', *names]), 100)}.{kind}"
+    return Path("outputs") / f"{slug(' '.join(['compare', *names]), 100)}.{kind}"

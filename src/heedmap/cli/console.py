@@ -5,14 +5,14 @@ Results go to stdout, progress and errors to stderr.
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import typer
 
-from heedmap.errors import HeedmapWarning
+from heedmap.errors import warnings_heard
 
 
 def fail(sentence: str) -> NoReturn:
@@ -25,16 +25,9 @@ def fail(sentence: str) -> NoReturn:
 
 @contextmanager
 def warnings_told() -> Generator[list[str]]:
-    """Say on stderr, once each, what heedmap warned of meanwhile; libraries warn programmers.
-
-    Gives a list that holds them once the block has ended.
-    """
-    said: list[str] = []
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("ignore")
-        warnings.filterwarnings("always", category=HeedmapWarning)
+    """Say on stderr what heedmap warned of meanwhile; the list is that of `warnings_heard`."""
+    with warnings_heard() as said:
         yield said
-    said += dict.fromkeys(str(warning.message) for warning in told)
     for one in said:
         typer.echo(f"Warning: {printable(one)}", err=True)
 
@@ -108,6 +101,12 @@ def print_table(
     if title:
         console.print(Text(printable(title), style="bold"), soft_wrap=True)
     console.print(table)
+
+
+def print_files(folder: str, files: Mapping[str, str]) -> None:
+    """Print what was saved in a folder: each file, by its path, and what it is."""
+    rows = [(Path(file).relative_to(folder).as_posix(), what) for file, what in files.items()]
+    print_table(("file", "what it is"), rows, title=folder)
 
 
 @contextmanager

@@ -1,23 +1,14 @@
 """`heedmap edit`: a prompt and what it becomes, from one noise, with the evidence."""
 
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import (
-    loading,
-    print_json,
-    print_lines,
-    print_table,
-    printable,
-    progress_bar,
-    warnings_told,
-)
-from heedmap.cli.grids import Count, Source, Targets, Weight, draw_grid
-from heedmap.cli.options import Changed, Drawn, Loaded, Saved, Told, by_word, grouped
+from heedmap.cli.console import print_files, print_table, printable, progress_bar, warnings_told
+from heedmap.cli.grids import Source, Targets, Varied, draw_grid
+from heedmap.cli.options import Changed, Drawn, Loaded, Saved, Told, grouped
 from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
@@ -35,8 +26,7 @@ def edit(
     grid: Annotated[
         bool, typer.Option("--grid", help="The same as `heedmap grid`; goes with the next release.")
     ] = False,
-    weight: Weight = None,
-    count: Count = 1,
+    varied: Varied,
     saved: Saved,
     told: Told,
 ) -> None:
@@ -45,23 +35,21 @@ def edit(
     Both from one noise, and with the source's attention for the words that stay. Saves both
     pictures with their maps, their difference, a sheet of all and the figures.
     """
-    strips = by_word(weight, "--weight")
     if grid:
         typer.echo("Note: `heedmap edit --grid` is `heedmap grid` now.", err=True)
-        return draw_grid(source, targets, strips, count, changed, loaded, drawn, saved, told)
-    _check_single(changed, strips, count)
+        draw_grid(source, targets, varied, changed, loaded, drawn, saved, told)
+        return
+    _check_single(changed, varied)
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
 
     asked = targets or [source]
     place = Destination(saved.out, kinds.PAIR, force=saved.force, many=len(asked) > 1)
     options = changed.options() | drawn.options()
-    with loading(loaded.model, hidden=told.hidden):
-        from heedmap.drawing import editing
-        from heedmap.models import pipelines
+    pipe = loaded.pipeline(hidden=told.hidden)
+    from heedmap.drawing import editing
 
-        pipe = pipelines.load(loaded.model, device=loaded.device, dtype=loaded.dtype)
-    seed = secrets.randbelow(2**31) if drawn.seed is None else drawn.seed
+    seed = drawn.first_seed()
     (cross,), (own,) = changed.cross, changed.own
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         options |= {"cross": cross, "self_attention": own, "seed": seed, "progress": advance}
@@ -74,29 +62,27 @@ def edit(
         about_pair(place.put(pair.save, f"{slug(text, 48)}-{seed}"), pair)
         for text, pair in zip(asked, made, strict=True)
     ]
-    if told.json:
-        print_json({"edits": abouts, "warnings": warned})
-    elif told.quiet:
-        print_lines(about["folder"] for about in abouts)
-    else:
+
+    def show() -> None:
         for about in abouts:
             print_pair(about)
-    return None
+
+    told.tell({"edits": abouts, "warnings": warned}, [about["folder"] for about in abouts], show)
 
 
-def _check_single(changed: Changed, strips: Mapping[str, Any], count: int) -> None:
+def _check_single(changed: Changed, varied: Varied) -> None:
     """Raise if something is asked for that only a grid can do."""
     for option, values in (("--cross", changed.cross), ("--self", changed.own)):
         if len(values) > 1:
             raise ArgumentError(
                 f"{option} has {len(values)} values: draw them all with `heedmap grid`, or give one"
             )
-    for word in strips:
+    for word in varied.weights():
         raise ArgumentError(
             f"--weight {word}=… is for `heedmap grid`: draw that, or write the weight into the "
             f"prompt, as in '({word}:1.5)'"
         )
-    if count > 1:
+    if (count := varied.count) > 1:
         raise ArgumentError(f"--count {count} is for `heedmap grid`, which draws {count} seeds")
 
 
@@ -136,11 +122,7 @@ def print_pair(about: Mapping[str, Any]) -> None:
         "blend": "where the edit was let in",
         "figures": "the figures, and how it was edited",
     }
-    rows = [
-        (Path(file).relative_to(about["folder"]).as_posix(), what[name])
-        for name, file in about["files"].items()
-    ]
-    print_table(("file", "what it is"), rows, title=about["folder"])
+    print_files(about["folder"], {file: what[name] for name, file in about["files"].items()})
     found, where = about["about"], "the mask" if "blend" in about["files"] else "the changed words"
     figures = [
         (

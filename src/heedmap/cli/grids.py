@@ -1,23 +1,15 @@
 """`heedmap grid`: a prompt's edits over several weights, windows, targets and seeds."""
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import (
-    loading,
-    print_json,
-    print_lines,
-    print_table,
-    printable,
-    progress_bar,
-    warnings_told,
-)
+from heedmap.cli.console import print_table, printable, progress_bar, warnings_told
 from heedmap.cli.options import Changed, Drawn, Loaded, Saved, Told, by_word, grouped
-from heedmap.cli.reading import parse_strip
+from heedmap.cli.parsing import parse_strip
 from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
@@ -31,17 +23,27 @@ Targets = Annotated[
         help="What it shall become. Left out: SOURCE with its weights, as (word:1.5).",
     ),
 ]
-Weight = Annotated[
-    list[Any] | None,
-    typer.Option(
-        parser=parse_strip,
-        metavar="WORD=A:B:N",
-        help="N weights of a word from A to B, or a list, as red=0,1,3; may be repeated.",
-    ),
-]
-Count = Annotated[
-    int, typer.Option(min=1, max=10_000, metavar="N", help="So many seeds, from --seed on.")
-]
+
+
+@dataclass(frozen=True)
+class Varied:
+    """What only a grid varies."""
+
+    weight: Annotated[
+        list[Any] | None,
+        typer.Option(
+            parser=parse_strip,
+            metavar="WORD=A:B:N",
+            help="N weights of a word from A to B, or a list, as red=0,1,3; may be repeated.",
+        ),
+    ] = None
+    count: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="So many seeds, from --seed on.")
+    ] = 1
+
+    def weights(self) -> dict[str, list[float]]:
+        """Those of each word."""
+        return by_word(self.weight, "--weight")
 
 
 @grouped
@@ -49,8 +51,7 @@ def grid(
     source: Source,
     targets: Targets = None,
     *,
-    weight: Weight = None,
-    count: Count = 1,
+    varied: Varied,
     changed: Changed,
     loaded: Loaded,
     drawn: Drawn,
@@ -61,16 +62,13 @@ def grid(
 
     Saves each as an edit, a contact sheet of all, a page and a table of figures.
     """
-    draw_grid(
-        source, targets, by_word(weight, "--weight"), count, changed, loaded, drawn, saved, told
-    )
+    draw_grid(source, targets, varied, changed, loaded, drawn, saved, told)
 
 
 def draw_grid(
     source: str,
     targets: Sequence[str] | None,
-    strips: Mapping[str, Sequence[float]],
-    count: int,
+    varied: Varied,
     changed: Changed,
     loaded: Loaded,
     drawn: Drawn,
@@ -78,19 +76,17 @@ def draw_grid(
     told: Told,
 ) -> None:
     """What `heedmap grid` does."""
-    asked = targets or [source]
-    _check_grid([changed.cross, changed.own, asked, range(count), *strips.values()])
+    asked, weights = targets or [source], varied.weights()
+    _check_grid([changed.cross, changed.own, asked, range(varied.count), *weights.values()])
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
 
     place = Destination(saved.out, kinds.GRID, force=saved.force)
     options = changed.options() | drawn.options()
-    with loading(loaded.model, hidden=told.hidden):
-        from heedmap.drawing import editing
-        from heedmap.models import pipelines
+    pipe = loaded.pipeline(hidden=told.hidden)
+    from heedmap.drawing import editing
 
-        pipe = pipelines.load(loaded.model, device=loaded.device, dtype=loaded.dtype)
-    first = secrets.randbelow(2**31) if drawn.seed is None else drawn.seed
+    first = drawn.first_seed()
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         made = editing.grid(
             pipe,
@@ -98,19 +94,14 @@ def draw_grid(
             targets or None,
             cross=changed.cross,
             self_attention=changed.own,
-            weights=strips,
-            seeds=[first + number for number in range(count)],
+            weights=weights,
+            seeds=[first + number for number in range(varied.count)],
             progress=advance,
             **options,
         )
     folder = place.put(made.save, f"{slug(f'grid {asked[0]}', 48)}-{first}")
     about = about_grid(folder, made)
-    if told.json:
-        print_json({"grid": about, "warnings": warned})
-    elif told.quiet:
-        print_lines([about["folder"]])
-    else:
-        print_grid(about)
+    told.tell({"grid": about, "warnings": warned}, [about["folder"]], lambda: print_grid(about))
 
 
 def _check_grid(axes: Iterable[Sized]) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedmap.cli.console import dumps, print_json, print_lines, print_table, printable
-from heedmap.cli.options import Force, Format, Json, Quiet, grouped
-from heedmap.cli.reading import (
+from heedmap.cli.console import dumps, print_table, printable
+from heedmap.cli.options import Format, Saved, Told, grouped, out_option
+from heedmap.cli.parsing import (
     parse_names,
     parse_numbers,
     parse_over,
@@ -87,6 +87,18 @@ class Shown:
         return "shared" if self.over is None else "word"
 
 
+@dataclass(frozen=True)
+class Beside(Saved):
+    """Where the selection goes: beside the run, unless something else is said."""
+
+    out: Annotated[
+        Path | None,
+        out_option(
+            "FOLDER", "A new or an empty one. Left out: a new one in RUN/inspect, by selection."
+        ),
+    ] = None
+
+
 @grouped
 def inspect(
     run: Annotated[
@@ -95,19 +107,8 @@ def inspect(
     *,
     selected: Selected,
     shown: Shown,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=parse_path,
-            metavar="FOLDER",
-            help="A new or an empty one. Left out: a new one in RUN/inspect, by selection.",
-        ),
-    ] = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    saved: Beside,
+    told: Told,
 ) -> None:
     """Look at other words, layers, steps or heads of a saved run.
 
@@ -119,9 +120,10 @@ def inspect(
 
     whole = runs.Run.load(run)
     root = run / "inspect"
-    if out is None and root.is_symlink():  # otherwise whoever sent the run could say where to write
+    # Otherwise whoever sent the run could say where to write.
+    if saved.out is None and root.is_symlink():
         raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
-    place = writing.Destination(out, writing.kinds.SELECTION, force=force, root=root)
+    place = writing.Destination(saved.out, writing.kinds.SELECTION, force=saved.force, root=root)
     maps = selected.of(whole.maps)
     found = Inspection(
         run, maps, look_up(maps, selected.word), shown.scale or shown.usual, shown.kind or "png"
@@ -147,12 +149,7 @@ def inspect(
 
     folder = place.put(save, selection_name(selection, shown.usual))
     about = found.about(folder, selection)
-    if json:
-        print_json(about)
-    elif quiet:
-        print_lines([str(folder)])
-    else:
-        print_inspection(folder, about)
+    told.tell(about, [str(folder)], lambda: print_inspection(folder, about))
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,13 +183,7 @@ class Inspection:
             "sheet": str(folder / f"sheet.{self.kind}"),
             **({"over": [str(folder / file) for file in self.over]} if self.over else {}),
             "words": [
-                {
-                    "word": heat.label,
-                    "most": round(float(heat.values.max()), 6),
-                    "mean": round(float(heat.values.mean()), 6),
-                    "peak": list(heat.peak),
-                    "file": str(folder / file),
-                }
+                {"word": heat.label, **about_heat(heat), "file": str(folder / file)}
                 for file, heat in self.chosen.items()
             ],
         }
@@ -208,6 +199,20 @@ class Inspection:
         (folder / "words").mkdir()
         for file, heat in self.chosen.items():
             (folder / file).write_bytes(formats.png(heat.overlay(scale=self.scale)))
+
+
+HEAT_COLUMNS = ("most", "mean", "hottest at")
+
+
+def about_heat(heat: "HeatMap") -> dict[str, Any]:
+    """What `--json` says of a heat map: how much a word drew, and where most."""
+    most, mean = (round(float(value), 6) for value in (heat.values.max(), heat.values.mean()))
+    return {"most": most, "mean": mean, "peak": list(heat.peak)}
+
+
+def heat_cells(about: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The same for a table, below `HEAT_COLUMNS`."""
+    return f"{about['most']:.3f}", f"{about['mean']:.3f}", "{}, {}".format(*about["peak"])
 
 
 def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatMap]":
@@ -237,7 +242,7 @@ def numbered(query: str) -> str | int:
         return query
     number = query[1:].strip()
     if not (number.isdecimal() and len(number) <= 9):
-        raise ArgumentError(f"'#' is followed by the number of a word; got {quoted(query)}.")
+        raise ArgumentError(f"{quoted(query)} names no word: expected '#' and its number, as in #2")
     return int(number)
 
 
@@ -249,7 +254,7 @@ def draw_over(
 
     asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
     if len(asked) != 1:
-        raise ArgumentError(f"--over shows one word; got {len(asked)}: name one with --word.")
+        raise ArgumentError(f"--over shows one word; got {len(asked)}: name one with --word")
     (query,) = asked
     word = numbered(query)
     if list(over) == ["steps"]:
@@ -261,8 +266,8 @@ def draw_over(
     return {f"{'-'.join(over)}.{kind}": sheet.data(kind)}
 
 
-def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
-    """The name of the folder for a selection: whatever is not the default."""
+def selection_name(selection: Mapping[str, Any], usual: str) -> str:
+    """The name of the folder for a selection: whatever is not as `usual`, the scale included."""
     from heedmap.files.writing import slug
 
     parts = [*(selection["words"] or ["all"])]
@@ -282,16 +287,10 @@ def selection_name(selection: Mapping[str, Any], usual: str = "shared") -> str:
 def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     """Print what `inspect` found: how much each word drew, and where most."""
     rows = [
-        (
-            word["word"],
-            f"{word['most']:.3f}",
-            f"{word['mean']:.3f}",
-            "{}, {}".format(*word["peak"]),
-            Path(word["file"]).relative_to(folder).as_posix(),
-        )
+        (word["word"], *heat_cells(word), Path(word["file"]).relative_to(folder).as_posix())
         for word in about["words"]
     ]
-    print_table(("word", "most", "mean", "hottest at", "file"), rows, title=str(folder))
+    print_table(("word", *HEAT_COLUMNS, "file"), rows, title=str(folder))
     chosen = [
         f"{axis} {value if isinstance(value, str) else ', '.join(map(str, value))}"
         for axis, value in about["selection"].items()

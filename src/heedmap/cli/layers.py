@@ -9,6 +9,7 @@ import typer
 from heedmap.cli.console import loading, print_json, print_table, progress_bar
 from heedmap.cli.options import Device, Dtype, Json, Model, Size
 from heedmap.errors import plural
+from heedmap.options import LoadOptions
 
 if TYPE_CHECKING:
     from heedmap.models.dimensions import LayerShapes
@@ -27,8 +28,8 @@ def layers(
             "Left out: the first.",
         ),
     ] = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
+    device: Device = LoadOptions.device,
+    dtype: Dtype = LoadOptions.dtype,
     json: Json = False,
 ) -> None:
     """Print the shapes in every cross-attention layer of a model.

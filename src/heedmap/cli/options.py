@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from heedmap.cli.reading import parse_axes, parse_path, parse_size, parse_windows, parse_word_window
+from heedmap import options
+from heedmap.cli.console import loading, print_json, print_lines
+from heedmap.cli.parsing import parse_axes, parse_path, parse_size, parse_windows, parse_word_window
 from heedmap.errors import ArgumentError
-from heedmap.options import DrawOptions, EditOptions
+from heedmap.options import DrawOptions, EditOptions, LoadOptions
 
 Format = Annotated[
     Literal["png", "svg", "pdf"] | None,
@@ -34,42 +36,14 @@ Size = Annotated[
         parser=parse_size, metavar="WxH", help="In pixels, as 512x768. Left out: the model's."
     ),
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to run.")]
-Dtype = Annotated[
-    Literal["auto", "float32", "float16", "bfloat16"], typer.Option(help="Precision.")
-]
-Seed = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
-]
-Steps = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
-]
-Guidance = Annotated[
-    float | None,
-    typer.Option(
-        min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
-    ),
-]
-Negative = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
-]
-Keep = Annotated[
-    Any,
-    typer.Option(
-        parser=parse_axes,
-        metavar="AXES",
-        help="What `inspect` can tell apart later: layer, step, head, with commas.",
-    ),
-]
-Force = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="Replace what heedmap saved under that name before; what else lies there stays.",
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folders, nothing else.")]
+Device = Annotated[options.Device, typer.Option(help="Where to run.")]
+Dtype = Annotated[options.Dtype, typer.Option(help="Precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
+
+
+def out_option(metavar: str, told: str) -> Any:
+    """The option `--out`, as a verb explains it."""
+    return typer.Option("--out", "-o", parser=parse_path, metavar=metavar, help=told)
 
 
 # --- options that go together -----------------------------------------------------------------
@@ -82,20 +56,51 @@ class Loaded:
     """Which model draws, and where."""
 
     model: Model = None
-    device: Device = "auto"
-    dtype: Dtype = "auto"
+    device: Device = LoadOptions.device
+    dtype: Dtype = LoadOptions.dtype
+
+    def pipeline(self, *, hidden: bool) -> Any:
+        """Load it, with a bar unless that is hidden."""
+        with loading(self.model, hidden=hidden):
+            from heedmap.models import pipelines
+
+            return pipelines.load(self.model, device=self.device, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
 class Drawn:
     """How it draws."""
 
-    seed: Seed = None
-    steps: Steps = DrawOptions.steps
-    guidance: Guidance = DrawOptions.guidance
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
+    ] = None
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
+    ] = DrawOptions.steps
+    guidance: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="X", help="How strictly to follow the prompt. Left out: the model's."
+        ),
+    ] = DrawOptions.guidance
     size: Size = DrawOptions.size
-    negative: Negative = DrawOptions.negative
-    keep: Keep = _KEEP
+    negative: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
+    ] = DrawOptions.negative
+    keep: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_axes,
+            metavar="AXES",
+            help="What `inspect` can tell apart later: layer, step, head, with commas.",
+        ),
+    ] = _KEEP
+
+    def first_seed(self) -> int:
+        """The seed, or one by chance."""
+        import secrets
+
+        return secrets.randbelow(2**31) if self.seed is None else self.seed
 
     def options(self) -> dict[str, Any]:
         """By their names in Python, but for the seed."""
@@ -188,29 +193,45 @@ class Saved:
 
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=parse_path,
-            metavar="FOLDER",
-            help="A new or an empty one. Left out: a new one in outputs/. With several results: "
-            "the one that holds them.",
+        out_option(
+            "FOLDER",
+            "A new or an empty one. Left out: a new one in outputs/. With several results: the one "
+            "that holds them.",
         ),
     ] = None
-    force: Force = False
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Replace what heedmap saved under that name before; what else lies there stays.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)
 class Told:
     """What is printed."""
 
-    quiet: Quiet = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the folders, nothing else.")
+    ] = False
     json: Json = False
 
     @property
     def hidden(self) -> bool:
         """Whether no bar is shown."""
         return self.quiet or self.json or not sys.stderr.isatty()
+
+    def tell(
+        self, data: Mapping[str, object], names: Iterable[str], show: Callable[[], None]
+    ) -> None:
+        """Print one JSON object, the names of what was saved, or what a person reads."""
+        if self.json:
+            print_json(data)
+        elif self.quiet:
+            print_lines(names)
+        else:
+            show()
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:

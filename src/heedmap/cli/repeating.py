@@ -1,15 +1,15 @@
 """`heedmap repeat`: a saved run drawn again, and whether it is the same to the byte."""
 
-import json as writing
-import sys
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import fail, loading, print_json, print_lines, printable, progress_bar
-from heedmap.cli.options import Device, Dtype, Force, Json, Quiet
-from heedmap.cli.reading import parse_path
+from heedmap.cli.console import fail, loading, printable, progress_bar
+from heedmap.cli.options import Loaded, Saved, Told, grouped, out_option
+from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, HeedmapError
 
 if TYPE_CHECKING:
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 _LONGEST = 60  # characters of a setting that are printed
 
 
-def repeat(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            parser=parse_path, metavar="RUN", help="The folder of a saved run, edit or grid."
-        ),
-    ],
+@dataclass(frozen=True)
+class LoadedAgain(Loaded):
+    """Which model draws again, and where."""
+
     model: Annotated[
         str | None,
         typer.Option(
@@ -33,22 +30,33 @@ def repeat(
             metavar="MODEL",
             help="A folder or a hub id. Left out: the model that the run's settings name.",
         ),
-    ] = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
+    ] = None
+
+
+@dataclass(frozen=True)
+class SavedIfNamed(Saved):
+    """Where what is drawn goes, if anywhere."""
+
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=parse_path,
-            metavar="FOLDER",
-            help="Save what is drawn, in a new or an empty folder. Left out: nothing is.",
+        out_option(
+            "FOLDER", "Save what is drawn, in a new or an empty folder. Left out: nothing is."
         ),
-    ] = None,
-    force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    ] = None
+
+
+@grouped
+def repeat(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            parser=parse_path, metavar="RUN", help="The folder of a saved run, edit or grid."
+        ),
+    ],
+    *,
+    loaded: LoadedAgain,
+    saved: SavedIfNamed,
+    told: Told,
 ) -> None:
     """Draw RUN again from its settings, and say whether it is the same to the byte.
 
@@ -56,7 +64,7 @@ def repeat(
     the run; what else is not as it was (versions, device, threads, LoRAs) is told.
     """
     try:
-        same = _repeated(run, model, device, dtype, out, force, quiet, json)
+        same = _repeated(run, loaded, saved, told)
     except (HeedmapError, OSError, MemoryError, typer.Exit, typer.Abort):
         raise
     except Exception as error:  # otherwise it would look as if the pictures differed
@@ -67,43 +75,32 @@ def repeat(
         raise typer.Exit(1)
 
 
-def _repeated(
-    run: Path,
-    model: str | None,
-    device: str,
-    dtype: str,
-    out: Path | None,
-    force: bool,
-    quiet: bool,
-    json: bool,
-) -> bool:
+def _repeated(run: Path, loaded: LoadedAgain, saved: SavedIfNamed, told: Told) -> bool:
     """Draw a saved run again, and say whether it is the same."""
     from heedmap.files import kinds
     from heedmap.files.writing import Destination
     from heedmap.results import folders
 
-    if force and out is None:
+    if saved.force and saved.out is None:
         raise ArgumentError(
             "--force replaces a folder, and none is named: name it with --out, or leave --force out"
         )
     mark = folders.kind_of(run)
     kind = next(kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID) if kind.mark == mark)
-    place = None if out is None else Destination(out, kind, force=force)
-    saved = folders.opened(run)  # before a model is loaded
-    hidden = quiet or json or not sys.stderr.isatty()
-    with loading(model, hidden=hidden):
+    place = None if saved.out is None else Destination(saved.out, kind, force=saved.force)
+    former = folders.opened(run)  # before a model is loaded
+    with loading(loaded.model, hidden=told.hidden):
         from heedmap.drawing import repeats
 
-        pipe = repeats.load_for(saved, model, device=device, dtype=dtype)
-    with progress_bar("Drawing", hidden=hidden) as advance:
-        found = repeats.repeat(pipe, saved, progress=advance)
+        pipe = repeats.load_for(former, loaded.model, device=loaded.device, dtype=loaded.dtype)
+    with progress_bar("Drawing", hidden=told.hidden) as advance:
+        found = repeats.repeat(pipe, former, progress=advance)
     folder = None if place is None else str(place.put(found.run.save, run.name))
-    if json:
-        print_json({"run": str(run), **found.to_dict(), "folder": folder})
-    elif quiet:
-        print_lines([folder] if folder else [])
-    else:
-        print_repetition(str(run), found, folder)
+    told.tell(
+        {"run": str(run), **found.to_dict(), "folder": folder},
+        [folder] if folder else [],
+        lambda: print_repetition(str(run), found, folder),
+    )
     return found.same
 
 
@@ -122,5 +119,5 @@ def print_repetition(run: str, found: "Repetition", folder: str | None) -> None:
 
 def _short(value: Any) -> str:
     text = "nothing" if value is None else value
-    text = text if isinstance(text, str) else writing.dumps(text, ensure_ascii=False)
+    text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -15,12 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
+from heedmap.app.options import Limits, Options
 from heedmap.checks import is_unicode
 from heedmap.cli.console import printable
-from heedmap.cli.options import Device, Dtype, grouped
-from heedmap.cli.reading import parse_path
+from heedmap.cli.options import Device, Dtype, grouped, out_option
 from heedmap.errors import ArgumentError, quoted
+from heedmap.options import LoadOptions
 
+_MEGABYTE = 2**20  # bytes
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
@@ -30,7 +32,7 @@ class Listening:
 
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="To listen at; 0.0.0.0 lets other machines in.")
-    ] = "127.0.0.1"
+    ] = Options.host
     name: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,7 +44,7 @@ class Listening:
     ] = None
     port: Annotated[
         int, typer.Option(min=0, max=65535, metavar="N", help="0 for any that is free.")
-    ] = 7860
+    ] = Options.port
     auth: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,11 +62,13 @@ class Bounds:
 
     max_size: Annotated[
         int, typer.Option(min=8, metavar="PIXELS", help="On a side of a picture.")
-    ] = 1024
-    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Of one picture.")] = 100
+    ] = Limits.size
+    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Of one picture.")] = (
+        Limits.steps
+    )
     max_upload: Annotated[
         int, typer.Option(min=1, metavar="MB", help="Of a run's zip that is opened.")
-    ] = 64
+    ] = Limits.upload // _MEGABYTE
     max_results: Annotated[
         int,
         typer.Option(
@@ -72,7 +76,16 @@ class Bounds:
             metavar="N",
             help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
         ),
-    ] = 500
+    ] = Limits.results
+
+    def limits(self) -> Limits:
+        """As the app has them."""
+        return Limits(
+            size=self.max_size,
+            steps=self.max_steps,
+            upload=self.max_upload * _MEGABYTE,
+            results=self.max_results,
+        )
 
 
 @grouped
@@ -86,17 +99,12 @@ def serve(
             help="A folder or a hub id to offer besides the embedded model; may be repeated.",
         ),
     ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", parser=parse_path, metavar="FOLDER", help="Where the results go."
-        ),
-    ] = Path("outputs/app"),
+    out: Annotated[Path, out_option("FOLDER", "Where the results go.")] = Options.out,
     *,
     at: Listening,
     bounds: Bounds,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
+    device: Device = LoadOptions.device,
+    dtype: Dtype = LoadOptions.dtype,
     browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in this machine's browser.")
     ] = False,
@@ -106,24 +114,19 @@ def serve(
     Serves this machine alone unless --host or --name says otherwise. Ctrl-C ends it.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' bars are for a single user
-    from heedmap import app
+    from heedmap.app import application
     from heedmap.files import writing
 
     writing.check_place(out)
-    options = app.Options(
+    options = Options(
         out=out,
         host=at.host,
+        port=at.port,
         names=parse_names(at.name or []),
         models=tuple(model or ()),
         users=parse_users([*(at.auth or ()), *os.environ.get("HEEDMAP_AUTH", "").splitlines()]),
-        limits=app.Limits(
-            size=bounds.max_size,
-            steps=bounds.max_steps,
-            upload=bounds.max_upload * 2**20,
-            results=bounds.max_results,
-        ),
-        device=device,
-        dtype=dtype,
+        limits=bounds.limits(),
+        loading=LoadOptions(device=device, dtype=dtype),
     )
 
     def ready(url: str) -> None:
@@ -138,7 +141,7 @@ def serve(
             webbrowser.open(url)
 
     with _leaving():
-        app.serve(options, port=at.port, ready=ready)
+        application.serve(options, ready=ready)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from heedmap.drawing.saved_options import Asked, AskedEdit, read, read_edit
 from heedmap.drawing.schedulers import SCHEDULERS, set_up
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, told
 from heedmap.models import batches, pipelines
-from heedmap.options import DrawOptions
+from heedmap.options import DrawOptions, LoadOptions
 from heedmap.results.folders import opened
 from heedmap.results.grids import Cell, Grid
 from heedmap.results.pairs import Pair
@@ -133,8 +133,8 @@ def load_for(
     saved: Run | Pair | Grid,
     model: str | Path | None = None,
     *,
-    device: str = "auto",
-    dtype: str = "auto",
+    device: str = LoadOptions.device,
+    dtype: str = LoadOptions.dtype,
 ) -> Any:
     """Load the pipeline that a run was drawn with, or another model in its place.
 

@@ -10,13 +10,13 @@ from PIL import Image
 
 from heedmap.figures.lettering import Lines, runs_left
 
-__all__ = ["INK", "SOFT", "Block", "Said", "Shown", "beside", "said", "shown"]
+__all__ = ["INK", "SOFT", "Block", "LineAt", "PictureAt", "beside", "lines_at", "picture_at"]
 
 INK, SOFT = "#1d1d1f", "#636368"
 
 
 @dataclass(frozen=True)
-class Shown:
+class PictureAt:
     """A picture at a place, resized to what it takes there."""
 
     x: float
@@ -27,7 +27,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Said:
+class LineAt:
     """A line of drawable text, its base line's beginning at a place."""
 
     x: float
@@ -43,21 +43,21 @@ class Block:
 
     width: int
     height: int
-    things: tuple[Shown | Said, ...] = ()
+    things: tuple[PictureAt | LineAt, ...] = ()
 
     @classmethod
     def of(cls, picture: Image.Image) -> "Block":
         """A picture alone, pixel by pixel."""
-        return cls(*picture.size, (Shown(0, 0, picture, picture.size, outlined=False),))
+        return cls(*picture.size, (PictureAt(0, 0, picture, picture.size, outlined=False),))
 
-    def at(self, x: int, y: int) -> Iterable[Shown | Said]:
+    def at(self, x: int, y: int) -> Iterable[PictureAt | LineAt]:
         """Its things, for a room in which its corner lies here."""
         return (replace(thing, x=thing.x + x, y=thing.y + y) for thing in self.things)
 
 
 def beside(parts: Sequence[Block], *, across: bool, gap: int = 32) -> Block:
     """Set blocks beside (or below) one another, flush at the top (or the left)."""
-    things: list[Shown | Said] = []
+    things: list[PictureAt | LineAt] = []
     width = height = 0
     for part in parts:
         x, y = (width + gap if width else 0, 0) if across else (0, height + gap if height else 0)
@@ -66,17 +66,19 @@ def beside(parts: Sequence[Block], *, across: bool, gap: int = 32) -> Block:
     return Block(width, height, tuple(things))
 
 
-def shown(picture: Image.Image, place: tuple[int, int, int, int], size: tuple[int, int]) -> Shown:
+def picture_at(
+    picture: Image.Image, place: tuple[int, int, int, int], size: tuple[int, int]
+) -> PictureAt:
     """A picture of this size, outlined, in the middle of a place (x, y, width, height)."""
     x, y, width, height = place
-    return Shown(x + (width - size[0]) // 2, y + (height - size[1]) // 2, picture, size)
+    return PictureAt(x + (width - size[0]) // 2, y + (height - size[1]) // 2, picture, size)
 
 
-def said(
+def lines_at(
     lines: Lines, x: int, y: int, room: int, *, colour: str = INK, middle: bool = False
-) -> Iterable[Said]:
+) -> Iterable[LineAt]:
     """Text in a column `room` wide: in its middle, or from the side where the script begins."""
     for number, (text, wide) in enumerate(zip(lines.texts, lines.widths, strict=True)):
         slack = room - wide
         left = x + (slack / 2 if middle else slack if runs_left(text) else 0)
-        yield Said(left, y + number * lines.step + lines.size, text, lines.size, colour)
+        yield LineAt(left, y + number * lines.step + lines.size, text, lines.size, colour)

@@ -14,16 +14,15 @@ from PIL import Image
 
 from heedmap.checks import finite, whole
 from heedmap.errors import ArgumentError
-from heedmap.figures.blocks import SOFT, Block, Said, Shown, said, shown
+from heedmap.figures.blocks import SOFT, Block, LineAt, PictureAt, lines_at, picture_at
 from heedmap.figures.lettering import fit_text
 from heedmap.figures.overlays import COLORMAP, OPACITY, heat, overlay, to_rgb
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "grid", "sheet", "table"]
+__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "in_rows", "sheet", "table"]
 
-_LONGEST = 1000  # signs of a title; a prompt of CLIP has some 400 at most
 MAX_WIDTH = 2400  # px: no sheet is wider
 
 _SIDES = (384, 320, *range(256, 15, -8))  # px: what a panel may measure, best first
@@ -33,7 +32,7 @@ _GAP, _MARGIN = 20, 32  # px
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture with its caption and, smaller, a note: text of any length and script."""
+    """A picture with its caption and, smaller, a note: text in any script, as it is drawable."""
 
     caption: str
     picture: Image.Image
@@ -80,10 +79,10 @@ class ScaleBar:
         name = fit_text(f"scale: {self.name}", width - at_name, size=size)
         bar = self.drawn((width // 5, size))
         things = (
-            Shown(at_bar, size // 6, bar, bar.size, outlined=False),
-            *said(cold, 0, 0, cold.width, colour=SOFT),
-            *said(hot, at_hot, 0, hot.width, colour=SOFT),
-            *said(name, at_name, 0, name.width, colour=SOFT),
+            PictureAt(at_bar, size // 6, bar, bar.size, outlined=False),
+            *lines_at(cold, 0, 0, cold.width, colour=SOFT),
+            *lines_at(hot, at_hot, 0, hot.width, colour=SOFT),
+            *lines_at(name, at_name, 0, name.width, colour=SOFT),
         )
         return Block(width, max(text.height for text in (cold, hot, name)), things)
 
@@ -96,15 +95,15 @@ class ScaleBar:
         return overlay(grey, ramp, low=0, high=1, opacity=self.opacity, colormap=self.colormap)
 
 
-def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
+def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
     """Set panels in rows, in reading order, captions beneath, without margins.
 
     All get one size, in the shape of the first picture: as large as their number and the width of
     a sheet allow. Pictures of another shape are fitted in, never distorted. Without `columns`, the
-    grid comes near 16:9.
+    whole comes near 16:9.
     """
     if not panels:
-        raise ArgumentError("a grid needs at least one panel; got none")
+        raise ArgumentError("a figure needs at least one panel; got none")
     pictures = [to_rgb(panel.picture) for panel in panels]
     columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height, columns)
     room, size = max(wide, _COLUMN), min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
@@ -112,14 +111,14 @@ def grid(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
     notes = [fit_text(panel.note, room, size=max(11, round(size * 0.8))) for panel in panels]
     texts = [caption.height + note.height for caption, note in zip(captions, notes, strict=True)]
     rows = [high + 6 + max(texts[i : i + columns]) + _GAP for i in range(0, len(panels), columns)]
-    things: list[Shown | Said] = []
+    things: list[PictureAt | LineAt] = []
     for index, picture in enumerate(pictures):
         x, y = index % columns * (room + _GAP), sum(rows[: index // columns])
-        things.append(shown(picture, (x, y, room, high), _fitted(picture, wide, high)))
+        things.append(picture_at(picture, (x, y, room, high), _fitted(picture, wide, high)))
         y += high + 6
-        things += said(captions[index], x, y, room, middle=True)
+        things += lines_at(captions[index], x, y, room, middle=True)
         y += captions[index].height
-        things += said(notes[index], x, y, room, colour=SOFT, middle=True)
+        things += lines_at(notes[index], x, y, room, colour=SOFT, middle=True)
     return Block(columns * (room + _GAP) - _GAP, sum(rows) - _GAP, tuple(things))
 
 
@@ -166,40 +165,37 @@ def sheet(
     """Draw a sheet: title, the picture and then the panels, and the scale with its colour bar.
 
     Args:
-        image: the picture, first of the grid; None where none is known.
+        image: the picture, first of the panels; None where none is known.
         panels: as a rule one a word, each an `overlay`.
         title: the prompt; as in `framed`.
         bar: what the colours of the panels mean.
-        columns: as in `grid`.
+        columns: as in `in_rows`.
         caption: of the picture.
         note: below it, smaller.
     """
     first = [] if image is None else [Panel(caption, image, note)]
-    return framed(grid([*first, *panels], columns=columns), title=title, bar=bar)
+    return framed(in_rows([*first, *panels], columns=columns), title=title, bar=bar)
 
 
 def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":
-    """Set a title and a note above a body such as a `grid`, and a colour bar with its scale below.
+    """Set a title and a note above a body such as panels `in_rows`, and a colour bar below it.
 
     Args:
         body: what to frame; kept as it is, in the middle.
-        title: wrapped; of one beyond any prompt the first thousand signs.
-        note: below the title, smaller; the same.
+        title: wrapped; of this and all other texts, the first thousand signs.
+        note: below the title, smaller.
         bar: what the colours mean; left out where none are to be explained.
     """
     from heedmap.figures.sheet import Sheet
 
     width = max(body.width, 480)
     size = min(22, max(16, width // 75))
-    title, note = (
-        text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…" for text in (title, note)
-    )
     head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
     under = fit_text(note, width, size=size, least=12, lines=3)
     top = _MARGIN + head.height + under.height + (size if head.texts or under.texts else 0)
-    things: list[Shown | Said] = [
-        *said(head, _MARGIN, _MARGIN, width),
-        *said(under, _MARGIN, _MARGIN + head.height, width, colour=SOFT),
+    things: list[PictureAt | LineAt] = [
+        *lines_at(head, _MARGIN, _MARGIN, width),
+        *lines_at(under, _MARGIN, _MARGIN + head.height, width, colour=SOFT),
         *body.at(_MARGIN + (width - body.width) // 2, top),
     ]
     end = top + body.height
@@ -250,21 +246,23 @@ def table(
     high = max(1, round(wide / root**2))
     labels = [fit_text(label, wide, size=size) for label in columns]
     y = max(label.height for label in labels) + 6
-    things: list[Shown | Said] = []
+    things: list[PictureAt | LineAt] = []
     for index, label in enumerate(labels):  # all stand on the pictures
-        things += said(label, at + index * (wide + gap), y - 6 - label.height, wide, middle=True)
+        things += lines_at(
+            label, at + index * (wide + gap), y - 6 - label.height, wide, middle=True
+        )
     for head, row in zip(heads, cells, strict=True):
         # A row is as high as its pictures: among runs of different shape some are flat.
         sizes = [None if isinstance(c, str) else _fitted(c, wide, high) for c in row]
         deep = max(max((s[1] for s in sizes if s), default=high), head.height)
-        things += said(head, 0, y + (deep - head.height) // 2, aside)
+        things += lines_at(head, 0, y + (deep - head.height) // 2, aside)
         for index, (cell, fitted) in enumerate(zip(row, sizes, strict=True)):
             x = at + index * (wide + gap)
             if isinstance(cell, str):
                 why = fit_text(cell, wide, size=size - 4)
                 middle = y + (deep - why.height) // 2
-                things += said(why, x, middle, wide, colour=SOFT, middle=True)
+                things += lines_at(why, x, middle, wide, colour=SOFT, middle=True)
             elif fitted:
-                things.append(shown(cell, (x, y, wide, deep), fitted))
+                things.append(picture_at(cell, (x, y, wide, deep), fitted))
         y += deep + gap
     return Block(at + len(columns) * (wide + gap) - gap, y - gap, tuple(things))

@@ -1,13 +1,14 @@
 """Text for figures: broken into lines that fit, in fonts that have every character.
 
-matplotlib shapes a line and falls back over the families that it is given. Nothing is cut, and no
-empty box is drawn: what no font of the machine has is spelled by its number.
+matplotlib shapes a line and falls back over the families that it is given. Nothing is cut but what
+is longer than any prompt, and no empty box is drawn: what no font of the machine has is spelled by
+its number.
 """
 
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
@@ -18,21 +19,27 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "drawable", "fit_text", "font", "runs_left"]
 
 _FIRST = "DejaVu Sans"  # which matplotlib brings along
-_LONG = 1000  # signs that are measured as they will be drawn
+_LONGEST = 1000  # signs of a text; a prompt of CLIP has some 400 at most
 _JOINERS = "\u200c\u200d"
 # Boxes, no outlines, or glyphs under the numbers of other characters.
 _USELESS = re.compile("last.?resort|blank|colou?r|^cm[a-z]+10|STIX(Non|Size)", re.IGNORECASE)
 
 
-@lru_cache(maxsize=4096)
 def drawable(text: str) -> str:
     """Give text as it will be drawn: one line, every character in a font that has it.
 
     Blanks and line breaks become single spaces, invisible signs are dropped, and what no font of
-    this machine can draw is spelled by its number, as in ``U+D55C·AD6D``: never an empty box.
+    this machine can draw is spelled by its number, as in ``U+D55C·AD6D``: never an empty box. Of a
+    text beyond any prompt it is the first thousand signs: each line that is drawn takes its time.
     """
+    line = " ".join(text.split())
+    return _spelled(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
+
+
+@lru_cache(maxsize=4096)
+def _spelled(line: str) -> str:
     shown, spelled = [""], False
-    for sign in " ".join(unicodedata.normalize("NFC", text).split()):
+    for sign in unicodedata.normalize("NFC", line):
         if unicodedata.category(sign) == "Cf" or 0xFE00 <= ord(sign) <= 0xFE0F:
             if sign in _JOINERS and shown[-1] and not spelled:
                 shown.append(sign)
@@ -48,7 +55,7 @@ def drawable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Lines:
-    """Text broken into lines; they hold it whole.
+    """Drawable text broken into lines; they hold it whole.
 
     Attributes:
         texts: of each line.
@@ -77,7 +84,7 @@ class Lines:
 
 
 def fit_text(text: str, width: int, *, size: int, least: int = 11, lines: int = 2) -> Lines:
-    """Break text into lines for a column `width` pixels wide: never cut, whatever its length.
+    """Break text, as it is drawable, into lines for a column `width` pixels wide.
 
     Takes the largest size from `size` down to `least` at which no word is broken and `lines` lines
     are enough. Where there is none, the text runs on at `least` over as many lines as it needs, and
@@ -85,51 +92,50 @@ def fit_text(text: str, width: int, *, size: int, least: int = 11, lines: int = 
     """
     text = drawable(text)
     words = text.split()
-    # What fills many lines is measured letter by letter: as wide or a little wider than it will be.
-    wide = _width if len(text) <= _LONG else _wide_at_most
     points, found = least, None
     if len(text) * least < 4 * lines * width:
         for points in range(size, least, -1):
-            if max(map(wide, words), default=0) * points <= width:
-                found = _filled(words, width / points, wide)
+            if max(map(_width, words), default=0) * points <= width:
+                found = _filled(words, width / points)
                 if len(found) <= lines:
                     break
                 found = None
     if found is None:
         points = least
-        found = _filled([*_parts(words, width / least, wide)], width / least, wide)
-    return Lines(tuple(found), tuple(wide(line) * points for line in found), points)
+        found = _filled([*_parts(words, width / least)], width / least)
+    return Lines(tuple(found), tuple(_width(line) * points for line in found), points)
 
 
-def _filled(words: list[str], room: float, wide: Callable[[str], float]) -> list[str]:
+def _filled(words: list[str], room: float) -> list[str]:
     """Words in lines, each as full as the room (in sizes of a letter) allows."""
     lines: list[list[str]] = []
     used = 0.0
     for word in words:
-        if lines and used + _width(" ") + wide(word) <= room:
+        if lines and used + _width(" ") + _width(word) <= room:
             lines[-1].append(word)
-            used += _width(" ") + wide(word)
+            used += _width(" ") + _width(word)
         else:
             lines.append([word])
-            used = wide(word)
+            used = _width(word)
     return [" ".join(line) for line in lines]
 
 
-def _parts(words: list[str], room: float, wide: Callable[[str], float]) -> Iterator[str]:
+def _parts(words: list[str], room: float) -> Iterator[str]:
     """Words, those wider than the room broken: behind a joint such as a hyphen, if there is one.
 
     A mark stays with its letter, unless there are more of them than a line takes.
     """
     for word in words:
         start, used = 0, 0.0
-        for at, sign in enumerate(word if wide(word) > room else ""):
+        for at, sign in enumerate(word if _width(word) > room else ""):
             used += _width(sign)
             if used > room and at > start:
                 joint = max(word.rfind(joint, start + (at - start) // 2, at) for joint in "-·/,")
                 cut = next((c for c in range(at, start, -1) if not _clings(word[c])), at)
                 cut = joint + 1 if joint >= 0 and not _clings(word[joint + 1]) else cut
                 yield word[start:cut]
-                start, used = cut, _wide_at_most(word[cut : at + 1])
+                # What joins or overlaps is narrower than its letters are.
+                start, used = cut, sum(map(_width, word[cut : at + 1]))
         yield word[start:]
 
 
@@ -170,11 +176,6 @@ def _width(text: str) -> float:
     from matplotlib.textpath import text_to_path
 
     return text_to_path.get_text_width_height_descent(text, font(text, 100), ismath=False)[0] / 100
-
-
-def _wide_at_most(text: str) -> float:
-    """The same from the widths of its characters alone: what joins or overlaps is narrower."""
-    return sum(map(_width, text))
 
 
 @lru_cache(maxsize=65536)

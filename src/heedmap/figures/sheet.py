@@ -1,15 +1,17 @@
 """A figure of pictures and lines of text at given pixels, saved as PNG, SVG or PDF.
 
 A module of its own, since it alone imports matplotlib's figure, which takes a third of a second.
-Of rcParams nothing is asked but how matplotlib writes text into an SVG or PDF (`svg.fonttype`,
-`pdf.fonttype`); nothing is set there, and pyplot is not imported.
+Whatever style is set, the same bytes are written: what the writers of SVG and PDF read from
+rcParams is for that while what matplotlib itself has there. pyplot is not imported.
 """
 
 import io
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context, rcParamsDefault
 from matplotlib.artist import Artist
 from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import RendererAgg
@@ -20,7 +22,7 @@ from matplotlib.transforms import Bbox
 from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.figures.blocks import Block, Said, Shown
+from heedmap.figures.blocks import Block, LineAt, PictureAt
 from heedmap.figures.formats import FORMATS, format_of, png
 from heedmap.figures.lettering import drawable, font
 from heedmap.files.writing import put_file
@@ -29,6 +31,11 @@ __all__ = ["Sheet"]
 
 _DPI = 72  # a pixel is a point, and sizes of letters are in pixels
 _RULE = (205, 205, 209)
+_WRITTEN_SO: dict[Any, Any] = {
+    **{name: rcParamsDefault[name] for name in rcParamsDefault if name[:4] in ("svg.", "pdf.")},
+    "svg.hashsalt": "heedmap",  # else things are named by chance
+}
+_WRITING = threading.Lock()  # rcParams are those of the whole process
 
 
 class Sheet(Figure):
@@ -54,7 +61,7 @@ class Sheet(Figure):
         sheet.title = drawable(title)
         _plain(sheet.patch)
         for number, thing in enumerate(block.things):
-            if isinstance(thing, Shown):
+            if isinstance(thing, PictureAt):
                 sheet.add_artist(_Picture(thing, f"picture{number}"))
             else:
                 sheet.add_artist(_line(thing, sheet, block.height))
@@ -87,16 +94,17 @@ class Sheet(Figure):
         pictures = [one for one in self.artists if isinstance(one, _Picture)]
         self.dpi = _DPI * (2 if any(one.is_shrunk for one in pictures) else 1)
         try:
-            if kind == "svg":
-                from matplotlib.backends.backend_svg import FigureCanvasSVG
+            with _WRITING, rc_context(_WRITTEN_SO):
+                if kind == "svg":
+                    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-                told |= {"Description": words, "Date": None, "Type": None}
-                FigureCanvasSVG(self).print_svg(file, metadata=told)
-            else:
-                from matplotlib.backends.backend_pdf import FigureCanvasPdf
+                    told |= {"Description": words, "Date": None, "Type": None}
+                    FigureCanvasSVG(self).print_svg(file, metadata=told)
+                else:
+                    from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
-                told |= {"Subject": words, "CreationDate": None, "Producer": None}
-                FigureCanvasPdf(self).print_pdf(file, metadata=told)
+                    told |= {"Subject": words, "CreationDate": None, "Producer": None}
+                    FigureCanvasPdf(self).print_pdf(file, metadata=told)
         finally:
             self.set_canvas(canvas)
             self.dpi = dpi
@@ -125,7 +133,7 @@ class Sheet(Figure):
 class _Picture(Artist):
     """A picture at its place, resized from its own pixels to those that the output has there."""
 
-    def __init__(self, thing: Shown, name: str) -> None:
+    def __init__(self, thing: PictureAt, name: str) -> None:
         super().__init__()
         _plain(self)
         self.set_gid(name)  # else SVG names it by chance
@@ -171,7 +179,7 @@ class _Line(Text):
         super().draw(renderer)
 
 
-def _line(thing: Said, sheet: Figure, height: int) -> Text:
+def _line(thing: LineAt, sheet: Figure, height: int) -> Text:
     line = _Line(
         thing.x / _DPI,
         (height - thing.y) / _DPI,

@@ -255,7 +255,7 @@ class HeatMaps:
             )
         panel = layout.Panel("", overlays.enlarge(self.image), "the picture")
         why = "" if self.words else "the prompt has no words that the model read"
-        return layout.framed(layout.grid([panel]), title=title, note=why)
+        return layout.framed(layout.in_rows([panel]), title=title, note=why)
 
     def _repr_png_(self) -> bytes | None:
         if not self.recording.arrays or not (self.words or self.image):

@@ -80,7 +80,7 @@ def timeline(
     heat, over = heats[0][1], "" if maps.image is None else ", over the finished picture"
     said = f"{len(heats)} of {plural(len(timesteps), 'step')}, each by itself{over}"
     return layout.framed(
-        layout.grid(panels),
+        layout.in_rows(panels),
         title=f"Over the steps: {heat.label}",
         note=f"{said} · {_mean_of(maps, 'step')} · {maps.tokens.prompt}",
         bar=_bar(scale, heat, "at all steps", low, high),
@@ -214,7 +214,7 @@ def _one_axis(
         panels.insert(0, Panel("the picture", maps.image))
     heat = heats[0]
     return layout.framed(
-        layout.grid(panels),
+        layout.in_rows(panels),
         title=f"By {axis}: {heat.label}",
         note=f"{plural(len(heats), axis)} · {_mean_of(maps, axis)} · {maps.tokens.prompt}",
         bar=_bar(scale, heat, f"in all {axis}s shown", low, high),

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files import reading
 from heedmap.files.reading import LONGEST, MAX_PIXELS, MAX_SIDE
+from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = "heedmap-tiny"
 """The name of the embedded model, in settings and in `--model`."""
-DEVICES = ("auto", "cpu", "cuda", "mps")
-DTYPES = ("auto", "float32", "float16", "bfloat16")
+DEVICES, DTYPES = get_args(Device), get_args(Dtype)
 
 
 def embedded_folder() -> Path:
@@ -49,7 +49,10 @@ def name_of(pipe: Any) -> str:
 
 
 def load(
-    model: str | Path | None = None, *, device: str = "auto", dtype: str = "auto"
+    model: str | Path | None = None,
+    *,
+    device: str = LoadOptions.device,
+    dtype: str = LoadOptions.dtype,
 ) -> "DiffusionPipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 

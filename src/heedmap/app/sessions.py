@@ -15,13 +15,13 @@ from typing import Any
 import gradio as gr
 from gradio.state_holder import SessionState
 
-from heedmap.app.places import greediest, network
+from heedmap.app.quotas import greediest, network
 
 _SESSIONS = 256
 _UNREAD = 64  # messages of a session; an event has some five, and a page reads them as they come
 
 
-class Streaming:
+class OpenStreams:
     """The sessions with an open stream of a kind."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Streaming:
                 del self._streams[session]
 
 
-class Guests:
+class Sessions:
     """The sessions that Gradio keeps something of, and whose they are.
 
     Beyond the bound, one whose page is not open goes: the oldest of whoever has most sessions. So a
@@ -54,7 +54,7 @@ class Guests:
     """
 
     def __init__(self) -> None:
-        self.listening, self.present = Streaming(), Streaming()
+        self.listening, self.present = OpenStreams(), OpenStreams()
         self._whose: OrderedDict[str, str] = OrderedDict()
         self._kept: list[_Kept] = []
         self._queue: Any = None
@@ -126,25 +126,25 @@ def _lightened(state: SessionState) -> SessionState:
 
 
 class _Kept(OrderedDict[str, Any]):
-    """What is kept by session, of those that are guests.
+    """What is kept by session, of the sessions that are known.
 
     Args:
         kind: what is kept; for a session that has gone a new one is returned, and not kept.
-        guests: those of which something is kept.
+        known: those of which something is kept.
         changed: makes of a value what is kept in its place.
     """
 
     def __init__(
-        self, kind: Callable[[], Any], guests: Container[str], changed: Callable[[Any], Any]
+        self, kind: Callable[[], Any], known: Container[str], changed: Callable[[Any], Any]
     ) -> None:
         super().__init__()
-        self._kind, self._guests, self._changed = kind, guests, changed
+        self._kind, self._known, self._changed = kind, known, changed
 
     def __missing__(self, session: str) -> Any:
         return self._kind()
 
     def __setitem__(self, session: str, value: Any) -> None:
-        if session in self._guests:
+        if session in self._known:
             super().__setitem__(session, self._changed(value))
 
     def __delitem__(self, session: str) -> None:

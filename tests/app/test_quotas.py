@@ -9,8 +9,8 @@ pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'
 
 from starlette.exceptions import HTTPException
 
-from heedmap.app import bind
-from heedmap.app.places import Places, Streams, greediest, network
+from heedmap.app.application import bind
+from heedmap.app.quotas import Quota, StreamQuota, greediest, network
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -56,14 +56,14 @@ def test_who_has_most():
 # --- places -----------------------------------------------------------------------------------
 
 
-def refused(places: Places, who: str) -> int:
+def refused(places: Quota, who: str) -> int:
     with pytest.raises(HTTPException) as found, places.take(who):
         pass
     return found.value.status_code
 
 
 def test_so_many_places_in_all_and_of_one_visitor():
-    places = Places(3, own=2)
+    places = Quota(3, own=2)
     with places.take("a"):
         with places.take("a"):
             assert refused(places, "a") == 429
@@ -81,7 +81,7 @@ def test_so_many_places_in_all_and_of_one_visitor():
 
 
 def test_a_network_of_the_sixth_version_has_the_places_of_one_visitor():
-    places = Places(9, own=1)
+    places = Quota(9, own=1)
     with places.take("2001:db8::1"), places.take("2001:db8:0:1::1"), places.take("::ffff:1.2.3.4"):
         assert refused(places, "2001:db8::2") == 429
         assert refused(places, "1.2.3.4") == 429
@@ -96,7 +96,7 @@ def lasting(*visitors: str, most: int, own: int) -> list[int]:
     """The numbers of the streams that are still open when all have come."""
 
     async def come() -> list[int]:
-        streams = Streams(most, own=own)
+        streams = StreamQuota(most, own=own)
         left: list[int] = []
 
         async def listen(number: int, who: str) -> None:

@@ -8,11 +8,11 @@ import pytest
 from cli.calling import call, files
 
 from app.serving import PROMPT, ended
-from heedmap.app import Limits
 from heedmap.app.fragments import of_made
-from heedmap.app.jobs import Line, State
-from heedmap.app.results import Shelf
-from heedmap.app.workshop import Editing, Generating, Workshop
+from heedmap.app.jobs import JobQueue, State
+from heedmap.app.options import Limits, Options
+from heedmap.app.result_store import ResultStore
+from heedmap.app.worker import EditRequest, GenerateRequest, Worker
 from heedmap.drawing import editing
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
@@ -20,17 +20,17 @@ from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.runs import Run
 
 
-def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
+def test_generate_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueue, desk: Path):
     states: list[State] = []
-    asked = Generating(
+    asked = GenerateRequest(
         prompt="a (red:2) house",
         seed=7,
         options=DrawOptions(
             steps=3, guidance=3.5, size=(64, 96), negative="blue", keep={"layer", "step"}
         ),
     )
-    shop.check(asked)
-    job = line.enter(lambda job: shop.generate(asked, job))
+    worker.check(asked)
+    job = queue.enter(lambda job: worker.generate(asked, job))
     states.extend(job.states(pause=0.001))
     made = states[-1].result
     result = call(
@@ -38,7 +38,7 @@ def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line
         *("--size", "64x96", "--negative", "blue", "--keep", "layer,step", "--out", "said", "-q"),
     )
     assert result.exit_code == 0
-    folder = shop.shelf.folder(made.name)
+    folder = worker.store.folder(made.name)
     assert files(folder) == files(desk / "said")
     for name in files(folder):
         assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
@@ -46,30 +46,30 @@ def test_generate_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line
     assert any(state.preview.startswith("data:image/webp;base64,") for state in states)
 
 
-def test_edit_gives_the_bytes_of_the_command_line(shop: Workshop, line: Line, desk: Path):
-    asked = Editing(
+def test_edit_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueue, desk: Path):
+    asked = EditRequest(
         source=PROMPT,
         target="a red sea",
         seed=7,
         options=DrawOptions(steps=2),
         edit=EditOptions(cross=0.6, only="house->sea", threshold=0.2),
     )
-    state = ended(line.enter(lambda job: shop.edit(asked, job)))
+    state = ended(queue.enter(lambda job: worker.edit(asked, job)))
     assert state.phase == "done", state.sentence
     result = call(
         *("edit", PROMPT, "a red sea", "--seed", 7, "--steps", 2, "--cross", 0.6),
         *("--only", "house->sea", "--threshold", 0.2, "--out", "said", "-q"),
     )
     assert result.exit_code == 0, result.output
-    folder = shop.shelf.folder(state.result.name)
+    folder = worker.store.folder(state.result.name)
     assert files(folder) == files(desk / "said")
     for name in files(folder):
         assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
 
 
-def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch):
+def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypatch):
     put: list[Any] = []
-    monkeypatch.setattr(shop.shelf, "put", lambda result: put.append(result) or "20261121-name")
+    monkeypatch.setattr(worker.store, "put", lambda result: put.append(result) or "20261121-name")
     options: dict[str, Any] = {"seed": 1, "steps": 2, "self_attention": 0.5}
     asked: dict[str, Any] = {
         "seed": 1,
@@ -82,7 +82,9 @@ def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch)
             pair = editing.edit(model, source, **options)
         told = [str(one.message) for one in told if "the edit " in str(one.message)]
         state = ended(
-            line.enter(lambda job, text=source: shop.edit(Editing(source=text, **asked), job))
+            queue.enter(
+                lambda job, text=source: worker.edit(EditRequest(source=text, **asked), job)
+            )
         )
         made = state.result
         assert (
@@ -93,12 +95,12 @@ def test_an_edit_of_weights_and_what_it_warns_of(shop, line, model, monkeypatch)
         assert of_made(made).count("changed nothing in the picture above rounding") == warns
 
 
-def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(shop, line, model):
-    asked = Generating(prompt=PROMPT, seed=7, options=DrawOptions(steps=16))
+def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(worker, queue, model):
+    asked = GenerateRequest(prompt=PROMPT, seed=7, options=DrawOptions(steps=16))
     before = dict(model.unet.attn_processors)
-    plain = ended(line.enter(lambda job: shop.generate(asked, job)))
-    there = files(shop.shelf.root)
-    job = line.enter(lambda job: shop.generate(asked, job))
+    plain = ended(queue.enter(lambda job: worker.generate(asked, job)))
+    there = files(worker.store.root)
+    job = queue.enter(lambda job: worker.generate(asked, job))
     seen = 0
     for state in job.states(pause=0.001):
         if state.step >= 2 and not seen:
@@ -109,16 +111,16 @@ def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(shop, line, mod
     after = model.unet.attn_processors
     assert after.keys() == before.keys()
     assert all(after[name] is before[name] for name in before)
-    assert files(shop.shelf.root) == there
-    assert not [path for path in shop.shelf.root.iterdir() if path.name.startswith(".")]
-    again = ended(line.enter(lambda job: shop.generate(asked, job)))
+    assert files(worker.store.root) == there
+    assert not [path for path in worker.store.root.iterdir() if path.name.startswith(".")]
+    again = ended(queue.enter(lambda job: worker.generate(asked, job)))
     pictures = [
-        Run.load(shop.shelf.folder(made.result.name)).image.tobytes() for made in (plain, again)
+        Run.load(worker.store.folder(made.result.name)).image.tobytes() for made in (plain, again)
     ]
     assert pictures[0] == pictures[1]
 
 
-def test_one_pipeline_is_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch):
+def test_one_pipeline_is_held(worker: Worker, monkeypatch: pytest.MonkeyPatch):
     import weakref
 
     class Pipeline:
@@ -133,36 +135,39 @@ def test_one_pipeline_is_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch):
         return pipe
 
     monkeypatch.setattr(pipelines, "load", load)
-    shop.pipeline("org/a")
-    shop.pipeline("org/a")
-    shop.pipeline("org/b")
-    shop.pipeline(pipelines.EMBEDDED)
+    worker.pipeline("org/a")
+    worker.pipeline("org/a")
+    worker.pipeline("org/b")
+    worker.pipeline(pipelines.EMBEDDED)
     assert len(loaded) == 3
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (Generating(prompt="a", model="/etc"), "the model '/etc' is not offered here"),
+        (GenerateRequest(prompt="a", model="/etc"), "the model '/etc' is not offered here"),
         (
-            Generating(prompt="a", options=DrawOptions(steps=101)),
+            GenerateRequest(prompt="a", options=DrawOptions(steps=101)),
             "101 steps are more than this server draws",
         ),
         (
-            Generating(prompt="a", options=DrawOptions(size=(1032, 8))),
+            GenerateRequest(prompt="a", options=DrawOptions(size=(1032, 8))),
             "1032×8 pixels are more than this server draws",
         ),
-        (Generating(prompt="a" * 2001), "the prompt has 2001 characters: expected at most 2000"),
         (
-            Generating(prompt="a", options=DrawOptions(negative="a" * 2001)),
+            GenerateRequest(prompt="a" * 2001),
+            "the prompt has 2001 characters: expected at most 2000",
+        ),
+        (
+            GenerateRequest(prompt="a", options=DrawOptions(negative="a" * 2001)),
             "the negative prompt has 2001 characters",
         ),
-        (Editing(source="a", target="b" * 2001), "the new prompt has 2001 characters"),
+        (EditRequest(source="a", target="b" * 2001), "the new prompt has 2001 characters"),
     ],
 )
-def test_what_is_beyond_the_limits(shop: Workshop, asked, sentence):
+def test_what_is_beyond_the_limits(worker: Worker, asked, sentence):
     with pytest.raises(ArgumentError, match=sentence):
-        shop.check(asked)
+        worker.check(asked)
 
 
 STEPS = "drawn in {}, the most that this server draws; the model's own are 50"
@@ -186,51 +191,51 @@ SIZE = (
     ],
 )  # fmt: skip
 def test_what_is_left_to_the_model_is_drawn_within_the_limits(
-    line: Line, model, tmp_path: Path, monkeypatch, limits, own, size, notes
+    queue: JobQueue, model, tmp_path: Path, monkeypatch, limits, own, size, notes
 ):
     monkeypatch.setattr(pipelines, "own_size", lambda _: own)
-    shop = Workshop(Shelf(tmp_path, 10), Limits(**limits))
+    worker = Worker(ResultStore(tmp_path, 10), Options(limits=Limits(**limits)))
     options = DrawOptions(size=None if "size" in limits else size)
-    asked = Generating(prompt=PROMPT, seed=1, options=options)
-    made = ended(line.enter(lambda job: shop.generate(asked, job))).result
-    run = Run.load(shop.shelf.folder(made.name))
+    asked = GenerateRequest(prompt=PROMPT, seed=1, options=options)
+    made = ended(queue.enter(lambda job: worker.generate(asked, job))).result
+    run = Run.load(worker.store.folder(made.name))
     assert run.settings["steps"] == limits["steps"] and run.image.size == size
     assert made.notes == tuple(notes)
     assert all(f"<p>D{note[1:]}" in of_made(made).replace("&#x27;", "'") for note in notes)
 
 
-def test_an_edit_within_the_limits(line: Line, model, tmp_path: Path):
-    shop = Workshop(Shelf(tmp_path, 10), Limits(steps=2, size=64))
-    asked = Editing(source=PROMPT, target="a red sea", seed=1)
-    made = ended(line.enter(lambda job: shop.edit(asked, job))).result
+def test_an_edit_within_the_limits(queue: JobQueue, model, tmp_path: Path):
+    worker = Worker(ResultStore(tmp_path, 10), Options(limits=Limits(steps=2, size=64)))
+    asked = EditRequest(source=PROMPT, target="a red sea", seed=1)
+    made = ended(queue.enter(lambda job: worker.edit(asked, job))).result
     assert made.notes == (STEPS.format("2 steps"), SIZE.format("64×64", "128×128"))
-    said = Editing(
+    said = EditRequest(
         source=PROMPT, target="a red sea", seed=1, options=DrawOptions(steps=2, size=(64, 64))
     )
-    same = ended(line.enter(lambda job: shop.edit(said, job))).result
+    same = ended(queue.enter(lambda job: worker.edit(said, job))).result
     assert same.notes == ()
-    one, other = (shop.shelf.folder(name) for name in (made.name, same.name))
+    one, other = (worker.store.folder(name) for name in (made.name, same.name))
     assert files(one) == files(other)
     assert all((one / name).read_bytes() == (other / name).read_bytes() for name in files(one))
 
 
-def test_a_model_without_a_size_that_is_small_enough(line: Line, model, tmp_path: Path):
-    shop = Workshop(Shelf(tmp_path / "none", 10), Limits(size=7))
-    state = ended(line.enter(lambda job: shop.generate(Generating(prompt=PROMPT), job)))
+def test_a_model_without_a_size_that_is_small_enough(queue: JobQueue, model, tmp_path: Path):
+    worker = Worker(ResultStore(tmp_path / "none", 10), Options(limits=Limits(size=7)))
+    state = ended(queue.enter(lambda job: worker.generate(GenerateRequest(prompt=PROMPT), job)))
     assert state.sentence.startswith("8×8 pixels are more than this server draws")
     assert not (tmp_path / "none").exists()
 
 
 def test_models_of_the_operator_and_free_text(tmp_path: Path):
-    shelf = Shelf(tmp_path, 1)
-    named = Workshop(shelf, Limits(), named=["org/model", "org/model"])
+    store = ResultStore(tmp_path, 1)
+    named = Worker(store, Options(models=("org/model", "org/model"), names=("app.example",)))
     assert named.models == (pipelines.EMBEDDED, "org/model")
-    named.check(Generating(prompt="a", model="org/model"))
-    Workshop(shelf, Limits(), free=True).check(Generating(prompt="a", model="/my/folder"))
+    named.check(GenerateRequest(prompt="a", model="org/model"))
+    Worker(store, Options()).check(GenerateRequest(prompt="a", model="/my/folder"))
 
 
-def test_a_wrong_model_ends_in_heedmaps_own_sentence(line: Line, tmp_path: Path):
-    shop = Workshop(Shelf(tmp_path, 1), Limits(), free=True)
-    asked = Generating(prompt="a", model="no/such/folder")
-    state = ended(line.enter(lambda job: shop.generate(asked, job)))
+def test_a_wrong_model_ends_in_heedmaps_own_sentence(queue: JobQueue, tmp_path: Path):
+    worker = Worker(ResultStore(tmp_path, 1), Options())
+    asked = GenerateRequest(prompt="a", model="no/such/folder")
+    state = ended(queue.enter(lambda job: worker.generate(asked, job)))
     assert state.sentence.startswith("there is no model folder no/such/folder")

@@ -1,6 +1,6 @@
-"""The pages of what visitors opened: they are not on the shelf, and not kept for long.
+"""The pages of what visitors opened: they are not among the results, and not kept for long.
 
-A page goes to the browser by its address, as those of the shelf do, so that it is never the value
+A page goes to the browser by its address, as those of the results do, so that it is never the value
 of a component, which Gradio would keep.
 """
 
@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from heedmap.app.places import network
+from heedmap.app.quotas import network
 from heedmap.errors import HeedmapError, RunError
 
 KEPT = 3600.0
@@ -22,7 +22,7 @@ _BYTES = 256 * 2**20  # in all
 _MOST = 32 * 2**20  # of one; a page has up to 8 MB unless its prompt is very long
 
 
-class Pages:
+class UploadPages:
     """Pages by names that nobody can guess; the oldest go when there are too many.
 
     Args:
@@ -63,7 +63,7 @@ class Pages:
         with self._lock:
             self._forget_old()
             if not re.fullmatch("[0-9a-f]{32}", token) or token not in self._held:
-                raise HeedmapError("This page is not there any more: open the file again.")
+                raise HeedmapError("this page is not there any more: open the file again")
             return self._folder / token
 
     def _make_room(self, client: str, size: int) -> None:

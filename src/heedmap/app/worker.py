@@ -4,15 +4,14 @@ The same functions as the command line's, with the same arguments: the same byte
 """
 
 import gc
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 from heedmap.app.jobs import Job
-from heedmap.app.limits import Limits
-from heedmap.app.results import Shelf, figures, title
-from heedmap.errors import ArgumentError, HeedmapWarning, plural, quoted
+from heedmap.app.options import Options
+from heedmap.app.result_store import ResultStore, made_with, title
+from heedmap.errors import ArgumentError, plural, quoted, warnings_heard
 from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.pairs import Pair
@@ -20,7 +19,7 @@ from heedmap.results.runs import Run
 
 
 @dataclass(frozen=True)
-class Order:
+class JobRequest:
     """What a visitor asks for, of both kinds of jobs."""
 
     model: str = pipelines.EMBEDDED
@@ -29,14 +28,14 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Generating(Order):
+class GenerateRequest(JobRequest):
     """A picture of a prompt."""
 
     prompt: str = ""
 
 
 @dataclass(frozen=True)
-class Editing(Order):
+class EditRequest(JobRequest):
     """An edit of a prompt; `target` is None where weights are all that changes."""
 
     source: str = ""
@@ -44,54 +43,41 @@ class Editing(Order):
     edit: EditOptions = field(default_factory=EditOptions)
 
 
-Ordered = TypeVar("Ordered", bound=Order)
+Asked = TypeVar("Asked", bound=JobRequest)
 
 
 @dataclass(frozen=True)
-class Made:
+class ResultSummary:
     """A result, as texts alone: what is kept of it for each visitor is small.
 
     Attributes:
-        name: on the shelf.
+        name: in the store.
         title: what a person calls it.
-        figures: what it was made with.
+        made_with: seed, steps, size and model, in a line.
         notes: what was warned of, and what this server's limits changed.
     """
 
     name: str
     title: str
-    figures: str
+    made_with: str
     notes: tuple[str, ...] = ()
 
 
-class Workshop:
+class Worker:
     """Holds one pipeline at a time, and draws with it.
 
     Args:
-        shelf: where results go.
-        limits: what may be asked for.
-        named: the models that the operator offers, besides the embedded one.
-        free: whether others may be asked for too, folders of this machine among them.
-        device: as in `heedmap.load`.
-        dtype: as in `heedmap.load`.
+        store: where results go.
+        options: what may be asked for; where only this machine is served, its folders too.
     """
 
-    def __init__(
-        self,
-        shelf: Shelf,
-        limits: Limits,
-        *,
-        named: Sequence[str] = (),
-        free: bool = False,
-        device: str = "auto",
-        dtype: str = "auto",
-    ) -> None:
-        self.shelf, self.limits, self.free = shelf, limits, free
-        self.models = tuple(dict.fromkeys([pipelines.EMBEDDED, *named]))
-        self._device, self._dtype = device, dtype
+    def __init__(self, store: ResultStore, options: Options) -> None:
+        self.store, self.limits, self.free = store, options.limits, options.is_private
+        self.models = tuple(dict.fromkeys([pipelines.EMBEDDED, *options.models]))
+        self._loading = options.loading
         self._held: tuple[str, Any] | None = None
 
-    def check(self, asked: Order) -> None:
+    def check(self, asked: JobRequest) -> None:
         """Raise an ArgumentError if something is beyond the limits, before the job is in line."""
         if asked.model not in self.models and not self.free:
             raise ArgumentError(
@@ -100,9 +86,9 @@ class Workshop:
             )
         steps, size = asked.options.steps, asked.options.size
         texts = {"negative prompt": asked.options.negative, "name of the model": asked.model}
-        if isinstance(asked, Generating):
+        if isinstance(asked, GenerateRequest):
             texts["prompt"] = asked.prompt
-        if isinstance(asked, Editing):
+        if isinstance(asked, EditRequest):
             texts |= {"prompt": asked.source, "new prompt": asked.target, "only": asked.edit.only}
         for name, text in texts.items():
             self.limits.check_text(name, text or "")
@@ -111,7 +97,7 @@ class Workshop:
         if size is not None:
             self.limits.check_size(size)
 
-    def generate(self, asked: Generating, job: Job) -> Made:
+    def generate(self, asked: GenerateRequest, job: Job) -> ResultSummary:
         """Draw a prompt, and save the run."""
         pipe, asked, notes = self._ready(asked, job)
         from heedmap.drawing import generation
@@ -122,7 +108,7 @@ class Workshop:
 
         return self._made(draw, pipe, job, notes)
 
-    def edit(self, asked: Editing, job: Job) -> Made:
+    def edit(self, asked: EditRequest, job: Job) -> ResultSummary:
         """Draw a prompt and its edit, and save the pair."""
         pipe, asked, notes = self._ready(asked, job)
         from heedmap.drawing import editing
@@ -142,10 +128,10 @@ class Workshop:
             self._held = None
             _free_memory()
             model = None if name == pipelines.EMBEDDED else name
-            self._held = (name, pipelines.load(model, device=self._device, dtype=self._dtype))
+            self._held = (name, pipelines.load(model, **asdict(self._loading)))
         return self._held[1]
 
-    def _ready(self, asked: Ordered, job: Job) -> tuple[Any, Ordered, list[str]]:
+    def _ready(self, asked: Asked, job: Job) -> tuple[Any, Asked, list[str]]:
         """The pipeline, what it is to draw, and what is told of that."""
         self.check(asked)
         if self._held is None or self._held[0] != asked.model:
@@ -154,7 +140,7 @@ class Workshop:
         job.check()
         return pipe, *self._fitted(asked, pipe)
 
-    def _fitted(self, asked: Ordered, pipe: Any) -> tuple[Ordered, list[str]]:
+    def _fitted(self, asked: Asked, pipe: Any) -> tuple[Asked, list[str]]:
         """What was asked for, and within the limits also where it was left to the model."""
         notes: list[str] = []
         most, own = self.limits.steps, _own_steps(pipe)
@@ -176,7 +162,9 @@ class Workshop:
             )
         return replace(asked, options=options), notes
 
-    def _made(self, draw: Callable[..., Run | Pair], pipe: Any, job: Job, notes: list[str]) -> Made:
+    def _made(
+        self, draw: Callable[..., Run | Pair], pipe: Any, job: Job, notes: list[str]
+    ) -> ResultSummary:
         from heedmap.app.previews import Previewer, data_url
 
         shown: list[str] = []
@@ -192,14 +180,11 @@ class Workshop:
 
         previewer = Previewer(pipe, lambda image: shown.append(data_url(image)))
         job.tell("Drawing")
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", category=HeedmapWarning)
+        with warnings_heard() as warned:
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
-        name = self.shelf.put(result)
-        warned = [str(warning.message) for warning in told]
-        return Made(name, title(result), figures(result), (*notes, *warned))
+        name = self.store.put(result)
+        return ResultSummary(name, title(result), made_with(result), (*notes, *warned))
 
 
 def _keywords(options: DrawOptions | EditOptions) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The small doors: what arrives and for how long, names, passwords. And what Gradio may be told."""
+"""What stands in front: what arrives and for how long, names, passwords; what Gradio is told."""
 
 import asyncio
 import base64
@@ -19,9 +19,9 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from app.serving import sends
-from heedmap.app import doors, messages
-from heedmap.app.doors import Hosts, Passwords, blocks_of, body_of, refusal
-from heedmap.app.places import network
+from heedmap.app import messages, middleware
+from heedmap.app.middleware import Hosts, Passwords, blocks_of, body_of, refusal
+from heedmap.app.quotas import network
 
 
 def welcome(request: Request) -> PlainTextResponse:
@@ -63,12 +63,12 @@ def test_a_body_that_is_said_to_be_too_large_is_not_waited_for():
 
 
 def test_a_body_comes_in_time_or_not_at_all(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doors, "GRACE", 0.05)
+    monkeypatch.setattr(middleware, "GRACE", 0.05)
     assert read({"content-length": "4"}, b"1234") == b"1234"
     with pytest.raises(HTTPException) as refused:
         read({"content-length": "4"}, *[b"1"] * 4, pause=0.03)
     assert refused.value.status_code == 408
-    monkeypatch.setattr(doors, "SPEED", 8)  # bytes a second
+    monkeypatch.setattr(middleware, "SPEED", 8)  # bytes a second
     assert read({"content-length": "8"}, *[b"1"] * 4, pause=0.03) == b"1111"
 
 
@@ -77,13 +77,13 @@ def test_who_is_refused_may_say_all_there_is_to_say(monkeypatch: pytest.MonkeyPa
     heard = sends(b"12", b"34", b"56")
     answer = asyncio.run(refusal(heard, 403, "No."))
     assert (answer.status_code, answer.body, heard.complete) == (403, b"No.", True)
-    monkeypatch.setattr(doors, "GRACE", 60.0)
+    monkeypatch.setattr(middleware, "GRACE", 60.0)
     assert asyncio.run(refusal(heard, 403, "No.")).status_code == 403  # at once
-    monkeypatch.setattr(doors, "_DRAINED", 3)
+    monkeypatch.setattr(middleware, "_DRAINED", 3)
     endless = sends(*[b"12"] * 9)
     asyncio.run(refusal(endless, 403, "No."))
     assert not endless.complete
-    monkeypatch.setattr(doors, "GRACE", 0.05)
+    monkeypatch.setattr(middleware, "GRACE", 0.05)
     slow = sends(b"1", b"1", b"1", pause=0.03)
     asyncio.run(refusal(slow, 403, "No."))
     assert not slow.complete
@@ -127,7 +127,7 @@ def test_pages_of_other_servers_are_told_nothing():
         told = {"access-control-allow-origin": "*", "access-control-allow-credentials": "true"}
         await PlainTextResponse("x", headers=told)(scope, receive, send)
 
-    answer = TestClient(doors.Headers(generous)).get("/")
+    answer = TestClient(middleware.Headers(generous)).get("/")
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -148,14 +148,14 @@ def client(door: Passwords, address: str) -> TestClient:
 def test_guessing_becomes_slower_and_stands_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(doors, "TURN", 0.0)
+    monkeypatch.setattr(middleware, "TURN", 0.0)
     now = [1000.0]
-    monkeypatch.setattr(doors.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(middleware.time, "monotonic", lambda: now[0])
     door = Passwords(HOUSE, {"ann": "secret"})
     guesser, ann = client(door, "10.0.0.1"), client(door, "10.0.0.2")
     assert ann.get("/", headers=basic("ann:secret")).status_code == 200
     with caplog.at_level(logging.WARNING):
-        for n in range(doors.FREE):
+        for n in range(middleware.FREE):
             assert guesser.get("/", headers=basic(f"ann:{n}")).status_code == 401
     assert "10 wrong passwords in a row from 10.0.0.1" in caplog.text
     answer = guesser.get("/", headers=basic("ann:secret"))
@@ -166,18 +166,18 @@ def test_guessing_becomes_slower_and_stands_in_the_log(
         right += guesser.get("/", headers=basic("ann:wrong")).status_code == 401
     assert right <= 20  # up to a minute from one to the next
     assert ann.get("/", headers=basic("ann:secret")).status_code == 200  # at any time
-    now[0] += doors.LONGEST
+    now[0] += middleware.LONGEST
     assert guesser.get("/", headers=basic("ann:secret")).status_code == 200
-    for n in range(doors.FREE):  # and from anew
+    for n in range(middleware.FREE):  # and from anew
         assert guesser.get("/", headers=basic(f"ann:{n}")).status_code == 401
     assert guesser.get("/", headers=basic("ann:no")).status_code == 429
     assert guesser.get("/", headers=basic("ann:secret")).status_code == 200  # it is known
 
 
 def test_one_visitor_has_one_network_of_the_sixth_version(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doors, "TURN", 0.0)
+    monkeypatch.setattr(middleware, "TURN", 0.0)
     door = Passwords(HOUSE, {"ann": "secret"})
-    for n in range(doors.FREE):
+    for n in range(middleware.FREE):
         assert client(door, f"2001:db8::{n:x}").get("/", headers=basic("x:y")).status_code == 401
     other, same = client(door, "2001:db8:0:1::1"), client(door, "2001:db8::ffff")
     assert same.get("/", headers=basic("ann:secret")).status_code == 429
@@ -186,8 +186,8 @@ def test_one_visitor_has_one_network_of_the_sixth_version(monkeypatch: pytest.Mo
 
 def test_so_many_addresses_are_remembered_the_last_ones(monkeypatch: pytest.MonkeyPatch):
     """A network may have any number; who guesses on is not forgotten for them."""
-    monkeypatch.setattr(doors, "TURN", 0.0)
-    monkeypatch.setattr(doors, "_KNOWN", 3)
+    monkeypatch.setattr(middleware, "TURN", 0.0)
+    monkeypatch.setattr(middleware, "_KNOWN", 3)
     door = Passwords(HOUSE, {"ann": "secret"})
     for n in (1, 2, 3, 1, 4):
         client(door, f"10.0.0.{n}").get("/", headers=basic("ann:wrong"))
@@ -221,8 +221,8 @@ def test_whose_an_address_is(address: str, whose: str):
 
 def test_passwords_are_looked_at_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     """However many addresses guess: ten a second, and no more than wait in line."""
-    monkeypatch.setattr(doors, "TURN", 0.02)
-    monkeypatch.setattr(doors, "_LINE", 5)
+    monkeypatch.setattr(middleware, "TURN", 0.02)
+    monkeypatch.setattr(middleware, "_LINE", 5)
     door = Passwords(HOUSE, {"ann": "secret"})
 
     async def ask(number: int) -> int:
@@ -247,7 +247,7 @@ def test_passwords_are_looked_at_one_after_the_other(monkeypatch: pytest.MonkeyP
 
 
 def test_a_network_that_guesses_leaves_room_in_the_line(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(doors, "TURN", 0.01)
+    monkeypatch.setattr(middleware, "TURN", 0.01)
     door = Passwords(HOUSE, {"ann": "secret"})
 
     async def ask(address: str, said: str) -> int:
@@ -266,13 +266,13 @@ def test_a_network_that_guesses_leaves_room_in_the_line(monkeypatch: pytest.Monk
         return await asyncio.gather(*strangers, ask("10.0.0.2", "ann:secret"))
 
     *strangers, honest = asyncio.run(crowd())
-    assert honest == 200 and strangers.count(401) == doors._LINE_OWN == 8
+    assert honest == 200 and strangers.count(401) == middleware._LINE_OWN == 8
     assert strangers.count(429) == 112
 
 
 def test_a_browser_without_a_password_is_asked_for_one(monkeypatch: pytest.MonkeyPatch):
     door = client(Passwords(HOUSE, {"ann": "pass:word"}), "10.0.0.1")
-    for _ in range(2 * doors.FREE):
+    for _ in range(2 * middleware.FREE):
         answer = door.get("/")
         assert (answer.status_code, answer.headers["www-authenticate"][:5]) == (401, "Basic")
     assert door.get("/", headers={"authorization": "Bearer x"}).status_code == 401

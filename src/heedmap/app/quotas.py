@@ -1,4 +1,4 @@
-"""Places at whatever costs something: so many in all, and a share for each visitor."""
+"""Quotas of whatever costs something: so many places in all, and a share for each visitor."""
 
 import asyncio
 import ipaddress
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from starlette.exceptions import HTTPException
 
 
-class Places:
+class Quota:
     """Places that are taken for a while, within one event loop.
 
     Args:
@@ -40,7 +40,7 @@ class Places:
             self._taken.remove(who)
 
 
-class Streams:
+class StreamQuota:
     """Places at answers that last as long as a visitor likes: whoever has most of them gives way.
 
     Args:

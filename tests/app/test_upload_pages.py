@@ -1,4 +1,4 @@
-"""Pages by their address: of results, and of what visitors opened, bounded."""
+"""UploadPages by their address: of results, and of what visitors opened, bounded."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from cli.calling import files
 
 from app.serving import Served, opening, zip_of
-from heedmap.app import pages
-from heedmap.app.pages import Pages
+from heedmap.app import upload_pages
+from heedmap.app.upload_pages import UploadPages
 from heedmap.errors import HeedmapError, RunError
 from heedmap.results.runs import Run
 
@@ -23,11 +23,11 @@ def held(folder: Path) -> list[str]:
 def test_of_each_visitor_some_pages_are_kept_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pages, "_COUNT", 6)
-    monkeypatch.setattr(pages, "_OWN", 2)
-    monkeypatch.setattr(pages, "_BYTES", 100)
-    monkeypatch.setattr(pages, "_MOST", 60)
-    kept = Pages(tmp_path / "pages")
+    monkeypatch.setattr(upload_pages, "_COUNT", 6)
+    monkeypatch.setattr(upload_pages, "_OWN", 2)
+    monkeypatch.setattr(upload_pages, "_BYTES", 100)
+    monkeypatch.setattr(upload_pages, "_MOST", 60)
+    kept = UploadPages(tmp_path / "pages")
     first = kept.keep("me", "mine")
     assert re.fullmatch("[0-9a-f]{32}", first) and kept.path(first).read_text() == "mine"
     for n in range(3):
@@ -38,7 +38,7 @@ def test_of_each_visitor_some_pages_are_kept_for_a_while(
     assert sum(map(len, held(tmp_path / "pages"))) <= 100
     with pytest.raises(RunError, match="the page of this result has 0 MB: expected at most"):
         kept.keep("me", "x" * 61)
-    monkeypatch.setattr(pages, "KEPT", 0.0)
+    monkeypatch.setattr(upload_pages, "KEPT", 0.0)
     for name in (first, "", "../x", "0" * 32, "x"):
         with pytest.raises(HeedmapError, match="not there any more"):
             kept.path(name)
@@ -49,8 +49,8 @@ def test_of_each_visitor_some_pages_are_kept_for_a_while(
 def test_large_or_many_pages_push_out_those_of_their_own_visitor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ):
-    monkeypatch.setattr(pages, bound, value)
-    kept = Pages(tmp_path / "pages")
+    monkeypatch.setattr(upload_pages, bound, value)
+    kept = UploadPages(tmp_path / "pages")
     mine = [kept.keep("me", "x" * 100) for _ in range(3)]
     for _ in range(20):
         last = kept.keep("other", "x" * 150)
@@ -62,7 +62,7 @@ def test_large_or_many_pages_push_out_those_of_their_own_visitor(
 
 
 def test_one_network_of_the_sixth_version_has_the_pages_of_one_visitor(tmp_path: Path):
-    kept = Pages(tmp_path / "pages")
+    kept = UploadPages(tmp_path / "pages")
     mine = kept.keep("2001:db8:0:1::1", "mine")
     for n in range(20):
         kept.keep(f"2001:db8::{n:x}", f"theirs {n}")
@@ -74,7 +74,7 @@ def test_one_network_of_the_sixth_version_has_the_pages_of_one_visitor(tmp_path:
 
 def test_readers_wait_while_a_page_is_written_or_goes(tmp_path: Path, monkeypatch):
     """Each page comes from a thread of its own."""
-    kept = Pages(tmp_path / "pages")
+    kept = UploadPages(tmp_path / "pages")
     seen: list[bool] = []
     write, unlink = Path.write_bytes, Path.unlink
 
@@ -86,17 +86,17 @@ def test_readers_wait_while_a_page_is_written_or_goes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Path, "unlink", watched)
     for _ in range(9):
         name = kept.keep("me", "x")
-    monkeypatch.setattr(pages, "KEPT", -1.0)
+    monkeypatch.setattr(upload_pages, "KEPT", -1.0)
     with pytest.raises(HeedmapError, match="not there any more"):
         kept.path(name)
     assert seen == [True] * (9 + 1 + 8)
 
 
 def test_the_page_of_a_result_is_its_own_shut_off_from_the_app(server: Served, run: Run):
-    name = server.app.workshop.shelf.put(run)
+    name = server.app.worker.store.put(run)
     status, body, headers = server.ask(f"/results/{name}/page")
     assert status == 200 and headers["Content-Type"].startswith("text/html")
-    assert body == (server.app.workshop.shelf.folder(name) / "index.html").read_bytes()
+    assert body == (server.app.worker.store.folder(name) / "index.html").read_bytes()
     policy = headers["Content-Security-Policy"]
     assert "sandbox allow-scripts allow-downloads;" in policy and "default-src 'none'" in policy
     assert "allow-same-origin" not in policy and "frame-ancestors 'self'" in policy
@@ -133,12 +133,12 @@ def test_what_a_visitor_opens_has_a_page_of_which_only_the_visitor_knows(
     ],
 )
 def test_pages_that_are_not_there(server: Served, run: Run, path: str):
-    name = server.app.workshop.shelf.put(run)
+    name = server.app.worker.store.put(run)
     assert server.ask(path.format(name=name))[0] == 404
 
 
 def test_pages_are_for_who_knows_the_password_and_the_name(server: Served, run: Run):
-    path = f"/results/{server.app.workshop.shelf.put(run)}/page"
+    path = f"/results/{server.app.worker.store.put(run)}/page"
     for where in (path, "/pages/00000000000000000000000000000000"):
         assert server.ask(where, auth="ann:wrong")[0] == 401
         assert server.ask(where, Host="evil.example")[0] == 421

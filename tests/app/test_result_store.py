@@ -7,32 +7,32 @@ import pytest
 from cli.calling import files
 
 from app.serving import PROMPT
-from heedmap.app.results import Shelf, read_result
+from heedmap.app.result_store import ResultStore, read_result
 from heedmap.errors import RunError
 from heedmap.results.runs import Run
 
 
 def test_results_are_named_by_time_and_chance_and_the_oldest_go(tmp_path: Path, run: Run):
-    shelf = Shelf(tmp_path / "app", 2)
+    store = ResultStore(tmp_path / "app", 2)
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "letters").mkdir()
     names = []
     for _ in range(3):
-        names.append(shelf.put(run))
+        names.append(store.put(run))
         time.sleep(1.01)  # the names tell seconds
-    assert shelf.names() == names[1:]
+    assert store.names() == names[1:]
     assert all(PROMPT.split()[2] not in name for name in names)
     assert (tmp_path / "app" / "letters").is_dir()
-    assert isinstance(read_result(shelf.folder(names[2])), Run)
+    assert isinstance(read_result(store.folder(names[2])), Run)
     with pytest.raises(RunError, match="not there any more"):
-        shelf.folder(names[0])
+        store.folder(names[0])
 
 
 @pytest.mark.parametrize("name", ["", "..", "../app", "/etc", "letters", "a" * 48, "x\0y"])
 def test_names_that_are_no_results(tmp_path: Path, name: str):
     (tmp_path / "letters").mkdir()
     with pytest.raises(RunError, match="not there any more"):
-        Shelf(tmp_path, 2).folder(name)
+        ResultStore(tmp_path, 2).folder(name)
 
 
 def test_a_full_disk(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
@@ -41,26 +41,26 @@ def test_a_full_disk(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(RunError, match="almost full: nothing was saved"):
-        Shelf(tmp_path, 2).put(run)
+        ResultStore(tmp_path, 2).put(run)
     assert files(tmp_path) == set()
 
 
 def test_a_result_into_which_somebody_put_something_stays_whole(tmp_path: Path, run: Run):
-    shelf = Shelf(tmp_path / "app", 1)
-    kept = shelf.put(run)
-    (shelf.root / kept / "notes.txt").write_text("the best")
-    before = files(shelf.root / kept)
+    store = ResultStore(tmp_path / "app", 1)
+    kept = store.put(run)
+    (store.root / kept / "notes.txt").write_text("the best")
+    before = files(store.root / kept)
     strange = "20000101-000000-" + "0" * 32
-    (shelf.root / strange).mkdir()
-    (shelf.root / strange / "thesis.txt").write_text("five years")
+    (store.root / strange).mkdir()
+    (store.root / strange / "thesis.txt").write_text("five years")
     names = []
     for _ in range(3):
         time.sleep(1.01)
-        names.append(shelf.put(run))
-    assert shelf.names() == [strange, kept, names[-1]]
-    assert files(shelf.root / kept) == before
-    assert isinstance(read_result(shelf.folder(kept)), Run)
-    assert not list(shelf.root.glob(".*"))
+        names.append(store.put(run))
+    assert store.names() == [strange, kept, names[-1]]
+    assert files(store.root / kept) == before
+    assert isinstance(read_result(store.folder(kept)), Run)
+    assert not list(store.root.glob(".*"))
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left"), PermissionError(13, "No")])
@@ -73,7 +73,7 @@ def test_what_the_system_refuses_names_no_folder_of_the_server(
     monkeypatch.setattr("heedmap.maps.heatmaps.Recording.save", refused)
     for place in (tmp_path, tmp_path / "file"):  # which no folder can be made in
         (tmp_path / "file").touch()
-        with pytest.raises(RunError, match=r"^The server could not save the result \([^/]*\)\.$"):
-            Shelf(place / "app", 2).put(run)
+        with pytest.raises(RunError, match=r"^the server could not save the result \([^/]*\)$"):
+            ResultStore(place / "app", 2).put(run)
         assert str(place) in caplog.text
     assert files(tmp_path) == {"file"}

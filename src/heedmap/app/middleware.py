@@ -1,4 +1,4 @@
-"""The small doors in front of the app, each an ASGI middleware: names, passwords, headers, bodies.
+"""What stands in front of the app: names, passwords, headers, bodies; ASGI middleware.
 
 What Starlette and uvicorn lack: an answer by one sentence, a bound on what arrives and for how
 long, and passwords that cannot be guessed quickly.
@@ -23,7 +23,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from heedmap.app.places import network
+from heedmap.app.quotas import network
+from heedmap.errors import as_sentence
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,11 +79,10 @@ async def blocks_of(headers: Given, receive: Receive, *, most: int) -> AsyncIter
             more than `most`, 408 if it comes too slowly.
     """
     told = headers.get("content-length", "")
-    if "transfer-encoding" in headers:
-        if told:
-            raise HTTPException(400, "The length of what is sent was told in two ways.")
-        raise HTTPException(411, "The length of what is sent must be told.")
-    if not (told.isascii() and told.isdecimal() and len(told) < 20):
+    chunked = "transfer-encoding" in headers
+    if chunked and told:
+        raise HTTPException(400, "The length of what is sent was told in two ways.")
+    if chunked or not (told.isascii() and told.isdecimal() and len(told) < 20):
         raise HTTPException(411, "The length of what is sent must be told.")
     if int(told) > most:
         raise _too_large(most)
@@ -108,6 +108,11 @@ async def body_of(headers: Given, receive: Receive, *, most: int) -> bytes:
     return b"".join([block async for block in blocks_of(headers, receive, most=most)])
 
 
+def client_of(scope: Scope) -> str:
+    """The address that a request comes from; "" where the server does not tell."""
+    return scope["client"][0] if scope.get("client") else ""
+
+
 def _too_large(most: int) -> HTTPException:
     return HTTPException(413, f"That is too large: expected at most {most / 2**20:g} MB.")
 
@@ -121,7 +126,7 @@ async def refusal(
             left = _DRAINED
             while left > 0 and isinstance(receive, Incoming) and not receive.complete:
                 left -= len((await receive()).get("body", b""))
-    return PlainTextResponse(sentence, status, headers=headers)
+    return PlainTextResponse(as_sentence(sentence), status, headers=headers)
 
 
 # --- headers, names ---------------------------------------------------------------------------
@@ -172,9 +177,9 @@ class Hosts:
             return
         headers = Given(scope=scope)
         host = headers.get("host", "")
-        if self._names is not None and _hostname(f"//{host}") not in self._names:
+        if self._names is not None and _part(f"//{host}", "hostname") not in self._names:
             answer = await refusal(receive, 421, "This server does not answer to that name.")
-        elif "origin" in headers and _netloc(headers["origin"]) != host.lower():
+        elif "origin" in headers and _part(headers["origin"].lower(), "netloc") != host.lower():
             answer = await refusal(
                 receive, 403, "Pages of other servers may not ask this one for anything."
             )
@@ -184,16 +189,10 @@ class Hosts:
         await answer(scope, receive, send)
 
 
-def _hostname(url: str) -> str:
+def _part(url: str, name: str) -> str | None:
+    """A part of a URL; None of one that cannot be read."""
     try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _netloc(url: str) -> str | None:
-    try:
-        return urlsplit(url).netloc.lower()
+        return getattr(urlsplit(url), name)
     except ValueError:
         return None
 
@@ -234,7 +233,7 @@ class Passwords:
         said = _said(Given(scope=scope).get("authorization", ""))
         if said is None:
             return await _asked(receive)
-        address, digest = network(scope["client"][0] if scope.get("client") else ""), _hash(said)
+        address, digest = network(client_of(scope)), _hash(said)
         known = self._known.get(address, [])
         if any([hmac.compare_digest(one, digest) for one in known]):
             return None

@@ -1,22 +1,14 @@
 """`heedmap generate`: a prompt's picture, and where each word acted."""
 
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import (
-    loading,
-    print_json,
-    print_lines,
-    print_table,
-    progress_bar,
-    warnings_told,
-)
+from heedmap.cli.console import print_files, progress_bar, warnings_told
 from heedmap.cli.options import Drawn, Loaded, Prompt, Saved, Told, grouped
-from heedmap.cli.reading import parse_box
+from heedmap.cli.parsing import parse_box
 from heedmap.cli.words import print_unread
 
 if TYPE_CHECKING:
@@ -57,15 +49,13 @@ def generate(
 
     place = Destination(saved.out, kinds.RUN, force=saved.force, many=count > 1)
     made: list[tuple[dict[str, Any], TokenTable]] = []
-    with loading(loaded.model, hidden=told.hidden):
-        from heedmap.drawing import generation
-        from heedmap.models import pipelines
-        from heedmap.recording.edits import Confine
+    pipe = loaded.pipeline(hidden=told.hidden)
+    from heedmap.drawing import generation
+    from heedmap.recording.edits import Confine
 
-        pipe = pipelines.load(loaded.model, device=loaded.device, dtype=loaded.dtype)
     edits = [Confine(word, box) for word, box in confine or ()]
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
-        first = secrets.randbelow(2**31) if drawn.seed is None else drawn.seed
+        first = drawn.first_seed()
         for number in range(count):  # one by one: the pictures are those of the seeds alone
 
             def report(step: int, total: int, before: int = number) -> None:
@@ -77,14 +67,14 @@ def generate(
             )
             folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
             made.append((about_run(folder, run), run.maps.tokens))
-    if told.json:
-        print_json({"runs": [about for about, _ in made], "warnings": warned})
-    elif told.quiet:
-        print_lines(about["folder"] for about, _ in made)
-    else:
+
+    def show() -> None:
         for about, tokens in made:
             print_run(about)
             print_unread(tokens)
+
+    abouts = [about for about, _ in made]
+    told.tell({"runs": abouts, "warnings": warned}, [about["folder"] for about in abouts], show)
 
 
 def about_run(folder: Path, run: "Run") -> dict[str, Any]:
@@ -122,5 +112,4 @@ def print_run(about: Mapping[str, Any]) -> None:
         about["maps"]: "the maps, for `heedmap inspect`",
         about["settings"]: "all that is needed to draw it again",
     }
-    rows = [(Path(file).relative_to(about["folder"]).as_posix(), files[file]) for file in files]
-    print_table(("file", "what it is"), rows, title=about["folder"])
+    print_files(about["folder"], files)

@@ -22,7 +22,7 @@ _NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{32}")
 _SPARE = 256 * 2**20  # bytes that stay free on the disk
 
 
-class Shelf:
+class ResultStore:
     """The folder that holds the results, and the only place that the app writes to.
 
     Args:
@@ -37,7 +37,7 @@ class Shelf:
         self._lock = threading.Lock()
 
     def put(self, result: Run | Pair) -> str:
-        """Save a result, and return its name on the shelf, which nobody can guess.
+        """Save a result, and return its name in the store, which nobody can guess.
 
         Raises:
             RunError: if the disk is full, or refuses otherwise. The sentence names no folder of the
@@ -47,12 +47,12 @@ class Shelf:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             if shutil.disk_usage(self.root).free < _SPARE:
-                raise RunError("The disk of the server is almost full: nothing was saved.")
+                raise RunError("the disk of the server is almost full: nothing was saved")
             result.save(self.root / name)
         except (WriteError, OSError) as error:
             _LOG.error("a result could not be saved: %s", error)
             reason = error.reason if isinstance(error, WriteError) else error.strerror
-            raise RunError(f"The server could not save the result ({reason}).") from error
+            raise RunError(f"the server could not save the result ({reason})") from error
         with self._lock:
             for old in self.names()[: -self.most]:
                 self._remove(old)
@@ -83,7 +83,7 @@ class Shelf:
         """
         folder = self.root / name if _NAME.fullmatch(name) else None
         if folder is None or folder.is_symlink() or not folder.is_dir():
-            raise RunError("This result is not there any more: make it again.")
+            raise RunError("this result is not there any more: make it again")
         return folder
 
 
@@ -101,7 +101,7 @@ def read_result(folder: Path) -> Run | Pair:
         raise RunError(said) from error
 
 
-def figures(result: Run | Pair) -> str:
+def made_with(result: Run | Pair) -> str:
     """What a result was made with, in a line; settings of an upload may be anything."""
     run = result.edited if isinstance(result, Pair) else result
     seed, steps, model = (_short(run.settings.get(name)) for name in ("seed", "steps", "model"))

@@ -12,12 +12,12 @@ pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'
 
 from starlette.exceptions import HTTPException
 
-from heedmap.app import gate
-from heedmap.app.gate import Call
-from heedmap.app.keeping import Guests
-from heedmap.app.places import Streams
+from heedmap.app import gradio_filter
+from heedmap.app.gradio_filter import PageCall
+from heedmap.app.quotas import StreamQuota
+from heedmap.app.sessions import Sessions
 
-CALLS = {3: Call(queued=True, fields=2), 4: Call(queued=False, fields=1)}
+CALLS = {3: PageCall(queued=True, fields=2), 4: PageCall(queued=False, fields=1)}
 JOIN, PREDICT = "/gradio_api/queue/join", "/gradio_api/run/predict"
 
 
@@ -34,9 +34,9 @@ class Gradio:
         await send({"type": "http.response.body", "body": b""})
 
 
-def guests(*asking: str) -> Guests:
+def sessions(*asking: str) -> Sessions:
     """Those of a page of which these addresses have an event in Gradio's line."""
-    made = Guests()
+    made = Sessions()
     events = {
         str(n): SimpleNamespace(request=SimpleNamespace(client=SimpleNamespace(host=host)))
         for n, host in enumerate(asking)
@@ -48,11 +48,11 @@ def guests(*asking: str) -> Guests:
 
 def ask(
     path: str, body: bytes = b"", *, method: str = "", client: str = "10.0.0.1",
-    known: Guests | None = None, query: bytes = b"",
+    known: Sessions | None = None, query: bytes = b"",
 ) -> tuple[int, Gradio]:  # fmt: skip
     """The status, and what Gradio has heard."""
     inner, sent = Gradio(), []
-    talk = gate._Talk(inner, known or guests(), Streams(9, own=9), CALLS)
+    talk = gradio_filter.GradioFilter(inner, known or sessions(), StreamQuota(9, own=9), CALLS)
     length = str(len(body)).encode()
     scope = {
         "type": "http", "method": method or ("POST" if body else "GET"), "path": path,
@@ -189,9 +189,9 @@ def test_what_is_told_is_short():
     ],
 )
 def test_of_one_network_so_many_events_wait(client: str, asking: list[str], status: int):
-    assert ask(JOIN, event(3, 1, "x"), client=client, known=guests(*asking))[0] == status
+    assert ask(JOIN, event(3, 1, "x"), client=client, known=sessions(*asking))[0] == status
     # What does not wait there is asked at any time.
-    assert ask(PREDICT, event(4, 1), client=client, known=guests(*asking))[0] == 200
+    assert ask(PREDICT, event(4, 1), client=client, known=sessions(*asking))[0] == 200
 
 
 @pytest.mark.parametrize(

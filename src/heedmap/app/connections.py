@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from heedmap.app.places import greediest, network
+from heedmap.app.quotas import greediest, network
 
 HEAD = 10.0
 """Seconds from a connection's beginning, or its last answer, to the end of its next head."""
@@ -32,7 +32,7 @@ _REFUSAL = (
 )
 
 
-class Wire(H11Protocol):
+class Connection(H11Protocol):
     """A connection that ends some day.
 
     Where there are too many, one gives way. Of those that wait for a request's head, it is the one
@@ -45,9 +45,9 @@ class Wire(H11Protocol):
         super().connection_made(transport)
         self.began = self.loop.time()
         self.since: float | None = self.began  # without a request; None while it has one
-        wire = transport.get_extra_info("socket")
-        if wire is not None:
-            wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
+        bare = transport.get_extra_info("socket")
+        if bare is not None:
+            bare.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
         self.address = network(self.client[0] if self.client else "")
         self._unread, self._moved = 0, self.loop.time()
         self._next_look = self.loop.call_later(_LOOK, self._look)
@@ -97,7 +97,9 @@ class Wire(H11Protocol):
             self._next_look = self.loop.call_later(_LOOK, self._look)
 
     def _find_place(self) -> bool:
-        others = [one for one in self.connections if isinstance(one, Wire) and one is not self]
+        others = [
+            one for one in self.connections if isinstance(one, Connection) and one is not self
+        ]
         own = [one for one in others if one.address == self.address]
         crowd = own if len(own) >= OWN else others if len(others) >= MOST else None
         if crowd is None:
@@ -112,12 +114,12 @@ class Wire(H11Protocol):
         return True
 
 
-def _most(crowd: list[Wire]) -> int:
+def _most(crowd: list[Connection]) -> int:
     """How many of these belong to whoever has most."""
     return max(Counter(one.address for one in crowd).values())
 
 
-def _eldest(crowd: list[Wire]) -> Wire:
+def _eldest(crowd: list[Connection]) -> Connection:
     """Of whoever has most of these, the one that waits, or is at work, for the longest time."""
     who = greediest(one.address for one in crowd)
     return min(
@@ -126,11 +128,11 @@ def _eldest(crowd: list[Wire]) -> Wire:
     )
 
 
-def configured(gate: Any) -> Config:
+def configured(app: Any) -> Config:
     """How uvicorn serves the app."""
     return Config(
-        gate,
-        http=Wire,
+        app,
+        http=Connection,
         ws="none",
         lifespan="on",
         log_level="warning",

@@ -22,8 +22,8 @@ from app.serving import (
     until,
     zip_of,
 )  # fmt: skip
-from heedmap.app import jobs, keeping
-from heedmap.app.keeping import _SESSIONS
+from heedmap.app import jobs, sessions
+from heedmap.app.sessions import _SESSIONS
 from heedmap.drawing import generation
 from heedmap.errors import HeedmapError
 from heedmap.results.runs import Run
@@ -60,9 +60,9 @@ def test_no_result_of_a_hundred_sessions_is_kept(
         made.append(weakref.ref(result))
         return result
 
-    name = server.app.workshop.shelf.put(run)
+    name = server.app.worker.store.put(run)
     monkeypatch.setattr(generation, "generate", draw)
-    monkeypatch.setattr(server.app.workshop.shelf, "put", lambda _: name)
+    monkeypatch.setattr(server.app.worker.store, "put", lambda _: name)
     assert f"./results/{name}/page" in generating(server, "before", PROMPT)
     before = grown()
     for n in range(100):
@@ -105,7 +105,7 @@ def test_sessions_that_are_only_names_are_bounded(server: Served):
 def test_who_invents_sessions_pushes_out_none_but_his_own(
     server: Served, monkeypatch: pytest.MonkeyPatch, path: str
 ):
-    monkeypatch.setattr(keeping, "_SESSIONS", 12, raising=True)
+    monkeypatch.setattr(sessions, "_SESSIONS", 12, raising=True)
     page = server.app._page
     queued, field = dependency(server, "upload"), dependency(server, "Cancel")
     assert "Saved as" in generating(server, "honest", PROMPT)
@@ -126,15 +126,15 @@ def test_who_invents_sessions_pushes_out_none_but_his_own(
 
 
 def test_of_those_who_have_gone_the_oldest_of_who_has_most_goes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keeping, "_SESSIONS", 6)
-    guests = keeping.Guests()
-    kept = guests.kept(list)
+    monkeypatch.setattr(sessions, "_SESSIONS", 6)
+    known = sessions.Sessions()
+    kept = known.kept(list)
 
     def come(session: str, client: str) -> None:
-        guests.welcome(session, client)
+        known.welcome(session, client)
         kept[session] = session
 
-    with guests.present.opened("a1"), guests.listening.opened("a2"):
+    with known.present.opened("a1"), known.listening.opened("a2"):
         for session in ("a1", "a2", "b1", "a3", "a4", "b2", "a5"):
             come(session, f"10.0.0.{ord(session[0])}")
         assert list(kept) == ["a1", "a2", "b1", "a4", "b2", "a5"]  # a1 and a2 are there
@@ -149,33 +149,33 @@ def test_of_those_who_have_gone_the_oldest_of_who_has_most_goes(monkeypatch: pyt
 
 
 def test_who_comes_again_is_the_last_to_go(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(keeping, "_SESSIONS", 3)
-    guests = keeping.Guests()
+    monkeypatch.setattr(sessions, "_SESSIONS", 3)
+    known = sessions.Sessions()
     for session in ("a", "b", "c", "a", "d"):
-        guests.welcome(session, "10.0.0.1")
-    assert [session for session in "abcd" if session in guests] == ["a", "c", "d"]
+        known.welcome(session, "10.0.0.1")
+    assert [session for session in "abcd" if session in known] == ["a", "c", "d"]
 
 
 def test_sessions_of_one_network_of_the_sixth_version_are_of_one_visitor(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(keeping, "_SESSIONS", 5)
-    guests = keeping.Guests()
+    monkeypatch.setattr(sessions, "_SESSIONS", 5)
+    known = sessions.Sessions()
     for n in range(2):
-        guests.welcome(f"honest{n}", "10.0.0.1")
+        known.welcome(f"honest{n}", "10.0.0.1")
     for n in range(40):
-        guests.welcome(f"stranger{n}", f"2001:db8::{n:x}")
-    assert "honest0" in guests and "honest1" in guests
-    assert "stranger36" not in guests and "stranger37" in guests
+        known.welcome(f"stranger{n}", f"2001:db8::{n:x}")
+    assert "honest0" in known and "honest1" in known
+    assert "stranger36" not in known and "stranger37" in known
 
 
 def test_nothing_is_kept_of_who_is_no_guest():
-    guests = keeping.Guests()
-    kept = guests.kept(list)
+    known = sessions.Sessions()
+    kept = known.kept(list)
     kept["stranger"] = [1]
     kept["stranger"].append(2)
     assert not kept and kept["stranger"] == []
-    guests.welcome("guest", "10.0.0.1")
+    known.welcome("guest", "10.0.0.1")
     kept["guest"] = [1]
     del kept["stranger"]
     assert dict(kept) == {"guest": [1]}
@@ -184,7 +184,7 @@ def test_nothing_is_kept_of_who_is_no_guest():
 def test_jobs_of_sessions_that_have_gone_end_quietly(
     server: Served, run: Run, monkeypatch: pytest.MonkeyPatch, capfd
 ):
-    monkeypatch.setattr(keeping, "_SESSIONS", 4)
+    monkeypatch.setattr(sessions, "_SESSIONS", 4)
     monkeypatch.setattr(jobs, "PATIENCE", 0.5)
     call = dependency(server, "Generate")
     kind = {"Content-Type": "application/json"}
@@ -199,25 +199,25 @@ def test_jobs_of_sessions_that_have_gone_end_quietly(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_job_that_nobody_asks_for_any_more_leaves_nothing(line):
-    from heedmap.app.forms import Sessions
+def test_a_job_that_nobody_asks_for_any_more_leaves_nothing(queue):
+    from heedmap.app.forms import VisitorJobs
 
-    sessions = Sessions(line, ["me"])
-    states = sessions.follow("me", "generate", lambda job: "result")
-    assert next(states).phase in ("waiting", "working", "done") and sessions._jobs
+    jobs_of = VisitorJobs(queue, ["me"])
+    states = jobs_of.follow("me", "generate", lambda job: "result")
+    assert next(states).phase in ("waiting", "working", "done") and jobs_of._jobs
     states.close()
-    assert not sessions._jobs
+    assert not jobs_of._jobs
 
 
 def test_the_line_is_told_whose_a_job_is(server: Served, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
-    enter = server.app.line.enter
+    enter = server.app.queue.enter
 
     def spy(work: Any, client: str = "") -> Any:
         told.append(client)
         return enter(work, client)
 
-    monkeypatch.setattr(server.app.line, "enter", spy)
+    monkeypatch.setattr(server.app.queue, "enter", spy)
     assert "Saved as" in generating(server, "known", PROMPT)
     assert told == ["127.0.0.1"]
 
@@ -232,9 +232,9 @@ def test_events_of_one_network_leave_room_in_gradios_line(
         go_on.wait(30)
         raise HeedmapError("the line is full")
 
-    monkeypatch.setattr(server.app.line, "enter", full)
+    monkeypatch.setattr(server.app.queue, "enter", full)
     number = dependency(server, "Generate")["id"]
-    monkeypatch.setattr(keeping, "_SESSIONS", 16)  # whose events they are is known without, too
+    monkeypatch.setattr(sessions, "_SESSIONS", 16)  # whose events they are is known without, too
 
     def join(session: str, address: str) -> int:
         said = {"data": [None, PROMPT, *FIELDS], "fn_index": number, "session_hash": session}
@@ -252,7 +252,7 @@ def test_events_of_one_network_leave_room_in_gradios_line(
 
 def test_who_never_reads_is_answered_no_more(server: Served, monkeypatch: pytest.MonkeyPatch):
     """Gradio keeps each message for a session until its page reads it."""
-    monkeypatch.setattr(keeping, "_UNREAD", 6)
+    monkeypatch.setattr(sessions, "_UNREAD", 6)
     number = dependency(server, "upload")["id"]
     queue = server.app._page._queue
 
@@ -268,11 +268,11 @@ def test_who_never_reads_is_answered_no_more(server: Served, monkeypatch: pytest
     assert found[-1][1] == b"Nobody reads what you were answered: load the page anew."
     assert 6 <= queue.pending_messages_per_session["unread"].qsize() < 12
     assert join("another")[0] == 200
-    assert not guests_of(server).is_deaf("never heard of")
+    assert not sessions_of(server).is_deaf("never heard of")
 
 
-def guests_of(server: Served) -> keeping.Guests:
-    return server.app._page._queue.pending_messages_per_session._guests
+def sessions_of(server: Served) -> sessions.Sessions:
+    return server.app._page._queue.pending_messages_per_session._known
 
 
 def test_of_a_session_little_is_kept(server: Served):

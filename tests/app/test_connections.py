@@ -16,15 +16,15 @@ from app.serving import Served, asked_from, until
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
-from heedmap.app import archives, doors, wire
-from heedmap.app.places import Places, Streams
+from heedmap.app import archives, connections, middleware
+from heedmap.app.quotas import Quota, StreamQuota
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "HEAD", 0.6)
-    monkeypatch.setattr(wire, "STALL", 0.6)
-    monkeypatch.setattr(wire, "_LOOK", 0.1)
+    monkeypatch.setattr(connections, "HEAD", 0.6)
+    monkeypatch.setattr(connections, "STALL", 0.6)
+    monkeypatch.setattr(connections, "_LOOK", 0.1)
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def is_closed(one: socket.socket) -> bool:
     return True
 
 
-def connections(server: Served) -> int:
+def open_now(server: Served) -> int:
     return len(server.server.server_state.connections)
 
 
@@ -97,7 +97,7 @@ def test_a_body_that_nobody_wants_any_more_is_not_waited_for(server: Served, qui
 def big(server: Served) -> Iterator[str]:
     """The name of a result whose page and zip are large."""
     name = "20261121-000000-" + "0" * 32
-    folder = server.app.workshop.shelf.root / name
+    folder = server.app.worker.store.root / name
     folder.mkdir(parents=True)
     (folder / "run.json").write_text('{"format": 1, "settings": {}}')
     for file in ("index.html", "image.png"):
@@ -111,9 +111,9 @@ def test_who_does_not_read_holds_nothing(server: Served, quick: None, big: str):
         for one, path in zip(both, (f"{big}/page", f"{big}.zip"), strict=True):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             one.sendall(head(server, f"GET /results/{path} HTTP/1.1"))
-        until(lambda: connections(server) == 2, 5)
-        until(lambda: connections(server) == 0, 10)
-    until(lambda: not server.app.gate._packing._taken, 5)
+        until(lambda: open_now(server) == 2, 5)
+        until(lambda: open_now(server) == 0, 10)
+    until(lambda: not server.app.routes._packing._taken, 5)
     # Whoever reads slowly, but reads, gets all of it.
     with connected(server) as (one,):
         one.sendall(head(server, f"GET /results/{big}/page HTTP/1.1", "Connection: close"))
@@ -138,7 +138,7 @@ def test_of_zips_that_are_packed_each_visitor_has_a_share(
 
     monkeypatch.setattr(archives, "pack", slow)
     fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
-    taken = server.app.gate._packing._taken
+    taken = server.app.routes._packing._taken
     with connected(server, 3) as (first, second, third):
         for one in (first, second):
             one.sendall(fetch)
@@ -154,14 +154,14 @@ def test_of_zips_that_are_packed_each_visitor_has_a_share(
 def test_who_drips_is_told_no_more_after_a_while(
     server: Served, big: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(doors, "GRACE", 1.0)
-    monkeypatch.setattr(doors, "SPEED", 2**30)
+    monkeypatch.setattr(middleware, "GRACE", 1.0)
+    monkeypatch.setattr(middleware, "SPEED", 2**30)
     with connected(server) as (one,):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.sendall(head(server, f"GET /results/{big}.zip HTTP/1.1"))
-        until(lambda: server.app.gate._sending._open, 5)
+        until(lambda: server.app.routes._sending._open, 5)
         begun = time.monotonic()
-        while server.app.gate._sending._open:
+        while server.app.routes._sending._open:
             with contextlib.suppress(OSError):
                 one.recv(1)
             assert time.monotonic() - begun < 10
@@ -172,9 +172,9 @@ def test_downloads_give_way_to_those_of_others(
     server: Served, big: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Whoever fetches from many connections and does not read keeps out none but himself."""
-    gate = server.app.gate
-    monkeypatch.setattr(gate, "_packing", Places(2, own=2))
-    monkeypatch.setattr(gate, "_sending", Streams(3, own=2), raising=False)
+    gate = server.app.routes
+    monkeypatch.setattr(gate, "_packing", Quota(2, own=2))
+    monkeypatch.setattr(gate, "_sending", StreamQuota(3, own=2), raising=False)
     fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
 
     def begin(one: socket.socket) -> None:
@@ -210,14 +210,14 @@ def test_eleven_hundred_half_requests_are_in_nobodys_way(
             since = time.monotonic()
             assert server.ask("/robots.txt")[0] in (200, 404), n
             longest = max(longest, time.monotonic() - since)
-            until(lambda: connections(server) <= wire.OWN, 5)
+            until(lambda: open_now(server) <= connections.OWN, 5)
         assert longest < 5 and not is_closed(kept)
-    until(lambda: connections(server) == 0, 5)
+    until(lambda: open_now(server) == 0, 5)
 
 
 def test_each_address_has_a_share(server: Served, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wire, "OWN", 3)
-    monkeypatch.setattr(wire, "MOST", 5)
+    monkeypatch.setattr(connections, "OWN", 3)
+    monkeypatch.setattr(connections, "MOST", 5)
     stream = head(server, "GET /gradio_api/heartbeat/x HTTP/1.1")
     with connected(server, 3) as mine, connected(server, 1, "127.0.0.2") as theirs:
         for one in (*mine, *theirs):
@@ -250,28 +250,28 @@ def test_streams_of_strangers_are_in_nobodys_way(server: Served, capfd):
             (one,) = crowd.enter_context(connected(server, 1, f"127.0.1.{n % 4}"))
             one.sendall(head(server, PULSE.format(n)))
             assert begun(one), n
-        until(lambda: connections(server) <= wire.MOST, 5)
+        until(lambda: open_now(server) <= connections.MOST, 5)
         since = time.monotonic()
         for address in ("127.0.0.9", "127.0.0.10", "127.0.1.1"):
             assert asked_from(server, address, "/config")[0] == 200
         assert time.monotonic() - since < 10
         assert not is_closed(honest) and not is_closed(other)
-    until(lambda: connections(server) == 0, 10)
+    until(lambda: open_now(server) == 0, 10)
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_streams_of_many_networks_leave_room_for_others(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(doors, "TURN", 0.0)
+    monkeypatch.setattr(middleware, "TURN", 0.0)
     with contextlib.ExitStack() as crowd:
         for n in range(450):
             (one,) = crowd.enter_context(connected(server, 1, f"127.0.{2 + n // 250}.{n % 250}"))
             one.sendall(head(server, PULSE.format(n)))
             assert begun(one), n
         assert asked_from(server, "127.0.0.9", "/config")[0] == 200
-        assert len(server.app.gate._streams._open) == 200
-    until(lambda: connections(server) == 0, 10)
+        assert len(server.app.routes._streams._open) == 200
+    until(lambda: open_now(server) == 0, 10)
 
 
 def test_a_stream_that_gives_way_is_ended_as_any(server: Served, caplog: pytest.LogCaptureFixture):
@@ -297,7 +297,7 @@ def test_slow_bodies_of_strangers_are_in_nobodys_way(server: Served):
         for n in range(420):
             (one,) = crowd.enter_context(connected(server, 1, f"127.0.1.{n % 4}"))
             one.sendall(slow + b"{")
-        until(lambda: connections(server) >= wire.MOST, 5)
+        until(lambda: open_now(server) >= connections.MOST, 5)
         assert asked_from(server, "127.0.0.10", "/config")[0] == 200
         assert not is_closed(honest)
-    until(lambda: connections(server) == 0, 10)
+    until(lambda: open_now(server) == 0, 10)

@@ -204,8 +204,8 @@ def test_models_that_are_not_there(desk: Path, model: str, part: str):
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x.png"),
             "house-7 could not be written (no space left on device): nothing was saved; make room",
         ),
-        (MemoryError(), "Out of memory"),
-        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "Out of memory"),
+        (MemoryError(), "out of memory: try a smaller --size"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory: try a"),
     ],
 )
 def test_what_the_machine_refuses_is_a_sentence_too(model, desk, monkeypatch, error, sentence):

@@ -16,10 +16,10 @@ from making import made_pair
 from PIL import Image
 
 from app.serving import PROMPT, Served, opening, until, zip_of, zipped
-from heedmap.app import Limits
-from heedmap.app import opening as desks
-from heedmap.app.opening import Desk, check_cost, check_files
-from heedmap.app.pages import Pages
+from heedmap.app import upload_reader
+from heedmap.app.options import Limits
+from heedmap.app.upload_pages import UploadPages
+from heedmap.app.upload_reader import UploadReader, check_cost, check_files
 from heedmap.app.uploads import Uploads
 from heedmap.drawing import editing
 from heedmap.errors import HeedmapError, RunError
@@ -187,7 +187,7 @@ def test_whatever_comes_of_an_upload_nothing_of_it_stays(
 ):
     file = zip_of(run.save(tmp_path / "saved", overlays=False))
     (tmp_path / "desk").mkdir()
-    pages = Pages(tmp_path / "desk" / "pages")
+    pages = UploadPages(tmp_path / "desk" / "pages")
     uploads = Uploads(tmp_path / "desk", 2**26)
     for data, limits, said in (
         (b"no zip", Limits(), "is no zip that can be read"),
@@ -195,58 +195,60 @@ def test_whatever_comes_of_an_upload_nothing_of_it_stays(
         (file, Limits(size=8), "pixels: expected at most 8 on a side"),
         (file, Limits(), ""),
     ):
-        desk = Desk(uploads, pages, tmp_path / "desk", limits)
+        reader = UploadReader(uploads, pages, tmp_path / "desk", limits)
         for n in range(3):  # and its place is another's again
             (tmp_path / "desk" / f"{n:032x}").write_bytes(data)
             if said:
                 with pytest.raises(RunError, match=said):
-                    desk.open(f"{n:032x}", "me")
+                    reader.open(f"{n:032x}", "me")
             else:
-                assert pages.path(desk.open(f"{n:032x}", "me").token).is_file()
+                assert pages.path(reader.open(f"{n:032x}", "me").token).is_file()
             assert [path.name for path in (tmp_path / "desk").iterdir()] == ["pages"]
     with pytest.raises(HeedmapError, match="not there any more"):
-        desk.open("0" * 32, "me")
-    monkeypatch.setattr(desks, "_SUMS", 0)
+        reader.open("0" * 32, "me")
+    monkeypatch.setattr(upload_reader, "_SUMS", 0)
     (tmp_path / "desk" / ("0" * 32)).write_bytes(file)
     with pytest.raises(RunError, match="more than this server shows"):
-        desk.open("0" * 32, "me")
+        reader.open("0" * 32, "me")
 
 
 def test_two_files_are_read_at_a_time_one_of_each_network(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ):
     uploads = Uploads(tmp_path, 2**26)
-    desk = Desk(uploads, Pages(tmp_path / "pages"), tmp_path, Limits())
+    reader = UploadReader(uploads, UploadPages(tmp_path / "pages"), tmp_path, Limits())
     file = zip_of(run.save(tmp_path / "saved", overlays=False))
     go, reading = threading.Event(), []
-    real = desks.read_result
+    real = upload_reader.read_result
 
     def slow(folder: Path):
         reading.append(folder)
         assert go.wait(20)
         return real(folder)
 
-    monkeypatch.setattr(desks, "read_result", slow)
+    monkeypatch.setattr(upload_reader, "read_result", slow)
     tokens = [f"{n:032x}" for n in range(3)]
     for token in tokens:
         (tmp_path / token).write_bytes(file)
     found: list[str] = []
     threads = [
-        threading.Thread(target=lambda n=n: found.append(desk.open(tokens[n], f"10.0.0.{n}").token))
+        threading.Thread(
+            target=lambda n=n: found.append(reader.open(tokens[n], f"10.0.0.{n}").token)
+        )
         for n in range(2)
     ]
     for thread in threads:
         thread.start()
     until(lambda: len(reading) == 2)
-    with pytest.raises(HeedmapError, match="Others are opening files"):
-        desk.open(tokens[2], "10.0.0.2")
+    with pytest.raises(HeedmapError, match="others are opening files"):
+        reader.open(tokens[2], "10.0.0.2")
     for same in ("10.0.0.1", "::ffff:10.0.0.1"):
-        with pytest.raises(HeedmapError, match="Your last file is still being opened"):
-            desk.open(tokens[2], same)
+        with pytest.raises(HeedmapError, match="your last file is still being opened"):
+            reader.open(tokens[2], same)
     go.set()
     for thread in threads:
         thread.join(20)
-    assert len(found) == 2 and desk.open(tokens[2], "10.0.0.1")  # who was refused lost nothing
+    assert len(found) == 2 and reader.open(tokens[2], "10.0.0.1")  # who was refused lost nothing
     assert not list(tmp_path.glob("unpacked-*"))
 
 

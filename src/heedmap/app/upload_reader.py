@@ -14,10 +14,10 @@ from pathlib import Path
 from PIL.PngImagePlugin import PngImageFile
 
 from heedmap.app import archives
-from heedmap.app.limits import Limits
-from heedmap.app.pages import Pages
-from heedmap.app.places import network
-from heedmap.app.results import figures, read_result
+from heedmap.app.options import Limits
+from heedmap.app.quotas import network
+from heedmap.app.result_store import made_with, read_result
+from heedmap.app.upload_pages import UploadPages
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
 from heedmap.explorer.packing import GROUPS
@@ -35,14 +35,14 @@ _SUMS = 600_000  # of a word in a layer at a step; those have as many with 100 s
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedUpload:
     """What a visitor sent: the name of its page, and a line of what it was made with."""
 
     token: str
-    figures: str
+    made_with: str
 
 
-class Desk:
+class UploadReader:
     """Where zips are opened.
 
     Args:
@@ -52,12 +52,12 @@ class Desk:
         limits: of the operator.
     """
 
-    def __init__(self, uploads: Uploads, pages: Pages, folder: Path, limits: Limits) -> None:
+    def __init__(self, uploads: Uploads, pages: UploadPages, folder: Path, limits: Limits) -> None:
         self._uploads, self._pages, self._folder, self._limits = uploads, pages, folder, limits
         self._lock = threading.Lock()
         self._reading: list[str] = []  # networks
 
-    def open(self, token: str, client: str) -> Opened:
+    def open(self, token: str, client: str) -> OpenedUpload:
         """The page of an uploaded zip.
 
         Args:
@@ -68,23 +68,21 @@ class Desk:
             HeedmapError: if it is not there, is not a run or edit that heedmap saved, or would cost
                 more than the limits allow; or while others are read.
         """
-        path = None
         with self._place(network(client)):
+            path = self._uploads.open(token)
             try:
-                path = self._uploads.open(token)
                 result = self._read(path)
-                return Opened(self._pages.keep(client, result.explorer()), figures(result))
+                return OpenedUpload(self._pages.keep(client, result.explorer()), made_with(result))
             finally:
-                if path is not None:
-                    path.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
     @contextmanager
     def _place(self, who: str) -> Iterator[None]:
         with self._lock:
             if who in self._reading:
-                raise HeedmapError("Your last file is still being opened: wait for its page.")
+                raise HeedmapError("your last file is still being opened: wait for its page")
             if len(self._reading) >= _READERS:
-                raise HeedmapError("Others are opening files: try again in a moment.")
+                raise HeedmapError("others are opening files: try again in a moment")
             self._reading.append(who)
         try:
             yield
@@ -144,14 +142,14 @@ def check_cost(result: Run | Pair) -> None:
             words = recording.table.words
             parts = {(_group(layer), layer.grid) for layer in recording.layers}
             told = sum(h * w for _, (h, w) in parts) * (len(words) + 3)  # start, end, padding
-            cells = sum(layer.grid[0] * layer.grid[1] for layer in recording.layers)
-            added = cells * (len(recording.positions) + sum(len(word.tokens) for word in words))
+            places = sum(layer.grid[0] * layer.grid[1] for layer in recording.layers)
+            added = places * (len(recording.positions) + sum(len(word.tokens) for word in words))
             steps = len(recording.timesteps) if "step" in recording.keep else 1
             sums = len(recording.layers) * (len(words) + 3) * steps
             if told > _TOLD or added > _ADDED or sums > _SUMS:
                 raise RunError(
                     f"this result has {len(words)} words and {len(recording.layers)} layers of "
-                    f"{cells} places in all, and {steps} steps: more than this server shows"
+                    f"{places} places in all, and {steps} steps: more than this server shows"
                 )
 
 

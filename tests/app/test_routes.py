@@ -14,7 +14,7 @@ import pytest
 from cli.calling import files
 
 from app.serving import Served
-from heedmap.app.workshop import Generating
+from heedmap.app.worker import GenerateRequest
 from heedmap.errors import ArgumentError
 from heedmap.results.runs import Run
 
@@ -44,7 +44,7 @@ def test_no_other_kind_of_connection_passes_by_the_password(server: Served):
         raise AssertionError("it was listened to")
 
     scope = {"type": "websocket", "path": "/gradio_api/queue/join", "headers": []}
-    asyncio.run(server.app.gate(scope, receive, send))
+    asyncio.run(server.app.routes(scope, receive, send))
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
@@ -100,7 +100,7 @@ def test_the_page_asks_no_other_host_for_anything(server: Served):
     ],
 )
 def test_no_file_of_the_machine_is_read(server: Served, run: Run, path: str):
-    name = server.app.workshop.shelf.put(run)
+    name = server.app.worker.store.put(run)
     here = Path(__file__).parents[2]
     status, body, _ = server.ask(path.format(here=here, name=name))
     assert status in (403, 404), path
@@ -126,8 +126,8 @@ def test_gradios_own_way_of_uploading_is_shut(server: Served):
 
 
 def test_a_result_is_downloaded_as_the_zip_of_its_folder(server: Served, run: Run):
-    name = server.app.workshop.shelf.put(run)
-    folder = server.app.workshop.shelf.folder(name)
+    name = server.app.worker.store.put(run)
+    folder = server.app.worker.store.folder(name)
     status, body, headers = server.ask(f"/results/{name}.zip")
     assert (status, headers["Content-Type"]) == (200, "application/zip")
     assert headers["Content-Disposition"] == f'attachment; filename="heedmap-{name}.zip"'
@@ -167,10 +167,10 @@ def test_a_server_before_it_asks_by_a_name_that_the_operator_gave(model, tmp_pat
         assert server.ask("/uploads", b"x", **front, Origin="https://app.example")[0] == 200
         for other in ("https://evil.example", "https://app.example:8443", "http://127.0.0.1"):
             assert server.ask("/uploads", b"x", **front, Origin=other)[0] == 403, other
-        shop = server.app.workshop
-        assert not shop.free  # a visitor may be of another machine: no folder is looked at
+        worker = server.app.worker
+        assert not worker.free  # a visitor may be of another machine: no folder is looked at
         with pytest.raises(ArgumentError, match="the model '/etc' is not offered here"):
-            shop.check(Generating(prompt="a", model="/etc"))
+            worker.check(GenerateRequest(prompt="a", model="/etc"))
 
 
 def test_bodies_that_are_no_uploads_are_small(server: Served):

@@ -1,11 +1,13 @@
 """What the verbs take: how the texts of their options are read, and what is none."""
 
+from pathlib import Path
+
 import pytest
 import typer
 
 from cli.calling import call, good
 from heedmap import cli
-from heedmap.cli import reading
+from heedmap.cli import parsing
 from heedmap.maps import recordings
 
 
@@ -13,13 +15,13 @@ from heedmap.maps import recordings
     ("text", "size"), [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16))]
 )
 def test_sizes(text: str, size: tuple[int, int]):
-    assert reading.parse_size(text) == size
+    assert parsing.parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "x", "512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8"])
 def test_what_is_no_size(text: str):
     with pytest.raises(typer.BadParameter, match="is not WxH in pixels"):
-        reading.parse_size(text)
+        parsing.parse_size(text)
 
 
 @pytest.mark.parametrize(
@@ -34,42 +36,42 @@ def test_what_is_no_size(text: str):
     ],
 )
 def test_ranges(text: str, taken: list[int]):
-    assert list(range(10))[reading.parse_range(text)] == taken
-    assert reading.parse_range(
-        reading.show_range(reading.parse_range(text))
-    ) == reading.parse_range(text)
+    assert list(range(10))[parsing.parse_range(text)] == taken
+    assert parsing.parse_range(
+        parsing.show_range(parsing.parse_range(text))
+    ) == parsing.parse_range(text)
 
 
 @pytest.mark.parametrize("text", ["", ":", "a:b", "1:2:3", "1.5"])
 def test_what_is_no_range(text: str):
     with pytest.raises(typer.BadParameter, match="is not a range"):
-        reading.parse_range(text)
+        parsing.parse_range(text)
 
 
 def test_lists():
-    assert reading.AXES == recordings.AXES
-    assert reading.parse_numbers("0, 2") == [0, 2]
-    assert reading.parse_names("up, mid,") == ["up", "mid"]
-    assert reading.parse_axes("step,layer") == {"step", "layer"}
-    assert reading.parse_over("heads, layers") == ["layers", "heads"]
-    assert reading.parse_over("steps") == ["steps"]
+    assert parsing.AXES == recordings.AXES
+    assert parsing.parse_numbers("0, 2") == [0, 2]
+    assert parsing.parse_names("up, mid,") == ["up", "mid"]
+    assert parsing.parse_axes("step,layer") == {"step", "layer"}
+    assert parsing.parse_over("heads, layers") == ["layers", "heads"]
+    assert parsing.parse_over("steps") == ["steps"]
     with pytest.raises(typer.BadParameter, match="is not a list of whole numbers"):
-        reading.parse_numbers("0;2")
+        parsing.parse_numbers("0;2")
     with pytest.raises(typer.BadParameter, match="'time' is no axis; there are layer, step, head"):
-        reading.parse_axes("layer,time")
+        parsing.parse_axes("layer,time")
 
 
 @pytest.mark.parametrize(
     ("text", "window"), [("0.8", (0, 0.8)), ("0", (0, 0)), ("0.2:0.6", (0.2, 0.6)), ("0:1", (0, 1))]
 )
 def test_windows(text, window):
-    assert reading.parse_window(text) == window
+    assert parsing.parse_window(text) == window
 
 
 @pytest.mark.parametrize("text", ["", "x", "0.2:", ":", "nan", "0.8:0.2", "1.1", "-0.1", "0:1:2"])
 def test_what_is_no_window(text):
     with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        reading.parse_window(text)
+        parsing.parse_window(text)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +90,9 @@ def test_what_is_no_window(text):
 def test_lists_of_windows(text, windows):
     if windows is None:
         with pytest.raises(typer.BadParameter):
-            reading.parse_windows(text)
+            parsing.parse_windows(text)
         return
-    assert reading.parse_windows(text) == windows
+    assert parsing.parse_windows(text) == windows
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_lists_of_windows(text, windows):
 )  # fmt: skip
 def test_dots_that_lead_nowhere(text):
     with pytest.raises(typer.BadParameter, match="does not say how it goes on"):
-        reading.parse_windows(text)
+        parsing.parse_windows(text)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +116,13 @@ def test_dots_that_lead_nowhere(text):
     ],
 )
 def test_strips(text, strip):
-    assert reading.parse_strip(text) == strip
+    assert parsing.parse_strip(text) == strip
 
 
 @pytest.mark.parametrize("text", ["red", "=1", "red=", "red = ", ""])
 def test_what_is_no_strip(text):
     with pytest.raises(typer.BadParameter, match="is not a word and its weights; write them as"):
-        reading.parse_strip(text)
+        parsing.parse_strip(text)
 
 
 @pytest.mark.parametrize(
@@ -129,17 +131,17 @@ def test_what_is_no_strip(text):
 )
 def test_what_are_no_weights(value):
     with pytest.raises(typer.BadParameter, match="are no weights; write A:B:N"):
-        reading.parse_strip(f"red={value}")
+        parsing.parse_strip(f"red={value}")
 
 
 def test_windows_of_words():
-    assert reading.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
-    assert reading.parse_word_window("red cat=0.1:0.3") == ("red cat", (0.1, 0.3))
+    assert parsing.parse_word_window("cat=0.3") == ("cat", (0, 0.3))
+    assert parsing.parse_word_window("red cat=0.1:0.3") == ("red cat", (0.1, 0.3))
     for text in ("cat", "cat=", "=0.3"):
         with pytest.raises(typer.BadParameter, match="is not a word and its window"):
-            reading.parse_word_window(text)
+            parsing.parse_word_window(text)
     with pytest.raises(typer.BadParameter, match="is no part of a run"):
-        reading.parse_word_window("cat=2")
+        parsing.parse_word_window("cat=2")
 
 
 @pytest.mark.parametrize(
@@ -170,10 +172,36 @@ def test_usage_errors(arguments: list[str], sentence: str):
     assert sentence in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("verb", ["generate", "edit", "inspect", "compare", "words", "layers"])
+VERBS = typer.main.get_command(cli.app).commands
+ARGUMENTS = {"compare": ["x", "y"], "layers": [], "app": []}
+TEXTS = {"--model", "--word", "--negative", "--only", "--protect", "--layer", "--layers"}
+TEXTS |= {"--host", "--name", "--auth"}  # read later
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        (verb, option.opts[0])
+        for verb, command in VERBS.items()
+        for option in command.params
+        if option.param_type_name == "option" and not option.is_flag
+        if option.opts[0] not in TEXTS
+    ],
+)
+def test_nonsense_for_an_option_is_told_before_anything_is_done(verb: str, option: str, desk: Path):
+    nonsense = "" if option == "--out" else "="
+    result = call(verb, *ARGUMENTS.get(verb, ["x"]), option, nonsense)
+    assert result.exit_code == 2 and result.stdout == ""
+    usage, _, sentence = result.stderr.partition("Error: ")
+    assert usage.startswith("Usage: ") and sentence.startswith(f"Invalid value for '{option}")
+    assert "Traceback" not in sentence
+    assert list(desk.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_option_is_explained(verb: str):
     page = " ".join(good(verb, "--help").split())
-    for command in typer.main.get_command(cli.app).commands[verb].params:
+    for command in VERBS[verb].params:
         assert command.help, f"{verb} {command.name} has no help"
         assert " ".join(command.help.split()) in page
 

@@ -1,0 +1,112 @@
+"""What the operator of the app decides: where it is, who may come in, and what they may ask for.
+
+Plain data: the command line reads its defaults here.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heedmap.errors import ArgumentError
+from heedmap.options import LoadOptions
+
+MOST_LETTERS = 2000
+"""The most characters of a prompt: CLIP reads 77 tokens, long prompts of web UIs have a few times
+as many."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one job may cost, and how much is kept.
+
+    Attributes:
+        size: pixels on a side of a picture.
+        steps: denoising steps.
+        upload: bytes of a file that is uploaded.
+        results: results that are kept; the oldest are deleted when there are more.
+        waiting: jobs that may wait for the device.
+    """
+
+    size: int = 1024
+    steps: int = 100
+    upload: int = 64 * 2**20
+    results: int = 500
+    waiting: int = 16
+
+    @property
+    def unpacked(self) -> int:
+        """Bytes that an upload may have when it is unpacked: maps pack well, but not that well."""
+        return 4 * self.upload
+
+    def check_text(self, name: str, text: str) -> None:
+        """Raise an ArgumentError if a text is too long for a prompt."""
+        if len(text) > MOST_LETTERS:
+            raise ArgumentError(
+                f"the {name} has {len(text)} characters: expected at most {MOST_LETTERS}"
+            )
+
+    def check_steps(self, steps: int) -> None:
+        """Raise an ArgumentError if that many steps are too many."""
+        if steps > self.steps:
+            raise ArgumentError(
+                f"{steps} steps are more than this server draws: expected 1 to {self.steps}"
+            )
+
+    def check_size(self, size: tuple[int, int]) -> None:
+        """Raise an ArgumentError if a picture of (width, height) pixels is too large."""
+        if max(size) > self.size:
+            raise ArgumentError(
+                f"{size[0]}×{size[1]} pixels are more than this server draws: expected at most "
+                f"{self.size} on a side"
+            )
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the operator decides.
+
+    Attributes:
+        out: the folder of the results.
+        host: the address that the server is bound to.
+        port: of that address; 0 is any that is free.
+        names: under which others ask this server, such as that of a server with TLS before it. If
+            there are any, or it is bound to an address of this machine alone, it answers to these
+            names, that address and those of this machine, and to no other.
+        models: offered besides the embedded one. Others may be typed only where the server is bound
+            to an address of this machine alone, and has no name for others: a folder's name tells
+            what is on it.
+        users: passwords by name; everybody is let in if there are none.
+        limits: what visitors may ask for.
+        loading: on which device and in which precision models are loaded.
+    """
+
+    out: Path = Path("outputs/app")
+    host: str = "127.0.0.1"
+    port: int = 7860
+    names: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    loading: LoadOptions = field(default_factory=LoadOptions)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine is served."""
+        return is_loopback(self.host) and not self.names
+
+    @property
+    def hosts(self) -> list[str] | None:
+        """The names to which the server answers; None for any."""
+        if not (self.names or is_loopback(self.host)):
+            return None
+        own = ("localhost", "127.0.0.1", "::1", self.host)
+        return sorted({name.lower() for name in (*own, *self.names)})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,35 @@
+"""The app as a whole: where it is bound, and under which address it is found."""
+
+import pytest
+
+from heedmap.app.application import address, bind
+from heedmap.errors import ArgumentError
+
+
+def test_the_address_is_one_that_a_browser_can_ask():
+    assert address("0.0.0.0", 80) == "http://127.0.0.1:80"
+    assert address("::", 80) == address("::1", 80) == "http://[::1]:80"
+    assert address("app.example", 8) == "http://app.example:8"
+
+
+def test_any_port_that_is_free():
+    with bind("127.0.0.1", 0) as one, bind("127.0.0.1", 0) as other:
+        assert one.getsockname()[1] != other.getsockname()[1] > 0
+        with pytest.raises(ArgumentError, match=r"cannot be used .* choose another with --port"):
+            bind("127.0.0.1", one.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("host", "part"),
+    [
+        ("a" * 64, "the host 'aaa"),  # a part of a name has 63 letters
+        ("a." * 900, "the host 'a.a.a"),
+        ("no\x1b[31m", r"the host 'no\x1b[31m' is not known"),
+        ("a\0b", r"the host 'a\x00b' is not known"),
+        ("\udcff", "the host '\\udcff' is not known"),
+    ],
+)
+def test_a_host_that_no_name_can_be(host: str, part: str):
+    with pytest.raises(ArgumentError, match="is not known: expected an address") as error:
+        bind(host, 0)
+    assert part in str(error.value) and len(str(error.value)) < 120

@@ -1,0 +1,47 @@
+"""What the operator decides: who is let in, and what may be asked for."""
+
+import dataclasses
+
+import pytest
+
+from heedmap.app.options import MOST_LETTERS, Limits, Options, is_loopback
+from heedmap.errors import ArgumentError
+
+
+def test_it_is_bound_to_this_machine_and_knows_which_addresses_are():
+    assert Options().host == "127.0.0.1"
+    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.4", "example.com", "")))
+
+
+def test_the_names_to_which_a_server_answers():
+    own = ["127.0.0.1", "::1", "localhost"]
+    assert Options().hosts == own
+    assert Options(host="127.0.0.2").hosts == sorted([*own, "127.0.0.2"])
+    assert Options(host="0.0.0.0").hosts is None
+    named = Options(host="0.0.0.0", names=("App.example",))
+    assert named.hosts == sorted([*own, "0.0.0.0", "app.example"])
+    private = {"127.0.0.1": True, "0.0.0.0": False}
+    assert {host: Options(host=host).is_private for host in private} == private
+    assert not any(Options(host=host, names=("a",)).is_private for host in private)
+
+
+def test_limits_let_in_what_they_name_and_nothing_beyond():
+    limits = Limits(size=64, steps=3, upload=10)
+    assert limits.unpacked > limits.upload
+    limits.check_size((64, 64))
+    limits.check_steps(3)
+    limits.check_text("prompt", "x" * MOST_LETTERS)
+    for size in ((65, 8), (8, 65)):
+        with pytest.raises(ArgumentError, match="than this server draws: expected at most 64 on"):
+            limits.check_size(size)
+    with pytest.raises(ArgumentError, match=r"4 steps are more than .*: expected 1 to 3"):
+        limits.check_steps(4)
+    with pytest.raises(ArgumentError, match=f"the prompt has {MOST_LETTERS + 1} characters"):
+        limits.check_text("prompt", "x" * (MOST_LETTERS + 1))
+
+
+def test_a_server_is_not_changed_while_it_runs():
+    for kind in (Options(), Limits()):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            kind.size = 1  # pyright: ignore[reportAttributeAccessIssue]
