@@ -124,8 +124,12 @@ def axe() -> str:
     return path.read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """A browser for a file of tests.
+
+    As long as playwright runs, this thread has an event loop, beside which nothing may start one.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import heedmap as hm
@@ -48,6 +48,7 @@ def test_python_reads_texts_back(value):
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**80), 2**80))
+@example(5e-324)
 def test_numbers_are_read_back_to_their_last_digit(value):
     said = spelling.number(value)
     assert float(said) == value if isinstance(value, float) else int(said) == value

@@ -122,7 +122,7 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         raise ValueError("a number that cannot be written")
     short = f"{value:g}" if not isinstance(value, int) else str(value)
-    return short if float(short) == value else repr(value)
+    return min(short, repr(value), key=len) if float(short) == value else repr(value)
 
 
 def _value(value: Any) -> Any:
