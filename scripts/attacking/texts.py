@@ -22,7 +22,7 @@ from heedmap import cli
 from heedmap.app import limits, messages
 from heedmap.cli import reading, serving
 from heedmap.drawing import edit_plans
-from heedmap.files.schemas import MAX_PROMPT
+from heedmap.files.values import MAX_PROMPT
 from heedmap.files.writing import slug
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording

@@ -6,7 +6,7 @@ The same functions as the command line's, with the same arguments: the same byte
 import gc
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from heedmap.app.jobs import Job
@@ -117,7 +117,7 @@ class Workshop:
         from heedmap.drawing import generation
 
         def draw(**watched: Any) -> Run:
-            options = _keywords(asked.options)
+            options = asked.options.named()
             return generation.generate(pipe, asked.prompt, seed=asked.seed, **options, **watched)
 
         return self._made(draw, pipe, job, notes)
@@ -127,7 +127,7 @@ class Workshop:
         pipe, asked, notes = self._ready(asked, job)
         from heedmap.drawing import editing
 
-        options = _keywords(asked.edit) | _keywords(asked.options)
+        options = asked.edit.named() | asked.options.named()
 
         def draw(**watched: Any) -> Pair:
             return editing.edit(
@@ -200,12 +200,6 @@ class Workshop:
         name = self.shelf.put(result)
         warned = [str(warning.message) for warning in told]
         return Made(name, title(result), figures(result), (*notes, *warned))
-
-
-def _keywords(options: DrawOptions | EditOptions) -> dict[str, Any]:
-    """Options as the library's functions take them; visitors give no arguments of the pipeline."""
-    named = {one.name: getattr(options, one.name) for one in fields(options)}
-    return {name: value for name, value in named.items() if name != "arguments"}
 
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:

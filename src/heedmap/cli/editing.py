@@ -102,6 +102,8 @@ def _check_single(changed: Changed, strips: Mapping[str, Any], count: int) -> No
 
 def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
     """What `edit --json` says of a pair."""
+    from heedmap.files.notes import plain
+
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
     files = {
         "source_image": "source/image.png",
@@ -114,12 +116,12 @@ def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
     }
     return {
         "folder": str(folder),
-        "source": pair.source.settings["prompt"],
-        "edited": settings["prompt"],
-        **{name: settings[name] for name in names},
+        "source": pair.source.settings.prompt,
+        "edited": settings.prompt,
+        **{name: getattr(settings, name) for name in names},
         "size": list(pair.edited.image.size),
         "files": {name: str(folder / file) for name, file in files.items()},
-        "about": pair.about,
+        "about": plain(pair.about),
     }
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError, quoted
-from heedmap.files import schemas
-from heedmap.files.schemas import Kind
+from heedmap.files import schemas, values
+from heedmap.files.values import Kind
 from heedmap.text.prompts import describes, fold, is_content, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
@@ -145,9 +145,9 @@ class TokenTable:
                 f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
                 "use at()."
             )
-        if len(query) > schemas.MAX_PROMPT:
+        if len(query) > values.MAX_PROMPT:
             raise ArgumentError(
-                f"The word or phrase has {len(query)} characters; at most {schemas.MAX_PROMPT} are "
+                f"The word or phrase has {len(query)} characters; at most {values.MAX_PROMPT} are "
                 "taken, as of a prompt. Shorten it."
             )
         wanted = word_keys(query)
