@@ -112,7 +112,7 @@ def test_settings_that_are_not_there(tmp_path, name):
 def test_what_a_schema_does_not_know_stays(tmp_path):
     folder = made_run().save(tmp_path / "x", overlays=False)
     edited(folder / "run.json", at("settings", "mine")({"a": [1, 2.5, None, "ü"]}))
-    assert Run.load(folder).settings["mine"] == {"a": [1, 2.5, None, "ü"]}
+    assert Run.load(folder).settings.mine == {"a": [1, 2.5, None, "ü"]}
 
 
 MAPS = {
