@@ -10,6 +10,7 @@ from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, call, files, good, raising
 from heedmap.drawing import generation
+from heedmap.files.settings import Confined
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.models import pipelines
 from heedmap.results.runs import Run
@@ -46,13 +47,12 @@ def test_generate_passes_the_options_on(model, desk: Path):
         *("--confine", "house=0,0,32,96"),
     )
     settings = Run.load(desk / "deep" / "down").settings
-    (edit,) = settings["edits"]
-    assert (edit["kind"], edit["word"], edit["where"]) == ("confine", "house", [0, 0, 32, 96])
+    assert settings.edits == (Confined(word="house", where=(0, 0, 32, 96)),)
     expected = {
-        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": [64, 96],
-        "negative": "blue", "keep": ["head", "step"],
+        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (64, 96),
+        "negative": "blue", "keep": ("head", "step"),
     }  # fmt: skip
-    assert {name: settings[name] for name in expected} == expected
+    assert {name: getattr(settings, name) for name in expected} == expected
 
 
 def test_generate_without_a_seed_tells_the_one_it_took(model, desk: Path):

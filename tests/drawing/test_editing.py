@@ -33,8 +33,8 @@ def swap(pipe):
 def test_the_source_is_the_plain_picture(pipe, swap):
     batch = generate_batch(pipe, ["a red house", "a red sea"], seeds=[7, 7], steps=STEPS)
     assert apart(swap.source.image, batch[0].image) == 0
-    for mine, plain in zip(swap.source.maps, batch[0].maps, strict=True):
-        np.testing.assert_array_equal(mine.values, plain.values)
+    for mine, other in zip(swap.source.maps, batch[0].maps, strict=True):
+        np.testing.assert_array_equal(mine.values, other.values)
     # The sums of a batch of two round otherwise than those of one picture.
     alone = generate(pipe, "a red house", seed=7, steps=STEPS)
     assert apart(swap.source.image, alone.image) <= 1
@@ -60,14 +60,14 @@ def test_several_targets_share_their_source(pipe, swap):
 
 def test_the_evidence(swap):
     about = swap.about
-    assert about["why"].startswith("'house' became 'sea'")
-    assert about["words"] == {"source": [2], "edited": [2]}
-    assert about["cross"] == [0.0, 0.8]
-    assert about["sites"] == STEPS * 7  # 0, 1/3 and 2/3 lie before 0.8
-    assert about["self_sites"] == 2 * 7  # 0 and 1/3 before 0.4
-    assert 0 < about["moved"] <= 1
-    assert 0 < about["change"]["inside"]["share"] < 1
-    assert about["weights"] == {}
+    assert about.why.startswith("'house' became 'sea'")
+    assert (about.words.source, about.words.edited) == ((2,), (2,))
+    assert (about.cross, about.self_attention) == ((0.0, 0.8), (0.0, 0.4))
+    assert about.sites == STEPS * 7  # 0, 1/3 and 2/3 lie before 0.8
+    assert about.self_sites == 2 * 7  # 0 and 1/3 before 0.4
+    assert 0 < about.moved <= 1
+    assert 0 < about.change.inside.share < 1
+    assert about.weights == {}
     assert swap.blend is None
 
 

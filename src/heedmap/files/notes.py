@@ -24,8 +24,9 @@ class Note(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
         more: what the file has besides, as plain JSON types; it is written back.
     """
 
-    unnoted: tuple[str, ...] = ()
-    more: Mapping[str, Any] = {}
+    # In a file they have no name of their own: one of these could be a setting some day.
+    unnoted: tuple[str, ...] = msgspec.field(default=(), name="<unnoted>")
+    more: Mapping[str, Any] = msgspec.field(default_factory=dict, name="<more>")
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset()
     """The attributes that a file leaves out where they are None."""
