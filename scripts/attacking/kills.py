@@ -140,9 +140,8 @@ def _marked(result: Any) -> Any:
     if isinstance(result, Pair):
         edited = _marked(result.edited)
         return Pair(_marked(result.source), edited, result.about, result.blend)
-    return Grid(
-        result.cells, structs.replace(result.about, more={**result.about.more, "model": "older"})
-    )
+    more = {**result.about.more, "model": "older"}
+    return Grid(result.cells, structs.replace(result.about, more=more))
 
 
 def _same(one: Any, other: Any) -> bool:

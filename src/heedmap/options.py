@@ -43,7 +43,8 @@ class _Taken:
         What is an argument of the pipeline is one among them.
         """
         found = {one.name: getattr(self, one.name) for one in fields(self)}  # pyright: ignore[reportArgumentType]
-        return {**found, **found.pop("arguments", {})}
+        arguments: Mapping[str, Any] = found.pop("arguments", {})
+        return {**found, **arguments}
 
 
 @dataclass(frozen=True, kw_only=True)
