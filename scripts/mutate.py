@@ -69,6 +69,7 @@ HOUSE: dict[str, tuple[str, ...]] = {
     "files/kinds.py": ("files/test_writing",),
     "files/scratch.py": ("files/test_writing",),
     "files/swaps.py": ("files/test_writing",),
+    "files/marks.py": ("files/test_targets", "files/test_writing"),
     "files/targets.py": ("files/test_writing",),
     "maps/recordings.py": ("files/test_schemas", "maps/test_heatmaps"),
     "maps/masks.py": ("drawing/test_repeats",),
