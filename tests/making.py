@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -32,10 +32,14 @@ from transformers import (
     T5Tokenizer,
 )
 
+from heedmap.files import schemas
+from heedmap.files.notes import plain
+from heedmap.files.reports import EditReport
+from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.models import pipelines
-from heedmap.results.pairs import Pair, compare
+from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
 from heedmap.text.tokens import tokenize
@@ -80,17 +84,36 @@ SETTINGS = {
 }  # fmt: skip
 
 
+def settings_of(**noted: Any) -> Settings:
+    """Settings, of plain JSON types, with what all must note."""
+    return schemas.checked({**SETTINGS, **noted}, Settings, "these settings")
+
+
+def noting(run: Any, **noted: Any) -> Any:
+    """The same run with other settings, of plain JSON types."""
+    held = {**plain(run.settings), **noted}
+    return replace(run, settings=schemas.checked(held, Settings, "these settings"))
+
+
+REPORT = {
+    "kind": "replace", "why": "'house' became 'sea'", "cross": [0.0, 0.8], "self": [0.0, 0.4],
+    "sites": 21, "self_sites": 7, "moved": 0.25, "words": {"source": [1], "edited": [1]},
+    "change": {
+        "inside": {"share": 0.5, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5},
+        "outside": {"share": 0.5, "mse": None, "psnr_db": None, "ssim": None},
+    },
+}  # fmt: skip
+
+
+def report_of(**noted: Any) -> EditReport:
+    """The evidence of an edit, of plain JSON types, with what all must have."""
+    return schemas.checked({**REPORT, **noted}, EditReport, "this report")
+
+
 def made_run(prompt="at house, at sea") -> Run:
     rng = np.random.default_rng(0)
     image = Image.fromarray(rng.integers(0, 255, (128, 128, 3), dtype=np.uint8))
-    return Run(image, HeatMaps(recording(prompt), image), {**SETTINGS, "prompt": prompt})
-
-
-PAIR_SETTINGS = {
-    "prompt": "at house", "text": "at house", "negative": None, "seed": 7, "steps": 3,
-    "guidance": 4.0, "size": [128, 128], "model": "heedmap-tiny", "scheduler": "DDIMScheduler",
-    "versions": {"heedmap": "0.1.0"},
-}  # fmt: skip
+    return Run(image, HeatMaps(recording(prompt), image), settings_of(prompt=prompt))
 
 
 def noise(seed: int, size=(128, 128)) -> Image.Image:
@@ -101,7 +124,7 @@ def noise(seed: int, size=(128, 128)) -> Image.Image:
 def noisy_run(prompt: str, seed: int, text: str | None = None) -> Run:
     image = noise(seed)
     text = text or prompt
-    settings = {**PAIR_SETTINGS, "prompt": prompt, "text": text}
+    settings = settings_of(prompt=prompt, text=text, negative=None)
     return Run(image, HeatMaps(recording(text), image), settings)
 
 
@@ -109,11 +132,7 @@ def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
     source, target = noisy_run("at house", 0), noisy_run(edited, 1, edited.strip("():2"))
     inside = np.zeros((128, 128), dtype=bool)
     inside[:40, 10:70] = True
-    about = {
-        "kind": "replace", "why": "'house' became 'sea'", "sites": 21, "self_sites": 7,
-        "moved": 0.25, "words": {"source": [1], "edited": [1]},
-        "change": compare(source.image, target.image, inside),
-    }  # fmt: skip
+    about = report_of(change=plain(change_between(source.image, target.image, inside)))
     return Pair(source, target, about, inside if blended else None)
 
 
@@ -126,7 +145,7 @@ class Made:
 
     image: Image.Image
     maps: HeatMaps
-    settings: dict[str, Any]
+    settings: Settings
     negative_maps: HeatMaps | None = None
 
 
@@ -136,7 +155,7 @@ class Edited:
 
     source: Made
     edited: Made
-    about: dict[str, Any]
+    about: EditReport
     blend: np.ndarray | None = None
 
 
@@ -193,12 +212,11 @@ def stable_diffusion(
         tuple(layers), tuple(arrays), keep, tuple(np.linspace(981, 1, steps).tolist()), positions,
         table, (side, side), image.size,
     )  # fmt: skip
-    settings = {
-        "prompt": prompt, "text": prompt, "negative": None, "seed": 7, "steps": steps,
-        "guidance": 7.5, "size": list(image.size), "keep": sorted(keep), "model": "org/model",
-        "pipeline": "StableDiffusionPipeline", "scheduler": "DDIMScheduler", "dtype": "float32",
-        "versions": {"heedmap": "0"}, "edits": [], "arguments": {},
-    }  # fmt: skip
+    settings = settings_of(
+        prompt=prompt, text=prompt, negative=None, seed=7, steps=steps, guidance=7.5,
+        size=list(image.size), keep=sorted(keep), model="org/model", dtype="float32",
+        pipeline="StableDiffusionPipeline", edits=[], arguments={},
+    )  # fmt: skip
     return Made(image, HeatMaps(recording, image), settings)
 
 

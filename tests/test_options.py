@@ -26,6 +26,16 @@ def test_what_holds_where_nothing_is_said():
     assert unsaid == (None,) * 4 and draw.arguments == {}
 
 
+def test_options_by_name_are_taken_again():
+    draw = GenerateOptions(steps=3, tokens="all", arguments={"eta": 0.1})
+    named = draw.named()
+    assert named["eta"] == 0.1 and "arguments" not in named
+    taken = GenerateOptions.taken(named)
+    assert dataclasses.replace(taken, arguments=named) == draw
+    edit = EditOptions(cross=0.5, only="a->b")
+    assert EditOptions.taken(edit.named()) == edit
+
+
 def test_they_are_not_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         EditOptions().cross = 0.1  # pyright: ignore[reportAttributeAccessIssue]

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from attacking import seeds
 from attacking.crowd import Tally
 from attacking.findings import Finding, Trouble, Wrong, trouble
@@ -133,12 +135,13 @@ def _plain(act: Callable[[], None], doing: str) -> Trouble | None:
 def _marked(result: Any) -> Any:
     """The same result with another model in its settings: a sound one that can be told apart."""
     if isinstance(result, Run):
-        settings = {**result.settings, "model": "older"}
+        settings = structs.replace(result.settings, model="older")
         return Run(result.image, result.maps, settings, result.negative_maps)
     if isinstance(result, Pair):
         edited = _marked(result.edited)
         return Pair(_marked(result.source), edited, result.about, result.blend)
-    return Grid(result.cells, {**result.about, "model": "older"})
+    more = {**result.about.more, "model": "older"}
+    return Grid(result.cells, structs.replace(result.about, more=more))
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -23,7 +23,7 @@ from heedmap.app import messages, numbers, options
 from heedmap.cli import parsing, serving
 from heedmap.drawing import edit_plans
 from heedmap.files import schemas
-from heedmap.files.schemas import MAX_PROMPT
+from heedmap.files.values import MAX_PROMPT
 from heedmap.files.writing import slug
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording

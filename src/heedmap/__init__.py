@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from heedmap.drawing.generation import generate
     from heedmap.drawing.repeats import repeat
     from heedmap.errors import HeedmapError, HeedmapWarning
+    from heedmap.files.reports import Change, EditReport
+    from heedmap.files.settings import Settings
     from heedmap.maps.heatmap import HeatMap
     from heedmap.models.dimensions import layer_shapes
     from heedmap.models.pipelines import load
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Change",
     "Confine",
+    "EditReport",
     "Grid",
     "HeatMap",
     "HeedmapError",
@@ -37,6 +41,7 @@ __all__ = [
     "Pair",
     "Reweight",
     "Run",
+    "Settings",
     "compare",
     "edit",
     "generate",
@@ -48,7 +53,9 @@ __all__ = [
 ]
 
 _HOME = {
+    "Change": "files.reports",
     "Confine": "recording.edits",
+    "EditReport": "files.reports",
     "Grid": "results.grids",
     "HeatMap": "maps.heatmap",
     "HeedmapError": "errors",
@@ -56,6 +63,7 @@ _HOME = {
     "Pair": "results.pairs",
     "Reweight": "recording.edits",
     "Run": "results.runs",
+    "Settings": "files.settings",
     "compare": "results.comparisons",
     "edit": "drawing.editing",
     "generate": "drawing.generation",

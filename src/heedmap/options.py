@@ -44,6 +44,15 @@ class _Taken:
         """The options among keyword arguments, which are taken out of these."""
         return cls(**{one.name: given.pop(one.name) for one in fields(cls) if one.name in given})  # pyright: ignore[reportArgumentType]
 
+    def named(self) -> dict[str, Any]:
+        """The options as keyword arguments, as functions take them: `taken` reads them back.
+
+        What is an argument of the pipeline is one among them.
+        """
+        found = {one.name: getattr(self, one.name) for one in fields(self)}  # pyright: ignore[reportArgumentType]
+        arguments: Mapping[str, Any] = found.pop("arguments", {})
+        return {**found, **arguments}
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:

@@ -23,7 +23,7 @@ def test_a_job_over_http_saves_a_run_and_shows_its_page(server: Served):
     (name,) = set(server.app.worker.store.names()) - before
     assert f"./results/{name}.zip" in said and "Saved as" in said
     assert f"./results/{name}/page" in said
-    assert Run.load(server.out / name).settings["prompt"] == PROMPT
+    assert Run.load(server.out / name).settings.prompt == PROMPT
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from app.serving import (
     FIELDS,
@@ -47,7 +48,8 @@ def grown() -> Iterator[Callable[[], float]]:
 
 def long_run(run: Run, length: int) -> Run:
     """A run with a setting of so many characters, which stands on its page."""
-    return Run(run.image, run.maps, {**run.settings, "note": "note " * (length // 5)})
+    more = {"note": "note " * (length // 5)}
+    return Run(run.image, run.maps, structs.replace(run.settings, more=more))
 
 
 def test_no_result_of_a_hundred_sessions_is_kept(

@@ -89,7 +89,7 @@ def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypat
         made = state.result
         assert (
             put.pop().about == pair.about
-            and made.title == f"{pair.source.settings['prompt']} → {source}"
+            and made.title == f"{pair.source.settings.prompt} → {source}"
         )
         assert made.notes == tuple(told) and len(told) == warns
         assert of_made(made).count("changed nothing in the picture above rounding") == warns
@@ -199,7 +199,7 @@ def test_what_is_left_to_the_model_is_drawn_within_the_limits(
     asked = GenerateRequest(prompt=PROMPT, seed=1, options=options)
     made = ended(queue.enter(lambda job: worker.generate(asked, job))).result
     run = Run.load(worker.store.folder(made.name))
-    assert run.settings["steps"] == limits["steps"] and run.image.size == size
+    assert run.settings.steps == limits["steps"] and run.image.size == size
     assert made.notes == tuple(notes)
     assert all(f"<p>D{note[1:]}" in of_made(made).replace("&#x27;", "'") for note in notes)
 

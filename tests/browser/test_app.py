@@ -150,7 +150,7 @@ def test_an_example_runs_at_once_with_progress_and_preview(visit: Any, out: Path
     card = finished(panel)
     folder = saved(card, out)
     run = Run.load(folder)
-    assert run.settings["prompt"] == "a red house next to a blue tree"
+    assert run.settings.prompt == "a red house next to a blue tree"
     # A picture of a few seconds may be done before a test could look at it: the page noted it.
     steps, previews = page.evaluate("[window.steps, window.previews]")
     assert steps and all(said == f"Drawing: step {step} of 25" for said, step, _ in steps)
@@ -178,7 +178,7 @@ def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: P
     card = finished(panel)
     folder = saved(card, out)
     pair = Pair.load(folder)
-    assert pair.about["only"] == "cat->dog" and pair.source.settings["seed"] == 3
+    assert pair.about.only == "cat->dog" and pair.source.settings.seed == 3
     text = (folder / "index.html").read_text(encoding="utf-8")
     assert shown(panel) == text
     with page.expect_download() as waiting:
@@ -230,7 +230,7 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     expect(panel.get_by_role("button", name="Cancel")).to_be_disabled()
     more(panel, Steps=2)
     panel.get_by_role("button", name="Generate", exact=True).click()
-    assert Run.load(saved(finished(panel), out)).settings["steps"] == 2
+    assert Run.load(saved(finished(panel), out)).settings.steps == 2
 
 
 def test_a_second_visitor_is_told_the_place_and_can_leave_the_line(visit: Any):
@@ -280,7 +280,7 @@ def test_what_is_typed_stays_text(visit: Any, out: Path):
     more(panel, Steps=1, Negative_prompt=EVIL)
     panel.get_by_role("button", name="Generate", exact=True).click()
     folder = saved(finished(panel), out)
-    assert Run.load(folder).settings["negative"] == EVIL
+    assert Run.load(folder).settings.negative == EVIL
     inner = in_the_frame(panel)
     assert EVIL in inner.locator(".prompt").first.inner_text()
     assert inner.locator("img").count() == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import small
+from making import noting, small
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
 from heedmap import explorer
@@ -170,8 +170,7 @@ def test_a_phone_scrolls_down_only_and_taps_pin(show: Any, run_page: str):
 
 def test_a_hostile_prompt_stays_text(show: Any):
     prompt = "a <img src=x onerror=alert(1)> </script><script>alert(2)</script> cat"
-    run = small(prompt)
-    run.settings["negative"] = "<svg onload=alert(3)>"
+    run = noting(small(prompt), negative="<svg onload=alert(3)>")
     opened = show(explorer.page(run))
     assert opened.page.locator(".prompt").inner_text() == prompt
     assert opened.page.locator("img").count() == 0

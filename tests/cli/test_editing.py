@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cli.calling import bad, call, files, good
+from heedmap.files.notes import plain
 from heedmap.results.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
@@ -15,7 +16,7 @@ def test_saves_a_pair_and_says_what(model, desk):
     folder = desk / "outputs" / "a-red-sea-7"
     assert list((desk / "outputs").iterdir()) == [folder]
     pair = Pair.load(folder)
-    assert pair.about["cross"] == [0.0, 0.8]
+    assert pair.about.cross == (0.0, 0.8)
     assert {"sheet.png", "difference.png", "pair.json", "source/image.png"} <= files(folder)
     for line in (
         "outputs/a-red-sea-7",
@@ -40,7 +41,7 @@ def test_one_object_of_json_and_several_targets(model, desk):
         assert one["about"]["cross"] == [0, 0.5]
         assert one["about"]["self_sites"] == 0
         assert one["size"] == [128, 96]
-        assert Pair.load(desk / one["folder"]).about == one["about"]
+        assert plain(Pair.load(desk / one["folder"]).about) == one["about"]
         assert (desk / one["files"]["sheet"]).is_file()
     assert len(list((desk / "mine").iterdir())) == 2
 
@@ -50,9 +51,9 @@ def test_blend_and_weights(model, desk):
     assert Pair.load("x").blend is not None
     asked = "--kind", "refine", "--only", "house->sea", "--protect", "red", "--out", "y"
     assert "The mask is where these act: red house→red sea.\n" in good(*SWAP, *asked)
-    assert Pair.load("y").about["protect"] == ["red"]
+    assert Pair.load("y").about.protect == ("red",)
     good("edit", "a (red:3) house", "--seed", 1, "--steps", 2, "--out", "z")
-    assert Pair.load("z").about["kind"] == "reweight"
+    assert Pair.load("z").about.kind == "reweight"
 
 
 @pytest.mark.parametrize(
@@ -104,12 +105,12 @@ def test_every_option_of_the_library(model, desk):
     more = ("--threshold", 0.5, "--blend-from", 0, "--keep", "layer,step", "--batch", 2)
     good(*SWAP, *arguments, *more, "--out", "x")
     about = Pair.load("x").about
-    assert about["windows"] == {"sea": [0.0, 0.2], "a red": [0.0, 1.0]}
-    assert (about["threshold"], about["blend_from"]) == (0.5, 0.0)
-    assert Pair.load("x").edited.settings["keep"] == ["layer", "step"]
+    assert about.windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
+    assert (about.threshold, about.blend_from) == (0.5, 0.0)
+    assert Pair.load("x").edited.settings.keep == ("layer", "step")
     free = ("--cross", 0, "--self", 0, "--seed", 2, "--steps", 2)
     good("edit", "a (red:3) house", "--renormalize", *free, "--out", "y")
-    assert Pair.load("y").about["renormalize"] is True
+    assert Pair.load("y").about.renormalize is True
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, call, files, good, raising
 from heedmap.drawing import generation
+from heedmap.files.settings import Confined
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.models import pipelines
 from heedmap.results.runs import Run
@@ -46,19 +47,18 @@ def test_generate_passes_the_options_on(model, desk: Path):
         *("--confine", "house=0,0,32,96"),
     )
     settings = Run.load(desk / "deep" / "down").settings
-    (edit,) = settings["edits"]
-    assert (edit["kind"], edit["word"], edit["where"]) == ("confine", "house", [0, 0, 32, 96])
+    assert settings.edits == (Confined(word="house", where=(0, 0, 32, 96)),)
     expected = {
-        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": [64, 96],
-        "negative": "blue", "keep": ["head", "step"],
+        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (64, 96),
+        "negative": "blue", "keep": ("head", "step"),
     }  # fmt: skip
-    assert {name: settings[name] for name in expected} == expected
+    assert {name: getattr(settings, name) for name in expected} == expected
 
 
 def test_generate_without_a_seed_tells_the_one_it_took(model, desk: Path):
     first, second = (good("generate", PROMPT, "--steps", 1, "--quiet").strip() for _ in "ab")
     assert first != second
-    seed = Run.load(first).settings["seed"]
+    seed = Run.load(first).settings.seed
     assert first == f"outputs/a-red-house-{seed}"
 
 
@@ -89,12 +89,12 @@ def test_out_replaces_a_run_by_force_but_nothing_else(model, desk: Path, monkeyp
     mine = {name: (desk / "mine" / name).read_bytes() for name in files(desk / "mine") - FILES}
     assert {"notes.txt", "inspect/red/sheet.png"} < mine.keys()
     good(*options, 2, "--force")
-    assert Run.load("mine").settings["seed"] == 2
+    assert Run.load("mine").settings.seed == 2
     assert mine == {n: (desk / "mine" / n).read_bytes() for n in files(desk / "mine") - FILES}
     assert list(desk.iterdir()) == [desk / "mine"]
     monkeypatch.setattr(pipelines, "load", no_model)
     assert "mine exists and holds a run of heedmap: nothing was written" in bad(*options, 3)
-    assert Run.load("mine").settings["seed"] == 2
+    assert Run.load("mine").settings.seed == 2
 
 
 def test_force_replaces_under_the_default_name(model, desk: Path):

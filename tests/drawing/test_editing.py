@@ -5,10 +5,12 @@ import warnings
 import numpy as np
 import pytest
 from making import apart, pixels, random_pipeline, texts_read
+from msgspec import structs
 
 from heedmap.drawing.editing import edit, grid
 from heedmap.drawing.generation import generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
+from heedmap.files.notes import plain
 from heedmap.recording.edits import Reweight
 from heedmap.results.pairs import Pair
 
@@ -32,41 +34,41 @@ def swap(pipe):
 def test_the_source_is_the_plain_picture(pipe, swap):
     batch = generate_batch(pipe, ["a red house", "a red sea"], seeds=[7, 7], steps=STEPS)
     assert apart(swap.source.image, batch[0].image) == 0
-    for mine, plain in zip(swap.source.maps, batch[0].maps, strict=True):
-        np.testing.assert_array_equal(mine.values, plain.values)
+    for mine, other in zip(swap.source.maps, batch[0].maps, strict=True):
+        np.testing.assert_array_equal(mine.values, other.values)
     # The sums of a batch of two round otherwise than those of one picture.
     alone = generate(pipe, "a red house", seed=7, steps=STEPS)
     assert apart(swap.source.image, alone.image) <= 1
     assert apart(swap.edited.image, batch[1].image) > 1
     assert apart(swap.edited.image, swap.source.image) > 1
-    assert swap.source.settings == alone.settings | {"batch_place": [0, 2]}
+    assert swap.source.settings == structs.replace(alone.settings, batch_place=(0, 2))
 
 
 def test_several_targets_share_their_source(pipe, swap):
     targets = ["a red sea", "a blue house", "a (red:2) house"]
     pairs = edit(pipe, "a red house", targets, seed=7, steps=STEPS)
     assert isinstance(pairs, list)
-    assert [pair.edited.settings["prompt"] for pair in pairs] == targets
-    assert [pair.edited.settings["text"] for pair in pairs][2] == "a red house"
+    assert [pair.edited.settings.prompt for pair in pairs] == targets
+    assert [pair.edited.settings.text for pair in pairs][2] == "a red house"
     assert all(pair.source is pairs[0].source for pair in pairs)
-    assert [pair.about["kind"] for pair in pairs] == ["replace", "replace", "reweight"]
+    assert [pair.about.kind for pair in pairs] == ["replace", "replace", "reweight"]
     assert apart(pairs[0].edited.image, swap.edited.image) <= 1
     assert apart(pairs[0].source.image, swap.source.image) <= 1
     alone = edit(pipe, "a (red:2) house", seed=7, steps=STEPS)
     assert apart(pairs[2].edited.image, alone.edited.image) <= 1
-    assert edit(pipe, "a house", ["a sea"], seed=7, steps=1)[0].about["kind"] == "replace"
+    assert edit(pipe, "a house", ["a sea"], seed=7, steps=1)[0].about.kind == "replace"
 
 
 def test_the_evidence(swap):
     about = swap.about
-    assert about["why"].startswith("'house' became 'sea'")
-    assert about["words"] == {"source": [2], "edited": [2]}
-    assert about["cross"] == [0.0, 0.8]
-    assert about["sites"] == STEPS * 7  # 0, 1/3 and 2/3 lie before 0.8
-    assert about["self_sites"] == 2 * 7  # 0 and 1/3 before 0.4
-    assert 0 < about["moved"] <= 1
-    assert 0 < about["change"]["inside"]["share"] < 1
-    assert about["weights"] == {}
+    assert about.why.startswith("'house' became 'sea'")
+    assert (about.words.source, about.words.edited) == ((2,), (2,))
+    assert (about.cross, about.self_attention) == ((0.0, 0.8), (0.0, 0.4))
+    assert about.sites == STEPS * 7  # 0, 1/3 and 2/3 lie before 0.8
+    assert about.self_sites == 2 * 7  # 0 and 1/3 before 0.4
+    assert 0 < about.moved <= 1
+    assert 0 < about.change.inside.share < 1
+    assert about.weights == {}
     assert swap.blend is None
 
 
@@ -90,15 +92,15 @@ def test_what_kind_of_edit(pipe, target, kind, chosen, words):
             edit(pipe, "a red house", target, seed=1, steps=1, kind=kind)
         return
     pair = edit(pipe, "a red house", target, seed=1, steps=1, kind=kind)
-    assert (pair.about["kind"], pair.about["words"]) == (chosen, words)
-    assert ("as asked" in pair.about["why"]) == (kind is not None)
+    assert (pair.about.kind, plain(pair.about.words)) == (chosen, words)
+    assert ("as asked" in pair.about.why) == (kind is not None)
 
 
 def test_without_injection_it_is_the_plain_target(pipe):
     pair = edit(pipe, "a red house", "a sea", seed=2, steps=STEPS, cross=0, self_attention=0)
     plain = generate_batch(pipe, ["a red house", "a sea"], seeds=[2, 2], steps=STEPS)
     assert apart(pair.edited.image, plain[1].image) == 0
-    assert (pair.about["sites"], pair.about["self_sites"], pair.about["moved"]) == (0, 0, 0.0)
+    assert (pair.about.sites, pair.about.self_sites, pair.about.moved) == (0, 0, 0.0)
 
 
 def test_weights_alone(pipe):
@@ -108,8 +110,8 @@ def test_weights_alone(pipe):
     assert apart(pair.edited.image, run.image) <= 1
     assert apart(pair.source.image, generate(pipe, "a red house", seed=2, steps=STEPS).image) <= 1
     assert apart(pair.edited.image, pair.source.image) > 1
-    assert set(pair.about["weights"].values()) == {3.0}
-    assert (pair.about["sites"], pair.about["self_sites"]) == (STEPS * 7, 0)
+    assert set(pair.about.weights.values()) == {3.0}
+    assert (pair.about.sites, pair.about.self_sites) == (STEPS * 7, 0)
     whole = edit(pipe, "a (red:3) house", renormalize=True, **free)
     assert apart(whole.edited.image, pair.edited.image) > 1
 
@@ -118,12 +120,12 @@ def test_weights_of_the_source_act_on_the_source(pipe):
     pair = edit(pipe, "a (red:3) house", "a (red:3) sea", seed=2, steps=STEPS)
     run = generate(pipe, "a (red:3) house", seed=2, steps=STEPS)
     assert apart(pair.source.image, run.image) <= 1
-    assert pair.source.settings["prompt"] == "a (red:3) house"
-    assert pair.about["words"] == {"source": [2], "edited": [2]}
+    assert pair.source.settings.prompt == "a (red:3) house"
+    assert plain(pair.about.words) == {"source": [2], "edited": [2]}
     # Taking a weight away is an edit too.
     less = edit(pipe, "a (red:3) house", "a red house", seed=2, steps=STEPS)
-    assert less.about["kind"] == "reweight"
-    assert less.about["words"] == {"source": [1], "edited": [1]}
+    assert less.about.kind == "reweight"
+    assert plain(less.about.words) == {"source": [1], "edited": [1]}
     assert apart(less.source.image, run.image) <= 1
     assert apart(less.edited.image, less.source.image) > 1
 
@@ -131,15 +133,15 @@ def test_weights_of_the_source_act_on_the_source(pipe):
 def test_windows(pipe, swap):
     base = {"seed": 7, "steps": STEPS}
     late = edit(pipe, "a red house", "a red sea", cross=(0.5, 1.0), **base)
-    assert late.about["sites"] == 1 * 7  # only 2/3
+    assert late.about.sites == 1 * 7  # only 2/3
     assert apart(late.edited.image, swap.edited.image) > 0
     own = edit(pipe, "a red house", "a red sea", words={"sea": 0.2, "a red": [0, 1]}, **base)
-    assert own.about["windows"] == {"sea": [0.0, 0.2], "a red": [0.0, 1.0]}
+    assert own.about.windows == {"sea": (0.0, 0.2), "a red": (0.0, 1.0)}
     assert apart(own.edited.image, swap.edited.image) > 0
     same = edit(pipe, "a red house", "a red sea", words={"a red sea": 0.8}, **base)
     assert apart(same.edited.image, swap.edited.image) == 0
     coarse = edit(pipe, "a red house", "a red sea", self_cells=8 * 8, **base)
-    assert 0 < coarse.about["self_sites"] < swap.about["self_sites"]
+    assert 0 < coarse.about.self_sites < swap.about.self_sites
 
 
 # --- the blend --------------------------------------------------------------------------------
@@ -167,13 +169,12 @@ def test_what_is_blended_stays_outside_of_the_mask(pipe, monkeypatch):
         size=(160, 128), callback_on_step_end=watch,
     )  # fmt: skip
     assert pair.blend.shape == (128, 160)
-    assert pair.about["masked_by"] == "red house→red sea"
+    assert pair.about.masked_by == "red house→red sea"
     assert pair.blend[:60, :76].all()
     assert not pair.blend[68:].any()
     assert not pair.blend[:, 84:].any()
-    assert pair.about["change"]["inside"]["share"] == pytest.approx(pair.blend.mean(), abs=1e-6)
-    change = pair.about["change"]
-    assert change["outside"]["mse"] < change["inside"]["mse"]
+    assert pair.about.change.inside.share == pytest.approx(pair.blend.mean(), abs=1e-6)
+    assert pair.about.change.outside.mse < pair.about.change.inside.mse
     # The far corner is nothing but what the decoder carries over from the rest of the picture.
     free = edit(pipe, "a red house", "a red sea", seed=7, steps=STEPS, size=(160, 128))
 
@@ -214,7 +215,7 @@ def test_protected_words_take_from_the_mask(pipe):
     open_ = edit(pipe, "a red house", "a red sea", **base)
     less = edit(pipe, "a red house", "a red sea", protect="red", threshold=0.6, **base)
     more = edit(pipe, "a red house", "a red sea", threshold=0.6, **base)
-    assert less.about["protect"] == ["red"]
+    assert less.about.protect == ("red",)
     assert less.blend.sum() < more.blend.sum() < open_.blend.sum()
 
 
@@ -335,9 +336,11 @@ def test_punctuation_is_a_change(pipe, tmp_path):
     """The model reads other tokens: the picture differs, and the pair can be shown and kept."""
     pair = edit(pipe, "a red house", "a red house!!!", seed=3, steps=2, cross=0.5)
     assert apart(pair.source.image, pair.edited.image) > 1
-    assert (pair.about["kind"], pair.about["words"]) == ("refine", {"source": [], "edited": []})
-    assert "all words are the same, but not the signs around them" in pair.about["why"]
-    assert pair.about["sites"] > 0
+    assert (pair.about.kind, plain(pair.about.words)) == (
+        "refine", {"source": [], "edited": []},
+    )  # fmt: skip
+    assert "all words are the same, but not the signs around them" in pair.about.why
+    assert pair.about.sites > 0
     pair.sheet()
     assert Pair.load(pair.save(tmp_path / "pair")).about == pair.about
     # Away with them, or another one in their place; of case and spaces nothing is read.

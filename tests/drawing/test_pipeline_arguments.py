@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from making import made_run
+from making import SETTINGS
 from PIL import Image
 
 from heedmap.drawing.pipeline_arguments import fits, note, restorable, restored, told
@@ -43,14 +43,14 @@ def nested(depth, value=1):
 def test_what_no_file_can_hold_is_known_by_its_type(value):
     noted = note({"given": [value]})
     assert not restorable(noted)
-    about = {**made_run().settings, "arguments": noted}
+    about = {**SETTINGS, "arguments": noted}
     read = msgspec.json.decode(json.dumps({"format": 1, "settings": about}).encode())
     schemas.checked(read, schemas.RunFile, "this")
 
 
 def test_how_deep_what_is_noted_may_be():
     assert restored(note(nested(14))) == nested(14)
-    about = {**made_run().settings, "arguments": note({"a": nested(13)})}
+    about = {**SETTINGS, "arguments": note({"a": nested(13)})}
     schemas.checked({"format": 1, "settings": about}, schemas.RunFile, "this")
 
 

@@ -19,7 +19,8 @@ from diffusers import (
     HeunDiscreteScheduler,
     PNDMScheduler,
 )
-from making import random_pipeline
+from making import random_pipeline, settings_of
+from msgspec import structs
 from PIL import Image
 
 import heedmap
@@ -28,7 +29,7 @@ from heedmap.drawing import generation
 from heedmap.drawing.saved_options import _check_masks
 from heedmap.drawing.schedulers import set_up
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
-from heedmap.files import schemas
+from heedmap.files.settings import Confined, Mask, Ruled
 from heedmap.models import batches
 
 PROMPT = "a red house"
@@ -80,7 +81,7 @@ def test_any_scheduler_on_the_embedded_model(embedded, tmp_path, kind, options):
     assert found.changed["schedulers.scheduler.class"] == (kind.__name__, type(own).__name__)
     assert embedded.scheduler is own
     assert dict(embedded.config) == config
-    assert found.run.settings["scheduler"] == kind.__name__
+    assert found.run.settings.scheduler == kind.__name__
 
 
 def test_settings_of_a_scheduler_of_the_same_class(embedded, tmp_path):
@@ -126,7 +127,7 @@ def test_a_run(pipe, tmp_path, asked):
 def test_what_nobody_said_is_the_pipelines_own(pipe, tmp_path):
     run = generate(pipe, PROMPT, seed=1, steps=2)
     assert_same(found := again(pipe, run, tmp_path / "run"))
-    assert found.run.settings["defaults"] == {"guidance": "pipeline", "size": "pipeline"}
+    assert found.run.settings.defaults == {"guidance": "pipeline", "size": "pipeline"}
 
 
 def test_timesteps_that_are_given_are_the_steps(pipe, tmp_path):
@@ -136,8 +137,8 @@ def test_timesteps_that_are_given_are_the_steps(pipe, tmp_path):
         run = generate(pipe, PROMPT, seed=1, timesteps=[900, 600, 200])
     finally:
         pipe.scheduler = own
-    assert run.settings["steps"] == 3
-    assert run.settings["defaults"]["steps"] == "timesteps"
+    assert run.settings.steps == 3
+    assert run.settings.defaults["steps"] == "timesteps"
     assert_same(found := again(pipe, run, tmp_path / "run"))
     assert found.run.settings == run.settings
 
@@ -157,7 +158,7 @@ def test_an_interrupted_run_goes_where_it_was_to_go(pipe, tmp_path):
 def test_one_of_a_batch(pipe, tmp_path):
     runs = generation.generate_batch(pipe, [PROMPT, "at sea", "a house"], seeds=[1, 2, 3], steps=2)
     for number, run in enumerate(runs):
-        assert run.settings["batch_place"] == [number, 3]
+        assert run.settings.batch_place == (number, 3)
         assert_same(again(pipe, run, tmp_path / str(number)))
 
 
@@ -248,15 +249,14 @@ def test_a_picture_of_another_size_differs_throughout(pipe):
 
 def test_what_is_another_now_is_listed(pipe):
     run = generate(pipe, PROMPT, seed=1, steps=1)
-    noted = json.loads(json.dumps(run.settings))
-    noted["versions"]["torch"] = "1.0"
-    noted["threads"] = 64
-    noted["loras"] = [{"name": "style"}]
-    noted["model"] = "org/name"
+    noted = structs.replace(
+        run.settings, versions=structs.replace(run.settings.versions, torch="1.0"), threads=64,
+        loras=({"name": "style"},), model="org/name",
+    )  # fmt: skip
     found = repeat(pipe, replace(run, settings=noted))
     assert_same(found)
     assert found.changed == {
-        "versions.torch": ("1.0", run.settings["versions"]["torch"]),
+        "versions.torch": ("1.0", run.settings.versions.torch),
         "threads": (64, 1),
         "loras": ([{"name": "style"}], []),
         "model": ("org/name", "StableDiffusionPipeline"),
@@ -340,8 +340,8 @@ def test_folders_of_an_older_version_load_and_repeat(pipe, tmp_path):
 def test_pictures_that_an_older_version_noted_by_type_must_be_given(pipe, tmp_path):
     latents = torch.zeros(1, 4, 16, 16)
     run = generate(pipe, PROMPT, seed=1, steps=1, latents=latents)
-    run.settings["arguments"] = {"latents": "<Tensor>"}
-    older(folder := run.save(tmp_path / "run"))
+    noted = structs.replace(run.settings, arguments={"latents": "<Tensor>"})
+    older(folder := replace(run, settings=noted).save(tmp_path / "run"))
     with pytest.raises(ArgumentError, match=r"latents of this run \(Tensor\) is not in its"):
         repeat(pipe, folder)
     assert_same(repeat(pipe, folder, latents=latents))
@@ -403,7 +403,7 @@ HOSTILE = [
 def test_hostile_settings_end_in_a_sentence(pipe, run, odd):
     """And leave the pipeline as it was."""
     own, config = pipe.scheduler, dict(pipe.config)
-    noted = json.loads(json.dumps({**run.settings, **odd}))
+    noted = structs.replace(run.settings, **odd)
     with pytest.raises(HeedmapError) as error:
         repeat(pipe, replace(run, settings=noted))
     assert len(str(error.value)) < 600 and "\n" not in str(error.value)
@@ -415,7 +415,7 @@ def test_hostile_settings_end_in_a_sentence(pipe, run, odd):
 
 def assert_refused_at_once(pipe, run, settings: dict, said: str) -> None:
     """In a second, and in as little memory."""
-    noted = replace(run, settings={**run.settings, **settings})
+    noted = replace(run, settings=structs.replace(run.settings, **settings))
     held, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     with pytest.raises(HeedmapError, match=said) as error:
         repeat(pipe, noted)
@@ -457,10 +457,8 @@ def test_masks_of_another_size_are_not_unpacked(pipe, run):
     ],
 )  # fmt: skip
 def test_masks_are_as_wide_and_as_high_as_the_picture(masks, size, said):
-    noted = [
-        schemas.Confined(word=str(n), where=schemas.Mask(mask=mask)) for n, mask in enumerate(masks)
-    ]
-    others = [schemas.Confined(word="x", where=(0, 0, 9, 9)), schemas.Ruled()]
+    noted = [Confined(word=str(n), where=Mask(mask=mask)) for n, mask in enumerate(masks)]
+    others = [Confined(word="x", where=(0, 0, 9, 9)), Ruled()]
     if not said:
         _check_masks([*others, *noted], size)
         return
@@ -495,7 +493,7 @@ def test_a_scheduler_of_the_largest_numbers_is_quick(pipe, run):
         "object": "float", "value": "-inf"}, "beta_schedule": "squaredcos_cap_v2"}  # fmt: skip
     noted = {"scheduler": {"class": "DPMSolverMultistepScheduler", "config": config}}
     began = time.process_time()
-    with set_up(pipe, {"schedulers": noted}):
+    with set_up(pipe, settings_of(schedulers=noted)):
         assert pipe.scheduler.config.num_train_timesteps == 100_000
     assert time.process_time() - began < 1
 
@@ -523,7 +521,7 @@ def test_the_model_that_the_settings_name(pipe, run, tmp_path):
     assert found.changed == {}
     for odd in (None, 3, "", []):
         with pytest.raises(RunError, match="pass a pipeline, or --model"):
-            repeat(None, replace(run, settings={**run.settings, "model": odd}))
+            repeat(None, replace(run, settings=structs.replace(run.settings, model=odd)))
     with pytest.raises(ModelError, match=r"there is no model folder.*pass --model, or a pipeline"):
         repeat(None, run)
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from diffusers import DDIMScheduler, EulerDiscreteScheduler
+from making import settings_of
 
 from heedmap.drawing.schedulers import set_up
 from heedmap.errors import RunError
+from heedmap.files.settings import Settings
 
 
 @pytest.fixture
@@ -19,10 +21,14 @@ def noted(kind: object = "DDIMScheduler", **config: object) -> dict[str, Any]:
     return {"class": kind, "config": config}
 
 
+def asking(schedulers: object) -> Settings:
+    return settings_of(schedulers=schedulers)
+
+
 def refused(pipe: Any, schedulers: object, said: str) -> None:
     """In one sentence; the pipeline keeps what it has."""
     before = dict(vars(pipe))
-    with pytest.raises(RunError, match=said) as error, set_up(pipe, {"schedulers": schedulers}):
+    with pytest.raises(RunError, match=said) as error, set_up(pipe, asking(schedulers)):
         raise AssertionError("it was set up")
     assert len(str(error.value)) < 600 and str(error.value).isprintable()
     assert {key: id(value) for key, value in vars(pipe).items()} == {
@@ -36,13 +42,13 @@ def refused(pipe: Any, schedulers: object, said: str) -> None:
 def test_the_pipelines_own_come_back_whatever_happens(pipe):
     mine = pipe.scheduler, pipe.low_res_scheduler
     both = {"scheduler": noted("EulerDiscreteScheduler"), "low_res_scheduler": noted(clip_sample=0)}
-    with pytest.raises(KeyError), set_up(pipe, {"schedulers": both}):
+    with pytest.raises(KeyError), set_up(pipe, asking(both)):
         assert type(pipe.scheduler) is EulerDiscreteScheduler
         assert type(pipe.low_res_scheduler) is DDIMScheduler
         assert pipe.low_res_scheduler is not mine[1]
         raise KeyError
     assert pipe.scheduler is mine[0] and pipe.low_res_scheduler is mine[1]
-    with set_up(pipe, {}):
+    with set_up(pipe, settings_of()):
         assert pipe.scheduler is mine[0]
 
 
@@ -56,8 +62,8 @@ def test_one_that_is_set_up_before_another_fails_is_taken_back(pipe):
 )
 def test_nothing_else_of_a_pipeline_is_set(pipe, name):
     pipe.unet = pipe.vae = pipe.text_encoder = object()
-    refused(pipe, {name: noted()}, "the settings have the schedulers .*: make the run again")
-    refused(pipe, {"scheduler": noted("EulerDiscreteScheduler"), name: noted()}, "the schedulers")
+    refused(pipe, {name: noted()}, "is not what heedmap writes: .*schedulers")
+    refused(pipe, {"scheduler": noted("EulerDiscreteScheduler"), name: noted()}, "schedulers")
 
 
 def test_one_that_the_pipeline_has_not(pipe):
@@ -69,7 +75,7 @@ def test_one_that_the_pipeline_has_not(pipe):
                                     {"class": "DDIMScheduler", "config": []},
                                     {"class": "DDIMScheduler"}])  # fmt: skip
 def test_what_notes_no_scheduler(pipe, wanted):
-    refused(pipe, {"scheduler": wanted}, "the settings have the scheduler .*: make the run again")
+    refused(pipe, {"scheduler": wanted}, "is not what heedmap writes: .*at schedulers")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,7 @@ def test_what_no_scheduler_has_use_for(pipe, name, value):
     ],
 )  # fmt: skip
 def test_what_one_may_have_use_for(pipe, config):
-    with set_up(pipe, {"schedulers": {"scheduler": noted(**config)}}):
+    with set_up(pipe, asking({"scheduler": noted(**config)})):
         assert type(pipe.scheduler) is DDIMScheduler
         steps = config.get("num_train_timesteps")
         assert steps is None or pipe.scheduler.config.num_train_timesteps == steps

@@ -18,6 +18,7 @@ from PIL import Image
 from heedmap import edit, generate
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import restored
+from heedmap.files.notes import plain
 from heedmap.models import pipelines
 
 
@@ -28,8 +29,8 @@ def test_an_interrupted_run_notes_what_was_asked_for(pipe):
 
     run = generate(pipe, "a house", seed=1, steps=5, callback_on_step_end=stop)
     assert len(run.maps.recording.timesteps) == 2
-    assert run.settings["steps"] == 5
-    assert run.settings["arguments"] == {
+    assert run.settings.steps == 5
+    assert run.settings.arguments == {
         "callback_on_step_end": {"object": "function", "name": "stop"}
     }
 
@@ -41,8 +42,8 @@ def test_a_callback_does_not_change_what_is_noted(pipe):
         return tensors
 
     run = generate(pipe, "a house", seed=1, steps=3, guidance=5.0, callback_on_step_end=meddle)
-    assert (run.settings["guidance"], run.settings["steps"]) == (5.0, 3)
-    assert generate(pipe, "a house", seed=1, steps=1).settings["guidance"] == 7.5
+    assert (run.settings.guidance, run.settings.steps) == (5.0, 3)
+    assert generate(pipe, "a house", seed=1, steps=1).settings.guidance == 7.5
 
 
 @pytest.mark.parametrize(
@@ -56,10 +57,10 @@ def test_a_callback_does_not_change_what_is_noted(pipe):
 def test_the_steps_are_those_asked_for_and_the_scheduler_is_told(pipe, scheduler, options):
     pipe.scheduler = scheduler.from_config(pipe.scheduler.config, **options)
     noted = generate(pipe, "a house", seed=1, steps=4).settings
-    assert noted["steps"] == 4
-    about = noted["schedulers"]["scheduler"]
-    assert about["class"] == noted["scheduler"] == scheduler.__name__
-    told = restored(about["config"])  # infinity is no JSON
+    assert noted.steps == 4
+    about = noted.schedulers["scheduler"]
+    assert about.kind == noted.scheduler == scheduler.__name__
+    told = restored(about.config)  # infinity is no JSON
     assert told.items() >= options.items()
     own = {k: v for k, v in pipe.scheduler.config.items() if not k.startswith("_")}
     assert told == own
@@ -67,7 +68,7 @@ def test_the_steps_are_those_asked_for_and_the_scheduler_is_told(pipe, scheduler
 
 def test_what_nobody_said_is_told_with_whose_it_is(pipe, embedded):
     noted = generate(pipe, "a house", seed=1, steps=1, guidance=2).settings
-    assert noted["defaults"] == {"size": "pipeline"}
+    assert noted.defaults == {"size": "pipeline"}
     own = settings.asked(embedded, "steps", None), settings.asked(embedded, "guidance", None)
     card = pipelines.card()["defaults"]
     assert own == ((card["steps"], "card"), (card["guidance"], "card"))
@@ -77,22 +78,21 @@ def test_what_nobody_said_is_told_with_whose_it_is(pipe, embedded):
 
 def test_a_source_that_is_text_in_brackets_is_noted_so_that_it_reads_back(pipe):
     pair = edit(pipe, r"a \(red\) (house:2)", seed=1, steps=2)
-    assert pair.edited.settings["edit"]["source"] == r"a \(red\) house"
-    assert pair.source.settings["prompt"] == r"a \(red\) house"
-    assert pair.source.settings["text"] == "a (red) house"
+    assert pair.edited.settings.edit.source == r"a \(red\) house"
+    assert pair.source.settings.prompt == r"a \(red\) house"
+    assert pair.source.settings.text == "a (red) house"
 
 
 def test_all_that_an_edit_was_asked_is_noted(pipe):
     targets = ["a blue house", "a red sea"]
     pairs = edit(pipe, "a red house", targets, kind="replace", batch=3, seed=1, steps=2)
     for number, pair in enumerate(pairs, 1):
-        assert pair.about["asked"] == {
+        assert plain(pair.about.asked) == {
             "source": "a red house", "targets": targets, "kind": "replace", "batch": 3,
             "limit": 2 * 2**30,
         }  # fmt: skip
-        assert pair.edited.settings["batch_place"] == [number, 3]
-        assert pair.edited.settings["edit"]["kind_asked"] == "replace"
-        assert json.loads(json.dumps(pair.about)) == pair.about
+        assert pair.edited.settings.batch_place == (number, 3)
+        assert pair.edited.settings.edit.kind_asked == "replace"
 
 
 def changes(pipe, change) -> set[str]:
@@ -100,8 +100,8 @@ def changes(pipe, change) -> set[str]:
     before = settings.describe(pipe)
     change()
     after = settings.describe(pipe)
-    assert json.loads(json.dumps(after)) == after
-    return set(settings.differences(before, after))
+    assert json.loads(json.dumps(plain(after))) == plain(after)
+    return set(settings.differences(plain(before), plain(after)))
 
 
 def test_whatever_decides_the_picture_is_noted():
@@ -152,7 +152,7 @@ def test_a_commit_is_read_from_where_the_parts_came_from(pipe):
 def test_arguments_are_noted_by_their_bytes_before_the_run(pipe):
     latents = torch.zeros(1, 4, 16, 16)
     run = generate(pipe, "a house", seed=1, steps=1, latents=latents, eta=np.float32(0.5))
-    noted = run.settings["arguments"]
+    noted = run.settings.arguments
     assert noted["eta"] == 0.5
     assert (noted["latents"]["shape"], noted["latents"]["dtype"]) == ([1, 4, 16, 16], "float32")
     assert len(noted["latents"]["sha256"]) == 64

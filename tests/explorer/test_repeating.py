@@ -14,15 +14,16 @@ import typer
 from diffusers import DPMSolverMultistepScheduler
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from making import EMBEDDED, made_run, small
+from making import EMBEDDED, made_run, noting, settings_of, small
 
 import heedmap
 from heedmap import cli, explorer
 from heedmap.drawing import batch
-from heedmap.drawing import settings as settings_of
+from heedmap.drawing.settings import describe
 from heedmap.errors import RunError
 from heedmap.explorer import spelling
 from heedmap.explorer.repeating import repeat_edit, repeat_run
+from heedmap.files.notes import plain
 from heedmap.results.runs import Run
 
 texts = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and "\0" not in text)
@@ -94,7 +95,7 @@ def test_the_command_of_a_run_reads_back_as_its_settings(prompt, about, confined
          "along": None, "tail": True}
         for word, box in confined
     ]  # fmt: skip
-    ways = repeat_run({"prompt": prompt, **about, "edits": edits})
+    ways = repeat_run(settings_of(prompt=prompt, **about, edits=edits))
     params = parsed(ways[0][1])
     assert params["prompt"] == prompt
     assert_drawn_alike(params, about)
@@ -126,7 +127,8 @@ asked_of_an_edit = st.fixed_dictionaries(
 @given(texts, drawn, asked_of_an_edit)
 @settings(max_examples=150)
 def test_the_command_of_an_edit_reads_back_as_its_settings(prompt, about, edit):
-    ways = repeat_edit({"prompt": prompt, **about, "edit": edit, "batch_place": [1, 2]}, None)
+    settings = settings_of(prompt=prompt, **about, edit=edit, batch_place=[1, 2])
+    ways = repeat_edit(settings, None)
     params = parsed(ways[0][1])
     assert (params["source"], params["targets"]) == (edit["source"], [prompt])
     assert_drawn_alike(params, about)
@@ -162,23 +164,23 @@ def test_the_python_of_a_run_is_the_run_again(tmp_path):
 
 def test_what_no_option_says_is_named_with_the_verb_that_does():
     pipe = heedmap.load(device="cpu")
-    own = {"prompt": "a", "keep": ["layer"], **settings_of.describe(pipe), **EMBEDDED}
-    assert repeat_run(own)[0][2] == repeat_run(own)[1][2] == ""
+    own = {"prompt": "a", **plain(describe(pipe)), **EMBEDDED}
+    assert repeat_run(settings_of(**own))[0][2] == repeat_run(settings_of(**own))[1][2] == ""
     pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)
-    other = own | settings_of.describe(pipe)
-    for way in repeat_run(other)[:2]:
+    other = own | plain(describe(pipe))
+    for way in repeat_run(settings_of(**other))[:2]:
         assert "the scheduler (DPMSolverMultistepScheduler)" in way[2]
     changed = own | {"loras": [{"name": "x"}], "batch_place": [0, 3], "attention": ["Sliced"]}
-    for way in repeat_run(changed)[:2]:
+    for way in repeat_run(settings_of(**changed))[:2]:
         for part in ("the LoRAs", "the batch of 3 pictures", "the attention processors"):
             assert part in way[2]
     mask = {"kind": "confine", "word": "a", "where": {"mask": [8, 8], "packed": "x" * 500}}
-    assert "edits" in repeat_run(own | {"edits": [mask]})[1][2]
+    assert "edits" in repeat_run(settings_of(**own, edits=[mask]))[1][2]
 
 
 def test_the_bits_of_a_mask_are_not_shown():
-    run = small()
-    run.settings["edits"] = [{"kind": "confine", "where": {"mask": [8, 8], "packed": "Zm9v" * 99}}]
+    where = {"mask": [8, 8], "packed": "Zm9v" * 99}
+    run = noting(small(), edits=[{"kind": "confine", "word": "a", "where": where}])
     assert "Zm9v" not in explorer.page(run)
 
 
@@ -192,7 +194,7 @@ EVIL = [
 @pytest.mark.parametrize("field", ["prompt", "negative", "model"])
 def test_what_is_pasted_holds_no_sign_that_a_terminal_acts_upon(tmp_path, monkeypatch, text, field):
     """Of a stranger's run; and bash reads back what the settings say."""
-    settings = {"prompt": "a house", "seed": 1, "size": [128, 128], field: text}
+    settings = settings_of(**{"prompt": "a house", field: text})
     for command in (repeat_run(settings)[0][1], repeat_run(settings)[1][1].replace("\n", "")):
         assert command.isprintable()
     monkeypatch.chdir(tmp_path)
@@ -227,7 +229,7 @@ ODD_EDITS: tuple[Any, ...] = (
     ),
     *({"kind": "reweight", "word": "a", "weight": w} for w in (None, "2", [], float("inf"), True)),
     {"kind": "reweight", "word": "a"}, {"kind": "reweight", "word": None, "weight": 2},
-    {"kind": "rule", "name": "f"}, {"kind": "x"}, {"kind": None}, {}, [], None, 3, "Confine",
+    {"kind": "x"}, {"kind": None}, {}, [], None, 3, "Confine",
 )  # fmt: skip
 
 
@@ -256,9 +258,9 @@ def run_python(code: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
 @pytest.mark.parametrize("name", ODD_NAMES, ids=repr)
 @pytest.mark.parametrize("edit", [None, {"source": "a cat", "cross": [0, 0.5], "self": [0, 0.4]}])
 def test_arguments_of_odd_names_are_left_out_and_told(name, edit):
-    settings = {"prompt": "a dog", "seed": 3, "arguments": {"eta": 0.5, name: 7}}
-    settings |= {"edit": edit} if edit else {}
-    _, (_, code, left), _ = repeat_run(settings)
+    more = {"edit": edit} if edit else {}
+    noted = settings_of(negative=None, seed=3, arguments={"eta": 0.5, name: 7}, **more)
+    _, (_, code, left), _ = repeat_run(noted)
     verb, given, named = run_python(code)
     assert (verb, given[0]) == ("edit" if edit else "generate", "the pipe")
     if name == "a" * 3000:
@@ -266,7 +268,7 @@ def test_arguments_of_odd_names_are_left_out_and_told(name, edit):
     else:
         assert "what was passed as an object" in left
     assert (named["seed"], named["eta"]) == (3, 0.5)
-    assert named.keys() <= {"seed", "eta", "cross"}
+    assert named.keys() <= {"seed", "steps", "eta", "cross"}
 
 
 def test_names_that_are_taken_are_those_of_the_verbs():
@@ -284,14 +286,17 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_values_that_python_cannot_say_are_told(value):
-    _, (_, code, left), _ = repeat_run({"prompt": "a", "arguments": {"eta": value}})
+    _, (_, code, left), _ = repeat_run(settings_of(arguments={"eta": value}))
     assert "eta" not in run_python(code)[2] and "what was passed as an object" in left
 
 
-@pytest.mark.parametrize("odd", ODD_EDITS, ids=repr)
-def test_edits_that_no_one_asked_for_are_not_offered(odd):
+MASKED = {"kind": "confine", "word": "a", "where": {"mask": [8, 8], "packed": "eJz7DwABAQD/"}}
+
+
+@pytest.mark.parametrize("odd", [{"kind": "rule", "name": "f"}, {"kind": "rule"}, MASKED], ids=repr)
+def test_edits_that_cannot_be_written_are_not_offered(odd):
     fine = {"kind": "reweight", "word": "a", "weight": 2.0}
-    (_, command, more), (_, code, left), _ = repeat_run({"prompt": "a", "edits": [fine, odd]})
+    (_, command, more), (_, code, left), _ = repeat_run(settings_of(edits=[fine, odd]))
     assert "edits" not in run_python(code)[2] and "the edits of the attention" in left
     assert "--confine" not in command and "edits of the attention" in more
 
@@ -302,18 +307,20 @@ def test_edits_are_those_that_were_asked_for():
         heedmap.Confine("b\n", (0, 0, 8, 8), strength=1e-5, start=0.1, end=1, along=["r"]),
         heedmap.Confine("c", (0, 0, 8, 8), along=[], tail=False),
     ]  # fmt: skip
-    settings = {"prompt": "a", "edits": [edit.about() for edit in asked]}
-    _, (_, code, left), _ = repeat_run(settings)
+    about = [edit.about() for edit in asked]
+    _, (_, code, left), _ = repeat_run(settings_of(edits=about))
     found = run_python(code)[2]["edits"]
-    assert [edit.about() for edit in found] == settings["edits"] and left == ""
+    assert [edit.about() for edit in found] == about and left == ""
 
 
-WRITABLE = [odd for odd in ODD_EDITS[:-8] if not re.search("NaN|Infinity", json.dumps(odd))]
+WRITABLE = [odd for odd in ODD_EDITS if not re.search("NaN|Infinity", json.dumps(odd))]
 
 
 @pytest.mark.parametrize("odd", WRITABLE, ids=repr)
 def test_such_edits_are_one_sentence_where_a_folder_has_them(tmp_path, odd):
-    run = made_run()
-    run.settings["edits"] = [odd]
+    folder = made_run().save(tmp_path / "x", overlays=False)
+    about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    about["settings"]["edits"] = [odd]
+    (folder / "run.json").write_text(json.dumps(about), encoding="utf-8")
     with pytest.raises(RunError, match="is not what heedmap wrote"):
-        Run.load(run.save(tmp_path / "x", overlays=False))
+        Run.load(folder)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from making import settings_of
 
 import heedmap as hm
 from heedmap.cli.parsing import parse_box
 from heedmap.explorer import spelling
+from heedmap.files.settings import Confined, Mask, Reweighted, Ruled
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=30)
 ODD = ["", "it's", "a\\b", "$(id)", "`id`", "a\nb", "\x15rm -rf /\r", "\x1b[2J", "\u202egnp", "é😂"]
@@ -120,30 +122,35 @@ BOX = [8, 16, 64.5, 128]
     ],
 )
 def test_rules_are_made_again_by_what_is_written(noted, rule):
-    assert asdict(made(spelling.rule(noted))) == asdict(rule)
+    (edit,) = settings_of(edits=[noted]).edits
+    assert asdict(made(spelling.rule(edit))) == asdict(rule)
 
 
 @pytest.mark.parametrize(
-    "noted",
+    "edit",
     [
-        None,
-        "Confine",
-        {"kind": "confine", "word": "a", "where": {"packed": "…"}},  # a mask is no box
-        {"kind": "confine", "word": "a", "where": [1, 2, 3]},
-        {"kind": "confine", "word": "a", "where": BOX, "strength": "3); import os; ("},
-        {"kind": "confine", "word": "a", "where": BOX, "along": "b"},
-        {"kind": "reweight", "word": 3, "weight": 1},
-        {"kind": "reweight", "word": "a", "weight": True},
-        {"kind": "reweight", "word": "a", "weight": math.inf},
+        Confined(word="a", where=Mask(mask=(8, 8), packed="…")),  # a mask is no box
+        Ruled(name="3); import os; ("),
+        Ruled(),
     ],
 )
-def test_rules_that_cannot_be_written_are_nothing(noted):
-    assert spelling.rule(noted) == "" and spelling.box(noted) == ""
+def test_rules_that_cannot_be_written_are_nothing(edit):
+    assert spelling.rule(edit) == "" and spelling.box(edit) == ""
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (Confined(word="a b", where=(0, 0.5, 8, 8)), "a b=0,0.5,8,8"),
+        (Confined(word="a ", where=(0, 0, 8, 8)), ""),  # --confine would strip it
+        (Confined(word="a", where=(0, 0, 8, 8), end=0.5), ""),  # this is left to Python
+        (Reweighted(word="a", weight=2), ""),
+    ],
+)
+def test_a_box_is_written_where_it_says_it_all(edit, said):
+    assert spelling.box(edit) == said
 
 
 def test_a_box_is_what_the_option_reads():
-    noted = {"kind": "confine", "word": "red house", "where": BOX}
-    word, box = parse_box(spelling.box(noted))
+    word, box = parse_box(spelling.box(Confined(word="red house", where=tuple(BOX))))
     assert (word, list(box)) == ("red house", BOX)
-    # What the option cannot say is left to Python.
-    assert spelling.box({**noted, "end": 0.5}) == "" and spelling.box({**noted, "word": " a"}) == ""

@@ -118,7 +118,7 @@ def check(pipe, layout: Layout = GUIDED, tolerance: float = 2e-5, passes: int = 
     with arithmetic(pipe, of_the_source, layout, tolerance) as moved:
         pair = edit(pipe, SOURCE, TARGET, cross=1.0, self_attention=0, **(arguments | listed))
     assert moved == everywhere
-    assert pair.about["sites"] == len(moved) * min(passes, arguments["steps"])  # layers at a step
+    assert pair.about.sites == len(moved) * min(passes, arguments["steps"])  # layers at a step
     assert_restored(pipe, before)
     return run
 
@@ -226,7 +226,7 @@ def test_fused_projections(load, family):
 def test_half_types(load, family, dtype, tolerance):
     pipe = load(family).to(getattr(torch, dtype))
     run = check(pipe, tolerance=tolerance)
-    assert run.settings["dtype"] == dtype
+    assert run.settings.dtype == dtype
 
 
 def test_a_picture_to_start_from(load):

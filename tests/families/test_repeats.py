@@ -33,7 +33,7 @@ def check(pipe, folder, *, steps: int, ran: int | None = None, **asked):
     """A run notes the steps that were asked for, and is the same when it is drawn again."""
     run = generate(pipe, PROMPT, seed=3, steps=steps, **asked)
     assert len(run.maps.recording.timesteps) == (ran or steps)
-    assert run.settings["steps"] == steps
+    assert run.settings.steps == steps
     saved = run.save(folder)
     given = {
         name: value
@@ -71,7 +71,7 @@ def test_the_kind_of_pipeline_that_the_settings_name(load, folder, tmp_path):
     image = picture()
     pipe = load("sd1", StableDiffusionImg2ImgPipeline)
     run = generate(pipe, PROMPT, seed=3, steps=4, image=image, strength=0.5)
-    assert run.settings["model"] == str(folder("sd1"))
+    assert run.settings.model == str(folder("sd1"))
     found = repeat(None, run.save(tmp_path / "run"), image=image)
     assert found.same and found.changed == {}
 
@@ -105,7 +105,7 @@ def test_an_end_before_the_end(load, tmp_path):
         pipe, tmp_path / "run", steps=5, ran=3, denoising_end=0.7, size=(64, 64),
         original_size=(96, 128), crops_coords_top_left=(8, 0),
     )  # fmt: skip
-    assert run.settings["arguments"]["original_size"]["object"] == "tuple"
+    assert run.settings.arguments["original_size"]["object"] == "tuple"
 
 
 def test_karras_sigmas(load, tmp_path):
@@ -114,7 +114,7 @@ def test_karras_sigmas(load, tmp_path):
         pipe.scheduler.config, use_karras_sigmas=True
     )
     run = generate(pipe, PROMPT, seed=3, steps=50, size=(64, 64))
-    assert run.settings["steps"] == 50
+    assert run.settings.steps == 50
     other = load("short")
     found = repeat(other, run)
     assert found.same and "schedulers.scheduler.class" in found.changed
@@ -138,7 +138,7 @@ def test_what_is_told_of_the_text_is_told_again(load, folder, tmp_path, length):
     pair = heedmap.edit(pipe, "a (red:2) house", "a big house", seed=3, steps=3, **asked)
     found = repeat(None, pair.save(tmp_path / "pair"))
     assert found.same and found.changed == {}
-    assert pair.edited.settings["model"] == str(folder("sigma"))
+    assert pair.edited.settings.model == str(folder("sigma"))
     assert heedmap.Pair.load(tmp_path / "pair").edited.settings == pair.edited.settings
     grid = heedmap.grid(pipe, "a red house", weights={"red": [0, 3]}, seeds=3, steps=2, **asked)
     found = repeat(pipe, grid.save(tmp_path / "grid"))
@@ -165,7 +165,7 @@ def test_loras_are_noted_with_their_scales(load, tmp_path, lora):
     pipe, bare = load("short"), load("short")
     pipe.load_lora_weights(lora, adapter_name="style")
     run, saved = check(pipe, tmp_path / "run", steps=2, size=(64, 64))
-    (noted,) = run.settings["loras"]
+    (noted,) = run.settings.loras
     assert (noted["name"], noted["part"], noted["rank"]) == ("style", "unet", 2)
     assert (noted["scale"], noted["active"], noted["fused"]) == (1.0, True, False)
     found = repeat(bare, saved)
@@ -176,7 +176,7 @@ def test_loras_are_noted_with_their_scales(load, tmp_path, lora):
     assert not found.same
     assert found.changed == {"loras": ([noted], [{**noted, "scale": 0.25}])}
     pipe.disable_lora()
-    (off,) = generate(pipe, PROMPT, seed=3, steps=1, size=(64, 64)).settings["loras"]
+    (off,) = generate(pipe, PROMPT, seed=3, steps=1, size=(64, 64)).settings.loras
     assert off["active"] is False
 
 
@@ -185,9 +185,9 @@ def test_a_fused_lora_is_noted(load, tmp_path, lora):
     pipe.load_lora_weights(lora, adapter_name="style")
     pipe.fuse_lora()
     run, _ = check(pipe, tmp_path / "run", steps=2, size=(64, 64))
-    assert run.settings["loras"][0]["fused"] is True
+    assert run.settings.loras[0]["fused"] is True
     pipe.unload_lora_weights()
-    (left,) = generate(pipe, PROMPT, seed=3, steps=1, size=(64, 64)).settings["loras"]
+    (left,) = generate(pipe, PROMPT, seed=3, steps=1, size=(64, 64)).settings.loras
     assert left == {"name": "style", "fused": True}
 
 
@@ -199,7 +199,7 @@ def test_an_ip_adapter_is_noted(load, tmp_path):
     )
     asked = {"ip_adapter_image": picture(32, 32), "size": (64, 64)}
     run, saved = check(pipe, tmp_path / "run", steps=2, **asked)
-    assert run.settings["adapters"]["ip_adapter"]["scale"] == [1.0]
+    assert run.settings.adapters["ip_adapter"]["scale"] == [1.0]
     pipe.set_ip_adapter_scale(0.3)
     found = repeat(pipe, saved, ip_adapter_image=asked["ip_adapter_image"])
     assert not found.same

@@ -165,7 +165,7 @@ def test_lora_of_a_transformer(load):
     with_lora = recorder.recordings[0].arrays[0][..., : len(bare.recordings[0].positions)]
     assert np.abs(with_lora - bare.recordings[0].arrays[0]).max() > 100 * TOLERANCE
     run = generate(pipe, PROMPT, seed=1, steps=2, edits=[Reweight("red", 2)])
-    (noted,) = run.settings["loras"]
+    (noted,) = run.settings.loras
     assert (noted["part"], noted["rank"], noted["active"]) == ("transformer", 2, True)
 
 

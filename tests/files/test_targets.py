@@ -11,7 +11,7 @@ import pytest
 
 from files.saving import KIND, one, posix, save, tree
 from heedmap.errors import ArgumentError, RunError
-from heedmap.files import kinds, targets
+from heedmap.files import kinds
 from heedmap.files.writing import Destination, TakenError, put_file
 
 
@@ -184,12 +184,3 @@ def test_a_run_is_not_replaced_while_one_stands_in_it(tmp_path: Path, monkeypatc
         TakenError, match=r"x cannot be replaced as a whole \(it is the folder you are in, or"
     ):
         save(folder, force=True)
-
-
-def test_a_mark_that_is_larger_than_any_is_none(tmp_path: Path):
-    """It would be read as a whole, to see whether it is one."""
-    path = tmp_path / "run.json"
-    for size, fine in ((16 * 2**20, True), (16 * 2**20 + 1, False)):
-        path.write_bytes(b'{"a": "' + b"x" * (size - 9) + b'"}')
-        assert path.stat().st_size == size
-        assert (targets.read_object(path) is not None) is fine

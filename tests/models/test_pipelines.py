@@ -33,7 +33,7 @@ def test_the_embedded_model_is_a_whole_pipeline(embedded):
     assert grids >= {"down_blocks", "up_blocks"}
     run = generate(embedded, "a red house", seed=0, steps=2)
     assert run.image.size == (128, 128)
-    assert run.settings["model"] == "heedmap-tiny"
+    assert run.settings.model == "heedmap-tiny"
 
 
 def test_the_embedded_model_is_small_and_half_precision():

@@ -204,7 +204,7 @@ def test_replaced(pipe, window):
         warnings.simplefilter("ignore" if window == (0.4, 0.4) else "error")
         pair, held = edited(pipe, "a red house", "a blue house", rule, cross=window)
     steps = [step for step in range(STEPS) if acts(window, step, STEPS)]
-    assert pair.about["sites"] == len(held.grids) * len(steps)
+    assert pair.about.sites == len(held.grids) * len(steps)
     assert {step for (_, step), p in held.edited.items() if not torch.equal(
         p[1], held.plain[_, step][1])} == set(steps)  # fmt: skip
 
@@ -218,7 +218,7 @@ def test_refined(pipe):
         return injected(here, source, own, matrix, 0.6, list(taken))
 
     pair, _ = edited(pipe, "a red house", "a big red house", rule, cross=0.6)
-    assert pair.about["kind"] == "refine"
+    assert pair.about.kind == "refine"
 
 
 def test_windows_of_words(pipe):
@@ -279,10 +279,10 @@ def test_self_attention_of_the_source(pipe, cells):
     if cells == 63 and hasattr(pipe, "transformer"):  # its one grid has 64
         with pytest.warns(hm.HeedmapWarning, match="self"):
             pair, held = draw()
-        assert pair.about["self_sites"] == held.own == 0
+        assert pair.about.self_sites == held.own == 0
         return
     pair, held = draw()
-    assert pair.about["self_sites"] == held.own > 0
+    assert pair.about.self_sites == held.own > 0
 
 
 def test_how_much_was_moved(pipe):
@@ -290,6 +290,6 @@ def test_how_much_was_moved(pipe):
         return injected(here, source, own, SWAP, 1.0)
 
     pair, held = edited(pipe, "a red house", "a blue house", rule, steps=2, cross=1.0)
-    assert pair.about["moved"] == pytest.approx(np.mean(held.moved), rel=1e-4)
-    assert 0.01 < pair.about["moved"] < 1
-    assert pair.about["sites"] == len(held.moved)
+    assert pair.about.moved == pytest.approx(np.mean(held.moved), rel=1e-4)
+    assert 0.01 < pair.about.moved < 1
+    assert pair.about.sites == len(held.moved)

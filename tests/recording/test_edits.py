@@ -16,6 +16,8 @@ import heedmap
 from heedmap import Confine, Reweight, Run
 from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
+from heedmap.files.notes import plain as noted
+from heedmap.files.settings import Confined, Reweighted, Ruled
 from heedmap.maps.masks import packed
 from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.recording.tracing import trace
@@ -190,7 +192,7 @@ def test_a_rule_of_ones_own(pipe):
     assert np.abs(difference).max() <= 1
     for mine, other in zip(run.maps, fast.maps, strict=True):
         np.testing.assert_allclose(mine.values, other.values, atol=1e-4)
-    assert run.settings["edits"] == [{"kind": "rule", "name": "threefold"}]
+    assert run.settings.edits == (Ruled(name="threefold"),)
 
 
 def test_a_rule_that_gives_something_else_is_named(pipe):
@@ -207,7 +209,7 @@ def test_a_rule_that_gives_something_else_is_named(pipe):
 def test_no_edits_are_the_plain_run(pipe):
     plain = heedmap.generate(pipe, "a red house", seed=7, steps=2)
     assert same(plain, generate(pipe, edits=[]))
-    assert plain.settings["edits"] == []
+    assert plain.settings.edits == ()
 
 
 def test_the_settings_say_which(pipe, tmp_path):
@@ -219,7 +221,7 @@ def test_the_settings_say_which(pipe, tmp_path):
     ]
     run = generate(pipe, edits=edits, steps=4)
     mask[:] = True
-    assert run.settings["edits"] == [
+    assert noted(run.settings.edits) == [
         {"kind": "reweight", "word": "red", "weight": 1.5, "renormalize": True},
         {
             "kind": "confine", "word": "house", "where": [0, 0, 64, 128],
@@ -233,11 +235,11 @@ def test_the_settings_say_which(pipe, tmp_path):
         },
     ]  # fmt: skip
     back = Run.load(run.save(tmp_path / "run"))
-    assert back.settings == run.settings == json.loads(json.dumps(run.settings))
-    box = back.settings["edits"][1]["where"]
+    assert back.settings == run.settings
+    box = back.settings.edits[1].where
     again = [edits[0], Confine("house", box, end=1, along=["red"]), edits[2]]
     assert same(run, generate(pipe, edits=again, steps=4))
-    read = [edit_from(about) for about in back.settings["edits"]]
+    read = [edit_from(about) for about in noted(back.settings.edits)]
     assert same(run, generate(pipe, edits=read, steps=4))
 
 
@@ -248,7 +250,7 @@ def test_a_batch_is_edited_alike(pipe):
     plain = generation.generate_batch(pipe, prompts, seeds=[7, 8], steps=2)
     for number, run in enumerate(runs):
         assert not same(run, plain[number])
-        assert len(run.settings["edits"]) == 2
+        assert len(run.settings.edits) == 2
     alone = generate(pipe, prompts[0], edits)
     difference = np.asarray(runs[0].image).astype(int) - np.asarray(alone.image)
     assert np.abs(difference).max() <= 1
@@ -390,8 +392,8 @@ def test_the_readmes_example(embedded):
     names = {"hm": heedmap, "pipe": embedded}
     exec(compile(code[1], "README.md", "exec"), names)
     run, faded, red = names["run"], names["faded"], names["red"]
-    assert [edit["kind"] for edit in run.settings["edits"]] == ["reweight", "confine"]
-    assert faded.settings["edits"] == [{"kind": "rule", "name": "pale"}]
+    assert [type(edit) for edit in run.settings.edits] == [Reweighted, Confined]
+    assert faded.settings.edits == (Ruled(name="pale"),)
     assert red == list(run.maps.tokens.find("red")) and faded.maps["red"].values.max() == 0
 
     def redness(picture):

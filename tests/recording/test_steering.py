@@ -208,5 +208,5 @@ def test_self_attention_whose_processors_a_call_replaces():
     plain = heedmap.edit(pipe, "a red house", "a red sea", **asked)
     pipe.__class__ = Replacing
     again = heedmap.edit(pipe, "a red house", "a red sea", **asked)
-    assert again.about["self_sites"] == plain.about["self_sites"] > 0
+    assert again.about.self_sites == plain.about.self_sites > 0
     assert np.array_equal(np.asarray(again.edited.image), np.asarray(plain.edited.image))

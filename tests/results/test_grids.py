@@ -20,6 +20,7 @@ from heedmap.drawing.editing import edit, grid
 from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.files import kinds
+from heedmap.files.notes import plain
 from heedmap.files.targets import check_folder
 from heedmap.models import batches
 from heedmap.models.batches import fitting, image_bytes, in_batches
@@ -69,12 +70,13 @@ def test_every_cell_is_the_edit_alone(pipe, strip):
             )  # fmt: skip
             assert apart(alone.edited.image, cell.pair.edited.image) <= 1
             assert apart(alone.source.image, cell.pair.source.image) <= 1
+            within, apart_from = cell.pair.edited.settings, alone.edited.settings
             for name in ("prompt", "text", "edit"):
-                assert alone.edited.settings[name] == cell.pair.edited.settings[name]
+                assert getattr(within, name) == getattr(apart_from, name)
             mine, other = cell.pair.about, alone.about
-            assert mine["moved"] == pytest.approx(other["moved"], abs=1e-4)
+            assert mine.moved == pytest.approx(other.moved, abs=1e-4)
             for name in ("words", "sites", "self_sites", "kind", "why", "weights", "cross"):
-                assert mine[name] == other[name]
+                assert getattr(mine, name) == getattr(other, name)
             for a, b in zip(alone.edited.maps, cell.pair.edited.maps, strict=True):
                 np.testing.assert_allclose(a.values, b.values, atol=1e-4)
 
@@ -83,8 +85,8 @@ def test_cells_of_a_seed_share_their_source(strip):
     assert list(strip.sources) == [7, 8]
     for cell in strip:
         assert cell.pair.source is strip.sources[cell.seed]
-    assert strip.about["sources_drawn"] == 2
-    assert strip.about["batch"] == 7
+    assert strip.about.sources_drawn == 2
+    assert strip.about.batch == 7
 
 
 def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
@@ -92,9 +94,9 @@ def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
     for cell in strip:
         if cell.weights["red"] == 1 and cell.cross[1]:
             assert apart(cell.pair.source.image, cell.pair.edited.image) <= 1
-            assert cell.pair.about["moved"] == pytest.approx(0, abs=1e-5)
-            assert cell.pair.about["words"] == {"source": [1], "edited": [1]}
-            assert 0 < cell.pair.about["change"]["inside"]["share"] < 1
+            assert cell.pair.about.moved == pytest.approx(0, abs=1e-5)
+            assert plain(cell.pair.about.words) == {"source": [1], "edited": [1]}
+            assert 0 < cell.pair.about.change.inside.share < 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         grid(pipe, SOURCE, weights={"red": [1, 2]}, seeds=1, steps=1)
@@ -110,7 +112,7 @@ def test_targets_windows_and_blends(pipe):
     )  # fmt: skip
     assert list(made.axes) == ["target", "self_attention"]
     assert made.axes["self_attention"] == [(0.0, 0.0), (0.0, 0.5)]
-    assert [cell.pair.about["self_sites"] for cell in made] == [0, 7, 0, 7]
+    assert [cell.pair.about.self_sites for cell in made] == [0, 7, 0, 7]
     for cell in made:
         alone = edit(
             pipe, SOURCE, cell.target, self_attention=cell.self_attention, cross=0.5, seed=3,
@@ -124,7 +126,7 @@ def test_a_word_is_measured_where_it_acts_whatever_its_weight(pipe):
     """The map of a negative weight is its mirror: what acts most is lowest."""
     free = {"seeds": 2, "steps": 1, "cross": 1, "self_attention": 1}
     made = grid(pipe, SOURCE, weights={"red": [-2, 2]}, **free)
-    shares = [cell.pair.about["change"]["inside"]["share"] for cell in made]
+    shares = [cell.pair.about.change.inside.share for cell in made]
     assert shares[0] == pytest.approx(shares[1], abs=0.02)
 
 
@@ -142,9 +144,9 @@ def test_weights_of_source_and_target_hold_once(pipe):
 
 def test_the_settings_say_that_it_is_an_edit(strip, saved):
     settings = strip.cells[0].pair.edited.settings
-    assert settings["edit"]["source"] == SOURCE
-    assert settings["edit"]["cross"] == [0.0, 0.0]
-    assert "edit" not in strip.cells[0].pair.source.settings
+    assert settings.edit.source == SOURCE
+    assert settings.edit.cross == (0.0, 0.0)
+    assert strip.cells[0].pair.source.settings.edit is None
     with Image.open(saved / "cells" / "002" / "image.png") as image:
         said = image.text["parameters"]
     assert said.startswith("a (red:-1) house\n")
@@ -156,7 +158,7 @@ def test_the_settings_say_that_it_is_an_edit(strip, saved):
 def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
     free = {"kind": "refine", "words": {"red": 0.5}, "self_cells": 64, "only": "house->sea"}
     made = grid(pipe, SOURCE, ["a red sea"], seeds=[5, 6], steps=2, protect="red", **free)
-    about = Grid.load(made.save(tmp_path / "x")).about
+    about = plain(Grid.load(made.save(tmp_path / "x")).about)
     names = (
         *("cross", "self_attention", "weights", "seeds", "kind", "words", "self_cells"),
         *("renormalize", "only", "protect", "blend_from", "threshold", "steps", "guidance"),
@@ -167,8 +169,8 @@ def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
         **about["arguments"],
     )  # fmt: skip
     said = {"asked", "defaults"}  # now said, where before nothing was
-    assert {k: v for k, v in again.about.items() if k not in said} == {
-        k: v for k, v in made.about.items() if k not in said
+    assert {k: v for k, v in plain(again.about).items() if k not in said} == {
+        k: v for k, v in about.items() if k not in said
     }
     for one, other in zip(made, again, strict=True):
         assert apart(one.pair.edited.image, other.pair.edited.image) == 0
@@ -228,12 +230,12 @@ def test_cut_batches_are_those_of_one(pipe, strip):
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=[7, 8], steps=STEPS,
         batch=3, progress=lambda done, total: said.append((done, total)),
     )  # fmt: skip
-    assert (made.about["batch"], made.about["sources_drawn"]) == (3, 6)
+    assert (made.about.batch, made.about.sources_drawn) == (3, 6)
     for mine, whole in zip(made, strip, strict=True):
         assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
         assert apart(mine.pair.source.image, whole.pair.source.image) <= 1
         assert mine.pair.source is made.sources[mine.seed]
-        assert mine.pair.about["sites"] == whole.pair.about["sites"]
+        assert mine.pair.about.sites == whole.pair.about.sites
     assert said == [(n, 12) for n in range(1, 13)]
 
 
@@ -261,7 +263,7 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
     assert drawn == [7, 4, 4]
-    assert (made.about["batch"], made.about["sources_drawn"]) == (4, 2)
+    assert (made.about.batch, made.about.sources_drawn) == (4, 2)
     for mine, whole in zip(made, strip.cells[:6], strict=True):
         assert apart(mine.pair.edited.image, whole.pair.edited.image) <= 1
 
@@ -321,7 +323,7 @@ def test_how_many_fit_into_the_memory(pipe, monkeypatch):
 def test_a_full_machine_draws_one_by_one(pipe, monkeypatch):
     monkeypatch.setattr(batches, "free_bytes", lambda device: 0)
     made = grid(pipe, SOURCE, weights={"red": [0, 2, 3]}, seeds=1, steps=1)
-    assert (made.about["batch"], made.about["sources_drawn"]) == (2, 3)
+    assert (made.about.batch, made.about.sources_drawn) == (2, 3)
 
 
 # --- the sheet and the figures ----------------------------------------------------------------
@@ -370,16 +372,17 @@ def test_the_tables_agree_with_the_pairs(strip, saved):
     assert len(rows) == len(told["cells"]) == len(strip)
     for row, entry, cell in zip(rows, told["cells"], strip, strict=True):
         about = cell.pair.about
-        assert entry["about"] == about
+        assert entry["about"] == plain(about)
         assert (int(row["cell"]), int(row["seed"])) == (cell.number, cell.seed)
         assert float(row["weight of red"]) == entry["weights"]["red"] == cell.weights["red"]
         assert float(row["cross_to"]) == cell.cross[1]
-        assert (row["kind"], int(row["sites"])) == (about["kind"], about["sites"])
-        assert float(row["moved"]) == about["moved"]
+        assert (row["kind"], int(row["sites"])) == (about.kind, about.sites)
+        assert float(row["moved"]) == about.moved
         for side in ("inside", "outside"):
-            assert float(row[f"mse_{side}"]) == about["change"][side]["mse"]
-            assert float(row[f"ssim_{side}"]) == about["change"][side]["ssim"]
-            psnr = about["change"][side]["psnr_db"]
+            figures = getattr(about.change, side)
+            assert float(row[f"mse_{side}"]) == figures.mse
+            assert float(row[f"ssim_{side}"]) == figures.ssim
+            psnr = figures.psnr_db
             assert row[f"psnr_db_{side}"] == ("" if psnr is None else str(psnr))
         with Image.open(saved / row["file"]) as image:
             assert np.array_equal(np.asarray(image), np.asarray(cell.pair.edited.image))
@@ -418,7 +421,7 @@ def test_written_whole_and_read_back_equal(strip, saved):
         assert read.pair.source is back.sources[read.seed]
         for a, b in zip(mine.pair.edited.maps, read.pair.edited.maps, strict=True):
             np.testing.assert_array_equal(a.values, b.values)
-    assert Run.load(saved / "cells" / "003").settings["prompt"] == "a (red:1) house"
+    assert Run.load(saved / "cells" / "003").settings.prompt == "a (red:1) house"
     assert isinstance(back.cells[0].pair, Pair)
     assert back.cells[0].pair.sheet().width > 256
 

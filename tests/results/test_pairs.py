@@ -8,14 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import made_pair, noise, noisy_run
+from making import made_pair, noise, noisy_run, noting, report_of
+from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import kinds
+from heedmap.files.notes import plain
+from heedmap.files.reports import Changed
 from heedmap.files.targets import check_folder
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.results.pairs import Pair, compare
+from heedmap.results.pairs import Pair, change_between
 
 # --- figures ----------------------------------------------------------------------------------
 
@@ -26,24 +29,24 @@ def test_figures_by_hand():
     pixels[:, :4] = (51, 0, 102)  # 0.2, 0, 0.4: the squares' mean is (0.04 + 0.16) / 3
     inside = np.zeros((8, 16), dtype=bool)
     inside[:, :8] = True  # of which half has changed
-    change = compare(before, Image.fromarray(pixels), inside)
+    change = change_between(before, Image.fromarray(pixels), inside)
     mse = 0.2 / 3 / 2
-    assert change["inside"]["share"] == 0.5
-    assert change["inside"]["mse"] == pytest.approx(mse, rel=1e-12)
-    assert change["inside"]["psnr_db"] == pytest.approx(-10 * math.log10(mse), rel=1e-12)
-    assert change["inside"]["ssim"] < 0.9
-    assert change["outside"]["mse"] == 0
-    assert change["outside"]["psnr_db"] is None
+    assert change.inside.share == 0.5
+    assert change.inside.mse == pytest.approx(mse, rel=1e-12)
+    assert change.inside.psnr_db == pytest.approx(-10 * math.log10(mse), rel=1e-12)
+    assert change.inside.ssim < 0.9
+    assert change.outside.mse == 0
+    assert change.outside.psnr_db is None
 
 
 @pytest.mark.parametrize("size", [(128, 128), (8, 24), (40, 9), (3, 3)])
 def test_the_same_picture_has_not_changed(size):
     picture = noise(3, size)
     for inside in (np.ones(size[::-1], dtype=bool), np.zeros(size[::-1], dtype=bool)):
-        change = compare(picture, picture, inside)
+        change = change_between(picture, picture, inside)
         for name, share in (("inside", float(inside.mean())), ("outside", 1 - inside.mean())):
             there = share > 0
-            assert change[name] == {
+            assert plain(change)[name] == {
                 "share": share,
                 "mse": 0.0 if there else None,
                 "psnr_db": None,
@@ -54,22 +57,23 @@ def test_the_same_picture_has_not_changed(size):
 def test_figures_do_not_depend_on_the_order():
     a, b = noise(1), noise(2)
     inside = np.random.default_rng(0).random((128, 128)) > 0.3
-    one, other = compare(a, b, inside), compare(b, a, inside)
-    swapped = compare(a, b, ~inside)
+    one, other = plain(change_between(a, b, inside)), plain(change_between(b, a, inside))
+    swapped = plain(change_between(a, b, ~inside))
     for name, opposite in (("inside", "outside"), ("outside", "inside")):
         assert one[name] == pytest.approx(other[name])
         assert one[name] == swapped[opposite]
         assert one[name]["mse"] == pytest.approx(1 / 6, rel=0.05)  # of two uniform numbers
-    worst = compare(Image.new("RGB", (9, 9)), Image.new("RGB", (9, 9), "white"), inside[:9, :9])
-    assert worst["inside"]["mse"] == 1
-    assert worst["inside"]["psnr_db"] == 0
+    black, white = Image.new("RGB", (9, 9)), Image.new("RGB", (9, 9), "white")
+    worst = change_between(black, white, inside[:9, :9])
+    assert worst.inside.mse == 1
+    assert worst.inside.psnr_db == 0
 
 
 def test_other_sizes_are_not_compared():
     inside = np.ones((128, 128), dtype=bool)
     for other, mask in ((noise(0, (64, 128)), inside), (noise(0), inside[:64])):
         with pytest.raises(ArgumentError, match="cannot be compared: expected one size"):
-            compare(noise(0), other, mask)
+            change_between(noise(0), other, mask)
 
 
 # --- pictures ---------------------------------------------------------------------------------
@@ -88,16 +92,18 @@ def test_the_difference_is_hot_where_it_changed():
 
 
 def test_sheets_of_all_kinds():
-    plain, blended = made_pair().sheet(), made_pair(blended=True).sheet()
-    assert blended.tobytes() != plain.tobytes()
+    usual, blended = made_pair().sheet(), made_pair(blended=True).sheet()
+    assert blended.tobytes() != usual.tobytes()
     nowhere = made_pair()
-    nowhere.about["words"] = {"source": [], "edited": []}
-    nowhere.about["change"] = compare(
-        nowhere.source.image, nowhere.edited.image, np.zeros((128, 128), dtype=bool)
-    )
+    images = nowhere.source.image, nowhere.edited.image
+    about = structs.replace(
+        nowhere.about, words=Changed(source=(), edited=()),
+        change=change_between(*images, np.zeros((128, 128), dtype=bool)),
+    )  # fmt: skip
+    nowhere = replace(nowhere, about=about)
     assert nowhere.sheet().width > 256
     figure = made_pair().figure()
-    assert figure.image() == plain
+    assert figure.image() == usual
     assert b"<title>at house \xe2\x86\x92 at sea</title>" in figure.data("svg")
 
 
@@ -108,8 +114,8 @@ def test_a_sheet_of_negative_weights():
     edited = replace(
         pair.edited, maps=HeatMaps(replace(maps.recording, arrays=arrays), pair.edited.image)
     )
-    pair = replace(pair, edited=edited)
-    pair.about["words"]["source"] = []
+    words = structs.replace(pair.about.words, source=())
+    pair = replace(pair, edited=edited, about=structs.replace(pair.about, words=words))
     assert pair.sheet().width > 256
 
 
@@ -207,17 +213,19 @@ def test_what_was_asked_for_stands_in_the_run_that_is_drawn_again_too(tmp_path):
     pair = made_pair()
     windows = {"cross": [0.0, 0.8], "self": [0.0, 0.4]}
     asked = {"source": "at house", "kind": "replace", "only": "house->sea", "threshold": 0.4}
-    pair.edited.settings["edit"] = asked | windows
-    pair.about.update(only="house->sea", threshold=0.4)
-    assert Pair.load(pair.save(tmp_path / "same")).about["only"] == "house->sea"
-    pair.about["only"] = '"house"->"sea"'
+    pair = replace(
+        pair, edited=noting(pair.edited, edit=asked | windows),
+        about=report_of(only="house->sea", threshold=0.4),
+    )  # fmt: skip
+    assert Pair.load(pair.save(tmp_path / "same")).about.only == "house->sea"
+    other = replace(pair, about=structs.replace(pair.about, only='"house"->"sea"'))
     with pytest.raises(RunError, match="does not hold together"):
-        Pair.load(pair.save(tmp_path / "other"))
+        Pair.load(other.save(tmp_path / "other"))
 
 
 def hostile(change) -> bytes:
     """A pair.json of which one thing is not what it should be."""
-    about = {"format": 1, "about": made_pair().about}
+    about = {"format": 1, "about": plain(made_pair().about)}
     change(about)
     return json.dumps(about).encode()
 
@@ -293,14 +301,15 @@ def test_a_mask_that_was_not_written_is_a_users(tmp_path):
 )
 def test_runs_of_two_draws_are_no_pair(tmp_path, name, value):
     pair = made_pair()
-    pair.edited.settings[name] = value
+    pair = replace(pair, edited=noting(pair.edited, **{name: value}))
     with pytest.raises(RunError, match="does not hold together"):
         Pair.load(pair.save(tmp_path / "x"))
 
 
 def test_words_are_told_once(tmp_path):
     pair = made_pair()
-    pair.about["words"]["source"] = pair.about["words"]["source"][:1] * 2
+    words = structs.replace(pair.about.words, source=pair.about.words.source[:1] * 2)
+    pair = replace(pair, about=structs.replace(pair.about, words=words))
     with pytest.raises(RunError, match="does not hold together"):
         Pair.load(pair.save(tmp_path / "x"))
 
@@ -327,8 +336,8 @@ ASKED = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
 )
 def test_one_run_is_the_edit_and_the_other_its_source(tmp_path, source, edited, fits):
     pair = made_pair()
-    pair.source.settings.update(source)
-    pair.edited.settings.update(edited)
+    before, after = noting(pair.source, **source), noting(pair.edited, **edited)
+    pair = replace(pair, source=before, edited=after)
     folder = pair.save(tmp_path / "x")
     if fits:
         assert Pair.load(folder).edited.settings == pair.edited.settings

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import SETTINGS, letter_tokenizer, made_run, recording
+from making import letter_tokenizer, made_run, recording, settings_of
 from PIL import Image
 from safetensors import SafetensorError
 
@@ -78,7 +78,7 @@ def test_the_picture_tells_its_settings(tmp_path):
         "수박 at <b> “house”\nNegative prompt: dogs\nSteps: 3, Sampler: DDIMScheduler, "
         "CFG scale: 4.0, Seed: 7, Size: 128x128, Model: heedmap-tiny, Version: heedmap 0.1.0"
     )
-    assert "Negative" not in parameters_text({**SETTINGS, "negative": None})
+    assert "Negative" not in parameters_text(settings_of(negative=None))
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -179,7 +179,7 @@ def test_only_runs_are_replaced_by_force_and_what_is_not_of_heedmap_stays(tmp_pa
     with pytest.raises(RunError, match=r"x exists and holds a run of heedmap: nothing was written"):
         made_run("at sea").save(folder)
     made_run("at sea").save(folder, force=True)
-    assert Run.load(folder).settings["prompt"] == "at sea"
+    assert Run.load(folder).settings.prompt == "at sea"
     assert (folder / "notes.txt").read_text() == "five years"
     assert sorted(p.name for p in (folder / "words").iterdir()) == ["0-at.png", "1-sea.png"]
 
@@ -252,9 +252,7 @@ def test_of_very_many_words_the_first_are_shown(tmp_path, monkeypatch):
     assert [word["file"] for word in told] == [f"words/{n}-at.png" for n in range(5)] + [None] * 7
     back = Run.load(folder)
     assert len(back.maps) == 12 and back.maps.at(11).values.shape == (64, 64)
-    assert (
-        run.figure().image() == run.sheet() == run.maps.figure(title=run.settings["prompt"]).image()
-    )
+    assert run.figure().image() == run.sheet() == run.maps.figure(title=run.settings.prompt).image()
     few = run.maps.sheet([run.maps.at(n) for n in range(5)], title="x · the first 5 words")
     assert np.array_equal(np.asarray(run.maps.sheet(title="x")), np.asarray(few))
 
@@ -277,7 +275,7 @@ def test_runs_of_older_versions_are_replaced_too(tmp_path):
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(about))
     made_run("at sea").save(folder, force=True)
-    assert Run.load(folder).settings["prompt"] == "at sea"
+    assert Run.load(folder).settings.prompt == "at sea"
 
 
 def test_a_header_that_says_too_much(tmp_path):

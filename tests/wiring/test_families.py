@@ -108,7 +108,7 @@ def test_settings_tell_the_parts_of_every_family(make):
     pipe = make()
     about, family = describe(pipe), family_of(pipe)
     assert about["parts"][family.component] == family.kind.__name__
-    assert about["attention"] == [] and about["adapters"] == {}
+    assert about["attention"] == () and about["adapters"] == {}
 
 
 @pytest.mark.parametrize(

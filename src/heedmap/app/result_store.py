@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from heedmap.errors import RunError, quoted
+from heedmap.errors import RunError
 from heedmap.files import kinds
 from heedmap.files.writing import WriteError, remove_folder
 from heedmap.results.pairs import Pair
@@ -102,9 +102,9 @@ def read_result(folder: Path) -> Run | Pair:
 
 
 def made_with(result: Run | Pair) -> str:
-    """What a result was made with, in a line; settings of an upload may be anything."""
+    """What a result was made with, in a line."""
     run = result.edited if isinstance(result, Pair) else result
-    seed, steps, model = (_short(run.settings.get(name)) for name in ("seed", "steps", "model"))
+    seed, steps, model = run.settings.seed, run.settings.steps, _short(run.settings.model)
     size = "×".join(map(str, run.image.size))
     return f"Seed {seed} · {steps} steps · {size} px · {model}"
 
@@ -113,9 +113,8 @@ def title(result: Run | Pair) -> str:
     """What a person calls a result: the prompt, or both."""
     if isinstance(result, Pair):
         return " → ".join(title(run) for run in (result.source, result.edited))
-    return _short(result.settings.get("prompt"))
+    return _short(result.settings.prompt)
 
 
-def _short(value: Any) -> str:
-    said = value if isinstance(value, str) else quoted(value)
+def _short(said: str) -> str:
     return said if len(said) <= 100 else f"{said[:99]}…"

@@ -5,7 +5,7 @@ The same functions as the command line's, with the same arguments: the same byte
 
 import gc
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from heedmap.app.jobs import Job
@@ -103,7 +103,7 @@ class Worker:
         from heedmap.drawing import generation
 
         def draw(**watched: Any) -> Run:
-            options = _keywords(asked.options)
+            options = asked.options.named()
             return generation.generate(pipe, asked.prompt, seed=asked.seed, **options, **watched)
 
         return self._made(draw, pipe, job, notes)
@@ -113,7 +113,7 @@ class Worker:
         pipe, asked, notes = self._ready(asked, job)
         from heedmap.drawing import editing
 
-        options = _keywords(asked.edit) | _keywords(asked.options)
+        options = asked.edit.named() | asked.options.named()
 
         def draw(**watched: Any) -> Pair:
             return editing.edit(
@@ -185,12 +185,6 @@ class Worker:
         job.tell("Saving the result and its page")
         name = self.store.put(result)
         return ResultSummary(name, title(result), made_with(result), (*notes, *warned))
-
-
-def _keywords(options: DrawOptions | EditOptions) -> dict[str, Any]:
-    """Options as the library's functions take them; visitors give no arguments of the pipeline."""
-    named = {one.name: getattr(options, one.name) for one in fields(options)}
-    return {name: value for name, value in named.items() if name != "arguments"}
 
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:

@@ -88,6 +88,8 @@ def _check_single(changed: Changed, varied: Varied) -> None:
 
 def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
     """What `edit --json` says of a pair."""
+    from heedmap.files.notes import plain
+
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
     files = {
         "source_image": "source/image.png",
@@ -100,12 +102,12 @@ def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
     }
     return {
         "folder": str(folder),
-        "source": pair.source.settings["prompt"],
-        "edited": settings["prompt"],
-        **{name: settings[name] for name in names},
+        "source": pair.source.settings.prompt,
+        "edited": settings.prompt,
+        **{name: getattr(settings, name) for name in names},
         "size": list(pair.edited.image.size),
         "files": {name: str(folder / file) for name, file in files.items()},
-        "about": pair.about,
+        "about": plain(pair.about),
     }
 
 

@@ -91,7 +91,7 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     }
     return {
         "folder": str(folder),
-        **{name: run.settings[name] for name in told},
+        **{name: getattr(run.settings, name) for name in told},
         "size": list(run.image.size),
         **{name: str(folder / file) for name, file in files.items()},
         "words": [

@@ -115,11 +115,14 @@ def _check_grid(axes: Iterable[Sized]) -> None:
 
 def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
     """What `edit --grid --json` says of a grid."""
+    from heedmap.files.notes import plain
+
+    about = plain(grid.about)
     names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {
         "folder": str(folder),
-        **{name: grid.about[name] for name in names},
+        **{name: about[name] for name in names},
         "varies": grid.axes,
         "files": {name: str(folder / file) for name, file in files.items()},
         "cells": [row | {"file": str(folder / row["file"])} for row in grid.rows()],

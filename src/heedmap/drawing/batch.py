@@ -16,6 +16,7 @@ from heedmap.checks import is_unicode
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import note, plain
 from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEdit
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
 from heedmap.options import BranchName, DrawOptions, GenerateOptions
@@ -125,26 +126,26 @@ def draw(
             stacklevel=3,
         )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
-    runs = []
+    runs: list[Run] = []
     for prompt, image, recording, other, seed in zip(
         batch.written, images, recorder.recordings, negatives, seeds, strict=True
     ):
-        used = {
-            "prompt": prompt,
-            "text": recording.table.prompt,
-            "seed": seed,
+        used = Settings(
+            prompt=prompt,
+            text=recording.table.prompt,
+            seed=seed,
+            size=options.size or image.size,
+            # Sums of a batch round otherwise than those of one picture.
+            batch_place=(len(runs), len(prompts)) if len(prompts) > 1 else None,
             **noted,
-            "size": list(options.size or image.size),
-        }
-        if len(prompts) > 1:  # sums of a batch round otherwise than those of one picture
-            used["batch_place"] = [len(runs), len(prompts)]
+        )
         against = None if other is None else HeatMaps(other, image)
         runs.append(Run(image, HeatMaps(recording, image), used, against))
     return runs, recorder
 
 
 def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:
-    """The settings that all runs of a batch have in common; `size` holds its place."""
+    """The settings that all runs of a batch have in common."""
     steps, steps_by = settings.asked(pipe, "steps", options.steps, options.arguments)
     guidance, guidance_by = settings.asked(pipe, "guidance", options.guidance)
     size_by = "pipeline" if options.size is None else None
@@ -153,15 +154,31 @@ def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[s
         "negative": options.negative,
         "steps": steps,
         "guidance": guidance,
-        "size": None,
         "defaults": {name: by for name, by in whose.items() if by is not None},
-        "keep": sorted(options.keep),
+        "keep": tuple(sorted(options.keep)),
         "tokens": options.tokens,
-        "branches": sorted(options.branches),
+        "branches": tuple(sorted(options.branches)),
         **settings.describe(pipe),
-        "edits": [described(edit) for edit in edits],
+        "edits": tuple(map(_edit, edits)),
         "arguments": {name: note(value) for name, value in options.arguments.items()},
     }
+
+
+def _edit(edit: Edit) -> WordEdit:
+    """What was asked of the attention of a word, as settings note it."""
+    about = described(edit)
+    kind = about.pop("kind")
+    if kind == "rule":
+        return Ruled(**about)
+    if kind == "reweight":
+        return Reweighted(**about)
+    where, along = about.pop("where"), about.pop("along")
+    if isinstance(where, dict):
+        mask: dict[str, Any] = where
+        where = Mask(**{**mask, "mask": tuple(mask["mask"])})
+    else:
+        where = tuple(where)
+    return Confined(**about, where=where, along=None if along is None else tuple(along))
 
 
 def drawn_seed() -> int:

@@ -6,11 +6,13 @@ its self-attention.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from PIL import Image
 
 from heedmap.attention.rules import blend, blend_mask
@@ -19,12 +21,14 @@ from heedmap.drawing.batch import Batch, Preview, Progress, draw
 from heedmap.drawing.edit_plans import Ground, Plan
 from heedmap.errors import quoted
 from heedmap.figures import overlays
+from heedmap.files.reports import Changed, EditReport
+from heedmap.files.settings import Edit
 from heedmap.models.batches import fitting, in_batches
 from heedmap.options import DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.steering import Steering
 from heedmap.recording.trace import Trace
-from heedmap.results.pairs import Pair, compare
+from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.wiring.schedules import Moment
 
@@ -114,6 +118,7 @@ def _draw(
         rules = {0: (weights_rule(ground.weights, ground.table),), **rules}
     windows = {number: plan.own for number, plan in enumerate(plans, 1)}
     blending = None if ground.options.only is None else _Blending(ground, plans)
+    given = options.named()
     runs, recorder = draw(
         ground.pipe,
         Batch(
@@ -122,7 +127,7 @@ def _draw(
             [seed] * (len(plans) + 1),
             tables=[ground.table, *(plan.table for plan in plans)],
         ),
-        GenerateOptions(**{one.name: getattr(options, one.name) for one in fields(DrawOptions)}),
+        replace(GenerateOptions.taken(given), arguments=given),
         Steering(rules, sources, windows, ground.options.self_cells),
         progress=progress,
         preview=preview,
@@ -200,55 +205,53 @@ def _pair(
         nowhere = np.zeros(source.image.size[::-1], dtype=bool)
         inside = np.logical_or.reduce([nowhere, *masks])
     moved = steerer.moved.get(number)
-    asked = {
-        "cross": list(plan.cross),
-        "windows": {word: list(window) for word, window in plan.ground.windows.items()},
-        "self": list(plan.own),
+    asked: dict[str, Any] = {
+        "cross": plan.cross,
+        "windows": plan.ground.windows,
+        "self_attention": plan.own,
         **plan.ground.about(),
     }
-    about = {
-        "kind": plan.kind,
-        "why": plan.alignment.why,
-        **asked,
-        "weights": {str(position): weight for position, weight in plan.weights.items()},
-        "words": {"source": before, "edited": after},
-        "steps": steps,
-        "sites": steerer.acted.get(number, 0),
-        "self_sites": steerer.shared.get(number, 0),
-        "moved": sum(moved) / len(moved) if moved else 0.0,
-        "change": compare(source.image, edited.image, inside),
-    }
+    masked_by = None
     if blended is not None:
         tables = plan.ground.table, plan.table
-        about["masked_by"] = ", ".join(
+        masked_by = ", ".join(
             "→".join(table.text_of(tokens) for table, tokens in zip(tables, swap, strict=True))
             for swap in plan.swaps
         )
-    edit = {
-        "source": plan.ground.written,
-        "kind": plan.alignment.kind,
-        "kind_asked": plan.ground.options.kind,
+    about = EditReport(
+        kind=plan.kind,
+        why=plan.alignment.why,
+        weights={str(position): weight for position, weight in plan.weights.items()},
+        words=Changed(source=tuple(before), edited=tuple(after)),
+        steps=steps,
+        sites=steerer.acted.get(number, 0),
+        self_sites=steerer.shared.get(number, 0),
+        moved=sum(moved) / len(moved) if moved else 0.0,
+        change=change_between(source.image, edited.image, inside),
+        masked_by=masked_by,
         **asked,
-    }
-    edited = replace(edited, settings={**edited.settings, "edit": edit})
+    )
+    kinds = {"kind": plan.alignment.kind, "kind_asked": plan.ground.options.kind}
+    edit = Edit(source=plan.ground.written, **kinds, **asked)
+    edited = replace(edited, settings=structs.replace(edited.settings, edit=edit))
     return Pair(source, edited, about, mask)
 
 
 def _troubles(pair: Pair, plan: Plan) -> list[str]:
     """What did nothing although it was asked for; an edit that should change nothing is none."""
     about = pair.about
-    steps = about["steps"]
-    troubles = plan.idle(steps, about["self_sites"], about["self_cells"])
+    steps = about.steps
+    troubles = plan.idle(steps, about.self_sites, about.self_cells)
     only = plan.ground.options.only
     if only is not None and pair.blend is None:
         troubles.append(
             f"only={quoted(only)} kept nothing in place: no step of {steps} is at or "
-            f"after blend_from={about['blend_from']}; blend from earlier on, or use more steps"
+            f"after blend_from={about.blend_from}; blend from earlier on, or use more steps"
         )
     images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
         troubles.append(
             f"the edit {quoted(plan.written)} changed nothing in the picture above rounding "
-            f"({about['sites']} sites acted): try a smaller cross window, or another seed"
+            f"({about.sites} sites acted): try a smaller cross window, or another seed"
         )
     return troubles

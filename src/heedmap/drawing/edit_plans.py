@@ -79,13 +79,13 @@ class Ground:
             self.table.find(word)
 
     def about(self) -> dict[str, Any]:
-        """What holds for all its edits, beside their windows, in plain JSON types."""
+        """What holds for all its edits, beside their windows, as `files.settings.Terms` has it."""
         options = self.options
         return {
             "renormalize": options.renormalize,
             "only": options.only,
             "self_cells": int(options.self_cells),
-            "protect": list(options.protect),
+            "protect": tuple(options.protect),
             "blend_from": float(options.blend_from),
             "threshold": float(options.threshold),
         }

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Unpack, overload
 
 from diffusers import DiffusionPipeline
+from msgspec import structs
 
 from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed
@@ -20,8 +21,11 @@ from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import note
 from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.files.notes import plain
+from heedmap.files.reports import Asked, GridReport, Room
 from heedmap.options import DrawOptions, EditOptions, Window
-from heedmap.results.grids import Cell, Grid
+from heedmap.results.cells import Cell
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.families import cross_attention_layers
@@ -116,14 +120,14 @@ def edit(
     drawn = draw_edits(ground, plans, seed, drawing, progress, preview)
     for trouble in drawn.troubles:
         warnings.warn(trouble, HeedmapWarning, stacklevel=2)
-    noted = {
-        "source": source,
-        "targets": None if target is None else asked,
-        "kind": how.kind,
-        "batch": note(how.batch),
-        "limit": note(drawing.limit),
-    }
-    pairs = [replace(pair, about={**pair.about, "asked": noted}) for pair in drawn.pairs]
+    noted = Asked(
+        source=source,
+        targets=None if target is None else tuple(asked),
+        kind=how.kind,
+        batch=note(how.batch),
+        limit=note(drawing.limit),
+    )
+    pairs = [replace(pair, about=structs.replace(pair.about, asked=noted)) for pair in drawn.pairs]
     return pairs if several else pairs[0]
 
 
@@ -152,7 +156,7 @@ def grid(
     change nothing, such as that of the weight 1: they are what the others are compared with.
 
     The edits of one seed are drawn in one batch with their source, or in as many as the memory asks
-    for. A batch that is cut computes the source again in each part (`Grid.about["sources_drawn"]`
+    for. A batch that is cut computes the source again in each part (`Grid.about.sources_drawn`
     counts these); up to rounding that is the same picture, and the cells of a seed all have that of
     the first part.
 
@@ -188,18 +192,18 @@ def grid(
     ground.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
     cells, batches, largest = _cells(ground, places, axes.seeds, drawing, progress, preview)
-    about = {
-        "source": source,
-        "targets": None if target is None else asked,
+    about = GridReport(
+        source=source,
+        targets=None if target is None else tuple(asked),
+        kind=how.kind,
+        words=ground.windows,
+        asked=Room(batch=note(how.batch), limit=note(drawing.limit)),
+        batch=largest,
+        sources_drawn=batches,
+        more=_settings(cells[0].pair),
         **axes.about(),
-        "kind": how.kind,
-        "words": {word: list(window) for word, window in ground.windows.items()},
         **ground.about(),
-        "asked": {"batch": note(how.batch), "limit": note(drawing.limit)},
-        "batch": largest,
-        "sources_drawn": batches,
-        **_settings(cells[0].pair),
-    }
+    )
     return Grid(tuple(cells), about)
 
 
@@ -234,9 +238,9 @@ def _cells(
 
 
 def _settings(pair: Pair) -> dict[str, Any]:
-    """What all cells have in common of a run's settings."""
+    """What all cells have in common of a run's settings, as JSON."""
     own = {"prompt", "text", "seed", "edits", "batch_place"}
-    return {name: value for name, value in pair.source.settings.items() if name not in own}
+    return {name: value for name, value in plain(pair.source.settings).items() if name not in own}
 
 
 def edit_ground(

@@ -39,12 +39,12 @@ class Axes:
         return {**strips, "cross": self.cross, "self_attention": self.own, "seeds": self.seeds}
 
     def about(self) -> dict[str, Any]:
-        """The same in plain JSON types."""
+        """The same as `GridReport` has it."""
         return {
-            "weights": {word: list(map(float, strip)) for word, strip in self.weights.items()},
-            "cross": [list(window) for window in self.cross],
-            "self_attention": [list(window) for window in self.own],
-            "seeds": list(self.seeds),
+            "weights": {word: tuple(map(float, strip)) for word, strip in self.weights.items()},
+            "cross": tuple(self.cross),
+            "self_attention": tuple(self.own),
+            "seeds": tuple(self.seeds),
         }
 
     def each_weight(self) -> Iterator[dict[str, float]]:

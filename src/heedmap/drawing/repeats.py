@@ -5,81 +5,39 @@ place there, since the sums of another batch round otherwise; the others of the 
 it, or in a grid the cells that were beside it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import diffusers
-import numpy as np
 import torch
 from diffusers import DiffusionPipeline
-from PIL import Image
+from msgspec import structs
 
 from heedmap.drawing import editing, generation, settings
 from heedmap.drawing.batch import Progress
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
-from heedmap.drawing.saved_options import Asked, AskedEdit, read, read_edit
-from heedmap.drawing.schedulers import SCHEDULERS, set_up
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, plural, quoted, told
+from heedmap.drawing.repetitions import Drawing, Repetition, compared
+from heedmap.drawing.saved_options import Asked, AskedEdit, checked, read, read_edit
+from heedmap.drawing.schedulers import set_up
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, quoted, told
+from heedmap.files.notes import plain
+from heedmap.files.settings import Settings
 from heedmap.models import batches, pipelines
 from heedmap.options import DrawOptions, LoadOptions
+from heedmap.results.cells import Cell
 from heedmap.results.folders import opened
-from heedmap.results.grids import Cell, Grid
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 
-@dataclass(frozen=True, eq=False)
-class Repetition:
-    """A run drawn again, and how it compares with the one that was saved.
-
-    Attributes:
-        run: what was drawn: a run, a pair or a grid.
-        same: whether every pixel of every picture is the same.
-        largest: the largest difference of a channel, 0 to 255.
-        differing: how many pixels differ, in all pictures.
-        pixels: how many there are; of pictures of other sizes all count as differing.
-        changed: what is not as the settings noted it, by its dotted name: (noted, now), None where
-            it is not there. A scheduler that differs was set up as noted for the repeat.
-        unknown: what these settings do not tell, since an older version wrote them.
-    """
-
-    run: Run | Pair | Grid
-    same: bool
-    largest: int
-    differing: int
-    pixels: int
-    changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    unknown: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Whether it is the same, in a sentence."""
-        if self.same:
-            return "Drawn again, it is the same to the byte."
-        why = "" if self.changed else "; the settings do not tell why (are the weights others?)"
-        return (
-            f"Drawn again, it differs: {self.differing} of {plural(self.pixels, 'pixel')}, by up "
-            f"to {self.largest} of 255{why}."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same in plain JSON types, without the pictures."""
-        return {
-            "same": self.same,
-            "largest": self.largest,
-            "differing": self.differing,
-            "pixels": self.pixels,
-            "changed": {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()},
-            "unknown": list(self.unknown),
-        }
-
-
 def repeat(
     pipe: DiffusionPipeline | None,
-    run: Run | Pair | Grid | str | Path,
+    run: Drawing | str | Path,
     *,
     progress: Progress | None = None,
     **given: Any,
@@ -107,30 +65,28 @@ def repeat(
         RunError: if the folder is none of heedmap's, or its settings are not to be drawn.
     """
     saved = opened(run) if isinstance(run, str | Path) else run
-    if not isinstance(saved, Run | Pair | Grid):
+    if not isinstance(saved, Drawing):
         raise ArgumentError(
             f"the run is {quoted(run)}: expected a run, a pair, a grid, or the folder of one"
         )
     pipe = pipe if pipe is not None else load_for(saved)
-    about = _settings(saved)
-    now = settings.describe(pipe)
-    noted = {name: about[name] for name in now if name in about}
+    about = checked(_settings(saved))
+    now, held = plain(settings.describe(pipe)), plain(about)
+    noted = {name: held[name] for name in now if name in held}
     changed = settings.differences(noted, {name: now[name] for name in noted})
     if "schedulers" in noted:
         changed.pop("scheduler", None)  # its class is told there
-    for name in SCHEDULERS:
+    for name in settings.SCHEDULERS:
         start = f"schedulers.{name}."
         if f"{start}class" in changed:  # another class has other settings
             changed = {k: v for k, v in changed.items() if not k.startswith(f"{start}config")}
     with _explained(), set_up(pipe, about):
         made = _again(pipe, saved, given, progress)
-    figures = _compared(list(_pictures(saved)), list(_pictures(made)))
-    unknown = tuple(name for name in now if name not in about)
-    return Repetition(made, figures[0] == figures[1] == 0, *figures, changed, unknown)
+    return compared(saved, made, changed, [name for name in now if name not in held])
 
 
 def load_for(
-    saved: Run | Pair | Grid,
+    saved: Drawing,
     model: str | Path | None = None,
     *,
     device: str = LoadOptions.device,
@@ -149,20 +105,20 @@ def load_for(
         RunError: if the settings name none.
     """
     about = _settings(saved)
-    name = about.get("model") if model is None else str(model)
+    name = about.model if model is None else str(model)
     if not isinstance(name, str) or not name:
         raise RunError(f"the settings name the model {quoted(name)}: pass a pipeline, or --model")
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto" and there.get(str(about.get("device")), about.get("device") == "cpu"):
-        device = str(about["device"])
-    if dtype == "auto" and about.get("dtype") in pipelines.DTYPES:
-        dtype = str(about["dtype"])
+    if device == "auto" and there.get(about.device, about.device == "cpu"):
+        device = about.device
+    if dtype == "auto" and about.dtype in pipelines.DTYPES:
+        dtype = about.dtype
     try:
         pipe = pipelines.load(name, device=device, dtype=dtype)
     except ModelError as error:
         other = "" if model is not None else "; pass --model, or a pipeline, to draw with another"
         raise ModelError(f"{error}{other}") from error
-    kind: Any = getattr(diffusers, str(about.get("pipeline")), None)
+    kind: Any = getattr(diffusers, about.pipeline, None)
     other = isinstance(kind, type) and issubclass(kind, DiffusionPipeline)
     if other and kind is not type(pipe):
         with _explained():
@@ -173,20 +129,17 @@ def load_for(
 # --- drawing again ----------------------------------------------------------------------------
 
 
-def _again(
-    pipe: Any, saved: Run | Pair | Grid, given: dict[str, Any], progress: Progress | None
-) -> Run | Pair | Grid:
+def _again(pipe: Any, saved: Drawing, given: dict[str, Any], progress: Progress | None) -> Drawing:
     if isinstance(saved, Grid):
         return _grid(pipe, saved, given, progress)
     if isinstance(saved, Pair):
         made = _edit(pipe, saved.edited, given, progress)
         places = [read(run.settings, pipe, given).place for run in (saved.source, saved.edited)]
-        if "asked" in saved.about:
-            made = replace(made, about={**made.about, "asked": saved.about["asked"]})
+        made = replace(made, about=structs.replace(made.about, asked=saved.about.asked))
         if places[0][1] != places[1][1]:  # the source is that of another batch
             made = replace(made, source=_run(pipe, saved.source, given, progress))
         return made
-    if "edit" in saved.settings:
+    if saved.settings.edit is not None:
         return _edit(pipe, saved, given, progress).edited
     return _run(pipe, saved, given, progress)
 
@@ -202,20 +155,14 @@ def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) 
         for name in ("prompt_2", "negative_prompt_2")
         if isinstance(texts := noted.get(name), list) and len(texts) == size
     }
-    given_again = {
-        one.name: getattr(asked.options, one.name)
-        for one in fields(asked.options)
-        if one.name not in ("limit", "arguments")
-    }
+    options = replace(asked.options, limit=_limit(run) * size, arguments={**noted, **own})
     runs = generation.generate_batch(
         pipe,
         [asked.prompt] * size,
         seeds=[asked.seed] * size,
         edits=asked.edits,
         progress=progress,
-        limit=_limit(run) * size,
-        **given_again,
-        **{**noted, **own},
+        **options.named(),
     )
     return runs[number]
 
@@ -254,7 +201,7 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
         for cell, own in zip(some, edits, strict=True):
             if replace(own, cross=edit.cross, own=edit.own) != edit:
                 raise RunError("the cells of this grid are of different edits: make the grid again")
-            written = str(cell.pair.edited.settings["prompt"])
+            written = cell.pair.edited.settings.prompt
             plans.append(planner.plan(written, named=cell.weights).during(own.cross, own.own))
         seed = some[0].seed
         at_once = replace(planner.ground.options, batch=len(some) + 1)
@@ -274,7 +221,7 @@ def _batches(
     edits: list[AskedEdit] = []
     for cell in grid.cells:
         about = cell.pair.edited.settings
-        noted = "batch_place" in about
+        noted = about.batch_place is not None
         place = read(about, pipe, given).place[0]
         if cells and (cell.seed != cells[0].seed or (noted and place == 1)):
             yield cells, edits
@@ -317,40 +264,11 @@ def _check_room(pipe: Any, run: Run, size: int) -> None:
         )
 
 
-# --- comparing --------------------------------------------------------------------------------
-
-
-def _settings(saved: Run | Pair | Grid) -> dict[str, Any]:
+def _settings(saved: Drawing) -> Settings:
     """The settings that tell how a thing was drawn."""
     if isinstance(saved, Grid):
         return saved.cells[0].pair.edited.settings
     return saved.edited.settings if isinstance(saved, Pair) else saved.settings
-
-
-def _pictures(saved: Run | Pair | Grid) -> Iterator[Image.Image]:
-    """Every picture once, in an order of its own."""
-    if isinstance(saved, Run):
-        yield saved.image
-    elif isinstance(saved, Pair):
-        yield saved.source.image
-        yield saved.edited.image
-    else:
-        yield from (run.image for run in saved.sources.values())
-        yield from (cell.pair.edited.image for cell in saved.cells)
-
-
-def _compared(before: Sequence[Image.Image], after: Sequence[Image.Image]) -> tuple[int, int, int]:
-    """The largest difference, how many pixels differ, and how many there are."""
-    largest = differing = pixels = 0
-    for a, b in zip(before, after, strict=True):
-        pixels += a.width * a.height
-        if a.size != b.size:
-            largest, differing = 255, differing + a.width * a.height
-            continue
-        pair = (np.asarray(image.convert("RGB"), dtype=np.int16) for image in (a, b))
-        apart = np.abs(np.subtract(*pair)).max(axis=-1)
-        largest, differing = max(largest, int(apart.max())), differing + int((apart > 0).sum())
-    return largest, differing, pixels
 
 
 @contextmanager

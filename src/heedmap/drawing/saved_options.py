@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from msgspec import UNSET
-
 from heedmap.drawing import generation, settings
 from heedmap.drawing.edit_plans import read_window, read_windows
 from heedmap.drawing.pipeline_arguments import OBJECT, fits, restorable, restored, told
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
+from heedmap.files.notes import plain
+from heedmap.files.settings import Confined, Mask, Settings, WordEdit
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.recording.edits import Edit, described, edit_from
 
@@ -47,7 +47,7 @@ class AskedEdit:
     options: EditOptions
 
 
-def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked:
+def read(about: Settings, pipe: Any, given: Mapping[str, Any]) -> Asked:
     """What a run's settings ask of a pipeline.
 
     Args:
@@ -59,16 +59,15 @@ def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked
         ArgumentError: if something is missing in `given`, or is not what the run had.
         RunError: if the settings are not such as heedmap writes.
     """
-    told = _checked(about)
-    edited = told.edit is not UNSET
-    place = told.batch_place or ((1, 2) if edited else (0, 1))
+    told = checked(about)
+    place = told.batch_place or ((0, 1) if told.edit is None else (1, 2))
     if not place[0] < place[1] <= _MOST_AT_ONCE:
         expected = f"a number and how many there were, at most {_MOST_AT_ONCE}"
         raise _wrong("batch_place", place, expected)
     given, size = dict(given), _size(told, pipe)
     if "edits" not in given:
         _check_masks(told.edits, size)
-    edits = _edits(about.get("edits", []), given)
+    edits = _edits(plain(told.edits), given)
     options = GenerateOptions(
         steps=_own(told, "steps", pipe),
         guidance=_own(told, "guidance", pipe),
@@ -77,39 +76,48 @@ def read(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> Asked
         keep=told.keep,
         tokens=told.tokens,
         branches=told.branches,
-        arguments=_arguments(about, pipe, given),
+        arguments=_arguments(told, pipe, given),
     )
     return Asked(told.prompt, told.seed, edits, options, place)
 
 
-def read_edit(about: Mapping[str, Any]) -> AskedEdit:
+def read_edit(about: Settings) -> AskedEdit:
     """What the settings of an edited run ask of `heedmap.edit`.
 
     Raises:
         ArgumentError: if a window is none.
         RunError: if the settings are not such as heedmap writes.
     """
-    edit = _checked(about).edit
-    if not edit:
-        raise _wrong("edit", about.get("edit"), "what was asked of an edit")
-    noted = {name: getattr(edit, name) for name in ("self_cells", "blend_from", "threshold")}
+    edit = checked(about).edit
+    if edit is None:
+        raise _wrong("edit", None, "what was asked of an edit")
     options = EditOptions(
-        kind=edit.kind if edit.kind_asked is UNSET else edit.kind_asked,
+        kind=edit.kind if "kind_asked" in edit.unnoted else edit.kind_asked,
         words=read_windows(edit.windows),
         renormalize=edit.renormalize,
         only=edit.only,
-        protect=tuple(edit.protect),
-        **{name: value for name, value in noted.items() if value is not UNSET},
+        protect=edit.protect,
+        self_cells=edit.self_cells,
+        blend_from=edit.blend_from,
+        threshold=edit.threshold,
     )
-    cross, own = read_window(edit.cross, "cross"), read_window(edit.own, "self_attention")
+    cross, own = (
+        read_window(edit.cross, "cross"),
+        read_window(edit.self_attention, "self_attention"),
+    )
     return AskedEdit(edit.source, cross, own, options)
 
 
-def _checked(about: Mapping[str, Any]) -> schemas.Settings:
-    return schemas.checked(dict(about), schemas.Settings, "what the settings of this run say")
+def checked(about: Settings) -> Settings:
+    """The same settings, which whoever made them may have filled with anything.
+
+    Raises:
+        RunError: if they are not such as heedmap writes.
+    """
+    return schemas.checked(plain(about), Settings, "what the settings of this run say")
 
 
-def _own(told: schemas.Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
+def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
     """The steps or the guidance; None where the pipeline's own are what was noted."""
     noted, whose = getattr(told, name), told.defaults.get(name)
     if whose in ("timesteps", "sigmas"):
@@ -118,7 +126,7 @@ def _own(told: schemas.Settings, name: Literal["steps", "guidance"], pipe: Any) 
     return None if noted == default and whose is not None else noted
 
 
-def _size(told: schemas.Settings, pipe: Any) -> tuple[int, int] | None:
+def _size(told: Settings, pipe: Any) -> tuple[int, int] | None:
     """The (width, height) that was asked for; None where the pipeline chose."""
     # Older settings do not tell whether it was asked for, but where it cannot be, it was not.
     chosen = "size" in told.defaults or "height" not in settings.parameters(pipe)
@@ -145,12 +153,12 @@ def _edits(noted: list[Any], given: dict[str, Any]) -> tuple[Edit, ...]:
     return tuple(edit for edit in read if edit is not None)
 
 
-def _check_masks(noted: Sequence[Any], size: tuple[int, int] | None) -> None:
+def _check_masks(noted: Sequence[WordEdit], size: tuple[int, int] | None) -> None:
     """Raise a RunError if masks are of another size than the picture, before one is unpacked."""
     masks = [
         (edit.word, edit.where.mask)
         for edit in noted
-        if isinstance(edit, schemas.Confined) and isinstance(edit.where, schemas.Mask)
+        if isinstance(edit, Confined) and isinstance(edit.where, Mask)
     ]
     for word, (width, height) in masks:
         if size is not None and (width, height) != size:
@@ -174,10 +182,10 @@ def _told_apart(about: Any) -> Any:
     return about
 
 
-def _arguments(about: Mapping[str, Any], pipe: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(about: Settings, pipe: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of the pipeline: those noted, and those given where a note cannot hold them."""
-    noted = about.get("arguments", {})
-    if "schedulers" not in about:  # written by an older version
+    noted = about.arguments
+    if "schedulers" in about.unnoted:  # written by an older version
         noted = {
             name: {OBJECT: str(value).strip("<>")} if _is_unnamed(value) else value
             for name, value in noted.items()

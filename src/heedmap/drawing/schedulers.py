@@ -1,6 +1,6 @@
 """Schedulers as a run's settings note them, set up again for as long as it is drawn."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,9 +9,8 @@ import diffusers
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import restorable, restored
 from heedmap.errors import RunError, quoted, told
+from heedmap.files.settings import Scheduler, Settings
 
-SCHEDULERS = ("scheduler", "low_res_scheduler")
-"""What they are called in a pipeline."""
 _MOST = 100_000
 """Of any number in a configuration, and of what a list there holds: noise has 1000 steps as a rule,
 and no strength or size comes near. What is larger makes tables as long."""
@@ -20,7 +19,7 @@ _MOST_ORDER = 100
 
 
 @contextmanager
-def set_up(pipe: Any, about: Mapping[str, Any]) -> Iterator[None]:
+def set_up(pipe: Any, about: Settings) -> Iterator[None]:
     """Set the schedulers up as they were noted; the pipeline's own come back afterwards.
 
     Args:
@@ -30,12 +29,9 @@ def set_up(pipe: Any, about: Mapping[str, Any]) -> Iterator[None]:
     Raises:
         RunError: if there is no such scheduler, or it cannot be set up so.
     """
-    noted = about.get("schedulers", {})
-    if not isinstance(noted, dict) or not noted.keys() <= set(SCHEDULERS):
-        raise RunError(f"the settings have the schedulers {quoted(noted)}: make the run again")
     before: dict[str, Any] = {}
     try:
-        for name, wanted in noted.items():
+        for name, wanted in about.schedulers.items():
             if getattr(pipe, name, None) is None:
                 raise RunError(
                     f"the run was drawn with a {name}, and {type(pipe).__name__} has none: pass a "
@@ -51,12 +47,9 @@ def set_up(pipe: Any, about: Mapping[str, Any]) -> Iterator[None]:
             setattr(pipe, name, scheduler)
 
 
-def _scheduler(own: type, wanted: Any) -> Any:
+def _scheduler(own: type, wanted: Scheduler) -> Any:
     """A scheduler as it was noted: of the pipeline's own class, or one of diffusers."""
-    noted = wanted if isinstance(wanted, dict) else {}
-    name, config = noted.get("class"), noted.get("config")
-    if not isinstance(name, str) or not isinstance(config, dict):
-        raise RunError(f"the settings have the scheduler {quoted(wanted)}: make the run again")
+    name, config = wanted.kind, wanted.config
     kind = own if own.__name__ == name else getattr(diffusers, name, None)
     if not (isinstance(kind, type) and issubclass(kind, diffusers.SchedulerMixin)):
         raise RunError(
@@ -72,7 +65,7 @@ def _scheduler(own: type, wanted: Any) -> Any:
     for key, value in config.items():
         _check_setting(key, value)
     try:
-        return kind.from_config(restored(config))  # pyright: ignore[reportAttributeAccessIssue]
+        return kind.from_config(restored(dict(config)))  # pyright: ignore[reportAttributeAccessIssue]
     except Exception as error:  # whatever a constructor finds wrong in a file's values
         raise RunError(
             f"the scheduler {name} cannot be set up as this run notes it ({told(error)})"

@@ -18,10 +18,13 @@ from typing import Any
 import torch
 
 from heedmap.drawing.pipeline_arguments import note
+from heedmap.files.settings import Scheduler, Versions
 from heedmap.models import pipelines
 from heedmap.wiring.families import processors
 from heedmap.wiring.family import default_of
 
+SCHEDULERS = ("scheduler", "low_res_scheduler")
+"""What they are called in a pipeline."""
 _PLAIN_ATTENTION = "AttnProcessor2_0"
 _COMMIT = re.compile(r"snapshots[\\/]([0-9a-f]{40})(?:[\\/]|$)")
 
@@ -61,7 +64,7 @@ def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def describe(pipe: Any) -> dict[str, Any]:
-    """What a pipeline is and what it runs on, as plain JSON types: all but what it is called with.
+    """What a pipeline is and what it runs on: all settings but what it is called with.
 
     Model with revision, class, scheduler with its whole configuration, the class of each part,
     LoRAs with weights and scales, adapters, attention processors that are not diffusers' usual
@@ -69,7 +72,7 @@ def describe(pipe: Any) -> dict[str, Any]:
     """
     # A pipeline whose parts wait on the CPU computes elsewhere.
     device = torch.device(getattr(pipe, "_execution_device", pipe.device))
-    found = {name: scheduler_of(pipe, name) for name in ("scheduler", "low_res_scheduler")}
+    found = {name: scheduler_of(pipe, name) for name in SCHEDULERS}
     return {
         "model": pipelines.name_of(pipe),
         "revision": _revision(pipe),
@@ -86,26 +89,31 @@ def describe(pipe: Any) -> dict[str, Any]:
         "hardware": _hardware(device),
         "dtype": _dtype(pipe.dtype),
         "threads": torch.get_num_threads(),
-        "versions": dict(_versions()),
+        "versions": _versions(),
     }
 
 
 @cache
-def _versions() -> dict[str, str]:
-    packages = ("heedmap", "torch", "diffusers", "transformers")
-    return {**{name: version(name) for name in packages}, "python": platform.python_version()}
+def _versions() -> Versions:
+    return Versions(
+        heedmap=version("heedmap"),
+        torch=version("torch"),
+        diffusers=version("diffusers"),
+        transformers=version("transformers"),
+        python=platform.python_version(),
+    )
 
 
-def scheduler_of(pipe: Any, name: str = "scheduler") -> dict[str, Any] | None:
+def scheduler_of(pipe: Any, name: str) -> Scheduler | None:
     """A scheduler's class and its whole configuration; None if the pipeline has none."""
     scheduler = getattr(pipe, name, None)
     if scheduler is None:
         return None
     config = getattr(scheduler, "config", {})
-    return {
-        "class": type(scheduler).__name__,
-        "config": {key: note(value) for key, value in config.items() if not key.startswith("_")},
-    }
+    return Scheduler(
+        kind=type(scheduler).__name__,
+        config={key: note(value) for key, value in config.items() if not key.startswith("_")},
+    )
 
 
 def differences(noted: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -230,22 +238,22 @@ def _embedded_weights() -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _attention(pipe: Any) -> list[str]:
+def _attention(pipe: Any) -> tuple[str, ...]:
     """The classes of the model's attention processors, where they are not diffusers' usual ones."""
     kinds = {type(processor).__name__ for processor in processors(pipe).values()}
-    return [] if kinds <= {_PLAIN_ATTENTION} else sorted(kinds)
+    return () if kinds <= {_PLAIN_ATTENTION} else tuple(sorted(kinds))
 
 
-def _loras(pipe: Any) -> list[dict[str, Any]]:
+def _loras(pipe: Any) -> tuple[dict[str, Any], ...]:
     """The LoRAs of each part: of which weights, at which scale, and whether they act."""
-    found = []
+    found: list[dict[str, Any]] = []
     for name, part in _parts(pipe):
         for adapter, config in (getattr(part, "peft_config", None) or {}).items():
             found.append({"name": str(adapter), "part": name, **_lora(part, adapter, config)})
     # What was fused into the weights and then unloaded acts on, and is known by name alone.
     fused = {str(adapter) for adapter in getattr(pipe, "fused_loras", ())}
     gone = fused - {lora["name"] for lora in found}
-    return found + [{"name": adapter, "fused": True} for adapter in sorted(gone)]
+    return (*found, *({"name": adapter, "fused": True} for adapter in sorted(gone)))
 
 
 def _lora(part: Any, adapter: str, config: Any) -> dict[str, Any]:

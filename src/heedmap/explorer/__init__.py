@@ -25,6 +25,9 @@ from heedmap.errors import ArgumentError
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
 from heedmap.figures import overlays
+from heedmap.files.notes import plain
+from heedmap.files.reports import EditReport, Figures
+from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.text.alignment import pair_words
 
@@ -60,8 +63,8 @@ class RunLike(Protocol):
         ...
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """What it was made with, as plain JSON types."""
+    def settings(self) -> Settings:
+        """What it was made with."""
         ...
 
     @property
@@ -84,7 +87,7 @@ class PairLike(Protocol):
         ...
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> EditReport:
         """How it was edited and what it did."""
         ...
 
@@ -139,7 +142,7 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
                 "edited": places[id(pair.edited)],
                 **matched,
                 "figures": _figures(pair.about, pair.blend is not None),
-                "why": str(pair.about.get("why", "")),
+                "why": pair.about.why,
                 "blend": None if pair.blend is None else _blend(pair.blend),
             }
         )
@@ -198,8 +201,7 @@ def _written(
             "hues": overlays.HUES,
         },
     }
-    title = str(runs[-1].settings.get("prompt", runs[-1].maps.tokens.prompt))
-    return _assembled(title, data)
+    return _assembled(runs[-1].settings.prompt, data)
 
 
 def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
@@ -239,51 +241,41 @@ def _correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
     except ArgumentError:  # too long to be aligned: only equal numbers of equal words
         both = zip(source.words, edited.words, strict=False)
         matched, kind = [(a, b) for a, b in both if a.text == b.text], ""
-    changed = pair.about.get("words")
-    changed = changed if isinstance(changed, Mapping) else {}
     words = [[a.number, b.number] for a, b in matched]
-    sides = {side: list(changed.get(side, ())) for side in ("source", "edited")}
-    return {"words": words, "changed": sides}, kind
+    return {"words": words, "changed": plain(pair.about.words)}, kind
 
 
-def _figures(about: Mapping[str, Any], blended: bool) -> dict[str, Any]:
+def _figures(about: EditReport, blended: bool) -> dict[str, Any]:
     """The evidence: rows of how much changed, and what the rules did."""
-    rows = []
-    change = about.get("change")
-    for side, what in (change if isinstance(change, Mapping) else {}).items():
-        rows.append(
-            [
-                f"{side} of {'the mask' if blended else 'the changed words'}",
-                f"{what['share'] * 100:.0f}\u00a0%",
-                *(
-                    "–" if what[name] is None else f"{what[name]:{form}}"
-                    for name, form in (("mse", ".2g"), ("psnr_db", ".1f"), ("ssim", ".2f"))
-                ),
-            ]
-        )
+    where = "the mask" if blended else "the changed words"
+    change = about.change.sides()
+    rows = [[f"{side} of {where}", *_measured(figures)] for side, figures in change.items()]
     said = [
-        [label, f"{about[name]:.1%}" if type(about[name]) is float else str(about[name])]
-        for name, label in (
-            ("kind", "kind"),
-            ("masked_by", "mask of"),
-            ("moved", "attention moved"),
-            ("sites", "sites of cross-attention"),
-            ("self_sites", "sites of self-attention"),
-        )
-        if name in about
+        ["kind", about.kind],
+        *([] if about.masked_by is None else [["mask of", about.masked_by]]),
+        ["attention moved", f"{about.moved:.1%}"],
+        ["sites of cross-attention", str(about.sites)],
+        ["sites of self-attention", str(about.self_sites)],
     ]
     return {"change": rows, "said": said}
 
 
-def _settings(settings: Mapping[str, Any]) -> list[list[str]]:
+def _measured(figures: Figures) -> list[str]:
+    """How much a part of the picture changed, in words of a table."""
+    values = (figures.mse, ".2g"), (figures.psnr_db, ".1f"), (figures.ssim, ".2f")
+    said = ("–" if value is None else f"{value:{form}}" for value, form in values)
+    return [f"{figures.share * 100:.0f}\u00a0%", *said]
+
+
+def _settings(settings: Settings) -> list[list[str]]:
     """The settings as rows of a table; what is nested becomes a row each."""
     rows: list[list[str]] = []
-    for name, value in settings.items():
+    for name, value in plain(settings).items():
         if isinstance(value, Mapping):
             rows += [[f"{name}: {key}", _said(inner)] for key, inner in value.items()]
         elif name == "size" and isinstance(value, list):
             rows.append([name, "×".join(map(str, value))])
-        elif name != "text" or value != settings.get("prompt"):
+        elif name != "text" or value != settings.prompt:
             rows.append([name, _said(value)])
     return [row for row in rows if row[1]]
 
@@ -304,14 +296,9 @@ def _bare(value: Any) -> Any:
 
 
 def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
-    settings = run.settings
-    edit = settings.get("edit")
-    try:
-        if not isinstance(edit, Mapping):
-            return repeat_run(settings, negative=run.negative_maps is not None)
-        return repeat_edit(settings, kind)
-    except (TypeError, ValueError, AttributeError, KeyError):
-        return []  # settings from a file that heedmap did not write: there is nothing to repeat
+    if run.settings.edit is None:
+        return repeat_run(run.settings, negative=run.negative_maps is not None)
+    return repeat_edit(run.settings, kind)
 
 
 # --- the page ---------------------------------------------------------------------------------

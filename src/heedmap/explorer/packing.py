@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from heedmap.errors import NothingRecordedError
-from heedmap.files.schemas import Kind
+from heedmap.files.values import Kind
 from heedmap.maps.heatmaps import cells
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import name_fits

@@ -6,133 +6,122 @@ beside it, and `heedmap repeat` draws with that too.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
 from heedmap.explorer import spelling
+from heedmap.files.settings import Scheduler, Settings
 from heedmap.options import DrawOptions, EditOptions
 
 __all__ = ["repeat_edit", "repeat_run"]
 
 _EMBEDDED = "heedmap-tiny"
-# What `heedmap.edit` takes where nothing is said, as settings note it.
-_NO_EDIT: dict[str, Any] = {
-    "cross": [0.0, EditOptions.cross],
-    "self": [0.0, EditOptions.self_attention],
-    "threshold": EditOptions.threshold,
-    "blend_from": EditOptions.blend_from,
-    "self_cells": EditOptions.self_cells,
-}
-_USUAL_KEEP = list(DrawOptions.keep)
+_USUAL_KEEP = tuple(DrawOptions.keep)
 
 
-def repeat_run(settings: Mapping[str, Any], *, negative: bool = False) -> list[list[str]]:
+def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]:
     """The ways to repeat a run, each as [name, text to copy, what it leaves out].
 
     Args:
         settings: of the run.
         negative: whether the negative prompt's maps were recorded too.
     """
-    edit = settings.get("edit")
-    if isinstance(edit, Mapping):
+    if settings.edit is not None:
         return repeat_edit(settings, None)
-    prompt = str(settings.get("prompt", ""))
     options, named = _shared(settings)
-    placed = [spelling.box(about) for about in settings.get("edits") or ()]
+    placed = [spelling.box(edit) for edit in settings.edits]
     options += [f"--confine {spelling.quoted(said)}" for said in placed if said]
-    if settings.get("edits"):
-        rules = [spelling.rule(about) for about in settings["edits"]]
-        if all(rules):
-            named.append(f"edits=[{', '.join(map(str, rules))}]")
-    if settings.get("tokens") == "all":
+    rules = [spelling.rule(edit) for edit in settings.edits]
+    if rules and all(rules):
+        named.append(f"edits=[{', '.join(rules)}]")
+    if settings.tokens == "all":
         named.append('tokens="all"')
     if negative:
         named.append('branches={"negative"}')
     more = ["the maps of the negative prompt"] if negative else []
     if not all(placed):
         more.append("edits of the attention")
-    place = settings.get("batch_place")
-    if isinstance(place, list) and len(place) == 2:
-        more.append(f"the batch of {place[1]} pictures that it was drawn in")
+    more += _batch(settings, least=1)
     return _ways(
         settings,
-        _command("generate", [prompt], [*options, *_kept(settings)]),
-        f"run = hm.generate({', '.join(['pipe', spelling.literal(prompt), *named])})",
+        _command("generate", [settings.prompt], [*options, *_kept(settings)]),
+        f"run = hm.generate({', '.join(['pipe', spelling.literal(settings.prompt), *named])})",
         more,
     )
 
 
-def repeat_edit(settings: Mapping[str, Any], chosen_kind: str | None) -> list[list[str]]:
+def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
     """The ways to repeat an edit, from the settings of its edited run.
 
     Args:
         settings: of the run.
         chosen_kind: the kind that aligning the words gives, which need not be said, if known.
     """
-    edit: Mapping[str, Any] = settings["edit"]
-    source, prompt = str(edit.get("source", "")), str(settings.get("prompt", ""))
+    edit, prompt = settings.edit, settings.prompt
+    assert edit is not None
     options, named = _shared(settings)
-    for key, option, name in (("cross", "--cross", "cross"), ("self", "--self", "self_attention")):
-        window = edit.get(key)
-        if isinstance(window, list) and len(window) == 2 and window != _NO_EDIT[key]:
-            low, high = (spelling.number(float(bound)) for bound in window)
+    for option, name, window, usual in (
+        ("--cross", "cross", edit.cross, EditOptions.cross),
+        ("--self", "self_attention", edit.self_attention, EditOptions.self_attention),
+    ):
+        if window != (0.0, usual):
+            low, high = map(spelling.number, window)
             options.append(f"{option} {low}:{high}")
             named.append(f"{name}=({low}, {high})")
-    windows = edit.get("windows")
-    if isinstance(windows, Mapping) and windows:
+    if edit.windows:
         spans = {
-            w: (spelling.number(float(a)), spelling.number(float(b)))
-            for w, (a, b) in windows.items()
+            word: (spelling.number(low), spelling.number(high))
+            for word, (low, high) in edit.windows.items()
         }
         options += [f"--words {spelling.quoted(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()]
         pairs = ", ".join(f"{spelling.literal(w)}: ({a}, {b})" for w, (a, b) in spans.items())
         named.append(f"words={{{pairs}}}")
-    kind = edit.get("kind_asked", None if edit.get("kind") == chosen_kind else edit.get("kind"))
-    if kind in ("replace", "refine"):
+    kind = edit.kind_asked
+    if "kind_asked" in edit.unnoted and edit.kind != chosen_kind:
+        kind = edit.kind
+    if kind is not None:
         options.append(f"--kind {kind}")
         named.append(f"kind={spelling.literal(kind)}")
-    if edit.get("renormalize"):
+    if edit.renormalize:
         options.append("--renormalize")
         named.append("renormalize=True")
-    if edit.get("only"):
-        options.append(f"--only {spelling.quoted(str(edit['only']))}")
-        named.append(f"only={spelling.literal(str(edit['only']))}")
-    for word in edit.get("protect") or ():
-        options.append(f"--protect {spelling.quoted(str(word))}")
-    if edit.get("protect"):
-        named.append(f"protect={spelling.literal([str(word) for word in edit['protect']])}")
-    for key in ("threshold", "blend_from"):
-        if edit.get(key) not in (None, _NO_EDIT[key]):
-            options.append(f"--{key.replace('_', '-')} {spelling.number(edit[key])}")
-            named.append(f"{key}={spelling.number(edit[key])}")
-    more = []
-    if edit.get("self_cells") not in (None, _NO_EDIT["self_cells"]):
-        named.append(f"self_cells={edit['self_cells']}")
+    if edit.only:
+        options.append(f"--only {spelling.quoted(edit.only)}")
+        named.append(f"only={spelling.literal(edit.only)}")
+    options += [f"--protect {spelling.quoted(word)}" for word in edit.protect]
+    if edit.protect:
+        named.append(f"protect={spelling.literal([*edit.protect])}")
+    for name, value, usual in (
+        ("threshold", edit.threshold, EditOptions.threshold),
+        ("blend_from", edit.blend_from, EditOptions.blend_from),
+    ):
+        if value != usual:
+            options.append(f"--{name.replace('_', '-')} {spelling.number(value)}")
+            named.append(f"{name}={spelling.number(value)}")
+    more: list[str] = []
+    if edit.self_cells != EditOptions.self_cells:
+        named.append(f"self_cells={edit.self_cells}")
         more.append("the largest grid of self-attention")
-    place = settings.get("batch_place")
-    if isinstance(place, list) and len(place) == 2 and place[1] > 2:
-        more.append(f"the batch of {place[1]} pictures that it was drawn in")
-    texts = [spelling.literal(source), spelling.literal(prompt)]
+    more += _batch(settings, least=2)
+    texts = [spelling.literal(edit.source), spelling.literal(prompt)]
     return _ways(
         settings,
-        _command("edit", [source, prompt], [*options, *_kept(settings)]),
+        _command("edit", [edit.source, prompt], [*options, *_kept(settings)]),
         f"pair = hm.edit({', '.join(['pipe', *texts, *named])})",
         more,
     )
 
 
-def _ways(
-    settings: Mapping[str, Any], command: str, call: str, more: Iterable[str]
-) -> list[list[str]]:
+def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> list[list[str]]:
     """The command, the Python, and what repeats a run with all that its settings note."""
-    given = _arguments(settings)
+    given = settings.arguments
     loaded = _loaded(settings)
     left = [*(["other arguments of the pipeline"] if given else []), *more, *loaded]
-    python = []
+    python: list[str] = []
     if len(spelling.arguments(given)) < len(given):
         python.append("what was passed as an object (see the settings)")
-    if not all(map(spelling.rule, settings.get("edits") or ())):
+    if not all(map(spelling.rule, settings.edits)):
         python.append("the edits of the attention (see the settings)")
     python += [part for part in more if part.startswith("the batch")] + loaded
     return [
@@ -154,81 +143,78 @@ def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
     return " ".join([f"heedmap {verb}", *quoted, *options])
 
 
-def _shared(settings: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _shared(settings: Settings) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
-    model = _model(settings)
+    model = settings.model
     own = _own_settings() if model == _EMBEDDED else {}
     options = [] if model == _EMBEDDED else [f"--model {spelling.quoted(model)}"]
     named: list[str] = []
     for name in ("seed", "steps", "guidance"):
-        value = settings.get(name)
-        if isinstance(value, int | float) and value != own.get(name):
+        value = getattr(settings, name)
+        if value is not None and value != own.get(name):
             options.append(f"--{name} {spelling.number(value)}")
             named.append(f"{name}={spelling.number(value)}")
-    size, unsaid = settings.get("size"), settings.get("defaults")
-    chosen = not (isinstance(unsaid, Mapping) and "size" in unsaid)
-    if chosen and isinstance(size, list) and len(size) == 2 and size != own.get("size"):
-        options.append(f"--size {size[0]}x{size[1]}")
-        named.append(f"size=({size[0]}, {size[1]})")
-    negative = settings.get("negative")
-    if negative is not None:  # an empty one is not none: SDXL then encodes it
-        options.append(f"--negative {spelling.quoted(str(negative))}")
-        named.append(f"negative={spelling.literal(str(negative))}")
-    keep = settings.get("keep")
-    if isinstance(keep, list) and keep != _USUAL_KEEP:
-        named.append(f"keep={spelling.literal([str(axis) for axis in keep])}")
+    if "size" not in settings.defaults and settings.size != own.get("size"):
+        width, height = settings.size
+        options.append(f"--size {width}x{height}")
+        named.append(f"size=({width}, {height})")
+    if settings.negative is not None:  # an empty one is not none: SDXL then encodes it
+        options.append(f"--negative {spelling.quoted(settings.negative)}")
+        named.append(f"negative={spelling.literal(settings.negative)}")
+    if settings.keep != _USUAL_KEEP:
+        named.append(f"keep={spelling.literal([*settings.keep])}")
     device, dtype = _placed(settings)
     options += [f"--device {device}"] if device else []
     options += [f"--dtype {dtype}"] if dtype else []
-    named += spelling.arguments(_arguments(settings))
+    named += spelling.arguments(settings.arguments)
     return options, named
 
 
-def _model(settings: Mapping[str, Any]) -> str:
-    return str(settings.get("model", _EMBEDDED))
+def _batch(settings: Settings, least: int) -> list[str]:
+    """What to say of the batch, where it had more pictures than that."""
+    several = settings.batch_place is not None and settings.batch_place[1]
+    many = several and several > least
+    return [f"the batch of {several} pictures that it was drawn in"] if many else []
 
 
-def _placed(settings: Mapping[str, Any]) -> tuple[str, str]:
+def _placed(settings: Settings) -> tuple[str, str]:
     """The device, and the precision where it is not the one taken there; empty if not noted."""
-    device, dtype = settings.get("device"), settings.get("dtype")
-    device = device if device in ("cpu", "cuda", "mps") else ""
+    device = settings.device if settings.device in ("cpu", "cuda", "mps") else ""
     usual = "float32" if device in ("", "cpu") else "float16"
-    known = dtype in ("float32", "float16", "bfloat16") and dtype != usual
-    return device, str(dtype) if known else ""
+    known = settings.dtype in ("float32", "float16", "bfloat16") and settings.dtype != usual
+    return device, settings.dtype if known else ""
 
 
-def _kept(settings: Mapping[str, Any]) -> list[str]:
+def _kept(settings: Settings) -> list[str]:
     """The option for the axes that were kept, where they are not the usual ones."""
-    keep = settings.get("keep")
-    if not isinstance(keep, list) or keep == _USUAL_KEEP:
+    if settings.keep == _USUAL_KEEP:
         return []
-    return [f"--keep {spelling.quoted(','.join(map(str, keep)))}"]
+    return [f"--keep {spelling.quoted(','.join(settings.keep))}"]
 
 
-def _loaded(settings: Mapping[str, Any]) -> list[str]:
+def _loaded(settings: Settings) -> list[str]:
     """What was done to the model after it was loaded."""
-    said = []
-    if isinstance(settings.get("schedulers"), Mapping) and _model(settings) == _EMBEDDED:
-        noted, own = settings["schedulers"].get("scheduler"), _own_scheduler()
-        config = noted.get("config") if isinstance(noted, Mapping) else None
-        if noted and (noted.get("class") != own.pop("_class_name") or not _holds(config, own)):
-            said.append(f"the scheduler ({settings.get('scheduler')})")
-    said += ["the LoRAs"] if settings.get("loras") else []
-    said += ["the adapters"] if settings.get("adapters") else []
-    said += ["the attention processors"] if settings.get("attention") else []
+    said: list[str] = []
+    noted = settings.schedulers.get("scheduler") if settings.model == _EMBEDDED else None
+    if noted is not None and not _is_own(noted):
+        said.append(f"the scheduler ({settings.scheduler})")
+    said += ["the LoRAs"] if settings.loras else []
+    said += ["the adapters"] if settings.adapters else []
+    said += ["the attention processors"] if settings.attention else []
     return said
 
 
-def _holds(config: Any, own: Mapping[str, Any]) -> bool:
-    """Whether a scheduler's settings are those of the model's own; what is not there is usual."""
-    return isinstance(config, Mapping) and all(
-        config.get(key) == value for key, value in own.items() if not key.startswith("_")
+def _is_own(noted: Scheduler) -> bool:
+    """Whether it is the embedded model's own scheduler; what is not noted is usual."""
+    own = _own_scheduler()
+    return noted.kind == own.pop("_class_name") and all(
+        noted.config.get(key) == value for key, value in own.items() if not key.startswith("_")
     )
 
 
 def _own_settings() -> dict[str, Any]:
     """What the embedded model draws with when nothing is said."""
-    return {**_read("card.json").get("defaults", {}), "size": [128, 128]}
+    return {**_read("card.json").get("defaults", {}), "size": (128, 128)}
 
 
 def _own_scheduler() -> dict[str, Any]:
@@ -241,18 +227,13 @@ def _read(name: str) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _python(settings: Mapping[str, Any], call: str) -> str:
-    model = _model(settings)
+def _python(settings: Settings, call: str) -> str:
+    model = settings.model
     device, dtype = _placed(settings)
     given = [] if model == _EMBEDDED else [spelling.literal(model)]
     given += [f"device={spelling.literal(device)}"] if device else []
     given += [f"dtype={spelling.literal(dtype)}"] if dtype else []
     return f"import heedmap as hm\n\npipe = hm.load({', '.join(given)})\n{call}"
-
-
-def _arguments(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    arguments = settings.get("arguments")
-    return arguments if isinstance(arguments, Mapping) else {}
 
 
 def _listed(parts: list[str]) -> str:

@@ -6,9 +6,12 @@ Whoever wrote the settings, what is spelled here is one value and never a piece 
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from keyword import iskeyword
-from typing import Any, TypeGuard
+from typing import Any
+
+from heedmap.files.notes import plain
+from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEdit
 
 TAKEN = frozenset(
     {
@@ -55,8 +58,6 @@ TAKEN = frozenset(
 )
 """Names that `heedmap.generate` or `heedmap.edit` use themselves, so that no argument of a pipeline
 can have them. Not read from there, since that loads torch."""
-# The defaults of `heedmap.Confine`.
-_NO_CONFINE = {"strength": 3.0, "start": 0.0, "end": 0.6, "along": None, "tail": True}
 _UNSAYABLE = object()
 
 
@@ -72,35 +73,31 @@ def arguments(arguments: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def rule(about: Any) -> str:
+def rule(edit: WordEdit) -> str:
     """An edit of the attention as Python writes it, or nothing where it cannot."""
-    said = about if isinstance(about, Mapping) else {}
-    word, where = said.get("word"), said.get("where")
-    if not isinstance(word, str):
+    if isinstance(edit, Reweighted):
+        more = ", renormalize=True" if edit.renormalize else ""
+        return f"hm.Reweight({literal(edit.word)}, {number(edit.weight)}{more})"
+    if isinstance(edit, Ruled) or isinstance(edit.where, Mask):
         return ""
-    if said.get("kind") == "reweight" and _is_number(said.get("weight")):
-        more = ", renormalize=True" if said.get("renormalize") else ""
-        return f"hm.Reweight({literal(word)}, {number(said['weight'])}{more})"
-    if said.get("kind") != "confine" or not _is_box(where):
-        return ""
-    parts = [literal(word), f"({', '.join(map(number, where))})"]
-    for key, usual in _NO_CONFINE.items():
-        value = said.get(key, usual)
-        if not _FITS[key](value):
-            return ""
-        if value != usual:
-            parts.append(f"{key}={_value(value)}")
+    parts = [literal(edit.word), f"({', '.join(map(number, edit.where))})"]
+    parts += [f"{name}={_value(plain(value))}" for name, value in _unusual(edit)]
     return f"hm.Confine({', '.join(parts)})"
 
 
-def box(about: Any) -> str:
+def box(edit: WordEdit) -> str:
     """A word and its box as `--confine` reads them, or nothing if that would not say it all."""
-    said = about if isinstance(about, Mapping) else {}
-    where, word = said.get("where"), said.get("word")
-    usual = all(said.get(key, value) == value for key, value in _NO_CONFINE.items())
-    if said.get("kind") != "confine" or not (usual and _is_box(where) and isinstance(word, str)):
+    if not isinstance(edit, Confined) or isinstance(edit.where, Mask) or _unusual(edit):
         return ""
-    return f"{word}={','.join(map(number, where))}" if word == word.strip() else ""
+    said = f"{edit.word}={','.join(map(number, edit.where))}"
+    return said if edit.word == edit.word.strip() else ""
+
+
+def _unusual(edit: Confined) -> list[tuple[str, Any]]:
+    """What of a `Confine` is not as it is where nothing is said."""
+    usual = Confined(word=edit.word, where=edit.where)
+    names = ("strength", "start", "end", "along", "tail")
+    return [(n, getattr(edit, n)) for n in names if getattr(edit, n) != getattr(usual, n)]
 
 
 def literal(value: Any) -> str:
@@ -152,23 +149,3 @@ def _escaped(sign: str) -> str:
     """A sign by its number, as bash and Python both read it."""
     number = ord(sign)
     return f"\\u{number:04x}" if number < 2**16 else f"\\U{number:08x}"
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
-
-
-def _is_box(where: Any) -> TypeGuard[list[float]]:
-    return isinstance(where, list) and len(where) == 4 and all(map(_is_number, where))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
-
-
-_FITS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("strength", "start", "end"), _is_number),
-    "along": lambda value: value is None or _are_texts(value),
-    "tail": lambda value: isinstance(value, bool),
-}

@@ -4,4 +4,4 @@ What a saved result holds has one schema for each file, here and nowhere else. N
 files mean is not known here.
 """
 
-__all__ = ["kinds", "reading", "schemas", "writing"]
+__all__ = ["kinds", "notes", "reading", "reports", "schemas", "settings", "values", "writing"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from heedmap.files.targets import Kind, read_object, walk
+from heedmap.files.marks import Kind, read_object, walk
 
 _RUN = {
     *("run.json", "image.png", "index.html", "sheet.png"),

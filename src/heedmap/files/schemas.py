@@ -1,4 +1,4 @@
-"""What the files of a saved result hold: a schema for each, and the only place that reads them.
+"""What the files of a saved result hold: a schema for each, read and written nowhere else.
 
 `run.json`, `pair.json`, `grid.json` and the table and metadata of `maps.safetensors` come from
 whoever sent the folder. What has passed its schema has the types written here, finite numbers of a
@@ -6,42 +6,40 @@ sensible size and text that can be written; elsewhere it is only asked whether t
 fit one another. Names that a schema does not know stay: they are plain JSON, not too deep.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct
 
 from heedmap.errors import RunError
 from heedmap.files import reading
-from heedmap.options import Axis, BranchName, EditKind, Tokens
+from heedmap.files.notes import Note, noted, plain
+from heedmap.files.reports import EditReport, GridReport
+from heedmap.files.settings import Settings
+from heedmap.files.values import (
+    MAX_LAYER_NAME,
+    MAX_LAYERS,
+    MAX_PROMPT,
+    MAX_TOKENS,
+    Files,
+    Kind,
+    Name,
+    Number,
+    Side,
+    Small,
+    Text,
+    Whole,
+    Window,
+)
+from heedmap.options import Axis
 
 DEPTH = 32
 """How deeply lists and objects of a file may be nested."""
 MAX_VALUES = 1_000_000
 """How many values a file may hold in all; a grid of a thousand cells has some 30,000."""
-MAX_LAYERS = 1024
-MAX_LAYER_NAME = 512
-"""Characters of a layer's name, and so of a pattern for one."""
-MAX_TOKENS = 2048
-"""Tokens of an encoded text; those of encoders in use are at most 512, long prompts a few more."""
-MAX_PROMPT = 100_000
-"""Characters of a prompt; a file may not make us chew on more."""
-_MOST = 2**63 - 1
-_LARGEST = 1e30  # of any number that is measured or asked for
-
-Text = Annotated[str, Meta(max_length=MAX_PROMPT)]
-Name = Annotated[str, Meta(max_length=4096)]
-Whole = Annotated[int, Meta(ge=0, le=_MOST)]
-Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Side = Annotated[int, Meta(ge=1, le=2**20)]
-Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
-Part = Annotated[float, Meta(ge=0, le=1)]
-Window = tuple[Part, Part]
-Kind = Literal["text", "start", "end", "pad"]
-Files = Annotated[list[Name], Meta(max_length=10_000)] | UnsetType
-"""Those that heedmap wrote into a folder; whatever else lies there is the user's."""
 
 
 # --- maps.safetensors -------------------------------------------------------------------------
@@ -100,196 +98,71 @@ class Maps(Struct, frozen=True):
     size: tuple[Side, Side]
 
 
-# --- run.json ---------------------------------------------------------------------------------
+# --- run.json, pair.json, grid.json -----------------------------------------------------------
 
 
-class Scheduler(Struct, frozen=True):
-    """A scheduler as it was set up."""
+class WordFile(Struct, frozen=True):
+    """A word of a run, and the file of its overlay within the folder."""
 
-    kind: Name = field(name="class")
-    config: dict[Name, Any]
-
-
-class Edit(Struct, frozen=True):
-    """What was asked for, of a run that is an edit; older versions noted less."""
-
-    source: Text
-    cross: Window
-    own: Window = field(name="self")
-    kind: EditKind | None = None
-    kind_asked: EditKind | UnsetType | None = UNSET
-    windows: dict[Text, Window] = {}
-    renormalize: bool = False
-    only: Text | None = None
-    protect: Annotated[list[Text], Meta(max_length=MAX_TOKENS)] = []
-    self_cells: Whole | UnsetType = UNSET
-    blend_from: Part | UnsetType = UNSET
-    threshold: Part | UnsetType = UNSET
+    number: int
+    text: str
+    tokens: tuple[int, ...]
+    file: str | None
 
 
-class Mask(Struct, frozen=True):
-    """A mask of a region, as `masks.packed` writes it; older versions noted less."""
-
-    mask: tuple[Side, Side]
-    packed: str | UnsetType = UNSET
-
-
-class Reweighted(Struct, frozen=True, tag_field="kind", tag="reweight"):
-    """A `Reweight`."""
-
-    word: Text
-    weight: Number
-    renormalize: bool = False
-
-
-class Confined(Struct, frozen=True, tag_field="kind", tag="confine"):
-    """A `Confine`."""
-
-    word: Text
-    where: tuple[Number, Number, Number, Number] | Mask
-    strength: Number = 3.0
-    start: Part = 0.0
-    end: Part = 0.6
-    along: Annotated[list[Text], Meta(max_length=MAX_TOKENS)] | None = None
-    tail: bool = True
-
-
-class Ruled(Struct, frozen=True, tag_field="kind", tag="rule"):
-    """A rule of a user's own."""
-
-    name: Name = ""
-
-
-class Versions(Struct, frozen=True):
-    """The versions of the packages that drew it."""
-
-    heedmap: Name
-
-
-class Settings(Struct, frozen=True):
-    """What a run was made with."""
-
-    prompt: Text
-    seed: Whole
-    steps: Annotated[int, Meta(ge=1, le=10_000)] | None
-    guidance: Number | None
-    size: tuple[Side, Side]
-    model: Name
-    scheduler: Name
-    versions: Versions
-    text: Text | UnsetType = UNSET
-    negative: Text | None = None
-    defaults: dict[Name, Name] = {}
-    keep: tuple[Axis, ...] = ("layer",)
-    tokens: Tokens = "prompt"
-    branches: tuple[BranchName, ...] = ("conditional",)
-    batch_place: tuple[Small, Small] | UnsetType = UNSET
-    revision: Name | None = None
-    pipeline: Name = ""
-    schedulers: dict[Literal["scheduler", "low_res_scheduler"], Scheduler] = {}
-    parts: dict[Name, Name] = {}
-    configs: dict[Name, Name] = {}
-    options: dict[Name, Any] = {}
-    attention: list[Name] = []
-    loras: list[dict[Name, Any]] = []
-    adapters: dict[Name, Any] = {}
-    device: Name = ""
-    hardware: Name = ""
-    dtype: Name = ""
-    threads: Small | None = None
-    edits: Annotated[list[Reweighted | Confined | Ruled], Meta(max_length=256)] = []
-    edit: Edit | UnsetType = UNSET
-    arguments: dict[Name, Any] = {}
-
-
-class RunFile(Struct, frozen=True):
-    """`run.json`; older versions list no files."""
+class RunFile(Struct, frozen=True, kw_only=True):
+    """`run.json`; older versions list no files. Its words are for people, and not read."""
 
     format: int
-    settings: Settings
     files: Files = UNSET
+    settings: Settings
+    words: Any = UNSET
 
 
-# --- pair.json, grid.json ---------------------------------------------------------------------
-
-
-class Figures(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much a part of the picture changed; None where there is nothing to measure."""
-
-    share: Part
-    mse: Number | None
-    psnr_db: Number | None
-    ssim: Number | None
-
-
-class Change(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much the picture changed."""
-
-    inside: Figures
-    outside: Figures
-
-
-class Changed(Struct, frozen=True):
-    """The words that were changed, by number."""
-
-    source: Annotated[list[Small], Meta(max_length=MAX_TOKENS)]
-    edited: Annotated[list[Small], Meta(max_length=MAX_TOKENS)]
-
-
-class Evidence(Struct, frozen=True, kw_only=True):
-    """How a pair was edited, and what that did."""
-
-    words: Changed
-    change: Change
-    kind: Name
-    why: Text = ""
-    sites: Whole
-    self_sites: Whole
-    moved: Number
-    masked_by: Text = ""
-
-
-class PairFile(Struct, frozen=True):
+class PairFile(Struct, frozen=True, kw_only=True):
     """`pair.json`; older versions list no files."""
 
     format: int
-    about: Evidence
     files: Files = UNSET
+    about: EditReport
 
 
-class CellRow(Struct, frozen=True):
-    """A cell of a grid."""
+class CellRow(Note, frozen=True, kw_only=True):
+    """A cell of a grid; older versions do not say whether it was blended."""
 
     number: Whole
     seed: Whole
     target: Text
-    weights: dict[Text, Number]
+    weights: Mapping[Text, Number]
     cross: Window
     self_attention: Window
-    about: Evidence
-    blended: bool | UnsetType = UNSET
+    file: Name = ""
+    blended: bool = False
+    about: EditReport
 
 
-class GridAbout(Struct, frozen=True):
-    """What the cells of a grid have in common."""
-
-    only: Text | None = None
-
-
-class GridFile(Struct, frozen=True):
+class GridFile(Struct, frozen=True, kw_only=True):
     """`grid.json`."""
 
     format: int
-    about: GridAbout
-    cells: Annotated[list[CellRow], Meta(min_length=1, max_length=10_000)]
+    files: Files = UNSET
+    about: GridReport
+    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=10_000)]
+
+
+# --- reading and writing ----------------------------------------------------------------------
 
 
 _File = TypeVar("_File", bound=Struct)
 
 
-def read_file(
-    path: Path, schema: type[_File], what: str, *, version: int, most: int
-) -> tuple[_File, Any]:
+def write_file(path: Path, content: Struct) -> None:
+    """Write a file that `read_file` reads back equal."""
+    text = json.dumps(plain(content), indent=2, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def read_file(path: Path, schema: type[_File], what: str, *, version: int, most: int) -> _File:
     """The content of the file that tells a folder's kind, as `read` returns it.
 
     Args:
@@ -307,8 +180,8 @@ def read_file(
     return read(data, schema, str(path), version=version)
 
 
-def read(data: bytes, schema: type[_File], what: str, *, version: int) -> tuple[_File, Any]:
-    """The content of a file: as its schema has it, and as plain JSON types with everything else.
+def read(data: bytes, schema: type[_File], what: str, *, version: int) -> _File:
+    """The content of a file as its schema has it.
 
     Args:
         data: the file's bytes, or the text of its metadata.
@@ -320,49 +193,49 @@ def read(data: bytes, schema: type[_File], what: str, *, version: int) -> tuple[
         RunError: if it is not such a file, or of another version.
     """
     try:
-        plain = msgspec.json.decode(data)
-        found = plain.get("format") if isinstance(plain, dict) else None
+        held = msgspec.json.decode(data)
+        found = held.get("format") if isinstance(held, dict) else None
         if type(found) is int and found != version:
             raise RunError(
                 f"{what} has format {found}: this version of heedmap reads format {version}; make "
                 "it again"
             )
-        return _converted(plain, schema), plain
+        return _converted(held, schema)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise RunError(f"{what} is not what heedmap wrote{_where(error)}; make it again") from error
 
 
-def checked(plain: object, schema: type[_File], what: str) -> _File:
+def checked(held: object, schema: type[_File], what: str) -> _File:
     """Plain JSON types as a schema has them.
 
     Raises:
         RunError: if they do not fit.
     """
     try:
-        return _converted(plain, schema)
+        return _converted(held, schema)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise RunError(f"{what} is not what heedmap writes{_where(error)}") from error
 
 
-def _converted(plain: object, schema: type[_File]) -> _File:
-    found = msgspec.convert(plain, schema)  # first, since it is quick to refuse what is long
-    _check_plain(plain)
-    return found
+def _converted(held: object, schema: type[_File]) -> _File:
+    found = msgspec.convert(held, schema)  # first, since it is quick to refuse what is long
+    _check_plain(held)
+    return noted(found, held)
 
 
-def _check_plain(plain: Any) -> None:
+def _check_plain(held: Any) -> None:
     """Raise a ValueError at what is nested too deeply, too much, or too large for any use."""
-    level, count, depth = [plain], 0, 0
+    level, count, depth = [held], 0, 0
     while level:
         if any(isinstance(one, int) and abs(one) > 2**64 for one in level):
             raise ValueError("expected numbers of at most 64 bits")
-        held = [one for one in level if isinstance(one, dict | list)]
-        if held and depth == DEPTH:
+        holding = [one for one in level if isinstance(one, dict | list)]
+        if holding and depth == DEPTH:
             raise ValueError(f"expected less nesting than {DEPTH} levels")
-        count, depth = count + sum(map(len, held)), depth + 1
+        count, depth = count + sum(map(len, holding)), depth + 1
         if count > MAX_VALUES:
             raise ValueError(f"expected at most {MAX_VALUES} values")
-        level = [one for part in held for one in _values(part)]
+        level = [one for part in holding for one in _values(part)]
 
 
 def _values(part: dict[str, Any] | list[Any]) -> Iterable[Any]:

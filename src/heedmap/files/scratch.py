@@ -28,7 +28,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heedmap.errors import RunError
-from heedmap.files.targets import PREFIX, read_object, shown, why
+from heedmap.files.marks import read_object
+from heedmap.files.targets import PREFIX, shown, why
 
 try:
     import fcntl

@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from heedmap.errors import RunError
+from heedmap.files.marks import walk
 from heedmap.files.scratch import is_folder, move_up, note
-from heedmap.files.targets import shown, walk
+from heedmap.files.targets import shown
 
 
 def swap(made: Path, target: Path, own: Collection[str]) -> None:

@@ -5,26 +5,20 @@ What cannot be written to is told before anything is drawn, and again when it is
 
 import errno
 import os
-import re
 import stat
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from re import Pattern
-from typing import Any
-
-import msgspec
 
 from heedmap.errors import RunError
+from heedmap.files.marks import Kind, walk
 from heedmap.files.reading import path_of
 
 PREFIX = ".heedmap."
 """How the names of scratch folders begin."""
 _DEEP = 100  # folders in one another: at least as long a path as any within a scratch folder
 _NAME = 255  # bytes of a name, on all disks in use
-_MOST = 16 * 2**20  # bytes of the largest mark, a grid's: `grids.MAX_ABOUT`
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -56,45 +50,6 @@ class WriteError(RunError):
         room = "make room there, or " if self.number in _FULL else ""
         done = f"{so}; " if so else ""
         super().__init__(f"{said} ({self.reason}): {done}{room}choose another place")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of folder that heedmap writes, and how its own files are told from a user's.
-
-    Attributes:
-        what: what it is called, with its article: "a run of heedmap".
-        mark: the file by which a folder of this kind is known; a JSON object.
-        keys: what this object has at least.
-        names: every name, within the folder, that a file of heedmap's may have.
-        written: given a folder of this kind, those of them that were written there, as far as the
-            folder says so; anything else of such a name is a user's. Left out: all.
-        folders: every name, within the folder, that a folder of heedmap's may have.
-    """
-
-    what: str
-    mark: str
-    keys: frozenset[str]
-    names: Pattern[str]
-    written: Callable[[Path], Collection[str]] | None = None
-    folders: Pattern[str] = re.compile("(?!)")
-
-    def holds(self, folder: Path) -> bool:
-        """Whether a folder is of this kind."""
-        about = read_object(folder / self.mark)
-        return about is not None and self.keys <= about.keys()
-
-
-def read_object(path: Path, most: int = _MOST) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is none, or the file is not plain or too large."""
-    try:
-        about = os.lstat(path)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > most:
-            return None
-        read = msgspec.json.decode(path.read_bytes())
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
-        return None
-    return read if isinstance(read, dict) else None
 
 
 def target_of(given: str | Path) -> Path:
@@ -336,20 +291,6 @@ def _check_kept(said: str, name: str, entry: os.DirEntry[str]) -> None:
             f"{said} holds {name}, which belongs to another user and cannot be moved (permission "
             "denied): nothing was written; choose another folder"
         )
-
-
-def walk(folder: Path, within: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything in a folder, by its name within; folders before what they hold, no link followed.
-
-    Raises:
-        OSError: if a folder cannot be read.
-    """
-    with os.scandir(folder) as entries:
-        found = list(entries)
-    for entry in found:
-        yield f"{within}{entry.name}", entry
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk(Path(entry.path), f"{within}{entry.name}/")
 
 
 def shown(path: str | Path) -> str:

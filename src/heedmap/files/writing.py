@@ -22,11 +22,11 @@ from typing import Any
 from heedmap.checks import flag
 from heedmap.errors import RunError
 from heedmap.files import kinds
+from heedmap.files.marks import Kind, walk
 from heedmap.files.reading import path_of
 from heedmap.files.scratch import alone, note, scratch_folder, tidy
 from heedmap.files.swaps import be_like, fill, swap
 from heedmap.files.targets import (
-    Kind,
     TakenError,
     WriteError,
     check_file,
@@ -36,7 +36,6 @@ from heedmap.files.targets import (
     shown,
     staying,
     target_of,
-    walk,
     writable,
 )
 

@@ -135,7 +135,7 @@ class Recording:
         try:
             with reading.opened(path, most=MAX_FILE, otherwise=missing) as file:
                 held = _Arrays(file)
-                told, _ = schemas.read(held.about, schemas.Maps, str(path), version=FORMAT)
+                told = schemas.read(held.about, schemas.Maps, str(path), version=FORMAT)
                 return _read_recording(told, held)
         except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
             why = f" ({error})" if type(error) is ValueError else ""

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard, cast
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, quoted
-from heedmap.files.schemas import MAX_LAYER_NAME
+from heedmap.files.values import MAX_LAYER_NAME
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.options import Axis
 

@@ -4,4 +4,5 @@ Saved whole, read back equal, shown as sheets and pages. No torch: what was save
 model.
 """
 
-__all__ = ["comparisons", "folders", "grids", "pairs", "runs"]
+# pyright: reportUnsupportedDunderAll=false
+__all__ = ["cells", "comparisons", "folders", "grids", "pairs", "runs"]

@@ -10,7 +10,10 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
 from heedmap.explorer import RunLike
 from heedmap.figures import layout
-from heedmap.figures.blocks import beside
+from heedmap.figures.blocks import Block, beside
+from heedmap.files.notes import plain
+from heedmap.files.settings import Settings
+from heedmap.maps.heatmap import check_scale
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.timelines import SIDE, shown_at, span_of
 
@@ -70,10 +73,7 @@ def compare(
         if named is None or not all(isinstance(word, str) for word in named):
             raise ArgumentError(f"words is {quoted(words)}: expected a list of words")
         words = named
-    if not isinstance(scale, str) or scale not in _SCALES:
-        raise ArgumentError(
-            f"scale {quoted(scale)} is not known: expected 'word', 'shared' or 'raw'"
-        )
+    check_scale(scale)
     if len(runs) < 2:
         raise ArgumentError(f"a comparison needs two runs or more; got {len(runs)}")
     texts = list(dict.fromkeys(common_words(runs) if words is None else words))
@@ -88,7 +88,8 @@ def compare(
     own = "raw" if scale == "raw" else "word"  # "shared" is by what is shown, not by all the words
     low, high = span_of([one for there in heats for one in there], own)
     spans = [span_of(there, own) if scale == "word" else (low, high) for there in heats]
-    names, tables = labels(runs), []
+    names: list[str] = labels(runs)
+    tables: list[Block] = []
     side = min(SIDE, max(112, 1200 // min(_WORDS + 1, len(texts) + 1) - 12))
     for start in range(0, len(texts), _WORDS):  # further words below, so that all stay legible
         shown = range(start, min(start + _WORDS, len(texts)))
@@ -98,7 +99,7 @@ def compare(
         ]
         columns = ["the picture", *(texts[n] for n in shown)]
         tables.append(layout.table(rows, columns, side=side))
-    prompts = {str(run.settings.get("prompt")) for run in runs}
+    prompts = {run.settings.prompt for run in runs}
     return layout.framed(
         beside(tables, across=False),
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
@@ -113,7 +114,7 @@ def labels(runs: Sequence[RunLike]) -> list[str]:
     """What tells each run from the others: its prompt, seed, steps, model …, where they differ."""
     named: list[list[str]] = [[] for _ in runs]
     for name in _TOLD:
-        said = [_told(name, run.settings.get(name)) for run in runs]
+        said = [_told(name, run.settings) for run in runs]
         if len(set(said)) > 1:
             for parts, text in zip(named, said, strict=True):
                 parts.append(text)
@@ -123,22 +124,20 @@ def labels(runs: Sequence[RunLike]) -> list[str]:
     return [", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(joined, 1)]
 
 
-def _told(name: str, value: Any) -> str:
-    """A setting in the words of a label; settings that were read from a file may be anything."""
-    if value in (None, [], {}):
+def _told(name: str, settings: Settings) -> str:
+    """A setting in the words of a label."""
+    value = getattr(settings, name)
+    if value in (None, (), {}):
         return {"negative": "no negative prompt", "edits": "no edits"}.get(name, "")
-    try:
-        return _WORDING[name](value)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        return f"{name} {value}" if name in _WORDING else str(value)
+    return _WORDING.get(name, str)(value)
 
 
 _WORDING: dict[str, Callable[[Any], str]] = {
     "negative": "negative: {}".format,
-    "edit": lambda edit: f"edited from “{edit['source']}”",
+    "edit": lambda edit: f"edited from “{edit.source}”",
     "edits": lambda edits: ", ".join(
         " ".join(str(edit[part]) for part in ("kind", "word", "name") if part in edit)
-        for edit in edits
+        for edit in plain(edits)
     ),
     "seed": "seed {}".format,
     "steps": lambda steps: plural(steps, "step"),
@@ -151,7 +150,7 @@ _WORDING: dict[str, Callable[[Any], str]] = {
 def _in_common(runs: Sequence[RunLike]) -> str:
     """What all runs share, but for their prompts, in the words of a label."""
     said = [
-        {_told(name, run.settings.get(name)) for run in runs}
+        {_told(name, run.settings) for run in runs}
         for name in ("seed", "steps", "guidance", "size", "model")
     ]
     return " · ".join(text for texts in said if len(texts) == 1 for text in texts if text)

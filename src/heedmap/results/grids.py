@@ -2,7 +2,6 @@
 
 import csv
 import itertools
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,9 +15,11 @@ from heedmap.errors import ArgumentError, RunError
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
+from heedmap.files.reports import GridReport
 from heedmap.files.writing import whole_folder
+from heedmap.results.cells import Cell, label
 from heedmap.results.pairs import Pair, fits, read_mask
-from heedmap.results.runs import Run
+from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -30,80 +31,19 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
-    """One edit of a grid, and where in the grid it stands.
-
-    Attributes:
-        number: counts the cells from 1, in the order in which the last axis runs fastest.
-        seed: of its noise.
-        target: the prompt that was asked for, without the weights that the grid tries out.
-        weights: these, by word.
-        cross: while the source's cross-attention was taken (from, up to), of the run.
-        self_attention: while its self-attention was.
-        pair: the source and the edit, with the evidence.
-    """
-
-    number: int
-    seed: int
-    target: str
-    weights: dict[str, float]
-    cross: tuple[float, float]
-    self_attention: tuple[float, float]
-    pair: Pair
-
-    @property
-    def folder(self) -> str:
-        """Where its run is within the grid's folder."""
-        return f"cells/{self.number:03d}"
-
-    def row(self) -> dict[str, Any]:
-        """Its line in grid.csv: where it stands, what it did, how much it changed."""
-        about = self.pair.about
-        figures = {
-            f"{name}_{side}": change[name]
-            for side, change in about["change"].items()
-            for name in ("share", "mse", "psnr_db", "ssim")
-        }
-        return {
-            "cell": self.number,
-            "seed": self.seed,
-            "source": self.pair.source.settings["prompt"],
-            "target": self.target,
-            "prompt": self.pair.edited.settings["prompt"],
-            **{f"weight of {word}": weight for word, weight in self.weights.items()},
-            **dict(zip(("cross_from", "cross_to"), self.cross, strict=True)),
-            **dict(zip(("self_from", "self_to"), self.self_attention, strict=True)),
-            **{name: about[name] for name in ("kind", "sites", "self_sites", "moved")},
-            **figures,
-            "file": f"{self.folder}/image.png",
-        }
-
-    def _at(self) -> dict[str, Any]:
-        """What may vary, by axis."""
-        weights = {f"weight of {word}": weight for word, weight in self.weights.items()}
-        return {
-            "seed": self.seed,
-            "target": self.target,
-            **weights,
-            "self_attention": self.self_attention,
-            "cross": self.cross,
-        }
-
-
-@dataclass(frozen=True, eq=False)
 class Grid:
     """Edits of one source over strengths, weights, targets and seeds; made by `heedmap.grid`.
 
     Attributes:
         cells: every combination once, the last axis fastest.
-        about: what all have in common, as plain JSON types: what was asked for (`source`,
-            `targets`, `weights`, `cross`, `self_attention`, `seeds` and the other arguments of
-            `grid`), the run's settings, `batch` (pictures in the largest batch) and `sources_drawn`
-            (how often the source was computed).
+        about: what all have in common: what was asked for (`grid.about.source`, `.targets`,
+            `.weights`, `.cross`, `.self_attention`, `.seeds` and the other arguments of `grid`),
+            `.batch` (pictures in the largest batch), `.sources_drawn` (how often the source was
+            computed).
     """
 
     cells: tuple[Cell, ...]
-    about: dict[str, Any]
+    about: GridReport
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -124,7 +64,7 @@ class Grid:
         """What varies: values by "seed", "target", "weight of …", "self_attention", "cross"."""
         values: dict[str, list[Any]] = {}
         for cell in self.cells:
-            for name, value in cell._at().items():
+            for name, value in cell.place().items():
                 there = values.setdefault(name, [])
                 if value not in there:
                     there.append(value)
@@ -154,16 +94,16 @@ class Grid:
         down = [name for name in axes if name != across]
         lines: dict[tuple[Any, ...], list[Cell]] = {}
         for cell in self.cells:
-            lines.setdefault(tuple(cell._at()[name] for name in down), []).append(cell)
+            lines.setdefault(tuple(cell.place()[name] for name in down), []).append(cell)
         rows = [
             (
-                " · ".join(itertools.starmap(_label, zip(down, at, strict=True))),
+                " · ".join(itertools.starmap(label, zip(down, at, strict=True))),
                 [cell.pair.edited.image for cell in line],
             )
             for at, line in lines.items()
         ]
         first = next(iter(lines.values()))
-        columns = [_label(across, cell._at()[across]) for cell in first]
+        columns = [label(across, cell.place()[across]) for cell in first]
         if across == "seed":
             rows.insert(0, ("the source", [cell.pair.source.image for cell in first]))
         else:
@@ -177,7 +117,7 @@ class Grid:
         """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
         axes = self.axes
         return explorer.pairs_page(
-            (" · ".join(_label(name, cell._at()[name]) for name in axes), cell.pair)
+            (" · ".join(label(name, cell.place()[name]) for name in axes), cell.pair)
             for cell in self.cells
         )
 
@@ -221,24 +161,13 @@ class Grid:
                 if cell.pair.blend is not None:
                     mask = png(Image.fromarray(cell.pair.blend))
                     (partial / cell.folder / "blend.png").write_bytes(mask)
-            cells = [
-                {
-                    "number": cell.number,
-                    "seed": cell.seed,
-                    "target": cell.target,
-                    "weights": cell.weights,
-                    "cross": list(cell.cross),
-                    "self_attention": list(cell.self_attention),
-                    "file": f"{cell.folder}/image.png",
-                    "blended": cell.pair.blend is not None,
-                    "about": cell.pair.about,
-                }
-                for cell in self.cells
-            ]
-            files = kinds.files_in(partial, "grid.json")
-            about = {"format": FORMAT, "files": files, "about": self.about, "cells": cells}
-            text = json.dumps(about, indent=2, ensure_ascii=False)
-            (partial / "grid.json").write_text(text + "\n", encoding="utf-8")
+            content = schemas.GridFile(
+                format=FORMAT,
+                files=tuple(kinds.files_in(partial, "grid.json")),
+                about=self.about,
+                cells=tuple(map(_row, self.cells)),
+            )
+            schemas.write_file(partial / "grid.json", content)
         return Path(folder)
 
     @classmethod
@@ -250,23 +179,21 @@ class Grid:
         """
         folder = reading.path_of(folder)
         path = folder / "grid.json"
-        told, plain = schemas.read_file(
-            path, schemas.GridFile, "a grid", version=FORMAT, most=MAX_ABOUT
-        )
+        told = schemas.read_file(path, schemas.GridFile, "a grid", version=FORMAT, most=MAX_ABOUT)
         if [row.number for row in told.cells] != [*range(1, len(told.cells) + 1)]:
             raise RunError(f"{path} does not number its cells from 1: make the grid again")
         if any(row.weights.keys() != told.cells[0].weights.keys() for row in told.cells):
             raise RunError(f"{path} has cells of different words: make the grid again")
         sources: dict[int, Run] = {}
-        cells = []
-        for row, entry in zip(told.cells, plain["cells"], strict=True):
+        cells: list[Cell] = []
+        for row in told.cells:
             if row.seed not in sources:
                 size = next(iter(sources.values())).image.size if sources else None
-                sources[row.seed] = Run._load(folder / "sources" / str(row.seed), size)
+                sources[row.seed] = read_run(folder / "sources" / str(row.seed), size)
                 if not size:
                     _check_amount(path, len(told.cells), sources[row.seed].image.size)
-            cells.append(_read_cell(folder, row, entry["about"], sources[row.seed]))
-        found = cls(tuple(cells), plain["about"])
+            cells.append(_read_cell(folder, row, sources[row.seed]))
+        found = cls(tuple(cells), told.about)
         if not found._is_whole():
             raise RunError(
                 f"{path} has not every combination of what varies among its cells, in order: make "
@@ -276,7 +203,7 @@ class Grid:
 
     def _is_whole(self) -> bool:
         """Whether each combination of what varies is there once, in order, counted from 1."""
-        places = [cell._at() for cell in self.cells]
+        places = [cell.place() for cell in self.cells]
         if [cell.number for cell in self.cells] != [*range(1, len(places) + 1)]:
             return False
         if any([*at] != [*places[0]] for at in places):  # the weights of other words
@@ -296,8 +223,8 @@ class Grid:
     def _title(self) -> str:
         cell, axes = self.cells[0], self.axes
         weights = any(name.startswith("weight of ") for name in axes)
-        said = cell.target if weights else str(cell.pair.edited.settings["prompt"])
-        source = str(cell.pair.source.settings["prompt"])
+        said = cell.target if weights else cell.pair.edited.settings.prompt
+        source = cell.pair.source.settings.prompt
         if "target" in axes:
             return source
         return source if said == source else f"{source} → {said}"
@@ -305,29 +232,15 @@ class Grid:
     def _note(self) -> str:
         """What does not vary."""
         cell, axes, settings = self.cells[0], self.axes, self.cells[0].pair.source.settings
-        fixed = [_label(name, value) for name, value in cell._at().items() if name not in axes]
+        fixed = [label(name, value) for name, value in cell.place().items() if name not in axes]
         fixed = [text for text in fixed if text != cell.target]
-        fixed.append(f"{settings['steps']} steps")
-        if settings["guidance"] is not None:
-            fixed.append(f"guidance {settings['guidance']:g}")
+        fixed.append(f"{settings.steps} steps")
+        if settings.guidance is not None:
+            fixed.append(f"guidance {settings.guidance:g}")
         fixed.append("{}×{} px".format(*cell.pair.source.image.size))
-        if self.about.get("only"):
-            fixed.append(f"only {self.about['only']}")
-        return " · ".join([*fixed, str(settings["model"])])
-
-
-def _label(name: str, value: Any) -> str:
-    """What a row or a column of the sheet is."""
-    if name == "target":
-        return value
-    if name == "seed":
-        return f"seed {value}"
-    if name.startswith("weight of "):
-        number = f"{value:g}".replace("-", "−")
-        return f"{name.removeprefix('weight of ')} ×{number}"
-    low, high = value
-    span = f"{high:g}" if low == 0 else f"{low:g}–{high:g}"
-    return f"{'cross' if name == 'cross' else 'self'} {span}"
+        if self.about.only:
+            fixed.append(f"only {self.about.only}")
+        return " · ".join([*fixed, settings.model])
 
 
 def _csv(value: Any) -> Any:
@@ -349,21 +262,35 @@ def _check_amount(path: Path, cells: int, size: tuple[int, int]) -> None:
         )
 
 
-def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source: Run) -> Cell:
+def _row(cell: Cell) -> schemas.CellRow:
+    return schemas.CellRow(
+        number=cell.number,
+        seed=cell.seed,
+        target=cell.target,
+        weights=cell.weights,
+        cross=cell.cross,
+        self_attention=cell.self_attention,
+        file=f"{cell.folder}/image.png",
+        blended=cell.pair.blend is not None,
+        about=cell.pair.about,
+    )
+
+
+def _read_cell(folder: Path, row: schemas.CellRow, source: Run) -> Cell:
     within = folder / "cells" / f"{row.number:03d}"
-    edited = Run._load(within, source.image.size)
-    seeds = {row.seed, source.settings["seed"], edited.settings["seed"]}
-    asked = edited.settings.get("edit", {"cross": None, "self": None})
-    windows = [list(row.cross), list(row.self_attention)]
-    alike = len(seeds) == 1 and [asked["cross"], asked["self"]] == windows
-    if not (alike and fits(row.about, about, source, edited)):
+    edited = read_run(within, source.image.size)
+    seeds = {row.seed, source.settings.seed, edited.settings.seed}
+    asked, windows = edited.settings.edit, (row.cross, row.self_attention)
+    alike = asked is not None and (asked.cross, asked.self_attention) == windows
+    if not (alike and len(seeds) == 1 and fits(row.about, source, edited)):
         raise RunError(
             f"{folder} does not hold together: its runs and grid.json are of different grids; make "
             "the grid again"
         )
     mask = within / "blend.png"
-    has = row.blended is not False  # else what is there is a user's; older versions do not tell
-    if row.blended is True and not reading.is_there(mask):
+    # Where there is none, what is there is a user's; older versions do not tell.
+    has = row.blended or "blended" in row.unnoted
+    if row.blended and not reading.is_there(mask):
         raise RunError(f"{within} lacks {mask.name}, which grid.json tells of: make the grid again")
     blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
     return Cell(
@@ -373,5 +300,5 @@ def _read_cell(folder: Path, row: schemas.CellRow, about: dict[str, Any], source
         row.weights,
         row.cross,
         row.self_attention,
-        Pair(source, edited, about, blend),
+        Pair(source, edited, row.about, blend),
     )

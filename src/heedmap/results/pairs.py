@@ -1,16 +1,15 @@
 """A picture and its edit, with the evidence of what the edit did; on disk too."""
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from msgspec import UNSET
 from PIL import Image
-from skimage.metrics import structural_similarity
+from skimage import metrics
 
 from heedmap import explorer
 from heedmap.errors import ArgumentError, RunError
@@ -19,18 +18,19 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.figures.overlays import colour, enlarge, overlay
 from heedmap.files import kinds, reading, schemas
+from heedmap.files.reports import Change, EditReport, Figures
 from heedmap.files.writing import whole_folder
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.results.runs import Run
+from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
 FORMAT = 1
-_ASKED = {
-    *("cross", "self", "windows", "renormalize", "only"),
+_ASKED = (
+    *("cross", "self_attention", "windows", "renormalize", "only"),
     *("protect", "self_cells", "blend_from", "threshold"),
-}
+)
 _ALIKE = ("seed", "model", "steps", "guidance", "negative")  # of both runs of a pair
 MAX_ABOUT = 4 * 2**20  # bytes of pair.json
 
@@ -42,17 +42,14 @@ class Pair:
     Attributes:
         source: the run of the source prompt.
         edited: the run of the edited prompt, from the same noise.
-        about: how it was edited and what it did, as plain JSON types: `kind` and `why`, the
-            windows, `words` (those that were changed, of each prompt), `sites` at which rules
-            acted and `self_sites` at which self-attention was taken from the source, `moved` (the
-            share of attention that the rules moved, 0 to 1), `masked_by` (the phrases that decided
-            where it was let in, if it was blended) and `change` (see `compare`).
+        about: how it was edited and what it did: `pair.about.kind` and `.why`, the windows, the
+            `.words` that were changed, the `.sites` at which rules acted, `.change` of the picture.
         blend: bool (H, W) at the picture's size where the edit was let in, if it was blended.
     """
 
     source: Run
     edited: Run
-    about: dict[str, Any]
+    about: EditReport
     blend: np.ndarray | None = None
 
     def difference(self) -> Image.Image:
@@ -76,7 +73,7 @@ class Pair:
         top = max([float(heat.values.max()) for heat in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
         panels = [
-            Panel("the edit", enlarge(self.edited.image), self.edited.settings["prompt"]),
+            Panel("the edit", enlarge(self.edited.image), self.edited.settings.prompt),
             Panel("the difference", enlarge(self.difference()), self._said()),
         ]
         for side, heats in (("before", before), ("after", after)):
@@ -89,10 +86,10 @@ class Pair:
         return layout.sheet(
             enlarge(self.source.image),
             panels,
-            title=f"{self.source.settings['prompt']} → {self.edited.settings['prompt']}",
+            title=f"{self.source.settings.prompt} → {self.edited.settings.prompt}",
             bar=layout.ScaleBar("shared by both prompts' words", low, top),
             caption="the source",
-            note=self.source.settings["prompt"],
+            note=self.source.settings.prompt,
         )
 
     def explorer(self) -> str:
@@ -128,10 +125,9 @@ class Pair:
             (partial / "difference.png").write_bytes(png(self.difference()))
             if self.blend is not None:
                 (partial / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
-            files = kinds.files_in(partial, "pair.json")
-            about = {"format": FORMAT, "files": files, "about": self.about}
-            text = json.dumps(about, indent=2, ensure_ascii=False)
-            (partial / "pair.json").write_text(text + "\n", encoding="utf-8")
+            files = tuple(kinds.files_in(partial, "pair.json"))
+            content = schemas.PairFile(format=FORMAT, files=files, about=self.about)
+            schemas.write_file(partial / "pair.json", content)
         return Path(folder)
 
     @classmethod
@@ -142,12 +138,12 @@ class Pair:
             RunError: if the folder is no pair, or something in it is broken or hostile.
         """
         folder = reading.path_of(folder)
-        told, plain = schemas.read_file(
+        told = schemas.read_file(
             folder / "pair.json", schemas.PairFile, "an edit", version=FORMAT, most=MAX_ABOUT
         )
         source = Run.load(folder / "source")
-        edited = Run._load(folder / "edited", source.image.size)
-        if not fits(told.about, plain["about"], source, edited):
+        edited = read_run(folder / "edited", source.image.size)
+        if not fits(told.about, source, edited):
             raise RunError(
                 f"{folder} does not hold together: its two runs and pair.json are of different "
                 "edits; make the edit again"
@@ -157,10 +153,11 @@ class Pair:
         if has and told.files is not UNSET and not reading.is_there(mask):
             raise RunError(f"{folder} lacks {mask.name}, which it lists: make the edit again")
         blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
-        return cls(source, edited, plain["about"], blend)
+        return cls(source, edited, told.about, blend)
 
     def _heats(self, run: Run, side: str) -> list[HeatMap]:
-        return [run.maps.at(number) for number in self.about["words"][side]]
+        words = self.about.words.source if side == "source" else self.about.words.edited
+        return [run.maps.at(number) for number in words]
 
     def _overlay(self, heat: HeatMap, low: float, top: float) -> Image.Image:
         picture = heat.image
@@ -169,40 +166,34 @@ class Pair:
         return overlay(enlarge(picture), heat.values, low=low, high=top)
 
     def _said(self) -> str:
-        change = {side: self.about["change"][side]["mse"] for side in ("inside", "outside")}
-        said = [f"{mse:.2g} {side}" for side, mse in change.items() if mse is not None]
+        sides = self.about.change.sides().items()
+        said = [f"{what.mse:.2g} {side}" for side, what in sides if what.mse is not None]
         return f"MSE {', '.join(said)}"
 
 
-def fits(told: schemas.Evidence, about: Mapping[str, Any], source: Run, edited: Run) -> bool:
-    """Whether a pair's evidence, read from a file, fits its runs.
-
-    Args:
-        told: the evidence as its schema has it.
-        about: the same with all that the file has.
-        source: of the pair.
-        edited: of the pair.
-    """
+def fits(about: EditReport, source: Run, edited: Run) -> bool:
+    """Whether a pair's evidence, read from a file, fits its runs."""
+    one, other, asked = source.settings, edited.settings, edited.settings.edit
     # What was asked for stands in the edited run too, which is what is drawn again.
-    asked = edited.settings.get("edit", {})
+    both = () if asked is None else {*_ASKED}.difference(about.unnoted, asked.unnoted)
     return (
         source.image.size == edited.image.size
-        and all(about[name] == asked[name] for name in _ASKED & about.keys() & asked.keys())
-        and all(source.settings.get(name) == edited.settings.get(name) for name in _ALIKE)
+        and all(getattr(about, name) == getattr(asked, name) for name in both)
+        and all(getattr(one, name) == getattr(other, name) for name in _ALIKE)
         and _is_edit_of(edited, source)
-        and _are_words(told.words.source, source)
-        and _are_words(told.words.edited, edited)
+        and _are_words(about.words.source, source)
+        and _are_words(about.words.edited, edited)
     )
 
 
 def _is_edit_of(edited: Run, source: Run) -> bool:
     """Whether a run's settings say that it is an edit of another, which is none itself."""
-    asked = edited.settings.get("edit")
+    asked = edited.settings.edit
     if asked is None:  # the first version noted no edit, nor a place in a batch
-        said = "batch_place" not in edited.settings
+        said = edited.settings.batch_place is None
     else:
-        said = asked["source"] == source.settings["prompt"]
-    return said and "edit" not in source.settings
+        said = asked.source == source.settings.prompt
+    return said and source.settings.edit is None
 
 
 def _are_words(numbers: Sequence[int], run: Run) -> bool:
@@ -211,18 +202,13 @@ def _are_words(numbers: Sequence[int], run: Run) -> bool:
     return read.issuperset(numbers) and len({*numbers}) == len(numbers)
 
 
-def compare(before: Image.Image, after: Image.Image, inside: np.ndarray) -> dict[str, Any]:
+def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) -> Change:
     """How much a picture changed inside and outside of a mask.
 
     Args:
         before: a picture.
         after: another of the same size.
         inside: bool (H, W).
-
-    Returns:
-        For "inside" and "outside" each the mean squared error of values in 0 to 1, the peak
-        signal-to-noise ratio in dB and the structural similarity (Wang et al., 2004); None where
-        there is nothing to measure, or no error.
 
     Raises:
         ArgumentError: if the sizes differ.
@@ -235,20 +221,21 @@ def compare(before: Image.Image, after: Image.Image, inside: np.ndarray) -> dict
     a, b = _floats(before), _floats(after)
     squares = ((a - b) ** 2).mean(axis=-1)
     window = min(7, min(before.size) - (min(before.size) + 1) % 2)
-    measured: Any = structural_similarity(
+    measured = cast(Any, metrics).structural_similarity(
         a, b, data_range=1.0, channel_axis=2, full=True, win_size=window
     )
-    similar = measured[1].mean(axis=-1)
-    found = {}
-    for name, where in (("inside", inside), ("outside", ~inside)):
+    similar: np.ndarray = measured[1].mean(axis=-1)
+
+    def figures(where: np.ndarray) -> Figures:
         mse = float(squares[where].mean()) if where.any() else None
-        found[name] = {
-            "share": round(float(where.mean()), 6),
-            "mse": mse,
-            "psnr_db": None if not mse else -10 * math.log10(mse),
-            "ssim": float(similar[where].mean()) if where.any() else None,
-        }
-    return found
+        return Figures(
+            share=round(float(where.mean()), 6),
+            mse=mse,
+            psnr_db=None if not mse else -10 * math.log10(mse),
+            ssim=float(similar[where].mean()) if where.any() else None,
+        )
+
+    return Change(inside=figures(inside), outside=figures(~inside))
 
 
 def _floats(image: Image.Image) -> np.ndarray:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from PIL import Image
@@ -16,6 +16,7 @@ from heedmap.errors import RunError
 from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
+from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import MOST_SHOWN, HeatMaps, Scale
@@ -37,14 +38,14 @@ class Run:
     Attributes:
         image: the picture, as the pipeline gave it.
         maps: its heat maps by word.
-        settings: prompt (as it was written, with weights) and text (what the model read of it),
-            seed, steps, guidance, size, model, versions, all other arguments; plain JSON types.
+        settings: what it was made with: `run.settings.seed`, `.prompt` (as it was written, with
+            weights), `.steps`, `.size`, `.model`, `.arguments` and all else that decides it.
         negative_maps: the heat maps of the negative prompt, where its branch was recorded.
     """
 
     image: Image.Image
     maps: HeatMaps
-    settings: dict[str, Any]
+    settings: Settings
     negative_maps: HeatMaps | None = None
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
@@ -56,7 +57,7 @@ class Run:
 
         A matplotlib Figure: `run.figure().save("house.pdf")` (`HeatMaps.figure`).
         """
-        return self.maps.figure(title=str(self.settings["prompt"]), scale=scale)
+        return self.maps.figure(title=self.settings.prompt, scale=scale)
 
     def timeline(
         self, word: str | int, *, frames: int = timelines.FRAMES, scale: Scale = "word"
@@ -112,7 +113,7 @@ class Run:
         text = PngInfo()
         text.add_itxt("parameters", parameters_text(self.settings))
         (folder / "image.png").write_bytes(png(self.image, text))
-        files = {}
+        files: dict[int, str] = {}
         if overlays:
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
             (folder / "sheet.png").write_bytes(self.figure().data())
@@ -125,22 +126,16 @@ class Run:
         self.maps.recording.save(folder / "maps.safetensors")
         if self.negative_maps is not None:
             self.negative_maps.recording.save(folder / "negative.safetensors")
-        about = {
-            "format": FORMAT,
-            "files": kinds.files_in(folder, "run.json"),
-            "settings": self.settings,
-            "words": [
-                {
-                    "number": w.number,
-                    "text": w.text,
-                    "tokens": list(w.tokens),
-                    "file": files.get(w.number),
-                }
+        content = schemas.RunFile(
+            format=FORMAT,
+            files=tuple(kinds.files_in(folder, "run.json")),
+            settings=self.settings,
+            words=[
+                schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number))
                 for w in self.maps.tokens.words
             ],
-        }
-        text = json.dumps(about, indent=2, ensure_ascii=False)
-        (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+        )
+        schemas.write_file(folder / "run.json", content)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Run":
@@ -149,48 +144,47 @@ class Run:
         Raises:
             RunError: if the folder is no run, or something in it is broken or hostile.
         """
-        return cls._load(reading.path_of(folder))
+        return read_run(reading.path_of(folder))
 
-    @classmethod
-    def _load(cls, folder: Path, size: tuple[int, int] | None = None) -> "Run":
-        """As `load`; of another size (W, H) than is expected it is refused before it is decoded."""
-        told, plain = schemas.read_file(
-            folder / "run.json", schemas.RunFile, "a run", version=FORMAT, most=MAX_SETTINGS
+
+def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
+    """As `Run.load`; of another size (W, H) than that it is refused before it is decoded."""
+    told = schemas.read_file(
+        folder / "run.json", schemas.RunFile, "a run", version=FORMAT, most=MAX_SETTINGS
+    )
+    about = told.settings
+    if size is not None and about.size != size:
+        raise RunError(
+            f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels beside one of "
+            f"{size[0]}×{size[1]}: they do not belong together; make them again"
         )
-        about = told.settings
-        if size is not None and about.size != size:
-            raise RunError(
-                f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels beside one of "
-                f"{size[0]}×{size[1]}: they do not belong together; make them again"
-            )
-        image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
-        recording = Recording.load(folder / "maps.safetensors")
-        negative = folder / "negative.safetensors"
-        has = told.files is UNSET or negative.name in told.files  # else it is a user's
-        if has and told.files is not UNSET and not reading.is_there(negative):
-            raise RunError(f"{folder} lacks {negative.name}, which it lists: make the run again")
-        against = Recording.load(negative) if has and reading.is_there(negative) else None
-        read = about.prompt if about.text is UNSET else about.text
-        if (
-            recording.table.prompt != read
-            or recording.size != image.size
-            or (against is not None and against.size != image.size)
-            or not _is_placed(about)
-        ):
-            raise RunError(
-                f"{folder} does not hold together: its picture, maps and settings are of different "
-                "runs; make the run again"
-            )
-        negative_maps = None if against is None else HeatMaps(against, image)
-        return cls(image, HeatMaps(recording, image), plain["settings"], negative_maps)
+    image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
+    recording = Recording.load(folder / "maps.safetensors")
+    negative = folder / "negative.safetensors"
+    has = told.files is UNSET or negative.name in told.files  # else it is a user's
+    if has and told.files is not UNSET and not reading.is_there(negative):
+        raise RunError(f"{folder} lacks {negative.name}, which it lists: make the run again")
+    against = Recording.load(negative) if has and reading.is_there(negative) else None
+    if (
+        recording.table.prompt != (about.prompt if "text" in about.unnoted else about.text)
+        or recording.size != image.size
+        or (against is not None and against.size != image.size)
+        or not _is_placed(about)
+    ):
+        raise RunError(
+            f"{folder} does not hold together: its picture, maps and settings are of different "
+            "runs; make the run again"
+        )
+    negative_maps = None if against is None else HeatMaps(against, image)
+    return Run(image, HeatMaps(recording, image), about, negative_maps)
 
 
-def _is_placed(about: schemas.Settings) -> bool:
+def _is_placed(about: Settings) -> bool:
     """Whether a run was drawn at a place that its batch had; the first is the source's."""
-    if about.batch_place is UNSET:
+    if about.batch_place is None:
         return True
     number, size = about.batch_place
-    return (about.edit is not UNSET) <= number < size
+    return (about.edit is not None) <= number < size
 
 
 def word_file(word: Word) -> str:
@@ -198,29 +192,25 @@ def word_file(word: Word) -> str:
     return f"words/{word.number}-{slug(word.text, 40)}.png"
 
 
-def parameters_text(settings: dict[str, Any]) -> str:
+def parameters_text(settings: Settings) -> str:
     """The settings as the text that web UIs read from a picture's `parameters` chunk.
 
     Of an edit it says so: the same settings without its source draw another picture.
     """
-    lines = [str(settings["prompt"])]
-    if settings.get("negative"):
-        lines.append(f"Negative prompt: {settings['negative']}")
-    width, height = settings["size"]
-    edit = settings.get("edit")
-    if isinstance(edit, dict):
+    lines = [settings.prompt]
+    if settings.negative:
+        lines.append(f"Negative prompt: {settings.negative}")
+    width, height = settings.size
+    edit, edited = settings.edit, ""
+    if edit is not None:
         # Quoted as web UIs quote values with commas in them; names that they do not know they skip.
-        windows = (
-            f"{name} {'–'.join(f'{bound:g}' for bound in edit[name])}" for name in ("cross", "self")
-        )
-        said = json.dumps(", ".join(windows), ensure_ascii=False)
-        edited = f", Edited from: {json.dumps(edit['source'], ensure_ascii=False)}, Edit: {said}"
-    else:
-        edited = ""
+        windows = (("cross", edit.cross), ("self", edit.self_attention))
+        text = ", ".join(f"{name} {'–'.join(f'{b:g}' for b in bounds)}" for name, bounds in windows)
+        source, said = (json.dumps(one, ensure_ascii=False) for one in (edit.source, text))
+        edited = f", Edited from: {source}, Edit: {said}"
     lines.append(
-        f"Steps: {settings['steps']}, Sampler: {settings['scheduler']}, "
-        f"CFG scale: {settings['guidance']}, Seed: {settings['seed']}, Size: {width}x{height}, "
-        f"Model: {settings['model']}, Version: heedmap {settings['versions']['heedmap']}"
-        f"{edited}"
+        f"Steps: {settings.steps}, Sampler: {settings.scheduler}, "
+        f"CFG scale: {settings.guidance}, Seed: {settings.seed}, Size: {width}x{height}, "
+        f"Model: {settings.model}, Version: heedmap {settings.versions.heedmap}{edited}"
     )
     return "\n".join(lines)

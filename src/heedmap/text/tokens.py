@@ -10,7 +10,7 @@ from typing import Any
 
 from heedmap.checks import is_unicode
 from heedmap.errors import ArgumentError, ModelError, quoted
-from heedmap.files.schemas import MAX_PROMPT, MAX_TOKENS
+from heedmap.files.values import MAX_PROMPT, MAX_TOKENS
 from heedmap.text.prompts import split_words
 from heedmap.text.words import LABELS, Token, TokenTable, Word
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError, quoted
-from heedmap.files.schemas import MAX_PROMPT, Kind
+from heedmap.files.values import MAX_PROMPT, Kind
 from heedmap.text.prompts import describes, fold, is_content, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}

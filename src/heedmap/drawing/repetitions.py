@@ -1,0 +1,106 @@
+"""A run, an edit or a grid drawn again, and how it compares with what was saved."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from heedmap.errors import plural
+from heedmap.results.grids import Grid
+from heedmap.results.pairs import Pair
+from heedmap.results.runs import Run
+
+Drawing = Run | Pair | Grid
+"""What can be drawn again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Repetition:
+    """A run drawn again, and how it compares with the one that was saved.
+
+    Attributes:
+        run: what was drawn: a run, a pair or a grid.
+        same: whether every pixel of every picture is the same.
+        largest: the largest difference of a channel, 0 to 255.
+        differing: how many pixels differ, in all pictures.
+        pixels: how many there are; of pictures of other sizes all count as differing.
+        changed: what is not as the settings noted it, by its dotted name: (noted, now), None where
+            it is not there. A scheduler that differs was set up as noted for the repeat.
+        unknown: what these settings do not tell, since an older version wrote them.
+    """
+
+    run: Drawing
+    same: bool
+    largest: int
+    differing: int
+    pixels: int
+    changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Whether it is the same, in a sentence."""
+        if self.same:
+            return "Drawn again, it is the same to the byte."
+        why = "" if self.changed else "; the settings do not tell why (are the weights others?)"
+        return (
+            f"Drawn again, it differs: {self.differing} of {plural(self.pixels, 'pixel')}, by up "
+            f"to {self.largest} of 255{why}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in plain JSON types, without the pictures."""
+        return {
+            "same": self.same,
+            "largest": self.largest,
+            "differing": self.differing,
+            "pixels": self.pixels,
+            "changed": {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()},
+            "unknown": list(self.unknown),
+        }
+
+
+def compared(
+    saved: Drawing,
+    made: Drawing,
+    changed: Mapping[str, tuple[Any, Any]],
+    unknown: Sequence[str] = (),
+) -> Repetition:
+    """What was drawn again beside what was saved, picture by picture.
+
+    Args:
+        saved: what was saved.
+        made: what was drawn from its settings.
+        changed: what is not as the settings noted it, as `Repetition` has it.
+        unknown: what they do not tell.
+    """
+    figures = _apart(list(_pictures(saved)), list(_pictures(made)))
+    same = figures[0] == figures[1] == 0
+    return Repetition(made, same, *figures, dict(changed), tuple(unknown))
+
+
+def _pictures(saved: Drawing) -> Iterator[Image.Image]:
+    """Every picture once, in an order of its own."""
+    if isinstance(saved, Run):
+        yield saved.image
+    elif isinstance(saved, Pair):
+        yield saved.source.image
+        yield saved.edited.image
+    else:
+        yield from (run.image for run in saved.sources.values())
+        yield from (cell.pair.edited.image for cell in saved.cells)
+
+
+def _apart(before: Sequence[Image.Image], after: Sequence[Image.Image]) -> tuple[int, int, int]:
+    """The largest difference, how many pixels differ, and how many there are."""
+    largest = differing = pixels = 0
+    for a, b in zip(before, after, strict=True):
+        pixels += a.width * a.height
+        if a.size != b.size:
+            largest, differing = 255, differing + a.width * a.height
+            continue
+        pair = (np.asarray(image.convert("RGB"), dtype=np.int16) for image in (a, b))
+        apart = np.abs(np.subtract(*pair)).max(axis=-1)
+        largest, differing = max(largest, int(apart.max())), differing + int((apart > 0).sum())
+    return largest, differing, pixels

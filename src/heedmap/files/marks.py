@@ -1,0 +1,67 @@
+"""How a folder of heedmap's is known: by its mark, a file of JSON, and by the names within it."""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from re import Pattern
+from typing import Any
+
+import msgspec
+
+_MOST = 16 * 2**20  # bytes of the largest mark, a grid's: `grids.MAX_ABOUT`
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of folder that heedmap writes, and how its own files are told from a user's.
+
+    Attributes:
+        what: what it is called, with its article: "a run of heedmap".
+        mark: the file by which a folder of this kind is known; a JSON object.
+        keys: what this object has at least.
+        names: every name, within the folder, that a file of heedmap's may have.
+        written: given a folder of this kind, those of them that were written there, as far as the
+            folder says so; anything else of such a name is a user's. Left out: all.
+        folders: every name, within the folder, that a folder of heedmap's may have.
+    """
+
+    what: str
+    mark: str
+    keys: frozenset[str]
+    names: Pattern[str]
+    written: Callable[[Path], Collection[str]] | None = None
+    folders: Pattern[str] = re.compile("(?!)")
+
+    def holds(self, folder: Path) -> bool:
+        """Whether a folder is of this kind."""
+        about = read_object(folder / self.mark)
+        return about is not None and self.keys <= about.keys()
+
+
+def read_object(path: Path, most: int = _MOST) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is none, or the file is not plain or too large."""
+    try:
+        about = os.lstat(path)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > most:
+            return None
+        read = msgspec.json.decode(path.read_bytes())
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def walk(folder: Path, within: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything in a folder, by its name within; folders before what they hold, no link followed.
+
+    Raises:
+        OSError: if a folder cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    for entry in found:
+        yield f"{within}{entry.name}", entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from walk(Path(entry.path), f"{within}{entry.name}/")

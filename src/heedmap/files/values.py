@@ -1,0 +1,33 @@
+"""The values that files of ours hold, and how much of each there may be.
+
+What has passed these types is finite, of a sensible size, and text that can be written.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, UnsetType
+
+MAX_LAYERS = 1024
+MAX_LAYER_NAME = 512
+"""Characters of a layer's name, and so of a pattern for one."""
+MAX_TOKENS = 2048
+"""Tokens of an encoded text; those of encoders in use are at most 512, long prompts a few more."""
+MAX_PROMPT = 100_000
+"""Characters of a prompt; a file may not make us chew on more."""
+_MOST = 2**63 - 1
+_LARGEST = 1e30  # of any number that is measured or asked for
+
+Text = Annotated[str, Meta(max_length=MAX_PROMPT)]
+Name = Annotated[str, Meta(max_length=4096)]
+Whole = Annotated[int, Meta(ge=0, le=_MOST)]
+Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Side = Annotated[int, Meta(ge=1, le=2**20)]
+Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
+Given = Annotated[int, Meta(ge=-_MOST, le=_MOST)] | Number
+"""A number that a user gave: 4 stays 4, and 4.0 stays 4.0."""
+Part = Annotated[float, Meta(ge=0, le=1)]
+Window = tuple[Part, Part]
+Words = Annotated[tuple[Text, ...], Meta(max_length=MAX_TOKENS)]
+Kind = Literal["text", "start", "end", "pad"]
+Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)] | UnsetType
+"""Those that heedmap wrote into a folder; whatever else lies there is the user's."""

@@ -1,0 +1,72 @@
+"""Reports: what an edit and a grid did, typed, and as older versions wrote it."""
+
+import json
+
+import pytest
+from making import REPORT, report_of
+from msgspec import structs
+
+import heedmap
+from heedmap.errors import RunError
+from heedmap.files.notes import plain
+from heedmap.files.reports import Asked, Changed, EditReport, GridReport, Room
+
+
+def test_a_fresh_edit_reports_it_all(random_model, tmp_path):
+    asked = {"only": "house->sea", "protect": "red", "words": {"red": 0.5}}
+    pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=2, **asked)
+    about = pair.about
+    assert isinstance(about, heedmap.EditReport) and isinstance(about.change, heedmap.Change)
+    assert about.unnoted == () and about.more == {}
+    assert (about.only, about.protect, about.windows) == (
+        "house->sea",
+        ("red",),
+        {"red": (0.0, 0.5)},
+    )
+    assert about.words == Changed(source=(2,), edited=(2,))
+    assert about.masked_by == "red house→red sea" and about.asked is not None
+    assert about.asked.targets == ("a red sea",)
+    folder = pair.save(tmp_path / "x")
+    held = json.loads((folder / "pair.json").read_text(encoding="utf-8"))["about"]
+    assert held.keys() == {one.encode_name for one in structs.fields(EditReport)} - OWN
+    assert heedmap.Pair.load(folder).about == about
+
+
+OWN = {"<unnoted>", "<more>"}
+
+
+def test_a_fresh_grid_reports_it_all(random_model, tmp_path):
+    made = heedmap.grid(random_model, "a red house", weights={"red": [1, 2]}, seeds=7, steps=1)
+    about = made.about
+    assert isinstance(about, GridReport) and about.unnoted == ()
+    assert (about.weights, about.seeds, about.batch) == ({"red": (1.0, 2.0)}, (7,), 3)
+    settings = plain(made.cells[0].pair.source.settings)
+    assert about.more == {name: settings[name] for name in about.more} and "steps" in about.more
+    held = json.loads((made.save(tmp_path / "x") / "grid.json").read_text(encoding="utf-8"))
+    every = {one.encode_name for one in structs.fields(GridReport)} - OWN
+    assert held["about"].keys() == every | about.more.keys()
+    assert heedmap.Grid.load(tmp_path / "x").about == about
+
+
+def test_both_sides_of_a_change():
+    change = report_of().change
+    assert change.sides() == {"inside": change.inside, "outside": change.outside}
+    assert change.inside.psnr_db == 20.0 and change.outside.mse is None
+
+
+def test_what_an_older_version_reported():
+    read = report_of()
+    assert (read.why, read.weights, read.steps, read.masked_by) == (REPORT["why"], {}, 0, None)
+    assert plain(read) == REPORT
+
+
+@pytest.mark.parametrize("name", ["masked_by", "asked"])
+def test_what_may_be_left_out_is_not_null(name):
+    with pytest.raises(RunError, match=f"expected a value, got null at {name}"):
+        report_of(**{name: None})
+
+
+def test_how_a_call_is_noted():
+    asked = Asked(source="a", batch=3, limit=9)
+    assert plain(asked) == {"source": "a", "targets": None, "kind": None, "batch": 3, "limit": 9}
+    assert plain(Room(batch=3)) == {"batch": 3, "limit": None}

@@ -1,0 +1,79 @@
+"""Settings: what a fresh run notes, typed, and as older versions wrote it."""
+
+import inspect
+import json
+from dataclasses import fields
+
+import pytest
+from making import settings_of
+from msgspec import structs
+
+import heedmap
+from heedmap.files.notes import plain
+from heedmap.files.settings import Confined, Edit, Mask, Settings, Terms
+from heedmap.options import EditOptions, GenerateOptions
+
+
+def test_a_fresh_run_notes_them_all(random_model, tmp_path):
+    run = heedmap.generate(random_model, "a (red:2) house", seed=7, steps=1, size=(128, 64))
+    noted = run.settings
+    assert isinstance(noted, heedmap.Settings)
+    assert noted.unnoted == () and noted.more == {}
+    assert (noted.prompt, noted.text, noted.seed) == ("a (red:2) house", "a red house", 7)
+    assert (noted.size, noted.steps, noted.keep) == ((128, 64), 1, ("layer",))
+    assert (noted.edit, noted.batch_place, noted.edits) == (None, None, ())
+    assert noted.schedulers["scheduler"].kind == noted.scheduler == "DDIMScheduler"
+    folder = run.save(tmp_path / "x", overlays=False)
+    held = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
+    every = [one.encode_name for one in structs.fields(Settings) if one.encode_name[0] != "<"]
+    assert list(held) == [name for name in every if name not in ("batch_place", "edit")]
+    assert held == plain(noted)
+    assert heedmap.Run.load(folder).settings == noted
+
+
+def test_nothing_that_a_run_is_asked_changes_its_settings(random_model, tmp_path):
+    pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=1)
+    notes = pair.source.settings, pair.edited.settings, pair.about
+    before = [plain(one) for one in notes]
+    pair.save(tmp_path / "x")
+    pair.figure()
+    pair.explorer()
+    heedmap.compare([pair.source, pair.edited])
+    heedmap.repeat(random_model, pair)
+    assert before == [plain(one) for one in notes]
+
+
+def test_what_an_older_version_did_not_note_of_an_edit_is_what_held_then():
+    edit = settings_of(edit={"source": "a", "cross": [0, 1], "self": [0, 1]}).edit
+    assert edit is not None
+    usual = EditOptions()
+    for name in ("renormalize", "only", "self_cells", "protect", "blend_from", "threshold"):
+        assert name in edit.unnoted and getattr(edit, name) == getattr(usual, name)
+
+
+def test_what_an_older_version_did_not_note_of_a_confine_is_what_held_then():
+    taken = inspect.signature(heedmap.Confine).parameters
+    made = Confined(word="a", where=(0, 0, 8, 8))
+    for name in ("strength", "start", "end", "along", "tail"):
+        assert getattr(made, name) == taken[name].default
+
+
+def test_all_that_a_run_is_asked_for_has_a_place():
+    noted = {one.name for one in structs.fields(Settings)}
+    assert {one.name for one in fields(GenerateOptions)} - {"limit"} <= noted
+    asked = {one.name for one in fields(EditOptions)} - {"words", "batch"}
+    assert asked <= {one.name for one in structs.fields(Edit)}
+
+
+@pytest.mark.parametrize("given", [4, 4.0, 0, 2.5])
+def test_a_number_stays_as_it_was_given(given):
+    held = plain(settings_of(guidance=given))["guidance"]
+    assert held == given and type(held) is type(given)
+
+
+def test_every_attribute_is_told():
+    for kind in (Settings, Edit, Terms, Mask):
+        own = {one.name for one in structs.fields(kind)} - {"unnoted", "more"}
+        inherited = {one.name for one in structs.fields(Terms)} if kind is Edit else set()
+        for name in own - inherited:
+            assert f"        {name}: " in (kind.__doc__ or ""), name

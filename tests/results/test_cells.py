@@ -1,0 +1,54 @@
+"""A cell of a grid: where it stands, its line in the table, and what a sheet calls it."""
+
+import pytest
+from making import made_pair
+
+from heedmap.results.cells import Cell, label
+
+
+def cell(**changed) -> Cell:
+    made = {
+        "number": 7, "seed": 3, "target": "at sea", "weights": {"sea": 2.0}, "cross": (0.0, 0.8),
+        "self_attention": (0.1, 0.4), "pair": made_pair(),
+    }  # fmt: skip
+    return Cell(**{**made, **changed})
+
+
+def test_the_line_of_a_cell():
+    made = cell()
+    about = made.pair.about
+    assert made.row() == {
+        "cell": 7, "seed": 3, "source": "at house", "target": "at sea", "prompt": "at sea",
+        "weight of sea": 2.0, "cross_from": 0.0, "cross_to": 0.8, "self_from": 0.1, "self_to": 0.4,
+        "kind": "replace", "sites": 21, "self_sites": 7, "moved": 0.25,
+        "share_inside": about.change.inside.share, "mse_inside": about.change.inside.mse,
+        "psnr_db_inside": about.change.inside.psnr_db, "ssim_inside": about.change.inside.ssim,
+        "share_outside": about.change.outside.share, "mse_outside": about.change.outside.mse,
+        "psnr_db_outside": about.change.outside.psnr_db,
+        "ssim_outside": about.change.outside.ssim, "file": "cells/007/image.png",
+    }  # fmt: skip
+
+
+def test_where_a_cell_stands():
+    assert cell().place() == {
+        "seed": 3,
+        "target": "at sea",
+        "weight of sea": 2.0,
+        "self_attention": (0.1, 0.4),
+        "cross": (0.0, 0.8),
+    }
+    assert cell(number=12).folder == "cells/012"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("seed", 7, "seed 7"),
+        ("target", "a red house", "a red house"),
+        ("weight of red", -1.5, "red ×−1.5"),
+        ("cross", (0.0, 0.8), "cross 0.8"),
+        ("self_attention", (0.25, 0.5), "self 0.25–0.5"),
+    ],
+)
+def test_what_a_row_is_called(name, value, said):
+    assert label(name, value) == said
