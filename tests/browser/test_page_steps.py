@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import Edited, data_of, small, stable_diffusion
+from making import Edited, data_of, report_of, small, stable_diffusion
 
 from browser.conftest import MISSING, canvas, same
 from heedmap import explorer
@@ -219,7 +219,7 @@ def test_prompts_with_other_windows_share_their_ends(show: Any, tmp_path: Path):
 
 def test_in_an_edit_a_range_is_of_both(show: Any):
     source, edited = small("a red house", STEPS), small("a blue house", STEPS, seed=1)
-    opened = show(explorer.pair_page(Edited(source, edited, {})))
+    opened = show(explorer.pair_page(Edited(source, edited, report_of())))
     opened.steps(1, 3)
     opened.word("blue", "edit").hover()
     both = [run.maps.select(steps=slice(1, 3)) for run in (source, edited)]

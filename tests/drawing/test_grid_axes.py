@@ -14,10 +14,10 @@ def axes(weights=None, own=0.4, cross=0.8, seeds=7) -> Axes:
 def test_one_value_is_a_list_of_one():
     made = axes({"red": 2})
     assert made.about() == {
-        "weights": {"red": [2.0]},
-        "cross": [[0.0, 0.8]],
-        "self_attention": [[0.0, 0.4]],
-        "seeds": [7],
+        "weights": {"red": (2.0,)},
+        "cross": ((0.0, 0.8),),
+        "self_attention": ((0.0, 0.4),),
+        "seeds": (7,),
     }
 
 

@@ -7,7 +7,7 @@ from msgspec import Meta, field
 
 from heedmap.files.notes import Note
 from heedmap.files.values import Given, Name, Number, Part, Side, Small, Text, Whole, Window, Words
-from heedmap.options import Axis, BranchName, EditKind, EditOptions, Tokens
+from heedmap.options import Axis, BranchName, EditKind, Tokens
 
 
 class Scheduler(Note, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Scheduler(Note, frozen=True, kw_only=True):
 
 
 class Terms(Note, frozen=True, kw_only=True):
-    """What was asked of an edit beside its windows; older versions noted less.
+    """What was asked of an edit beside its windows; what older versions did not note was so then.
 
     Attributes:
         renormalize: whether weighted rows were made to sum to 1 again.
@@ -36,10 +36,10 @@ class Terms(Note, frozen=True, kw_only=True):
 
     renormalize: bool = False
     only: Text | None = None
-    self_cells: Whole = EditOptions.self_cells
+    self_cells: Whole = 32 * 32
     protect: Words = ()
-    blend_from: Part = EditOptions.blend_from
-    threshold: Part = EditOptions.threshold
+    blend_from: Part = 0.2
+    threshold: Part = 0.4
 
 
 class Edit(Terms, frozen=True, kw_only=True):
