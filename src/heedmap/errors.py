@@ -3,12 +3,14 @@
 Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours.
 """
 
+import sys
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 
 MAX_SENTENCE = 2000
 """The most characters that a sentence may have."""
+_INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
 class HeedmapError(Exception):
@@ -66,6 +68,14 @@ def as_sentence(said: str) -> str:
     """A message as it stands by itself: on one line, with a capital letter and a full stop."""
     line = " ".join(said.split())
     return f"{line[:1].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
+
+
+def warn(said: str) -> None:
+    """Warn of something, at the line of whoever called heedmap, or a pipeline that is traced."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(said, HeedmapWarning, stacklevel=level)
 
 
 @contextmanager

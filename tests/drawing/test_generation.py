@@ -13,6 +13,9 @@ from PIL import Image
 
 from heedmap.drawing.generation import check_prompts, generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError
+from heedmap.recording import trace as recording_trace
+from heedmap.recording.edits import Reweight
+from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run
 
 
@@ -340,3 +343,22 @@ def test_rules_with_attributes_that_only_sound_like_ours(pipe):
         for edits in ([lambda p, site: p * 3], [Boost()], [Layer().requires_grad_(False)])
     )
     assert all(same(plain, other) for other in others)
+
+
+@pytest.mark.parametrize("draw", ["generate", "generate_batch", "a pipeline that is traced"])
+def test_a_warning_points_at_the_line_of_whoever_drew(pipe, draw, monkeypatch):
+    monkeypatch.setattr(recording_trace, "WARN", 0)  # whatever is kept is much
+    noise = torch.Generator().manual_seed(1)
+    idle = [Reweight("red", 1)]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if draw == "generate":
+            generate(pipe, "a red house", seed=1, steps=1, edits=idle, guidance=1, negative="sea")
+        elif draw == "generate_batch":
+            generate_batch(pipe, ["a red house"], seeds=[1], steps=1, edits=idle)
+        else:
+            with trace(pipe, edits=idle):
+                pipe("a red house", num_inference_steps=1, generator=noise)
+    said = [str(warning.message).split(",")[0] for warning in told]
+    assert len(said) == (3 if draw == "generate" else 2) and any("will take" in one for one in said)
+    assert {warning.filename for warning in told} == {__file__}

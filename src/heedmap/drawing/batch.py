@@ -1,7 +1,6 @@
 """One batch of pictures with its trace: what generating and editing have in common."""
 
 import secrets
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from heedmap import checks
 from heedmap.checks import is_unicode
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import note, plain
-from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEdit
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
@@ -119,11 +118,9 @@ def draw(
         made = run(prompt=list(prompts), generator=generators, **call, **options.arguments)
         images = family_of(pipe).pictures(made)
     if negative and not recorder.guided:
-        warnings.warn(
+        warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
-            "a guidance above 1",
-            HeedmapWarning,
-            stacklevel=3,
+            "a guidance above 1"
         )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     runs: list[Run] = []

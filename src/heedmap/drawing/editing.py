@@ -5,7 +5,6 @@ from its source, `edit_batches` draws it.
 """
 
 import itertools
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, overload
@@ -20,7 +19,7 @@ from heedmap.drawing.edit_plans import Ground, Plan, Planner, read_window, read_
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import note
-from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.notes import plain
 from heedmap.files.reports import Asked, GridReport, Room
 from heedmap.options import DrawOptions, EditOptions, Window
@@ -119,7 +118,7 @@ def edit(
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
     drawn = draw_edits(ground, plans, seed, drawing, progress, preview)
     for trouble in drawn.troubles:
-        warnings.warn(trouble, HeedmapWarning, stacklevel=2)
+        warn(trouble)
     noted = Asked(
         source=source,
         targets=None if target is None else tuple(asked),
@@ -233,7 +232,7 @@ def _cells(
             number = len(cells) + 1
             cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
     for trouble in dict.fromkeys(troubles):
-        warnings.warn(trouble, HeedmapWarning, stacklevel=3)
+        warn(trouble)
     return cells, batches, largest
 
 

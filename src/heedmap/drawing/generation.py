@@ -1,6 +1,5 @@
 """One call each: from a prompt to a run with its picture and its maps."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -10,7 +9,7 @@ from diffusers import DiffusionPipeline
 from heedmap.attention.rules import Rule
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
-from heedmap.errors import HeedmapWarning
+from heedmap.errors import warn
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
 from heedmap.recording.edits import Confine, Edit, checked, rules_of, warn_of_idle, weights_rule
@@ -107,11 +106,9 @@ def generate_batch(
         warn_of_idle(edits, made, recorder.sites)
         drawn = runs[0].image.size
         if drawn != pictured and any(isinstance(edit, Confine) for edit in edits):
-            warnings.warn(
+            warn(
                 "the words were confined in a picture of {}×{} pixels, but it came out with "
-                "{}×{}: pass the size".format(*pictured, *drawn),
-                HeedmapWarning,
-                stacklevel=2,
+                "{}×{}: pass the size".format(*pictured, *drawn)
             )
     return runs
 

@@ -5,7 +5,6 @@ made into the rules of `attention` once the prompt is read; a rule of a user's o
 `rule(P, site) -> P'`, stands beside them as it is.
 """
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -25,7 +24,7 @@ from heedmap.attention.rules import (
     is_biased,
     is_linear,
 )
-from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.maps import masks
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
@@ -291,11 +290,9 @@ def warn_of_idle(
     pictures = list(made)
     for number, edit in enumerate(edits):
         if any(_is_idle(rules[number], sites) for rules in pictures):
-            warnings.warn(
+            warn(
                 f"the edit {quoted(described(edit))} changed nothing in a run of {sites[0].steps} "
-                "steps: widen its window, give another weight, or use more steps",
-                HeedmapWarning,
-                stacklevel=3,
+                "steps: widen its window, give another weight, or use more steps"
             )
 
 

@@ -6,7 +6,6 @@ that the picture is made with it computes the probabilities of the wanted tokens
 keeps their means over the axes that were not asked for.
 """
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,7 +15,7 @@ import torch
 
 from heedmap.attention.probabilities import Scores
 from heedmap.attention.rules import Site
-from heedmap.errors import ArgumentError, HeedmapWarning, NothingRecordedError, TraceError
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.options import BranchName
@@ -307,11 +306,8 @@ class Trace:
                 f"limit is {limit / 2**20:,.0f} MiB: keep fewer axes, or pass a higher limit"
             )
         if call.size > WARN:
-            warnings.warn(
-                f"keep={sorted(self._wanted.keep)} will take {call.size / 2**20:,.0f} MiB of "
-                "memory",
-                HeedmapWarning,
-                stacklevel=3,
+            warn(
+                f"keep={sorted(self._wanted.keep)} will take {call.size / 2**20:,.0f} MiB of memory"
             )
 
     def _record(self, name: str, scores: Scores) -> None:
