@@ -147,6 +147,11 @@ def test_reads_no_file_that_could_run_code(path: Path):
             assert ast.unparse(node.func) not in {"eval", "exec", "torch.load", "np.load"}
 
 
+@each_file
+def test_a_file_is_read_in_one_go(path: Path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 350
+
+
 def test_no_room_for_odds_and_ends():
     assert not [p for p in FILES if re.search("util|helper|common|misc", p.stem)]
 
@@ -413,7 +418,8 @@ def test_import_costs_nothing(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "verb", ["", "generate", "repeat", "inspect", "compare", "words", "layers", "app"]
+    "verb",
+    ["", "generate", "edit", "grid", "repeat", "inspect", "compare", "words", "layers", "app"],
 )
 def test_help_loads_nothing_heavy(verb: str, tmp_path: Path):
     code = f"from heedmap.cli import app; app({[*verb.split(), '--help']!r})"

@@ -2,11 +2,15 @@
 
 import dataclasses
 import inspect
+import re
 from typing import get_type_hints
+
+import pytest
 
 import heedmap
 from heedmap import options
 from heedmap.drawing import keywords
+from heedmap.errors import ArgumentError
 
 
 def test_keywords_are_the_options():
@@ -34,3 +38,38 @@ def test_help_names_every_option():
                 if one.name != "arguments":
                     assert parameters[one.name].default == getattr(kind, one.name), one.name
         assert parameters["arguments"].kind is inspect.Parameter.VAR_KEYWORD
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("stepps", "did you mean steps?"),
+        ("size_", "did you mean size?"),
+        ("guidence", "did you mean guidance?"),
+        ("keeps", "did you mean keep?"),
+        ("strenght", "leave it out"),
+        ("cross_attention_kwargz", "did you mean cross_attention_kwargs?"),
+        ("arguments", ""),
+        ("self", ""),
+        ("prompts", "did you mean"),
+    ],
+)
+def test_a_name_that_nobody_takes(pipe, name: str, hint: str):
+    said = rf"^StableDiffusionPipeline takes no argument {name}: .*{re.escape(hint)}"
+    for draw in (
+        lambda: heedmap.generate(pipe, "a cat", **{name: 1}),
+        lambda: heedmap.edit(pipe, "a cat", "a dog", **{name: 1}),
+        lambda: heedmap.grid(pipe, "a cat", "a dog", **{name: 1}),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            draw()
+
+
+def test_what_an_edit_does_not_take(pipe):
+    for name, hint in (("seeds", "seed"), ("tokens", ""), ("self_atention", "self_attention")):
+        with pytest.raises(ArgumentError, match=f"takes no argument {name}: .*{hint}"):
+            heedmap.edit(pipe, "a cat", "a dog", **{name: 1})
+    with pytest.raises(ArgumentError, match=r"takes no argument seeds: did you mean seed\?"):
+        heedmap.generate(pipe, "a cat", seeds=1)
+    with pytest.raises(ArgumentError, match="callback_on_step_end is 3: expected a function"):
+        heedmap.generate(pipe, "a cat", callback_on_step_end=3)

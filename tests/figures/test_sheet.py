@@ -257,9 +257,7 @@ LOUD = {
     "image.origin": "lower", "image.composite_image": True, "path.sketch": (3, 9, 2),
     "savefig.bbox": "tight", "savefig.dpi": 300, "savefig.facecolor": "red",
     "savefig.transparent": True, "text.antialiased": False, "text.color": "red",
-    "agg.path.chunksize": 100, "path.simplify": False, "pdf.compression": 0, "pdf.fonttype": 42,
-    "pdf.inheritcolor": True, "pdf.use14corefonts": True, "svg.fonttype": "none",
-    "svg.hashsalt": "x", "svg.id": "y", "svg.image_inline": False,
+    "agg.path.chunksize": 100, "path.simplify": False, "svg.image_inline": False,
     "text.hinting": "native", "text.parse_math": True, "text.usetex": True, "lines.antialiased": 0,
 }  # fmt: skip
 

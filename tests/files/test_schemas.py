@@ -2,8 +2,10 @@
 
 import copy
 import json
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 from making import SETTINGS, made_pair, made_run
+from msgspec import structs
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -353,3 +356,22 @@ def test_what_no_schema_knows_has_a_bound_too():
     with pytest.raises(RunError, match="expected at most 1000000 values"):
         schemas.checked({**SETTINGS, "more": [[]] * 5_000_000}, Settings, "this")
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"seed": -1}, "expected `?int"),
+        ({"arguments": {"x": math.nan}}, "run.json cannot be written"),
+        ({"size": (np.int64(128), 128)}, "run.json cannot be written"),
+        ({"keep": {"layer"}}, "run.json cannot be written"),
+        ({"model": "\ud800"}, "run.json cannot be written"),
+        ({"prompt": 5}, "what run.json would hold"),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(changes, said, tmp_path):
+    run = made_run()
+    odd = replace(run, settings=structs.replace(run.settings, **changes))
+    with pytest.raises(RunError, match=said):
+        odd.save(tmp_path / "run")
+    assert not list(tmp_path.iterdir())

@@ -265,9 +265,9 @@ def unchanged(p, site):
 @pytest.mark.parametrize(
     ("edit", "name"),
     [
-        (Reweight("red", 1), "'word': 'red', 'weight': 1.0"),
-        (Confine("red", LEFT, start=0.6, end=0.9), "'kind': 'confine'"),
-        (unchanged, "'name': 'unchanged'"),
+        (Reweight("red", 1), r"Reweight\('red', 1\)"),
+        (Confine("red", LEFT, start=0.6, end=0.9), r"Confine\('red', …\)"),
+        (unchanged, "'unchanged'"),
     ],
 )
 @pytest.mark.parametrize("beside", [[], [Reweight("house", 2)]])

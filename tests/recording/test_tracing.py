@@ -556,7 +556,7 @@ def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
         ({"keep": ("step", 3)}, r"keep is \('step', 3\): expected a list of names"),
         ({"branches": None}, "branches is None: expected a list of names"),
         ({"limit": "2GB"}, "limit is '2GB': expected a whole number"),
-        ({"limit": 0}, "limit is 0: expected a whole number of at least 1"),
+        ({"limit": 0}, "limit is 0: expected a whole number from 1"),
     ],
 )
 def test_what_a_trace_is_not_asked_for(pipe, given, said):

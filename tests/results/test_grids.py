@@ -627,7 +627,7 @@ BAD = [
     ),
     ({"seeds": [1, 2.5]}, ArgumentError, "the seed is 2.5: expected a whole number"),
     ({"seeds": [1, 1]}, ArgumentError, "seeds has 1 twice"),
-    ({"seed": 3, "seeds": [1, 2]}, ArgumentError, "pass one or several as seeds=[7, 8]"),
+    ({"seed": 3, "seeds": [1, 2]}, ArgumentError, "takes no argument seed: did you mean seeds?"),
     ({"seeds": [1, 2], "batch": 1}, ArgumentError, "batch is 1: expected how many pictures"),
     ({"seeds": [1, 2], "batch": True}, ArgumentError, "batch is True"),
     ({"seeds": [1, 2], "protect": "red"}, ArgumentError, "pass only as well"),

@@ -106,7 +106,7 @@ def made_with(result: Run | Pair) -> str:
     run = result.edited if isinstance(result, Pair) else result
     seed, steps, model = run.settings.seed, run.settings.steps, _short(run.settings.model)
     size = "×".join(map(str, run.image.size))
-    return f"Seed {seed} · {steps} steps · {size} px · {model}"
+    return f"Seed {seed} · {steps} {'step' if steps == 1 else 'steps'} · {size} px · {model}"
 
 
 def title(result: Run | Pair) -> str:

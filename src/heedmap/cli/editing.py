@@ -49,7 +49,7 @@ def edit(
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import editing
 
-    seed = drawn.first_seed()
+    seed = drawn.first_seed(1)
     (cross,), (own,) = changed.cross, changed.own
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         options |= {"cross": cross, "self_attention": own, "seed": seed, "progress": advance}
@@ -114,7 +114,7 @@ def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
 def print_pair(about: Mapping[str, Any]) -> None:
     """Print what was saved of an edit, what it was, and how much it changed."""
     size = "×".join(map(str, about["size"]))
-    drawn = f"{size}, seed {about['seed']}, {about['steps']} steps"
+    drawn = f"{size}, seed {about['seed']}, {plural(about['steps'], 'step')}"
     what = {
         "source_image": f"“{about['source']}”: {drawn}",
         "edited_image": f"“{about['edited']}”, from the same noise",

@@ -10,6 +10,7 @@ from heedmap.cli.console import print_files, progress_bar, warnings_told
 from heedmap.cli.options import Drawn, Loaded, Prompt, Saved, Told, grouped
 from heedmap.cli.parsing import parse_box
 from heedmap.cli.words import print_unread
+from heedmap.errors import plural
 
 if TYPE_CHECKING:
     from heedmap.results.runs import Run
@@ -55,7 +56,7 @@ def generate(
 
     edits = [Confine(word, box) for word, box in confine or ()]
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
-        first = drawn.first_seed()
+        first = drawn.first_seed(count)
         for number in range(count):  # one by one: the pictures are those of the seeds alone
 
             def report(step: int, total: int, before: int = number) -> None:
@@ -104,8 +105,9 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
 def print_run(about: Mapping[str, Any]) -> None:
     """Print what was saved: each file and what it is."""
     size = "×".join(map(str, about["size"]))
+    steps = plural(about["steps"], "step")
     files = {
-        about["image"]: f"the picture: {size}, seed {about['seed']}, {about['steps']} steps",
+        about["image"]: f"the picture: {size}, seed {about['seed']}, {steps}",
         about["page"]: "the page: point at words and places; open it in a browser",
         about["sheet"]: "the picture and where each word acted, on one scale",
         **{word["file"]: f"where “{word['word']}” acted" for word in about["words"]},

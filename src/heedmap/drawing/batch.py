@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import note, plain
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEdit
+from heedmap.files.values import MAX_PROMPT
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
 from heedmap.options import BranchName, DrawOptions, GenerateOptions
@@ -85,7 +85,7 @@ def draw(
     with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`).
     """
     prompts, seeds = check_prompts(batch.prompts, batch.seeds)
-    _check_arguments(pipe, options.arguments)
+    _check_arguments(options.arguments)
     for name, told in (("progress", progress), ("preview", preview)):
         if told is not None and not callable(told):
             raise ArgumentError(f"{name} is {quoted(told)}: expected a function")
@@ -213,18 +213,16 @@ def check_seed(seed: object) -> int:
     return checks.whole("the seed", seed, least=0, most=2**63 - 1)
 
 
-def _check_arguments(pipe: DiffusionPipeline, arguments: Mapping[str, Any]) -> None:
+def _check_arguments(arguments: Mapping[str, Any]) -> None:
     for name in arguments.keys() & _OURS.keys():
         raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
     for name, value in arguments.items():
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, str):
                 checks.text(name, one)
-    taken = settings.parameters(pipe)  # many take any name, and do nothing with it
-    for name in arguments.keys() - taken.keys() - {"callback", "callback_steps"}:
-        near = get_close_matches(name, taken, n=1)
-        hint = f"did you mean {near[0]}?" if near else "leave it out"
-        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
+    for name in ("callback", "callback_on_step_end"):
+        if arguments.get(name) is not None and not callable(arguments[name]):
+            raise ArgumentError(f"{name} is {quoted(arguments[name])}: expected a function")
 
 
 def _check_taken(pipe: DiffusionPipeline, options: DrawOptions) -> None:
@@ -266,7 +264,11 @@ def as_noted(pipe: DiffusionPipeline, options: D) -> D:
     """
     steps, guidance, size = options.steps, options.guidance, options.size
     if options.negative is not None:
-        checks.text("negative", options.negative, "blurry")
+        length = len(checks.text("negative", options.negative, "blurry"))
+        if length > MAX_PROMPT:
+            raise ArgumentError(
+                f"negative has {length} characters: expected at most {MAX_PROMPT}, as of a prompt"
+            )
     numbers: dict[str, Any] = {
         "steps": None if steps is None else checks.whole("steps", steps, least=1, most=999),
         "guidance": (

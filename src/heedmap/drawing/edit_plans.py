@@ -53,7 +53,7 @@ class Ground:
     def check(self) -> None:
         """Raise an ArgumentError if an option is out of range, or does not go with the others."""
         options, blended = self.options, self.options.only is not None
-        checks.whole("self_cells", options.self_cells, least=0)
+        checks.whole("self_cells", options.self_cells, least=0, most=2**63 - 1)
         begin: Any = options.blend_from
         if not (checks.is_number(begin) and 0 <= cast(Any, begin) < 1):
             raise ArgumentError(

@@ -73,10 +73,11 @@ def edit(
         pair = heedmap.edit(pipe, "a (fluffy:2.5) cat", seed=7)
         pair = heedmap.edit(pipe, "a cat on grass", "a dog on grass", seed=7, only="cat->dog")
 
-    Weights in brackets, `(word:1.5)`, multiply the attention that a word draws; `heedmap.weights`
-    says how they are written. Those of a target hold for it and those of the source for the source:
-    what a target takes is the source's attention before its weights, so that "a (red:3) house" ->
-    "a (red:3) sea" weights red once, and "a (red:3) house" -> "a red house" not at all.
+    Weights in brackets, `(word:1.5)`, multiply the attention that a word draws;
+    `heedmap.text.weights` says how they are written. Those of a target hold for it and those of the
+    source for the source: what a target takes is the source's attention before its weights, so that
+    "a (red:3) house" -> "a (red:3) sea" weights red once, and "a (red:3) house" -> "a red house"
+    not at all.
 
     Args:
         pipe: a pipeline, as `load` gives it.
@@ -179,8 +180,6 @@ def grid(
     """
     rest: dict[str, Any] = {**options}
     how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
-    if "seed" in rest:
-        raise ArgumentError("seed is no argument of grid: pass one or several as seeds=[7, 8]")
     asked = _targets(source, target)
     axes = Axes.read(weights, self_attention, cross, seeds)
     axes.check(asked)

@@ -7,10 +7,15 @@ is written is an argument of the pipeline, and passed on.
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from diffusers import DiffusionPipeline
 from typing_extensions import TypedDict
 
+from heedmap.drawing.settings import parameters
+from heedmap.errors import ArgumentError
 from heedmap.options import Axis, BranchName, EditKind, Tokens, Window
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,6 +63,9 @@ class EditKeywords(GridKeywords, total=False, extra_items=Any):
 def spelled_out(*options: type) -> Callable[[F], F]:
     """Let `help` and notebooks see the fields of options as keyword arguments, with their defaults.
 
+    A call with a keyword that is neither one of these nor an argument of the pipeline, which comes
+    first, ends in an ArgumentError that names the nearest.
+
     Args:
         options: dataclasses whose fields a function takes by `**options`; its other keyword
             arguments are passed on as `arguments`.
@@ -74,8 +82,26 @@ def spelled_out(*options: type) -> Callable[[F], F]:
             for one in fields(kind)
             if one.name not in known
         ]
+        names = [p.name for p in (*own, *taken)]
+
+        @wraps(function)
+        def checked(pipe: Any, /, *args: Any, **given: Any) -> Any:
+            if isinstance(pipe, DiffusionPipeline):
+                _check_names(pipe, given, names)
+            return function(pipe, *args, **given)
+
         rest = made("arguments", made.VAR_KEYWORD, annotation=Any)
-        setattr(function, "__signature__", signature.replace(parameters=[*own, *taken, rest]))  # noqa: B010
-        return function
+        setattr(checked, "__signature__", signature.replace(parameters=[*own, *taken, rest]))  # noqa: B010
+        return cast(F, checked)
 
     return spell
+
+
+def _check_names(pipe: DiffusionPipeline, given: Iterable[str], ours: Iterable[str]) -> None:
+    """Raise an ArgumentError if a keyword is neither ours nor the pipeline's."""
+    theirs = [*parameters(pipe)][1:]  # many take any name, and do nothing with it
+    for name in {*given} - {*ours, *theirs, "callback", "callback_steps"}:
+        begun = [one for one in ours if one.startswith(name)]
+        near = begun or get_close_matches(name, [*ours, *theirs], n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import diffusers
 import torch
@@ -27,7 +27,7 @@ from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, qu
 from heedmap.files.notes import plain
 from heedmap.files.settings import Settings
 from heedmap.models import batches, pipelines
-from heedmap.options import DrawOptions, LoadOptions
+from heedmap.options import Device, DrawOptions, Dtype, LoadOptions
 from heedmap.results.cells import Cell
 from heedmap.results.folders import opened
 from heedmap.results.grids import Grid
@@ -89,8 +89,8 @@ def load_for(
     saved: Drawing,
     model: str | Path | None = None,
     *,
-    device: str = LoadOptions.device,
-    dtype: str = LoadOptions.dtype,
+    device: Device = LoadOptions.device,
+    dtype: Dtype = LoadOptions.dtype,
 ) -> Any:
     """Load the pipeline that a run was drawn with, or another model in its place.
 
@@ -110,9 +110,9 @@ def load_for(
         raise RunError(f"the settings name the model {quoted(name)}: pass a pipeline, or --model")
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto" and there.get(about.device, about.device == "cpu"):
-        device = about.device
+        device = cast(Device, about.device)
     if dtype == "auto" and about.dtype in pipelines.DTYPES:
-        dtype = about.dtype
+        dtype = cast(Dtype, about.dtype)
     try:
         pipe = pipelines.load(name, device=device, dtype=dtype)
     except ModelError as error:

@@ -1,17 +1,20 @@
 """A figure of pictures and lines of text at given pixels, saved as PNG, SVG or PDF.
 
 A module of its own, since it alone imports matplotlib's figure, which takes a third of a second.
-Whatever style is set, the same bytes are written: what the writers of SVG and PDF read from
-rcParams is for that while what matplotlib itself has there. pyplot is not imported.
+Of rcParams nothing is asked but how matplotlib writes text into an SVG or PDF (`svg.fonttype`,
+`pdf.fonttype`); they are those of the whole process, so that nothing is set there but for who wants
+an SVG's pictures beside it, since ours are within. pyplot is not imported.
 """
 
 import io
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context, rcParamsDefault
+from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import RendererAgg
@@ -31,11 +34,7 @@ __all__ = ["Sheet"]
 
 _DPI = 72  # a pixel is a point, and sizes of letters are in pixels
 _RULE = (205, 205, 209)
-_WRITTEN_SO: dict[Any, Any] = {
-    **{name: rcParamsDefault[name] for name in rcParamsDefault if name[:4] in ("svg.", "pdf.")},
-    "svg.hashsalt": "heedmap",  # else things are named by chance
-}
-_WRITING = threading.Lock()  # rcParams are those of the whole process
+_WRITING = threading.Lock()
 
 
 class Sheet(Figure):
@@ -94,7 +93,7 @@ class Sheet(Figure):
         pictures = [one for one in self.artists if isinstance(one, _Picture)]
         self.dpi = _DPI * (2 if any(one.is_shrunk for one in pictures) else 1)
         try:
-            with _WRITING, rc_context(_WRITTEN_SO):
+            with _WRITING, _within():
                 if kind == "svg":
                     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -128,6 +127,19 @@ class Sheet(Figure):
     def _repr_mimebundle_(self, **_: Any) -> dict[str, bytes]:
         # Jupyter asks pyplot's formatter for figures, which shows none that has no axes.
         return {"image/png": self.data()}
+
+
+@contextmanager
+def _within() -> Generator[None]:
+    """Pictures are written into an SVG, not beside it."""
+    if rcParams["svg.image_inline"]:
+        yield
+        return
+    rcParams["svg.image_inline"] = True
+    try:
+        yield
+    finally:
+        rcParams["svg.image_inline"] = False
 
 
 class _Picture(Artist):

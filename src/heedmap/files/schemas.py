@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, told
 from heedmap.files import reading
 from heedmap.files.notes import Note, noted, plain
 from heedmap.files.reports import EditReport, GridReport
@@ -157,9 +157,24 @@ _File = TypeVar("_File", bound=Struct)
 
 
 def write_file(path: Path, content: Struct) -> None:
-    """Write a file that `read_file` reads back equal."""
-    text = json.dumps(plain(content), indent=2, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    """Write a file that `read_file` reads back equal; RunError as of `written`."""
+    path.write_bytes(written(content, path.name))
+
+
+def written(content: Struct, name: str) -> bytes:
+    """What a file of that name would hold.
+
+    Raises:
+        RunError: if something in it cannot be written, or would not be read.
+    """
+    try:
+        text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
+        data = f"{text}\n".encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        said = f"{name} cannot be written: {told(error)}; give what JSON has"
+        raise RunError(said) from error
+    checked(json.loads(data), type(content), f"what {name} would hold")
+    return data
 
 
 def read_file(path: Path, schema: type[_File], what: str, *, version: int, most: int) -> _File:

@@ -6,7 +6,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import Meta, field
 
 from heedmap.files.notes import Note
-from heedmap.files.values import Given, Name, Number, Part, Side, Small, Text, Whole, Window, Words
+from heedmap.files.values import (
+    MAX_EDITS,
+    Given,
+    Name,
+    Number,
+    Part,
+    Side,
+    Small,
+    Text,
+    Whole,
+    Window,
+    Words,
+)
 from heedmap.options import Axis, BranchName, EditKind, Tokens
 
 
@@ -188,7 +200,7 @@ class Settings(Note, frozen=True, kw_only=True):
     dtype: Name = ""
     threads: Small | None = None
     versions: Versions
-    edits: Annotated[tuple[WordEdit, ...], Meta(max_length=256)] = ()
+    edits: Annotated[tuple[WordEdit, ...], Meta(max_length=MAX_EDITS)] = ()
     arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
     edit: Edit | None = None

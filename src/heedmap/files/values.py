@@ -14,6 +14,8 @@ MAX_TOKENS = 2048
 """Tokens of an encoded text; those of encoders in use are at most 512, long prompts a few more."""
 MAX_PROMPT = 100_000
 """Characters of a prompt; a file may not make us chew on more."""
+MAX_EDITS = 256
+"""Edits of the attention of words in one run."""
 _MOST = 2**63 - 1
 _LARGEST = 1e30  # of any number that is measured or asked for
 

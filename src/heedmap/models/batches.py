@@ -75,7 +75,7 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
         ArgumentError: if `batch` is not a whole number of at least 2.
     """
     if batch is not None:
-        if isinstance(batch, bool) or not isinstance(batch, Integral) or batch < 2:
+        if isinstance(batch, bool) or not isinstance(batch, Integral) or not 2 <= batch < 2**31:
             raise ArgumentError(
                 f"batch is {quoted(batch)}: expected how many pictures are drawn at once, at least "
                 "2 (the source and an edit)"

@@ -51,8 +51,8 @@ def name_of(pipe: Any) -> str:
 def load(
     model: str | Path | None = None,
     *,
-    device: str = LoadOptions.device,
-    dtype: str = LoadOptions.dtype,
+    device: Device = LoadOptions.device,
+    dtype: Dtype = LoadOptions.dtype,
 ) -> "DiffusionPipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
@@ -210,6 +210,11 @@ def _without_advice() -> Iterator[None]:
 def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
         return embedded_folder()
+    if not isinstance(model, str | os.PathLike):
+        raise ModelError(
+            f"the model is {quoted(model)}: expected a folder, a hub id such as 'org/model', or "
+            "nothing for the embedded model"
+        )
     path = Path(model)
     if reading.is_folder(path):
         if not (path / "model_index.json").is_file():

@@ -25,6 +25,7 @@ from heedmap.attention.rules import (
     is_linear,
 )
 from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.files.values import MAX_EDITS
 from heedmap.maps import masks
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
@@ -89,10 +90,11 @@ class Confine:
         heedmap.generate(pipe, "a red cat in the snow", edits=[heedmap.Confine("cat", half)])
 
     Outside of the region no place sees the word, inside its attention is raised, in the first part
-    of the run, which settles where things are (`edits.Region`). The words that describe it are
-    kept with it, else they would draw their thing elsewhere: naming "cat" is enough. The end of the
-    text and the padding have read it too, so outside they are not seen either, which leaves the
-    other words and the start; with several words confined, they are seen where the regions meet.
+    of the run, which settles where things are (`attention.rules.Region`). The words that describe
+    it are kept with it, else they would draw their thing elsewhere: naming "cat" is enough. The end
+    of the text and the padding have read it too, so outside they are not seen either, which leaves
+    the other words and the start; with several words confined, they are seen where the regions
+    meet.
 
     Attributes:
         word: a word or phrase of the prompt; all its places are meant.
@@ -219,6 +221,8 @@ def checked(edits: Iterable[Edit]) -> tuple[Edit, ...]:
         raise ArgumentError(
             f"edits is {quoted(edits)}: expected a list of edits, as in [Reweight('red', 3)]"
         )
+    if len(found) > MAX_EDITS:
+        raise ArgumentError(f"{len(found)} edits are given: expected at most {MAX_EDITS}")
     for edit in found:
         if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
             raise ArgumentError(
@@ -291,9 +295,18 @@ def warn_of_idle(
     for number, edit in enumerate(edits):
         if any(_is_idle(rules[number], sites) for rules in pictures):
             warn(
-                f"the edit {quoted(described(edit))} changed nothing in a run of {sites[0].steps} "
+                f"the edit {_called(edit)} changed nothing in a run of {sites[0].steps} "
                 "steps: widen its window, give another weight, or use more steps"
             )
+
+
+def _called(edit: Edit) -> str:
+    """An edit, short, as it was written."""
+    if isinstance(edit, Reweight):
+        return f"Reweight({quoted(edit.word)}, {edit.weight:g})"
+    if isinstance(edit, Confine):
+        return f"Confine({quoted(edit.word)}, …)"
+    return quoted(described(edit)["name"])
 
 
 def _is_idle(rules: Sequence[Rule], sites: Sequence[Site]) -> bool:

@@ -96,7 +96,7 @@ def _wanted(
     if not isinstance(tokens, str) or tokens not in ("prompt", "all"):
         raise ArgumentError(f"tokens={quoted(tokens)} is not known: expected 'prompt' or 'all'")
     sides = frozenset(names("branches", branches))
-    checks.whole("limit", limit, least=1)
+    checks.whole("limit", limit, least=1, most=2**63 - 1)
     if not sides or not sides <= {"conditional", "negative"}:
         raise ArgumentError(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"

@@ -54,9 +54,13 @@ class Pair:
 
     def difference(self) -> Image.Image:
         """How much each pixel changed: 0 to the largest change, as heat."""
-        change = _floats(self.source.image) - _floats(self.edited.image)
-        size = np.abs(change).mean(axis=-1)
+        size = self._changes()
         return Image.fromarray(colour(size / max(float(size.max()), 1 / 255)))
+
+    def _changes(self) -> np.ndarray:
+        """How much each pixel changed, of the full range, (H, W)."""
+        change = _floats(self.source.image) - _floats(self.edited.image)
+        return np.abs(change).mean(axis=-1)
 
     def sheet(self) -> Image.Image:
         """What `figure` shows, as a picture."""
@@ -168,7 +172,7 @@ class Pair:
     def _said(self) -> str:
         sides = self.about.change.sides().items()
         said = [f"{what.mse:.2g} {side}" for side, what in sides if what.mse is not None]
-        return f"MSE {', '.join(said)}"
+        return f"up to {self._changes().max():.0%} of full range; MSE {', '.join(said)}"
 
 
 def fits(about: EditReport, source: Run, edited: Run) -> bool:

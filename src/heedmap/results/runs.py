@@ -110,6 +110,7 @@ class Run:
         return Path(folder)
 
     def _write(self, folder: Path, overlays: bool) -> None:
+        schemas.written(self.settings, "run.json")  # before anything is made of them
         text = PngInfo()
         text.add_itxt("parameters", parameters_text(self.settings))
         (folder / "image.png").write_bytes(png(self.image, text))
