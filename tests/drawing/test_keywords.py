@@ -73,3 +73,9 @@ def test_what_an_edit_does_not_take(pipe):
         heedmap.generate(pipe, "a cat", seeds=1)
     with pytest.raises(ArgumentError, match="callback_on_step_end is 3: expected a function"):
         heedmap.generate(pipe, "a cat", callback_on_step_end=3)
+
+
+def test_a_pipeline_may_be_given_by_name(pipe):
+    with pytest.raises(ArgumentError, match=r"did you mean steps\?"):
+        heedmap.generate(pipe=pipe, prompt="a cat", stepps=1)
+    assert heedmap.generate(pipe=pipe, prompt="a cat", seed=1, steps=1).settings.seed == 1

@@ -85,10 +85,11 @@ def spelled_out(*options: type) -> Callable[[F], F]:
         names = [p.name for p in (*own, *taken)]
 
         @wraps(function)
-        def checked(pipe: Any, /, *args: Any, **given: Any) -> Any:
+        def checked(*args: Any, **given: Any) -> Any:
+            pipe = args[0] if args else given.get("pipe")
             if isinstance(pipe, DiffusionPipeline):
                 _check_names(pipe, given, names)
-            return function(pipe, *args, **given)
+            return function(*args, **given)
 
         rest = made("arguments", made.VAR_KEYWORD, annotation=Any)
         setattr(checked, "__signature__", signature.replace(parameters=[*own, *taken, rest]))  # noqa: B010
