@@ -142,6 +142,8 @@ def test_a_selection_is_narrowed_and_never_widened():
     assert late.with_steps(run, None, (1000, 500)).steps_of(run) == (1,)
     with pytest.raises(SelectionError, match="no step fits steps=0"):
         late.with_steps(run, 0, None)
+    assert every.with_heads(run, 3).layers == every.layers_of(run)
+    assert every.with_heads(run, 4).layers == every.with_heads(run, 6).layers  # four are 0 to 3
     sixth = every.with_heads(run, 6)
     assert sixth.layers == tuple(n for n, layer in enumerate(layers) if layer.heads == 8)
     with pytest.raises(SelectionError, match="no layer has all of the heads 5"):

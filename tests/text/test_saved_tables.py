@@ -83,3 +83,11 @@ def test_word_tokens_in_order():
     data["words"][0]["tokens"].reverse()
     with pytest.raises(RunError, match="tokens out of order"):
         read(data)
+
+
+def test_a_word_that_was_not_read_has_letters():
+    told = tokenize("sea " * 90, shared_tokenizer(77)).to_dict()
+    assert read(deepcopy(told)).words[-1].missing
+    told["words"][-1] |= {"start": told["words"][-1]["end"], "text": ""}
+    with pytest.raises(RunError, match="word 89 contradicts its place"):
+        read(told)
