@@ -80,6 +80,12 @@ def test_count_draws_the_pictures_of_the_seeds_alone(model, desk: Path):
         assert (Path(alone) / name).read_bytes() == (Path(folders[1]) / name).read_bytes()
 
 
+def test_the_last_seed_of_a_count_is_looked_at_before_any_is_drawn(model, desk: Path):
+    said = bad("generate", PROMPT, "--steps", 1, "--seed", 2**63 - 1, "--count", 2)
+    assert f"the seed is {2**63}: expected a whole number from 0 to 2**63 - 1" in said
+    assert files(desk) == set()
+
+
 def test_out_replaces_a_run_by_force_but_nothing_else(model, desk: Path, monkeypatch):
     options = ("generate", PROMPT, "--steps", 1, "--out", "mine", "-q", "--seed")
     (desk / "mine").mkdir()  # an empty folder is as good as none

@@ -49,7 +49,7 @@ def edit(
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import editing
 
-    seed = drawn.first_seed(1)
+    seed = drawn.first_seed()
     (cross,), (own,) = changed.cross, changed.own
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         options |= {"cross": cross, "self_attention": own, "seed": seed, "progress": advance}

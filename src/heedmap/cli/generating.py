@@ -56,7 +56,8 @@ def generate(
 
     edits = [Confine(word, box) for word, box in confine or ()]
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
-        first = drawn.first_seed(count)
+        first = drawn.first_seed()
+        generation.check_prompts([prompt], [first + count - 1])  # the last before any is drawn
         for number in range(count):  # one by one: the pictures are those of the seeds alone
 
             def report(step: int, total: int, before: int = number) -> None:

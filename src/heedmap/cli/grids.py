@@ -86,7 +86,7 @@ def draw_grid(
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import editing
 
-    first = drawn.first_seed(1)
+    first = drawn.first_seed()
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         made = editing.grid(
             pipe,

@@ -96,16 +96,11 @@ class Drawn:
         ),
     ] = _KEEP
 
-    def first_seed(self, count: int) -> int:
-        """The first of `count` seeds: the one that was given, or one by chance."""
+    def first_seed(self) -> int:
+        """The seed, or one by chance."""
         import secrets
 
-        first = secrets.randbelow(2**31) if self.seed is None else self.seed
-        if first + count > 2**63:
-            raise ArgumentError(
-                f"seeds from {first} on are too large: expected at most {2**63 - 1}"
-            )
-        return first
+        return secrets.randbelow(2**31) if self.seed is None else self.seed
 
     def options(self) -> dict[str, Any]:
         """By their names in Python, but for the seed."""

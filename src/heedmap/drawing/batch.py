@@ -15,7 +15,7 @@ from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import note, plain
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEdit
-from heedmap.files.values import MAX_PROMPT
+from heedmap.files.values import MAX_PROMPT, MOST
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
 from heedmap.options import BranchName, DrawOptions, GenerateOptions
@@ -210,7 +210,7 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
 
 def check_seed(seed: object) -> int:
     """A seed as a number of Python; ArgumentError if it is none."""
-    return checks.whole("the seed", seed, least=0, most=2**63 - 1)
+    return checks.whole("the seed", seed, least=0, most=MOST)
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:

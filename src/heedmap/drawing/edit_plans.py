@@ -15,6 +15,7 @@ from heedmap import checks
 from heedmap.attention.rules import Inject, Renormalize, Rule, Site
 from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
+from heedmap.files.values import MOST
 from heedmap.options import EditOptions, Window
 from heedmap.recording.edits import weights_rule
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of
@@ -53,7 +54,7 @@ class Ground:
     def check(self) -> None:
         """Raise an ArgumentError if an option is out of range, or does not go with the others."""
         options, blended = self.options, self.options.only is not None
-        checks.whole("self_cells", options.self_cells, least=0, most=2**63 - 1)
+        checks.whole("self_cells", options.self_cells, least=0, most=MOST)
         begin: Any = options.blend_from
         if not (checks.is_number(begin) and 0 <= cast(Any, begin) < 1):
             raise ArgumentError(

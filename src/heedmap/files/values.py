@@ -16,16 +16,17 @@ MAX_PROMPT = 100_000
 """Characters of a prompt; a file may not make us chew on more."""
 MAX_EDITS = 256
 """Edits of the attention of words in one run."""
-_MOST = 2**63 - 1
+MOST = 2**63 - 1
+"""The largest whole number, and so the largest seed."""
 _LARGEST = 1e30  # of any number that is measured or asked for
 
 Text = Annotated[str, Meta(max_length=MAX_PROMPT)]
 Name = Annotated[str, Meta(max_length=4096)]
-Whole = Annotated[int, Meta(ge=0, le=_MOST)]
+Whole = Annotated[int, Meta(ge=0, le=MOST)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Side = Annotated[int, Meta(ge=1, le=2**20)]
 Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
-Given = Annotated[int, Meta(ge=-_MOST, le=_MOST)] | Number
+Given = Annotated[int, Meta(ge=-MOST, le=MOST)] | Number
 """A number that a user gave: 4 stays 4, and 4.0 stays 4.0."""
 Part = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Part, Part]

@@ -8,6 +8,7 @@ from diffusers import DiffusionPipeline
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
+from heedmap.files.values import MOST
 from heedmap.maps.recordings import AXES
 from heedmap.options import Axis, BranchName, DrawOptions, GenerateOptions, Tokens
 from heedmap.recording.calls import Wanted
@@ -96,7 +97,7 @@ def _wanted(
     if not isinstance(tokens, str) or tokens not in ("prompt", "all"):
         raise ArgumentError(f"tokens={quoted(tokens)} is not known: expected 'prompt' or 'all'")
     sides = frozenset(names("branches", branches))
-    checks.whole("limit", limit, least=1, most=2**63 - 1)
+    checks.whole("limit", limit, least=1, most=MOST)
     if not sides or not sides <= {"conditional", "negative"}:
         raise ArgumentError(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
