@@ -407,7 +407,7 @@ def test_what_a_load_must_not_do():
     from attacking import load
 
     fine = load.Counts(served=9, times=[0.1, 0.2])
-    state = SimpleNamespace(alive=True, before=700.0, after=720.0, said="")
+    state = SimpleNamespace(alive=True, rested=[700.0, 720.0], said="")
 
     def kinds_of(counts: load.Counts, **changed) -> set[str]:
         now = SimpleNamespace(**{**vars(state), **changed})
@@ -415,7 +415,9 @@ def test_what_a_load_must_not_do():
 
     assert kinds_of(fine) == set()
     assert kinds_of(fine, alive=False) == {"dead"}
-    assert kinds_of(fine, after=751.0) == {"memory"}
+    assert kinds_of(fine, rested=[700.0, 751.0]) == {"memory"}
+    assert kinds_of(fine, rested=[700.0, 751.0, 752.0]) == set()
+    assert kinds_of(fine, rested=[700.0, 751.0, 802.0, 853.0]) == {"memory"}
     assert kinds_of(fine, said="Traceback (most …") == {"log"}
     assert kinds_of(load.Counts(served=9, times=[31.0])) == {"slow"}
     assert kinds_of(load.Counts(served=2)) == {"unserved"}
