@@ -183,7 +183,8 @@ def _gone_wrong(pipe: Any) -> Image.Image:
         SystemExit: if one of them is right, as it may be with another model.
     """
     from evaluation import cases, judge, swaps
-    from heedmap.figures.layout import in_rows
+    from heedmap.figures import blocks
+    from heedmap.figures.layout import framed, in_rows
 
     every = cases.swaps("noun", max(GONE_WRONG) + 1, 0)
     todo = [every[number] for number in GONE_WRONG]
@@ -195,12 +196,21 @@ def _gone_wrong(pipe: Any) -> Image.Image:
                 f"Swap {number} of GONE_WRONG went right: list those that "
                 "`python scripts/evaluate.py edits --sheet FILE` shows to be wrong."
             )
-    return in_rows(swaps.panels(drawn), columns=6)
+    panels = swaps.panels(drawn)
+    threes = [in_rows(panels[at : at + 3], columns=3) for at in range(0, len(panels), 3)]
+    rows = [
+        blocks.beside(threes[at : at + 2], across=True, gap=64) for at in range(0, len(threes), 2)
+    ]
+    return framed(
+        blocks.beside(rows, across=False),
+        title="Swaps that went wrong",
+        note="Each: the source, the edit, and what the edited prompt draws by itself.",
+    ).image()
 
 
 PICTURES: dict[str, Callable[[Any], Image.Image]] = {
     "red-house-blue-tree.png": lambda pipe: _house(pipe).sheet(),
-    "house-over-steps.png": lambda pipe: _house(pipe).timeline("house", frames=5),
+    "house-over-steps.png": lambda pipe: _house(pipe).timeline("house", frames=5).image(),
     "edits-gone-wrong.png": _gone_wrong,
 }
 """How each picture of the README is made, by its name in the gallery."""
@@ -209,7 +219,7 @@ PICTURES: dict[str, Callable[[Any], Image.Image]] = {
 def made(name: str, pipe: Any, gallery: Path = GALLERY) -> bool:
     """Make a picture, and write it if there is none or it has changed.
 
-    A value that is off by 1 of 255 is no change: sums are rounded otherwise with other threads.
+    Values that are off by 4 of 255 are no change: sums are rounded otherwise with other threads.
 
     Returns:
         whether the file was written.
@@ -219,7 +229,7 @@ def made(name: str, pipe: Any, gallery: Path = GALLERY) -> bool:
         with Image.open(path) as older:
             same = older.size == picture.size
             off = ImageChops.difference(older.convert("RGB"), picture) if same else None
-        if off is not None and max(most for _, most in off.getextrema()) <= 1:
+        if off is not None and max(most for _, most in off.getextrema()) <= 4:
             return False
     gallery.mkdir(parents=True, exist_ok=True)
     picture.save(path, optimize=True)

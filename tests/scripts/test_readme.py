@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 import readme
+from evaluation import cases, judge, swaps
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,9 +19,37 @@ def test_every_picture_of_the_readme_has_a_recipe():
     assert set(shown) == set(readme.PICTURES) == there
 
 
+# The third is of eighteen pictures, which take a minute and a half.
+@pytest.mark.parametrize("name", ["red-house-blue-tree.png", "house-over-steps.png"])
+def test_the_pictures_are_what_is_drawn_today(name: str, embedded):
+    drawn = np.asarray(readme.PICTURES[name](embedded).convert("RGB"), dtype=float)
+    with Image.open(readme.GALLERY / name) as shown:
+        there = np.asarray(shown.convert("RGB"), dtype=float)
+    assert drawn.shape == there.shape and np.abs(drawn - there).mean() < 1
+
+
+def test_what_went_wrong_is_set_in_threes(monkeypatch: pytest.MonkeyPatch):
+    pictures = dict.fromkeys(("source", "plain", "edit"), np.zeros((128, 128, 3), dtype=np.uint8))
+    nothing = judge.Judgement(things=(), setting="")
+
+    def black(pipe: None, kind: str, todo: list[cases.Swap], *_, **how) -> list[swaps.Drawn]:
+        return [swaps.Drawn(swap, pictures, dict.fromkeys(pictures, nothing)) for swap in todo]
+
+    monkeypatch.setattr(swaps, "draw", black)
+    monkeypatch.setattr(readme, "GONE_WRONG", (0, 1, 2))
+    drawn = np.asarray(readme.PICTURES["edits-gone-wrong.png"](None).convert("L")) == 0
+    wide, high = (np.flatnonzero(np.diff(drawn.sum(axis=axis) >= 128)) for axis in (0, 1))
+    assert (len(wide), len(high)) == (12, 4)  # six pictures beside one another, in two rows
+    between = np.diff(wide)[1::2]
+    assert between[2] > 2 * max(*between[:2], *between[3:])
+    monkeypatch.setattr(swaps.Drawn, "right", lambda *_: True)
+    with pytest.raises(SystemExit, match="Swap 0 of GONE_WRONG went right"):
+        readme.PICTURES["edits-gone-wrong.png"](None)
+
+
 @pytest.mark.parametrize(
     ("now", "written"),
-    [((9, 9, 9), False), ((10, 8, 9), False), ((9, 9, 11), True), ((7, 9, 9), True)],
+    [((9, 9, 9), False), ((13, 5, 9), False), ((9, 9, 14), True), ((4, 9, 9), True)],
 )
 def test_a_picture_is_written_where_it_has_changed(now, written, tmp_path: Path, monkeypatch):
     monkeypatch.setitem(readme.PICTURES, "x.png", lambda pipe: Image.new("RGB", (4, 3), pipe))
