@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, plural
 from heedmap.files import kinds
 from heedmap.files.writing import WriteError, remove_folder
 from heedmap.results.pairs import Pair
@@ -106,7 +106,8 @@ def made_with(result: Run | Pair) -> str:
     run = result.edited if isinstance(result, Pair) else result
     seed, steps, model = run.settings.seed, run.settings.steps, _short(run.settings.model)
     size = "×".join(map(str, run.image.size))
-    return f"Seed {seed} · {steps} {'step' if steps == 1 else 'steps'} · {size} px · {model}"
+    told = [plural(steps, "step")] if steps is not None else []
+    return " · ".join([f"Seed {seed}", *told, f"{size} px", model])
 
 
 def title(result: Run | Pair) -> str:

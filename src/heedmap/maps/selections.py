@@ -11,7 +11,7 @@ from numbers import Integral
 from typing import Any, TypeGuard, cast
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, quoted
+from heedmap.errors import ArgumentError, SelectionError, plural, quoted
 from heedmap.files.values import MAX_LAYER_NAME
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.options import Axis
@@ -76,7 +76,7 @@ class Selection:
         if not found:
             raise SelectionError(
                 f"no step fits steps={quoted(steps)}, timesteps={quoted(timesteps)}: the run has "
-                f"{total} steps"
+                f"{plural(total, 'step')}"
             )
         return replace(self, steps=tuple(found))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, RunError, plural
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
@@ -234,7 +234,8 @@ class Grid:
         cell, axes, settings = self.cells[0], self.axes, self.cells[0].pair.source.settings
         fixed = [label(name, value) for name, value in cell.place().items() if name not in axes]
         fixed = [text for text in fixed if text != cell.target]
-        fixed.append(f"{settings.steps} steps")
+        if settings.steps is not None:
+            fixed.append(plural(settings.steps, "step"))
         if settings.guidance is not None:
             fixed.append(f"guidance {settings.guidance:g}")
         fixed.append("{}×{} px".format(*cell.pair.source.image.size))

@@ -29,7 +29,7 @@ function layersSaid() {
 
 function stepsSaid({ from, to } = selection()) {
   const steps = mainView().steps;
-  if (from === 0 && to === steps) return `all ${steps} steps`;
+  if (from === 0 && to === steps) return steps === 1 ? "its one step" : `all ${steps} steps`;
   return to - from === 1 ? `step ${to} of ${steps}` : `steps ${from + 1}–${to} of ${steps}`;
 }
 
