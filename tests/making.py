@@ -33,7 +33,7 @@ from transformers import (
 )
 
 from heedmap.files import schemas
-from heedmap.files.notes import plain
+from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
@@ -86,13 +86,13 @@ SETTINGS = {
 
 def settings_of(**noted: Any) -> Settings:
     """Settings, of plain JSON types, with what all must note."""
-    return schemas.checked({**SETTINGS, **noted}, Settings, "these settings")
+    return schemas.validated({**SETTINGS, **noted}, Settings, "these settings")
 
 
 def noting(run: Any, **noted: Any) -> Any:
     """The same run with other settings, of plain JSON types."""
-    held = {**plain(run.settings), **noted}
-    return replace(run, settings=schemas.checked(held, Settings, "these settings"))
+    held = {**to_json(run.settings), **noted}
+    return replace(run, settings=schemas.validated(held, Settings, "these settings"))
 
 
 REPORT = {
@@ -107,7 +107,7 @@ REPORT = {
 
 def report_of(**noted: Any) -> EditReport:
     """The evidence of an edit, of plain JSON types, with what all must have."""
-    return schemas.checked({**REPORT, **noted}, EditReport, "this report")
+    return schemas.validated({**REPORT, **noted}, EditReport, "this report")
 
 
 def made_run(prompt="at house, at sea") -> Run:
@@ -132,7 +132,7 @@ def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
     source, target = noisy_run("at house", 0), noisy_run(edited, 1, edited.strip("():2"))
     inside = np.zeros((128, 128), dtype=bool)
     inside[:40, 10:70] = True
-    about = report_of(change=plain(change_between(source.image, target.image, inside)))
+    about = report_of(change=to_json(change_between(source.image, target.image, inside)))
     return Pair(source, target, about, inside if blended else None)
 
 

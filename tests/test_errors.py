@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedmap.errors import MAX_SENTENCE, HeedmapError, as_sentence, plural, quoted, told
+from heedmap.errors import MAX_SENTENCE, HeedmapError, as_sentence, plural, quoted, reason
 
 
 def test_a_sentence_of_the_longest_kind_is_left_as_it_is():
@@ -59,8 +59,8 @@ def test_values_are_quoted_in_one_line():
 
 
 def test_what_other_libraries_say_is_told_by_its_first_line():
-    assert told(ValueError(f"{'x' * 500}\nsecond")) == f"ValueError: {'x' * 200}"
-    assert told(KeyError()) == "KeyError"
+    assert reason(ValueError(f"{'x' * 500}\nsecond")) == f"ValueError: {'x' * 200}"
+    assert reason(KeyError()) == "KeyError"
 
 
 def test_counts():

@@ -171,7 +171,7 @@ HOMES = {
     "app/options.py": ({"app", "cli"}, defaults_of(app_options.Options, app_options.Limits)),
 }
 OTHERS = {
-    ("maps/heatmap.py", "threshold"),  # a word's mask is cut at another height than a blend
+    ("maps/word_map.py", "threshold"),  # a word's mask is cut at another height than a blend
     ("app/archives.py", "size"),  # of what is read of a file
 }
 # What the command line alone has: where nothing is said, one picture is drawn, and so on.
@@ -248,10 +248,10 @@ def test_functions_are_short_and_take_few_arguments(path: Path):
 # A list that only gets shorter: what has no test file of its own yet, and what tests it meanwhile.
 TESTED_ELSEWHERE = {
     "drawing/batch.py": "drawing/test_generation.py",
-    "drawing/saved_options.py": "drawing/test_repeats.py",
+    "drawing/saved_options.py": "drawing/test_repeating.py",
     "figures/blocks.py": "figures/test_layout.py",
     "figures/animations.py": "figures/test_layout.py",
-    "recording/trace.py": "recording/test_tracing.py",
+    "recording/recorder.py": "recording/test_tracing.py",
     "results/comparisons.py": "maps/test_timelines.py",
     "results/folders.py": "cli/test_repeating.py",
     "wiring/processors.py": "recording/test_tracing.py",

@@ -79,7 +79,7 @@ class Attack:
         """What is done with a case: names, and functions that may end in a sentence."""
         if "path" in case:
             path = ODD_PATHS[case["path"]]
-            for reader in (folders.opened, Run.load, Pair.load, Grid.load):
+            for reader in (folders.load_result, Run.load, Pair.load, Grid.load):
                 yield f"opening {case['path']}", lambda reader=reader: reader(path)
             return
         target = self._scratch / "result"
@@ -96,7 +96,7 @@ class Attack:
             yield "reading an upload", lambda: held.append(read_result(unpacked))
         else:
             self.told["folders"] += 1
-            yield "opening", lambda: held.append(folders.opened(target))
+            yield "opening", lambda: held.append(folders.load_result(target))
             if full:
                 for reader in (Run.load, Pair.load, Grid.load):
                     yield "opening as another kind", lambda reader=reader: reader(target)
@@ -185,7 +185,7 @@ def _page(result: Any) -> None:
 
 def _saved(result: Any, folder: Path) -> None:
     result.save(folder)
-    alike(result, folders.opened(folder))
+    alike(result, folders.load_result(folder))
 
 
 def alike(result: Any, again: Any) -> None:

@@ -41,7 +41,7 @@ def attack(root: Path, scratch: Path, n: int, seed: int) -> Tally:
     tally = Tally("kills")
     tally.told = dict.fromkeys(("as it was", "written", "absent"), 0)
     began = time.monotonic()
-    results = {name: folders.opened(root / name) for name in seeds.NAMES}
+    results = {name: folders.load_result(root / name) for name in seeds.NAMES}
     takes = {name: _seconds(result, scratch / name) for name, result in results.items()}
     chance = random.Random(seed)
     for number in range(n):
@@ -83,7 +83,7 @@ def _one(
         if not there:
             tally.told["absent" if again else "as it was"] += 1
             return
-        now = folders.opened(target)
+        now = folders.load_result(target)
         for name, whole in (("as it was", older), ("written", result)):
             if _same(now, whole):
                 tally.told[name] += 1
@@ -97,7 +97,7 @@ def _one(
         if left != expected:
             names = [name.split(".")[1] if name[0] == "." else name for name in left]
             raise Wrong("left", f"left: {names}, expected {expected}", "after the next save")
-        if again and not any(_same(folders.opened(target), one) for one in (older, result)):
+        if again and not any(_same(folders.load_result(target), one) for one in (older, result)):
             raise Wrong("half", "half-written: neither the older nor the new one", "put back")
 
     for doing, act in (("after the kill", look), ("the next save", next_save)):

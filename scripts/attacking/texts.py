@@ -115,7 +115,7 @@ def _escaped(text: str) -> None:
 
 def _tokenized(text: str) -> None:
     table = _table.__wrapped__(text)
-    if checked_table(schemas.checked(table.to_dict(), schemas.Table, "it")) != table:
+    if checked_table(schemas.validated(table.to_dict(), schemas.Table, "it")) != table:
         raise Wrong("unequal", "table: not read back as it was", "saved_tables.checked_table")
     if "".join(word.text for word in table.words) and table.prompt != text:
         raise Wrong("unequal", "prompt: another", "tokens.tokenize")
@@ -222,12 +222,12 @@ def _message(text: str) -> None:
 
     said = {"data": [text, [text], _number(text)], "fn_index": 1, "session_hash": text[:64]}
     body = json.dumps(said, ensure_ascii=False).encode("utf-8", "replace")
-    messages.read(messages.Event, body)
+    messages.parsed(messages.Event, body)
 
 
 def _raw_message(text: str) -> None:
     for schema in (messages.Event, messages.Cancel, messages.Reset):
-        messages.read(schema, text.encode("utf-8", "surrogatepass"))
+        messages.parsed(schema, text.encode("utf-8", "surrogatepass"))
 
 
 def _users(text: str) -> None:

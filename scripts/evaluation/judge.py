@@ -215,7 +215,7 @@ def rendered_right(n: int = 600, judge: Judge | None = None) -> dict[str, float]
         seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + n // 3)
         for start in range(0, len(seeds), 50):
             drawn = [
-                scenes.draw(layouts.lay_out(seed, count, held_out=True))
+                scenes.render(layouts.lay_out(seed, count, held_out=True))
                 for seed in seeds[start : start + 50]
             ]
             said = detect(np.stack([scene.image for scene in drawn]), judge)
@@ -259,7 +259,7 @@ def example(seed: int, rng: Random) -> Example:
         colour, noun = rng.choice(sorted(layouts.UNSEEN_PAIRS))
         things[0] = replace(things[0], colour=colour, noun=noun)
     layout = replace(layout, things=tuple(things))
-    scene = scenes.draw(layout)
+    scene = scenes.render(layout)
     cover = scene.masks.reshape(-1, GRID, CELL, GRID, CELL).mean((2, 4), dtype=np.float32)
     cover = np.concatenate([1 - cover.sum(0, keepdims=True), cover])  # the background first
     owner = cover.argmax(0)

@@ -249,7 +249,7 @@ def vae_psnr(pipe: Any, n: int) -> float:
     errors = []
     for start in range(0, n, BATCH):
         seeds = range(layouts.HELD_OUT_SEED + start, layouts.HELD_OUT_SEED + min(start + BATCH, n))
-        images = np.stack([scenes.draw(layouts.lay_out(s, held_out=True)).image for s in seeds])
+        images = np.stack([scenes.render(layouts.lay_out(s, held_out=True)).image for s in seeds])
         x = judge.to_tensor(images).to(pipe.device, pipe.vae.dtype)
         back = pipe.vae.decode(pipe.vae.encode(x).latent_dist.mode()).sample
         back = back.float().add(1).mul(127.5).round().clamp(0, 255).permute(0, 2, 3, 1)

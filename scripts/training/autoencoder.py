@@ -108,7 +108,7 @@ def train_vae(rank: int, options: argparse.Namespace) -> None:
             )  # fmt: skip
     if rank == 0:
         batches = (
-            np.stack([scenes.draw(training_layout(s)).image for s in range(start, start + 32)])
+            np.stack([scenes.render(training_layout(s)).image for s in range(start, start + 32)])
             for start in range(0, 1024, 32)
         )
         whiten(vae.eval(), statistics, (to_tensor(images, run.device) for images in batches))
@@ -180,7 +180,7 @@ def report(vae: AutoencoderKL, run: Run, n: int = 192) -> None:
     errors = []
     for start in range(0, n, 32):
         seeds = range(layouts.HELD_OUT_SEED + start, layouts.HELD_OUT_SEED + start + 32)
-        images = np.stack([scenes.draw(layouts.lay_out(s, held_out=True)).image for s in seeds])
+        images = np.stack([scenes.render(layouts.lay_out(s, held_out=True)).image for s in seeds])
         z = vae.encode(to_tensor(images, run.device)).latent_dist.mode()
         back = to_pictures(vae.decode(z).sample)
         errors.append(((images.astype(float) - back) ** 2).mean((1, 2, 3)))

@@ -45,7 +45,7 @@ def make_latents(rank: int, options: argparse.Namespace) -> None:
         seeds = np.arange(shard * SHARD, (shard + 1) * SHARD)
         for start in range(0, SHARD, BATCH):
             drawn = [
-                scenes.draw(training_layout(int(s), shard_count(shard, int(s))))
+                scenes.render(training_layout(int(s), shard_count(shard, int(s))))
                 for s in seeds[start : start + BATCH]
             ]
             x = to_tensor(np.stack([d.image for d in drawn]), run.device)

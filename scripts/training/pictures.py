@@ -34,7 +34,7 @@ def crops(
     images, masks = [], []
     room = scenes.SIZE - side
     while len(images) < n:
-        scene = scenes.draw(training_layout(rng.randrange(layouts.HELD_OUT_SEED)))
+        scene = scenes.render(training_layout(rng.randrange(layouts.HELD_OUT_SEED)))
         things = scene.layout.things
         covered = scene.masks.any(axis=0, keepdims=True)
         # Drawing costs more than cropping: a scene gives two crops, near one thing each.

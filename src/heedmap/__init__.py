@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from heedmap.drawing.editing import edit, grid
     from heedmap.drawing.generation import generate
-    from heedmap.drawing.repeats import repeat
+    from heedmap.drawing.repeating import repeat
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.files.reports import Change, EditReport
     from heedmap.files.settings import Settings
-    from heedmap.maps.heatmap import HeatMap
+    from heedmap.maps.word_map import HeatMap
     from heedmap.models.dimensions import layer_shapes
     from heedmap.models.pipelines import load
     from heedmap.recording.edits import Confine, Reweight
@@ -57,7 +57,7 @@ _HOME = {
     "Confine": "recording.edits",
     "EditReport": "files.reports",
     "Grid": "results.grids",
-    "HeatMap": "maps.heatmap",
+    "HeatMap": "maps.word_map",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
     "Pair": "results.pairs",
@@ -70,7 +70,7 @@ _HOME = {
     "grid": "drawing.editing",
     "layer_shapes": "models.dimensions",
     "load": "models.pipelines",
-    "repeat": "drawing.repeats",
+    "repeat": "drawing.repeating",
     "trace": "recording.tracing",
 }
 

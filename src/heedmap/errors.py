@@ -85,11 +85,11 @@ def warnings_heard() -> Generator[list[str]]:
     Gives a list that holds each warning once, when the block has ended.
     """
     said: list[str] = []
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=HeedmapWarning)
         yield said
-    said += dict.fromkeys(str(one.message) for one in told)
+    said += dict.fromkeys(str(one.message) for one in caught)
 
 
 def quoted(value: object) -> str:
@@ -117,7 +117,7 @@ def _cut(said: str) -> str:
     return f"{said[: 2 * third - 1]} … {said[-third:]}"
 
 
-def told(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """What another library's error says, short: its kind and its first line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

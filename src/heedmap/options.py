@@ -6,9 +6,10 @@ read it from these classes. Plain data; what a value must be is checked where it
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 __all__ = [
+    "AXES",
     "Axis",
     "BranchName",
     "Device",
@@ -24,6 +25,7 @@ __all__ = [
 
 Axis = Literal["layer", "step", "head"]
 """An axis that a recording may keep."""
+AXES: tuple[Axis, ...] = get_args(Axis)
 BranchName = Literal["conditional", "negative"]
 """Whose attention is recorded: the prompt's, or the negative prompt's."""
 Tokens = Literal["prompt", "all"]

@@ -21,7 +21,7 @@ from heedmap.results.runs import Run
 
 def packed(folder: Path) -> io.BytesIO:
     file = io.BytesIO()
-    archives.pack(folder, file)
+    archives.zip_result(folder, file)
     file.seek(0)
     return file
 

@@ -130,13 +130,13 @@ def test_who_does_not_read_holds_nothing(server: Served, quick: None, big: str):
 def test_of_zips_that_are_packed_each_visitor_has_a_share(
     server: Served, big: str, monkeypatch: pytest.MonkeyPatch
 ):
-    go_on, real = threading.Event(), archives.pack
+    go_on, real = threading.Event(), archives.zip_result
 
     def slow(folder: Path, file: Any) -> None:
         assert go_on.wait(20)
         real(folder, file)
 
-    monkeypatch.setattr(archives, "pack", slow)
+    monkeypatch.setattr(archives, "zip_result", slow)
     fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
     taken = server.app.routes._packing._taken
     with connected(server, 3) as (first, second, third):

@@ -166,7 +166,7 @@ def test_guessing_becomes_slower_and_stands_in_the_log(
         right += guesser.get("/", headers=basic("ann:wrong")).status_code == 401
     assert right <= 20  # up to a minute from one to the next
     assert ann.get("/", headers=basic("ann:secret")).status_code == 200  # at any time
-    now[0] += middleware.LONGEST
+    now[0] += middleware.MAX_WAIT
     assert guesser.get("/", headers=basic("ann:secret")).status_code == 200
     for n in range(middleware.FREE):  # and from anew
         assert guesser.get("/", headers=basic(f"ann:{n}")).status_code == 401
@@ -307,19 +307,19 @@ FILE = {"path": "/etc/hostname", "meta": {"_type": "gradio.FileData"}}
 )
 def test_no_field_is_a_file(change: dict[str, Any]):
     fine = {"data": ["a", 1, 0.5, True, None, ["layer"]], "fn_index": 3, "session_hash": "ab1"}
-    read = messages.read(messages.Event, json.dumps(fine).encode())
+    read = messages.parsed(messages.Event, json.dumps(fine).encode())
     assert read is not None and read.data == fine["data"]
-    assert messages.read(messages.Event, json.dumps(fine | change).encode()) is None
+    assert messages.parsed(messages.Event, json.dumps(fine | change).encode()) is None
 
 
 def test_what_else_is_said_is_left_out():
     said = {"data": [], "fn_index": 3, "session_hash": "a", "event_data": FILE, "request": FILE}
-    found = messages.read(messages.Event, json.dumps(said).encode())
-    assert found is not None and json.loads(messages.written(found)) == {
+    found = messages.parsed(messages.Event, json.dumps(said).encode())
+    assert found is not None and json.loads(messages.encoded(found)) == {
         "data": [], "fn_index": 3, "session_hash": "a", "event_data": None, "trigger_id": None,
     }  # fmt: skip
     half = b'{"data": ["a\\ud800"], "fn_index": 0, "session_hash": "a"}'
-    found = messages.read(messages.Event, half)
+    found = messages.parsed(messages.Event, half)
     assert found is not None and found.data == ["a?"]
 
 
@@ -327,7 +327,7 @@ def test_what_else_is_said_is_left_out():
     "said", [b"", b"[" * 100_000, b'{"event_data":' * 9000, b"\xff", b"7", b"null", b"{}"]
 )
 def test_what_is_no_message(said: bytes):
-    assert messages.read(messages.Event, said) is None
+    assert messages.parsed(messages.Event, said) is None
 
 
 def test_blocks_come_one_by_one():

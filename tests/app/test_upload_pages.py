@@ -38,7 +38,7 @@ def test_of_each_visitor_some_pages_are_kept_for_a_while(
     assert sum(map(len, held(tmp_path / "pages"))) <= 100
     with pytest.raises(RunError, match="the page of this result has 0 MB: expected at most"):
         kept.keep("me", "x" * 61)
-    monkeypatch.setattr(upload_pages, "KEPT", 0.0)
+    monkeypatch.setattr(upload_pages, "PAGE_KEPT", 0.0)
     for name in (first, "", "../x", "0" * 32, "x"):
         with pytest.raises(HeedmapError, match="not there any more"):
             kept.path(name)
@@ -86,7 +86,7 @@ def test_readers_wait_while_a_page_is_written_or_goes(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Path, "unlink", watched)
     for _ in range(9):
         name = kept.keep("me", "x")
-    monkeypatch.setattr(upload_pages, "KEPT", -1.0)
+    monkeypatch.setattr(upload_pages, "PAGE_KEPT", -1.0)
     with pytest.raises(HeedmapError, match="not there any more"):
         kept.path(name)
     assert seen == [True] * (9 + 1 + 8)

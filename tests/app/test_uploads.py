@@ -34,7 +34,7 @@ def test_each_visitor_has_a_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     theirs = asyncio.run(take(held, "third", b"theirs"))  # whoever has most loses his oldest
     assert [(tmp_path / one).exists() for one in (mine, theirs)] == [True, True]
     assert len(list(tmp_path.iterdir())) == 5
-    monkeypatch.setattr(uploads, "KEPT", 0.0)
+    monkeypatch.setattr(uploads, "UPLOAD_KEPT", 0.0)
     asyncio.run(take(held, "third"))
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(HeedmapError, match="not there any more"):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.calling import bad, call, files, good
-from heedmap.files.notes import plain
+from heedmap.files.notes import to_json
 from heedmap.results.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
@@ -41,7 +41,7 @@ def test_one_object_of_json_and_several_targets(model, desk):
         assert one["about"]["cross"] == [0, 0.5]
         assert one["about"]["self_sites"] == 0
         assert one["size"] == [128, 96]
-        assert plain(Pair.load(desk / one["folder"]).about) == one["about"]
+        assert to_json(Pair.load(desk / one["folder"]).about) == one["about"]
         assert (desk / one["files"]["sheet"]).is_file()
     assert len(list((desk / "mine").iterdir())) == 2
 

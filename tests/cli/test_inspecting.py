@@ -16,7 +16,7 @@ from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
 from heedmap.drawing import generation
 from heedmap.errors import RunError
 from heedmap.files import kinds
-from heedmap.files.targets import check_folder
+from heedmap.files.destinations import check_folder
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.results.runs import Run

@@ -43,11 +43,11 @@ def test_a_group_is_spelled_out_and_given_whole():
 
 
 def test_what_is_not_said_is_what_the_library_takes():
-    drawn = options.Drawn(keep=frozenset(DrawOptions.keep)).options()
+    drawn = options.DrawFlags(keep=frozenset(DrawOptions.keep)).options()
     assert set(drawn) == {"steps", "guidance", "size", "negative", "keep"}
     for name in ("steps", "guidance", "size", "negative"):
         assert drawn[name] == getattr(DrawOptions, name)
-    changed = options.Changed().options()
+    changed = options.EditFlags().options()
     assert changed.pop("words") == {}
     for name, value in changed.items():
         assert value == getattr(EditOptions, name), name
@@ -63,15 +63,15 @@ def test_what_is_not_said_is_what_the_library_takes():
     ],
 )
 def test_what_is_told(given, printed, capsys):
-    told = options.Told(**given)
+    told = options.OutputFlags(**given)
     told.tell({"runs": 2}, ["a", "b\x1b"], lambda: print("shown"))
     out, err = capsys.readouterr()
     assert (out, err) == (printed, "") and told.hidden  # no bar where nobody looks
 
 
 def test_a_seed_is_the_one_that_was_given_or_any():
-    assert [options.Drawn(seed=n).first_seed() for n in (0, 7)] == [0, 7]
-    drawn = {options.Drawn().first_seed() for _ in range(20)}
+    assert [options.DrawFlags(seed=n).first_seed() for n in (0, 7)] == [0, 7]
+    drawn = {options.DrawFlags().first_seed() for _ in range(20)}
     assert len(drawn) > 1 and all(0 <= seed < 2**31 for seed in drawn)
 
 

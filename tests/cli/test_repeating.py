@@ -98,7 +98,7 @@ def test_mistakes(model, saved, odd, sentence):
 
 def test_force_needs_a_folder(saved, monkeypatch):
     monkeypatch.setattr(
-        "heedmap.drawing.repeats.load_for", raising(AssertionError("it loads a model"))
+        "heedmap.drawing.repeating.load_for", raising(AssertionError("it loads a model"))
     )
     assert "--force replaces a folder, and none is named" in bad("repeat", saved, "--force")
 
@@ -116,5 +116,5 @@ def test_a_crash_is_no_difference(model, saved, monkeypatch):
     def crash(*args, **kwargs):
         raise KeyError("memory format")
 
-    monkeypatch.setattr("heedmap.drawing.repeats.repeat", crash)
+    monkeypatch.setattr("heedmap.drawing.repeating.repeat", crash)
     assert bad("repeat", saved).count("could not be drawn again (KeyError") == 1

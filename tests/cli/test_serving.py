@@ -18,7 +18,7 @@ from app.serving import FIELDS, PROMPT
 
 from cli.calling import bad, call, files, in_a_process
 from heedmap.app.options import Limits, Options
-from heedmap.cli.serving import parse_names, parse_users
+from heedmap.cli.serving import parse_hosts, parse_users
 from heedmap.errors import ArgumentError
 from heedmap.options import LoadOptions
 
@@ -100,7 +100,7 @@ def test_names_for_others(desk: Path, monkeypatch: pytest.MonkeyPatch):
     for odd in ("", "https://app.example", "app.example:443", "a/b", "a b", "a..b", "*", "a" * 64,
                 "bücher.example", "a\n", "[::1]", "a." * 127 + "aa"):  # fmt: skip
         with pytest.raises(ArgumentError, match="expected a host's name, such as"):
-            parse_names([odd])
+            parse_hosts([odd])
 
 
 def test_a_warning_where_everybody_is_let_in(desk: Path, monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ from PIL import Image
 import heedmap as hm
 from heedmap.drawing import edit_batches
 from heedmap.drawing.edit_plans import Planner
-from heedmap.drawing.editing import edit_ground
+from heedmap.drawing.editing import edit_base
 from heedmap.options import DrawOptions, EditOptions
 
 
@@ -37,9 +37,9 @@ def test_the_size_that_memory_is_estimated_for(pipe, monkeypatch, size, image, e
 
     monkeypatch.setattr(edit_batches, "fitting", stop)
     options = DrawOptions(size=size, arguments={} if image is None else {"image": image})
-    ground = edit_ground(pipe, "a red house", EditOptions(batch=3), {})
+    base = edit_base(pipe, "a red house", EditOptions(batch=3), {})
     with pytest.raises(MemoryError):
-        edit_batches.draw_edits(ground, [Planner(ground).plan("a red sea")], 1, options)
+        edit_batches.draw_edits(base, [Planner(base).plan("a red sea")], 1, options)
     assert asked == [(expected, 3)]
 
 

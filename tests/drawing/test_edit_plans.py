@@ -8,7 +8,7 @@ import torch
 from making import letter_tokenizer, random_pipeline, table
 
 from heedmap.attention.rules import Inject, Renormalize, Weights
-from heedmap.drawing.edit_plans import Ground, Planner, read_window, read_windows
+from heedmap.drawing.edit_plans import EditBase, Planner, read_window, read_windows
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
 from heedmap.options import EditOptions
 from heedmap.text.weights import parse_weights, token_weights
@@ -26,7 +26,7 @@ def planner(source, limit=77, **options):
     parsed = parse_weights(source)
     read = table(parsed.text, limit)
     weights = token_weights(parsed.spans, read)
-    return Planner(Ground(pipe, source, read, weights, EditOptions(**options)))
+    return Planner(EditBase(pipe, source, read, weights, EditOptions(**options)))
 
 
 def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), named=(), **options):
@@ -140,7 +140,7 @@ def test_a_new_word_has_no_window():
 def test_what_an_edit_is_about(source, target, named, kind, acts, changed):
     made = plan(source, target, named=named)
     assert (made.kind, made.acts, made.changed()) == (kind, acts, changed)
-    assert made.ground.written == source and made.written == target
+    assert made.base.written == source and made.written == target
 
 
 def test_words_past_the_limit():

@@ -10,7 +10,7 @@ from msgspec import structs
 from heedmap.drawing.editing import edit, grid
 from heedmap.drawing.generation import generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
-from heedmap.files.notes import plain
+from heedmap.files.notes import to_json
 from heedmap.recording.edits import Reweight
 from heedmap.results.pairs import Pair
 
@@ -92,7 +92,7 @@ def test_what_kind_of_edit(pipe, target, kind, chosen, words):
             edit(pipe, "a red house", target, seed=1, steps=1, kind=kind)
         return
     pair = edit(pipe, "a red house", target, seed=1, steps=1, kind=kind)
-    assert (pair.about.kind, plain(pair.about.words)) == (chosen, words)
+    assert (pair.about.kind, to_json(pair.about.words)) == (chosen, words)
     assert ("as asked" in pair.about.why) == (kind is not None)
 
 
@@ -121,11 +121,11 @@ def test_weights_of_the_source_act_on_the_source(pipe):
     run = generate(pipe, "a (red:3) house", seed=2, steps=STEPS)
     assert apart(pair.source.image, run.image) <= 1
     assert pair.source.settings.prompt == "a (red:3) house"
-    assert plain(pair.about.words) == {"source": [2], "edited": [2]}
+    assert to_json(pair.about.words) == {"source": [2], "edited": [2]}
     # Taking a weight away is an edit too.
     less = edit(pipe, "a (red:3) house", "a red house", seed=2, steps=STEPS)
     assert less.about.kind == "reweight"
-    assert plain(less.about.words) == {"source": [1], "edited": [1]}
+    assert to_json(less.about.words) == {"source": [1], "edited": [1]}
     assert apart(less.source.image, run.image) <= 1
     assert apart(less.edited.image, less.source.image) > 1
 
@@ -336,7 +336,7 @@ def test_punctuation_is_a_change(pipe, tmp_path):
     """The model reads other tokens: the picture differs, and the pair can be shown and kept."""
     pair = edit(pipe, "a red house", "a red house!!!", seed=3, steps=2, cross=0.5)
     assert apart(pair.source.image, pair.edited.image) > 1
-    assert (pair.about.kind, plain(pair.about.words)) == (
+    assert (pair.about.kind, to_json(pair.about.words)) == (
         "refine", {"source": [], "edited": []},
     )  # fmt: skip
     assert "all words are the same, but not the signs around them" in pair.about.why

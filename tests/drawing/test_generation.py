@@ -13,7 +13,7 @@ from PIL import Image
 
 from heedmap.drawing.generation import check_prompts, generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError
-from heedmap.recording import trace as recording_trace
+from heedmap.recording import recorder as recording_trace
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.results.runs import Run

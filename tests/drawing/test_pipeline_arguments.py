@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from making import SETTINGS
 from PIL import Image
 
-from heedmap.drawing.pipeline_arguments import fits, note, restorable, restored, told
+from heedmap.drawing.pipeline_arguments import (
+    in_words,
+    is_argument,
+    noted_argument,
+    restorable,
+    restored,
+)
 from heedmap.files import schemas
 
 plain = st.recursive(
@@ -41,37 +47,37 @@ def nested(depth, value=1):
     ["\ud800", 10**30, -(2**64) - 1, nested(50), nested(15), {"\ud800": 1}, {"x" * 5000: 1}],
 )
 def test_what_no_file_can_hold_is_known_by_its_type(value):
-    noted = note({"given": [value]})
+    noted = noted_argument({"given": [value]})
     assert not restorable(noted)
     about = {**SETTINGS, "arguments": noted}
     read = msgspec.json.decode(json.dumps({"format": 1, "settings": about}).encode())
-    schemas.checked(read, schemas.RunFile, "this")
+    schemas.validated(read, schemas.RunFile, "this")
 
 
 def test_how_deep_what_is_noted_may_be():
-    assert restored(note(nested(14))) == nested(14)
-    about = {**SETTINGS, "arguments": note({"a": nested(13)})}
-    schemas.checked({"format": 1, "settings": about}, schemas.RunFile, "this")
+    assert restored(noted_argument(nested(14))) == nested(14)
+    about = {**SETTINGS, "arguments": noted_argument({"a": nested(13)})}
+    schemas.validated({"format": 1, "settings": about}, schemas.RunFile, "this")
 
 
 @given(plain)
 def test_what_is_plain_comes_back_as_it_was(value):
-    noted = json.loads(json.dumps(note(value), allow_nan=False))
+    noted = json.loads(json.dumps(noted_argument(value), allow_nan=False))
     assert restorable(noted)
     assert repr(restored(noted)) == repr(value)  # tells 1 from True, lists from tuples
-    assert fits(value, noted)
+    assert is_argument(value, noted)
 
 
 @pytest.mark.parametrize(
     ("value", "back"), [(np.float64(0.5), 0.5), (np.int32(3), 3), (np.bool_(True), True)]
 )
 def test_numbers_of_numpy_are_numbers(value, back):
-    assert restored(note(value)) == back
-    assert type(note(value)) is type(back)
+    assert restored(noted_argument(value)) == back
+    assert type(noted_argument(value)) is type(back)
 
 
 def test_no_number_comes_back():
-    assert np.isnan(restored(note(float("nan"))))
+    assert np.isnan(restored(noted_argument(float("nan"))))
 
 
 picture = Image.new("RGB", (4, 6), (1, 2, 3))
@@ -94,16 +100,16 @@ OBJECTS = [
 
 @pytest.mark.parametrize(("value", "another"), OBJECTS)
 def test_objects_are_known_by_their_bytes(value, another):
-    noted = json.loads(json.dumps(note(value)))
+    noted = json.loads(json.dumps(noted_argument(value)))
     assert not restorable(noted)
-    assert fits(value, noted)
-    assert not fits(another, noted)
-    assert told(noted)
+    assert is_argument(value, noted)
+    assert not is_argument(another, noted)
+    assert in_words(noted)
 
 
 def test_a_slice_and_its_copy_are_one():
     whole = torch.arange(12.0).reshape(3, 4)
-    assert fits(whole[:, 1].clone(), note(whole[:, 1]))
+    assert is_argument(whole[:, 1].clone(), noted_argument(whole[:, 1]))
 
 
 META, SPARSE = torch.empty(2, device="meta"), torch.eye(2).to_sparse()
@@ -112,9 +118,9 @@ UNTOLD = [META, SPARSE, print, lambda: 0, object(), {1: 2}, {"object": 3}, {3}]
 
 @pytest.mark.parametrize("value", UNTOLD)
 def test_what_cannot_be_told_apart_must_be_given(value):
-    noted = json.loads(json.dumps(note(value)))
+    noted = json.loads(json.dumps(noted_argument(value)))
     assert not restorable(noted)
-    assert fits(value, noted)
+    assert is_argument(value, noted)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +130,4 @@ def test_what_cannot_be_told_apart_must_be_given(value):
 )  # fmt: skip
 def test_notes_that_heedmap_did_not_write(noted):
     assert not restorable(noted)
-    assert told(noted)
+    assert in_words(noted)

@@ -17,8 +17,8 @@ from PIL import Image
 
 from heedmap import edit, generate
 from heedmap.drawing import settings
-from heedmap.drawing.pipeline_arguments import restored
-from heedmap.files.notes import plain
+from heedmap.drawing.pipeline_arguments import noted_argument, restored
+from heedmap.files.notes import to_json
 from heedmap.models import pipelines
 
 
@@ -87,7 +87,7 @@ def test_all_that_an_edit_was_asked_is_noted(pipe):
     targets = ["a blue house", "a red sea"]
     pairs = edit(pipe, "a red house", targets, kind="replace", batch=3, seed=1, steps=2)
     for number, pair in enumerate(pairs, 1):
-        assert plain(pair.about.asked) == {
+        assert to_json(pair.about.asked) == {
             "source": "a red house", "targets": targets, "kind": "replace", "batch": 3,
             "limit": 2 * 2**30,
         }  # fmt: skip
@@ -100,8 +100,8 @@ def changes(pipe, change) -> set[str]:
     before = settings.describe(pipe)
     change()
     after = settings.describe(pipe)
-    assert json.loads(json.dumps(plain(after))) == plain(after)
-    return set(settings.differences(plain(before), plain(after)))
+    assert json.loads(json.dumps(to_json(after))) == to_json(after)
+    return set(settings.differences(to_json(before), to_json(after)))
 
 
 def test_whatever_decides_the_picture_is_noted():
@@ -157,7 +157,7 @@ def test_arguments_are_noted_by_their_bytes_before_the_run(pipe):
     assert (noted["latents"]["shape"], noted["latents"]["dtype"]) == ([1, 4, 16, 16], "float32")
     assert len(noted["latents"]["sha256"]) == 64
     picture = Image.new("L", (3, 2))
-    assert settings.note(picture)["size"] == [3, 2]
+    assert noted_argument(picture)["size"] == [3, 2]
 
 
 def test_how_the_parts_compute_is_noted(monkeypatch):

@@ -23,7 +23,7 @@ from heedmap.drawing.settings import describe
 from heedmap.errors import RunError
 from heedmap.explorer import spelling
 from heedmap.explorer.repeating import repeat_edit, repeat_run
-from heedmap.files.notes import plain
+from heedmap.files.notes import to_json
 from heedmap.results.runs import Run
 
 texts = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and "\0" not in text)
@@ -164,10 +164,10 @@ def test_the_python_of_a_run_is_the_run_again(tmp_path):
 
 def test_what_no_option_says_is_named_with_the_verb_that_does():
     pipe = heedmap.load(device="cpu")
-    own = {"prompt": "a", **plain(describe(pipe)), **EMBEDDED}
+    own = {"prompt": "a", **to_json(describe(pipe)), **EMBEDDED}
     assert repeat_run(settings_of(**own))[0][2] == repeat_run(settings_of(**own))[1][2] == ""
     pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)
-    other = own | plain(describe(pipe))
+    other = own | to_json(describe(pipe))
     for way in repeat_run(settings_of(**other))[:2]:
         assert "the scheduler (DPMSolverMultistepScheduler)" in way[2]
     changed = own | {"loras": [{"name": "x"}], "batch_place": [0, 3], "attention": ["Sliced"]}

@@ -32,7 +32,7 @@ def heard(words: list[str]) -> list[str]:
 
 
 def test_bash_reads_texts_back_as_they_were():
-    said = [spelling.quoted(text) for text in ODD]
+    said = [spelling.shell_quoted(text) for text in ODD]
     assert heard(said) == ODD
     assert all(text.isprintable() for text in said)  # no sign that a terminal acts upon
 
@@ -40,7 +40,7 @@ def test_bash_reads_texts_back_as_they_were():
 @settings(max_examples=25)
 @given(st.lists(TEXTS, min_size=1, max_size=20))
 def test_bash_reads_any_texts_back(texts):
-    assert heard([spelling.quoted(text) for text in texts]) == texts
+    assert heard([spelling.shell_quoted(text) for text in texts]) == texts
 
 
 @given(TEXTS | st.lists(TEXTS, max_size=3))
@@ -135,7 +135,7 @@ def test_rules_are_made_again_by_what_is_written(noted, rule):
     ],
 )
 def test_rules_that_cannot_be_written_are_nothing(edit):
-    assert spelling.rule(edit) == "" and spelling.box(edit) == ""
+    assert spelling.rule(edit) == "" and spelling.confine_flag(edit) == ""
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_rules_that_cannot_be_written_are_nothing(edit):
     ],
 )
 def test_a_box_is_written_where_it_says_it_all(edit, said):
-    assert spelling.box(edit) == said
+    assert spelling.confine_flag(edit) == said
 
 
 def test_a_box_is_what_the_option_reads():
-    word, box = parse_box(spelling.box(Confined(word="red house", where=tuple(BOX))))
+    word, box = parse_box(spelling.confine_flag(Confined(word="red house", where=tuple(BOX))))
     assert (word, list(box)) == ("red house", BOX)

@@ -23,7 +23,7 @@ from families.checking import (
 from families.models import OneLayer, picture
 from heedmap.errors import HeedmapError, TraceError
 from heedmap.recording.tracing import trace
-from heedmap.wiring.families import cross_attention_layers
+from heedmap.wiring.registry import cross_attention_layers
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]

@@ -20,7 +20,7 @@ from heedmap.drawing.generation import generate
 from heedmap.errors import HeedmapError, ModelError
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
-from heedmap.wiring.families import cross_attention_layers
+from heedmap.wiring.registry import cross_attention_layers
 
 
 # The text encoders play no part, and those of these two families are many: they are left out.

@@ -48,7 +48,7 @@ from heedmap.attention.rules import Inject
 from heedmap.errors import ArgumentError, ModelError, NothingRecordedError, TraceError
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered, trace
-from heedmap.wiring.families import self_attention_layers
+from heedmap.wiring.registry import self_attention_layers
 
 PROMPT = "a red house"
 

@@ -11,7 +11,7 @@ from families.models import mask, picture
 from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, TraceError
 from heedmap.recording.tracing import trace
-from heedmap.wiring.families import cross_attention_layers
+from heedmap.wiring.registry import cross_attention_layers
 
 PROMPTS = ["a red house", "the cat sat at a big tree"]
 

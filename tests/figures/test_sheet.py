@@ -277,7 +277,10 @@ def test_the_same_bytes_every_time_in_any_style_and_no_pyplot():
     light, untouched, pyplot, names, digests = drawn_elsewhere()
     assert light and untouched and not pyplot
     known = ("blocks", "formats", "layout", "lettering", "overlays", "sheet")
-    files = ("files", *(f"files.{n}" for n in ("marks", "reading", "scratch", "swaps", "targets")))
+    files = (
+        "files",
+        *(f"files.{n}" for n in ("destinations", "exchange", "marks", "reading", "scratch")),
+    )
     known = {f"figures.{name}" for name in known} | {"figures", "checks", "errors", *files}
     assert {*names} - {"heedmap", "heedmap.files.writing", "heedmap.files.kinds"} <= {
         f"heedmap.{name}" for name in known

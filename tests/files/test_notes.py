@@ -15,7 +15,7 @@ from msgspec import structs
 
 from heedmap.errors import RunError
 from heedmap.files import schemas
-from heedmap.files.notes import Note, plain
+from heedmap.files.notes import Note, to_json
 from heedmap.files.settings import Settings
 
 WINDOWS = {"cross": [0, 0.5], "self": [0.25, 1]}
@@ -44,9 +44,9 @@ json_values = st.recursive(
 
 def test_what_was_read_is_written_again_with_all_that_nobody_knows():
     read = settings_of(**FULL)
-    assert plain(read) == FULL
-    assert json.loads(json.dumps(plain(read))) == FULL
-    assert settings_of(**plain(read)) == read
+    assert to_json(read) == FULL
+    assert json.loads(json.dumps(to_json(read))) == FULL
+    assert settings_of(**to_json(read)) == read
 
 
 @given(st.dictionaries(st.text(), json_values, max_size=4))
@@ -55,7 +55,7 @@ def test_any_names_are_kept(more):
     more = {key: value for key, value in more.items() if key not in FIELDS}
     read = settings_of(**{**more, "edit": {**more, **EDIT}})
     assert read.edit is not None
-    assert plain(read) == {**SETTINGS, **more, "edit": {**more, **EDIT}}
+    assert to_json(read) == {**SETTINGS, **more, "edit": {**more, **EDIT}}
 
 
 FIELDS = {one.encode_name for one in [*structs.fields(Settings), *structs.fields(Note)]} | {
@@ -68,8 +68,8 @@ def test_what_an_older_version_did_not_note_is_known_and_stays_away():
     read = settings_of()
     assert {"text", "keep", "threads"} <= {*read.unnoted} and "seed" not in read.unnoted
     assert (read.keep, read.tokens, read.threads) == (("layer",), "prompt", None)
-    assert plain(read) == SETTINGS
-    assert plain(structs.replace(read, threads=2)) == {**SETTINGS, "threads": 2}
+    assert to_json(read) == SETTINGS
+    assert to_json(structs.replace(read, threads=2)) == {**SETTINGS, "threads": 2}
 
 
 def test_what_is_left_out_where_it_is_none_is_not_an_older_versions():
@@ -88,7 +88,7 @@ def test_an_attribute_and_its_name_in_a_file():
     read = settings_of(edit=EDIT)
     assert read.edit is not None
     assert (read.edit.self_attention, read.edit.cross) == ((0.25, 1.0), (0.0, 0.5))
-    assert list(plain(read)["edit"]) == ["source", "cross", "self"]
+    assert list(to_json(read)["edit"]) == ["source", "cross", "self"]
 
 
 def mutable(value: Any) -> bool:

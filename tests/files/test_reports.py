@@ -8,8 +8,8 @@ from msgspec import structs
 
 import heedmap
 from heedmap.errors import RunError
-from heedmap.files.notes import plain
-from heedmap.files.reports import Asked, Changed, EditReport, GridReport, Room
+from heedmap.files.notes import to_json
+from heedmap.files.reports import CallLimits, ChangedWords, EditCall, EditReport, GridReport
 
 
 def test_a_fresh_edit_reports_it_all(random_model, tmp_path):
@@ -23,7 +23,7 @@ def test_a_fresh_edit_reports_it_all(random_model, tmp_path):
         ("red",),
         {"red": (0.0, 0.5)},
     )
-    assert about.words == Changed(source=(2,), edited=(2,))
+    assert about.words == ChangedWords(source=(2,), edited=(2,))
     assert about.masked_by == "red house→red sea" and about.asked is not None
     assert about.asked.targets == ("a red sea",)
     folder = pair.save(tmp_path / "x")
@@ -40,7 +40,7 @@ def test_a_fresh_grid_reports_it_all(random_model, tmp_path):
     about = made.about
     assert isinstance(about, GridReport) and about.unnoted == ()
     assert (about.weights, about.seeds, about.batch) == ({"red": (1.0, 2.0)}, (7,), 3)
-    settings = plain(made.cells[0].pair.source.settings)
+    settings = to_json(made.cells[0].pair.source.settings)
     assert about.more == {name: settings[name] for name in about.more} and "steps" in about.more
     held = json.loads((made.save(tmp_path / "x") / "grid.json").read_text(encoding="utf-8"))
     every = {one.encode_name for one in structs.fields(GridReport)} - OWN
@@ -57,7 +57,7 @@ def test_both_sides_of_a_change():
 def test_what_an_older_version_reported():
     read = report_of()
     assert (read.why, read.weights, read.steps, read.masked_by) == (REPORT["why"], {}, 0, None)
-    assert plain(read) == REPORT
+    assert to_json(read) == REPORT
 
 
 @pytest.mark.parametrize("name", ["masked_by", "asked"])
@@ -67,6 +67,6 @@ def test_what_may_be_left_out_is_not_null(name):
 
 
 def test_how_a_call_is_noted():
-    asked = Asked(source="a", batch=3, limit=9)
-    assert plain(asked) == {"source": "a", "targets": None, "kind": None, "batch": 3, "limit": 9}
-    assert plain(Room(batch=3)) == {"batch": 3, "limit": None}
+    asked = EditCall(source="a", batch=3, limit=9)
+    assert to_json(asked) == {"source": "a", "targets": None, "kind": None, "batch": 3, "limit": 9}
+    assert to_json(CallLimits(batch=3)) == {"batch": 3, "limit": None}

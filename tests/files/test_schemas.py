@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from heedmap.errors import RunError
 from heedmap.files import schemas
-from heedmap.files.reports import Changed
+from heedmap.files.reports import ChangedWords
 from heedmap.files.settings import Settings
 from heedmap.maps.recordings import Recording, check_fit
 from heedmap.results.pairs import Pair
@@ -249,10 +249,10 @@ def test_sentences_are_short_whatever_the_file_says():
 def test_how_deep_a_file_may_be(depth, fits):
     made = {**SETTINGS, "deep": nested(depth)}
     if fits:
-        schemas.checked(made, Settings, "this")
+        schemas.validated(made, Settings, "this")
     else:
         with pytest.raises(RunError, match="expected less nesting than 32 levels"):
-            schemas.checked(made, Settings, "this")
+            schemas.validated(made, Settings, "this")
 
 
 # --- how much of each there may be ------------------------------------------------------------
@@ -276,7 +276,7 @@ PLAIN: dict[Any, dict[str, Any]] = {
             "edits": [{"kind": "confine", "word": "", "where": [0, 0, 1, 1], "along": [""]}],
         },
     },
-    Changed: {"source": [0], "edited": [0]},
+    ChangedWords: {"source": [0], "edited": [0]},
 }  # fmt: skip
 
 
@@ -293,8 +293,8 @@ PLAIN: dict[Any, dict[str, Any]] = {
         (schemas.RunFile, ("settings", "edits"), 0, 256),
         (schemas.RunFile, ("settings", "edits", 0, "along"), 0, 2048),
         (schemas.RunFile, ("settings", "edit", "protect"), 0, 2048),
-        (Changed, ("source",), 0, 2048),
-        (Changed, ("edited",), 0, 2048),
+        (ChangedWords, ("source",), 0, 2048),
+        (ChangedWords, ("edited",), 0, 2048),
     ],
     ids=lambda _: "",
 )
@@ -307,10 +307,10 @@ def test_how_many_of_each_there_may_be(schema, path, least, most):
         if count >= 0:
             at(*path)([one] * count)(plain)
             if fits:
-                schemas.checked(plain, schema, "this")
+                schemas.validated(plain, schema, "this")
             else:
                 with pytest.raises(RunError, match=r"is not what heedmap writes: .*length"):
-                    schemas.checked(plain, schema, "this")
+                    schemas.validated(plain, schema, "this")
 
 
 @pytest.mark.parametrize(
@@ -327,10 +327,10 @@ def test_how_many_of_each_there_may_be(schema, path, least, most):
 def test_how_much_of_each_there_may_be(schema, path, fine, odd):
     plain = copy.deepcopy(PLAIN[schema])
     at(*path)(fine)(plain)
-    schemas.checked(plain, schema, "this")
+    schemas.validated(plain, schema, "this")
     at(*path)(odd)(plain)
     with pytest.raises(RunError, match="this is not what heedmap writes"):
-        schemas.checked(plain, schema, "this")
+        schemas.validated(plain, schema, "this")
 
 
 def test_a_grid_has_so_many_cells():
@@ -351,10 +351,10 @@ def test_a_recording_reads_what_it_wrote(tmp_path):
 
 def test_what_no_schema_knows_has_a_bound_too():
     """Sixteen megabytes of empty lists would be looked through one by one."""
-    schemas.checked({**SETTINGS, "more": [[]] * 900_000}, Settings, "this")
+    schemas.validated({**SETTINGS, "more": [[]] * 900_000}, Settings, "this")
     began = time.process_time()
     with pytest.raises(RunError, match="expected at most 1000000 values"):
-        schemas.checked({**SETTINGS, "more": [[]] * 5_000_000}, Settings, "this")
+        schemas.validated({**SETTINGS, "more": [[]] * 5_000_000}, Settings, "this")
     assert time.process_time() - began < 1
 
 

@@ -267,13 +267,13 @@ def test_nothing_hidden_is_moved_up_either(tmp_path: Path, hidden):
     """A repository's settings, say, name programs that are run."""
     forged = new_in(tmp_path, hidden, "z.json")
     (forged / "lock").touch()
-    scratch.note(forged, "", (), "z.json")
+    scratch.write_journal(forged, "", (), "z.json")
     put_file(tmp_path / "file", b"x")
     assert not (tmp_path / hidden).exists() and not (tmp_path / "z.json").exists()
 
 
 def test_a_journal_is_whole_whatever_fails(tmp_path: Path, monkeypatch):
-    scratch.note(tmp_path, "x", ["a"])
+    scratch.write_journal(tmp_path, "x", ["a"])
     before = tree(tmp_path)
 
     def half(self: Path, text: str, **_: object) -> None:
@@ -283,7 +283,7 @@ def test_a_journal_is_whole_whatever_fails(tmp_path: Path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", half)
     with pytest.raises(OSError):
-        scratch.note(tmp_path, "x", ["a", "b"])
+        scratch.write_journal(tmp_path, "x", ["a", "b"])
     assert tree(tmp_path)["journal"] == before["journal"]
 
 

@@ -9,8 +9,8 @@ from making import settings_of
 from msgspec import structs
 
 import heedmap
-from heedmap.files.notes import plain
-from heedmap.files.settings import Confined, Edit, Mask, Settings, Terms
+from heedmap.files.notes import to_json
+from heedmap.files.settings import Confined, EditNoted, EditTerms, Mask, Settings
 from heedmap.options import EditOptions, GenerateOptions
 
 
@@ -27,20 +27,20 @@ def test_a_fresh_run_notes_them_all(random_model, tmp_path):
     held = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
     every = [one.encode_name for one in structs.fields(Settings) if one.encode_name[0] != "<"]
     assert list(held) == [name for name in every if name not in ("batch_place", "edit")]
-    assert held == plain(noted)
+    assert held == to_json(noted)
     assert heedmap.Run.load(folder).settings == noted
 
 
 def test_nothing_that_a_run_is_asked_changes_its_settings(random_model, tmp_path):
     pair = heedmap.edit(random_model, "a red house", "a red sea", seed=7, steps=1)
     notes = pair.source.settings, pair.edited.settings, pair.about
-    before = [plain(one) for one in notes]
+    before = [to_json(one) for one in notes]
     pair.save(tmp_path / "x")
     pair.figure()
     pair.explorer()
     heedmap.compare([pair.source, pair.edited])
     heedmap.repeat(random_model, pair)
-    assert before == [plain(one) for one in notes]
+    assert before == [to_json(one) for one in notes]
 
 
 def test_what_an_older_version_did_not_note_of_an_edit_is_what_held_then():
@@ -62,18 +62,18 @@ def test_all_that_a_run_is_asked_for_has_a_place():
     noted = {one.name for one in structs.fields(Settings)}
     assert {one.name for one in fields(GenerateOptions)} - {"limit"} <= noted
     asked = {one.name for one in fields(EditOptions)} - {"words", "batch"}
-    assert asked <= {one.name for one in structs.fields(Edit)}
+    assert asked <= {one.name for one in structs.fields(EditNoted)}
 
 
 @pytest.mark.parametrize("given", [4, 4.0, 0, 2.5])
 def test_a_number_stays_as_it_was_given(given):
-    held = plain(settings_of(guidance=given))["guidance"]
+    held = to_json(settings_of(guidance=given))["guidance"]
     assert held == given and type(held) is type(given)
 
 
 def test_every_attribute_is_told():
-    for kind in (Settings, Edit, Terms, Mask):
+    for kind in (Settings, EditNoted, EditTerms, Mask):
         own = {one.name for one in structs.fields(kind)} - {"unnoted", "more"}
-        inherited = {one.name for one in structs.fields(Terms)} if kind is Edit else set()
+        inherited = {one.name for one in structs.fields(EditTerms)} if kind is EditNoted else set()
         for name in own - inherited:
             assert f"        {name}: " in (kind.__doc__ or ""), name

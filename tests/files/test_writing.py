@@ -16,7 +16,7 @@ import pytest
 
 from files.saving import KIND, SAVING, notes, one, posix, save, saving, tree
 from heedmap.errors import ArgumentError, RunError
-from heedmap.files import kinds, targets
+from heedmap.files import destinations, kinds
 from heedmap.files.writing import (
     Destination,
     TakenError,
@@ -576,7 +576,7 @@ def test_files(tmp_path: Path, monkeypatch):
 
 
 def test_a_file_that_comes_meanwhile_stays(tmp_path: Path, monkeypatch):
-    check = targets.check_file
+    check = destinations.check_file
 
     def late(given, *, force):
         check(given, force=force)
@@ -601,7 +601,7 @@ def test_what_comes_where_a_file_is_to_be_stays(tmp_path: Path, monkeypatch):
         with pytest.raises(TakenError, match="link is a link"):
             put_file(tmp_path / "link", b"1", force=True)
     assert tree(tmp_path) == {"link": "nowhere"}
-    check, looks = targets.check_file, []
+    check, looks = destinations.check_file, []
 
     def later(given, *, force):
         check(given, force=force)

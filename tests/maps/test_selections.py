@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.maps import selections
-from heedmap.maps.recordings import AXES, Layer, Recording
-from heedmap.options import Axis
+from heedmap.maps.recordings import Layer, Recording
+from heedmap.options import AXES, Axis
 from heedmap.text.words import TokenTable
 
 NAME = "{}.attentions.{}.transformer_blocks.0.attn2"

@@ -16,7 +16,7 @@ from heedmap.attention import probabilities
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.models.dimensions import LayerShapes, layer_shapes, pick, short_names
 from heedmap.recording.tracing import trace
-from heedmap.wiring.families import cross_attention_layers
+from heedmap.wiring.registry import cross_attention_layers
 
 
 def check(

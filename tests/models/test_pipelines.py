@@ -12,8 +12,8 @@ from making import random_pipeline, random_pixart
 from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.models import pipelines
-from heedmap.wiring.families import cross_attention_layers
 from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import cross_attention_layers
 
 
 @pytest.fixture(scope="module")
@@ -147,11 +147,11 @@ def patches(tmp_path_factory):
 
 def test_a_table_is_what_the_loaded_pipeline_reads(folder, patches):
     for model in (folder, patches, None):
-        found = pipelines.table("a Red house,", model)
+        found = pipelines.token_table("a Red house,", model)
         assert found == prompt_table(pipelines.load(model), "a Red house,")
-    assert pipelines.table("a", patches).limit == 300
+    assert pipelines.token_table("a", patches).limit == 300
     with pytest.raises(ArgumentError, match="A prompt is one string"):
-        pipelines.table(3, patches)
+        pipelines.token_table(3, patches)
 
 
 def test_a_table_reads_no_weights(patches, tmp_path):
@@ -160,12 +160,12 @@ def test_a_table_reads_no_weights(patches, tmp_path):
     (bare / "model_index.json").write_bytes((patches / "model_index.json").read_bytes())
     for file in (patches / "tokenizer").iterdir():
         (bare / "tokenizer" / file.name).write_bytes(file.read_bytes())
-    assert pipelines.table("a house", bare) == pipelines.table("a house", patches)
+    assert pipelines.token_table("a house", bare) == pipelines.token_table("a house", patches)
     (bare / "tokenizer" / "tokenizer.json").unlink()
     for said in ('{"_class_name": "A", "tokenizer": ["transformers", "T5Tokenizer"]}', "[", "{}"):
         (bare / "model_index.json").write_text(said)
         with pytest.raises(ModelError):
-            pipelines.table("a house", bare)
+            pipelines.token_table("a house", bare)
 
 
 def test_sizes_of_patches():

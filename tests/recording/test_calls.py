@@ -6,7 +6,7 @@ from making import table
 
 from heedmap.attention.rules import Site
 from heedmap.errors import TraceError
-from heedmap.recording.calls import Call, Side
+from heedmap.recording.calls import BranchRecord, Call
 from heedmap.recording.tallies import Tally
 from heedmap.wiring.encodings import Branch, Encoding
 from heedmap.wiring.schedules import Schedule
@@ -29,7 +29,7 @@ def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kinds=("conditional", 
     call.schedule = Schedule(timesteps, steps)
     for kind in kinds:
         found = getattr(encoding, kind)
-        call.sides[kind] = Side(found, Tally(frozenset({"layer"}), [(0,)]))
+        call.sides[kind] = BranchRecord(found, Tally(frozenset({"layer"}), [(0,)]))
     return call
 
 

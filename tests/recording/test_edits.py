@@ -16,7 +16,7 @@ import heedmap
 from heedmap import Confine, Reweight, Run
 from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
-from heedmap.files.notes import plain as noted
+from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Reweighted, Ruled
 from heedmap.maps.masks import packed
 from heedmap.recording.edits import Watched, edit_from, rules_of
@@ -221,7 +221,7 @@ def test_the_settings_say_which(pipe, tmp_path):
     ]
     run = generate(pipe, edits=edits, steps=4)
     mask[:] = True
-    assert noted(run.settings.edits) == [
+    assert to_json(run.settings.edits) == [
         {"kind": "reweight", "word": "red", "weight": 1.5, "renormalize": True},
         {
             "kind": "confine", "word": "house", "where": [0, 0, 64, 128],
@@ -239,7 +239,7 @@ def test_the_settings_say_which(pipe, tmp_path):
     box = back.settings.edits[1].where
     again = [edits[0], Confine("house", box, end=1, along=["red"]), edits[2]]
     assert same(run, generate(pipe, edits=again, steps=4))
-    read = [edit_from(about) for about in noted(back.settings.edits)]
+    read = [edit_from(about) for about in to_json(back.settings.edits)]
     assert same(run, generate(pipe, edits=read, steps=4))
 
 

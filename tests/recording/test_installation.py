@@ -7,8 +7,8 @@ from making import random_pipeline
 from heedmap.errors import TraceError
 from heedmap.recording.installation import Installation
 from heedmap.recording.steering import Steerer, Steering
-from heedmap.wiring.families import cross_attention_layers, processors, self_attention_layers
 from heedmap.wiring.processors import RecordingProcessor
+from heedmap.wiring.registry import cross_attention_layers, processors, self_attention_layers
 
 
 @pytest.fixture

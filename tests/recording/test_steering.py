@@ -13,9 +13,9 @@ from heedmap.attention.probabilities import Scores
 from heedmap.attention.rules import Inject, Weights
 from heedmap.errors import TraceError
 from heedmap.recording.steering import Now, Steerer, Steering
-from heedmap.recording.tallies import plain
+from heedmap.recording.tallies import unedited
 from heedmap.recording.tracing import steered
-from heedmap.wiring.families import self_attention_layers
+from heedmap.wiring.registry import self_attention_layers
 
 K = 77
 
@@ -145,7 +145,7 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
         torch.testing.assert_close(found[row], made @ value[row])
     assert torch.equal(found[[0, 2]], (p @ value)[[0, 2]])
     assert steerer.acted == {0: 1}, "a site is counted once"
-    of = steerer.probabilities(scores, 0, "layer", plain(scores, 1))
+    of = steerer.probabilities(scores, 0, "layer", unedited(scores, 1))
     for head in range(2):
         assert torch.equal(of(slice(head, head + 1), [1, 4]), gave[0][head : head + 1, :, [1, 4]])
     moved = (gave[0] - p[1]).abs().sum(-1).mean((1,)) / 2
@@ -155,7 +155,7 @@ def test_what_is_recorded_is_what_a_rule_made_of_the_first_rows(classic):
     assert len(steerer.moved[0]) == 2 == len(gave)
     # In the next layer it is made anew.
     steerer.forget()
-    steerer.probabilities(scores, 0, "layer", plain(scores, 1))(slice(None), [0])
+    steerer.probabilities(scores, 0, "layer", unedited(scores, 1))(slice(None), [0])
     assert len(gave) == 3
 
 
@@ -169,7 +169,7 @@ def test_where_no_row_reads_the_prompt_nothing_is_changed():
     assert changes.weights(scores, p) is p
     assert changes.inputs(scores.query, scores.key) is None
     assert own.inputs(scores.query, scores.query) is None
-    asked = plain(scores, 1)
+    asked = unedited(scores, 1)
     assert steerer.probabilities(scores, 0, "layer", asked) is asked
     assert (steerer.acted, steerer.shared, dict(steerer.moved)) == ({}, {}, {})
 

@@ -8,7 +8,7 @@ import torch
 from heedmap.attention.probabilities import Scores
 from heedmap.attention.rules import Site
 from heedmap.errors import ArgumentError
-from heedmap.recording.tallies import Tally, plain, regrid
+from heedmap.recording.tallies import Tally, regrid, unedited
 
 LATENT = (4, 6)
 GRIDS = {"fine": (4, 6), "coarse": (2, 3)}
@@ -97,4 +97,4 @@ def test_plain_probabilities_are_those_of_the_row():
     query, key = torch.randn(3, 2, 4, 8), torch.randn(3, 2, 5, 8)
     scores = Scores(query, key, 0.5)
     expected = (query[2, 1:] @ key[2, 1:].mT * 0.5).softmax(-1)[..., [3, 0]]
-    torch.testing.assert_close(plain(scores, 2)(slice(1, 2), [3, 0]), expected)
+    torch.testing.assert_close(unedited(scores, 2)(slice(1, 2), [3, 0]), expected)

@@ -18,10 +18,10 @@ from heedmap.errors import (
     UnknownWordError,
 )
 from heedmap.options import DrawOptions
-from heedmap.recording.trace import WARN
+from heedmap.recording.recorder import WARN
 from heedmap.recording.tracing import trace
-from heedmap.wiring.families import cross_attention_layers
 from heedmap.wiring.processors import RecordingProcessor
+from heedmap.wiring.registry import cross_attention_layers
 
 
 class Reference:
@@ -410,7 +410,7 @@ def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
 
 
 def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.trace.WARN", 1000)
+    monkeypatch.setattr("heedmap.recording.recorder.WARN", 1000)
     with pytest.warns(UserWarning, match="MiB of memory"), trace(pipe):
         run(pipe, "a house", steps=1)
 

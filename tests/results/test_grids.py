@@ -20,8 +20,8 @@ from heedmap.drawing.editing import edit, grid
 from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.files import kinds
-from heedmap.files.notes import plain
-from heedmap.files.targets import check_folder
+from heedmap.files.destinations import check_folder
+from heedmap.files.notes import to_json
 from heedmap.models import batches
 from heedmap.models.batches import fitting, image_bytes, in_batches
 from heedmap.results.grids import Grid
@@ -95,7 +95,7 @@ def test_the_reference_cell_changes_nothing_and_is_no_error(pipe, strip):
         if cell.weights["red"] == 1 and cell.cross[1]:
             assert apart(cell.pair.source.image, cell.pair.edited.image) <= 1
             assert cell.pair.about.moved == pytest.approx(0, abs=1e-5)
-            assert plain(cell.pair.about.words) == {"source": [1], "edited": [1]}
+            assert to_json(cell.pair.about.words) == {"source": [1], "edited": [1]}
             assert 0 < cell.pair.about.change.inside.share < 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -158,7 +158,7 @@ def test_the_settings_say_that_it_is_an_edit(strip, saved):
 def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
     free = {"kind": "refine", "words": {"red": 0.5}, "self_cells": 64, "only": "house->sea"}
     made = grid(pipe, SOURCE, ["a red sea"], seeds=[5, 6], steps=2, protect="red", **free)
-    about = plain(Grid.load(made.save(tmp_path / "x")).about)
+    about = to_json(Grid.load(made.save(tmp_path / "x")).about)
     names = (
         *("cross", "self_attention", "weights", "seeds", "kind", "words", "self_cells"),
         *("renormalize", "only", "protect", "blend_from", "threshold", "steps", "guidance"),
@@ -169,7 +169,7 @@ def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
         **about["arguments"],
     )  # fmt: skip
     said = {"asked", "defaults"}  # now said, where before nothing was
-    assert {k: v for k, v in plain(again.about).items() if k not in said} == {
+    assert {k: v for k, v in to_json(again.about).items() if k not in said} == {
         k: v for k, v in about.items() if k not in said
     }
     for one, other in zip(made, again, strict=True):
@@ -372,7 +372,7 @@ def test_the_tables_agree_with_the_pairs(strip, saved):
     assert len(rows) == len(told["cells"]) == len(strip)
     for row, entry, cell in zip(rows, told["cells"], strip, strict=True):
         about = cell.pair.about
-        assert entry["about"] == plain(about)
+        assert entry["about"] == to_json(about)
         assert (int(row["cell"]), int(row["seed"])) == (cell.number, cell.seed)
         assert float(row["weight of red"]) == entry["weights"]["red"] == cell.weights["red"]
         assert float(row["cross_to"]) == cell.cross[1]

@@ -14,9 +14,9 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import kinds
-from heedmap.files.notes import plain
-from heedmap.files.reports import Changed
-from heedmap.files.targets import check_folder
+from heedmap.files.destinations import check_folder
+from heedmap.files.notes import to_json
+from heedmap.files.reports import ChangedWords
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.results.pairs import Pair, change_between
 
@@ -46,7 +46,7 @@ def test_the_same_picture_has_not_changed(size):
         change = change_between(picture, picture, inside)
         for name, share in (("inside", float(inside.mean())), ("outside", 1 - inside.mean())):
             there = share > 0
-            assert plain(change)[name] == {
+            assert to_json(change)[name] == {
                 "share": share,
                 "mse": 0.0 if there else None,
                 "psnr_db": None,
@@ -57,8 +57,8 @@ def test_the_same_picture_has_not_changed(size):
 def test_figures_do_not_depend_on_the_order():
     a, b = noise(1), noise(2)
     inside = np.random.default_rng(0).random((128, 128)) > 0.3
-    one, other = plain(change_between(a, b, inside)), plain(change_between(b, a, inside))
-    swapped = plain(change_between(a, b, ~inside))
+    one, other = to_json(change_between(a, b, inside)), to_json(change_between(b, a, inside))
+    swapped = to_json(change_between(a, b, ~inside))
     for name, opposite in (("inside", "outside"), ("outside", "inside")):
         assert one[name] == pytest.approx(other[name])
         assert one[name] == swapped[opposite]
@@ -97,7 +97,7 @@ def test_sheets_of_all_kinds():
     nowhere = made_pair()
     images = nowhere.source.image, nowhere.edited.image
     about = structs.replace(
-        nowhere.about, words=Changed(source=(), edited=()),
+        nowhere.about, words=ChangedWords(source=(), edited=()),
         change=change_between(*images, np.zeros((128, 128), dtype=bool)),
     )  # fmt: skip
     nowhere = replace(nowhere, about=about)
@@ -225,7 +225,7 @@ def test_what_was_asked_for_stands_in_the_run_that_is_drawn_again_too(tmp_path):
 
 def hostile(change) -> bytes:
     """A pair.json of which one thing is not what it should be."""
-    about = {"format": 1, "about": plain(made_pair().about)}
+    about = {"format": 1, "about": to_json(made_pair().about)}
     change(about)
     return json.dumps(about).encode()
 

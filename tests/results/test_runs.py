@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import kinds
-from heedmap.files.targets import check_folder
+from heedmap.files.destinations import check_folder
 from heedmap.files.writing import slug
 from heedmap.maps import heatmaps
 from heedmap.maps.heatmaps import HeatMaps
@@ -100,8 +100,8 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 TOO_LARGE = """
 import resource, sys
 from heedmap.errors import HeedmapError
-from heedmap.results.folders import opened
-made = opened(sys.argv[1])
+from heedmap.results.folders import load_result
+made = load_result(sys.argv[1])
 for most in sys.argv[3:]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), -1))
     try:

@@ -213,7 +213,7 @@ def kinds(found: list[Trouble]) -> set[str]:
 
 
 def test_an_error_of_a_reader(tries: folders.Attack, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(folders.folders, "opened", lambda folder: {}["x"])
+    monkeypatch.setattr(folders.folders, "load_result", lambda folder: {}["x"])
     assert kinds(tries.attempt(SOUND)) == {"error"}
 
 

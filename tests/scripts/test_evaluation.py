@@ -192,7 +192,7 @@ def rendered(swap: Swap, name: str) -> np.ndarray:
     if name == "plain":
         moved = tuple(replace(thing, x=1 - thing.x) for thing in layout.things)
         layout = replace(layout, seed=layout.seed + 1, things=moved)
-    return scenes.draw(layout).image
+    return scenes.render(layout).image
 
 
 def drawn(swap: Swap, edited: str) -> swaps.Drawn:
@@ -251,8 +251,8 @@ def test_plain_generation_keeps_nothing_by_its_own_measure(twelve: list[Swap]):
 def test_what_stays_is_no_part_of_the_region(twelve: list[Swap]):
     swap = next(swap for swap in twelve if len(swap.source.layout.things) == 2)
     case = drawn(swap, "target")
-    staying = scenes.draw(swap.source.layout).masks[1 - swap.thing]
-    changing = scenes.draw(swap.source.layout).masks[swap.thing]
+    staying = scenes.render(swap.source.layout).masks[1 - swap.thing]
+    changing = scenes.render(swap.source.layout).masks[swap.thing]
     region = case.region("edit")
     assert (region & changing).sum() > 0.97 * changing.sum()
     assert (measures.pixels(case.edited_cells("source")) & staying).sum() < 0.1 * staying.sum()
@@ -304,7 +304,7 @@ def test_the_share_of_a_colour_is_measured_where_the_thing_is():
         0.0: replace(plan.layout, things=(replace(thing, colour=other),)),
         -1.0: replace(plan.layout, things=()),
     }
-    pictures = {weight: scenes.draw(layout).image for weight, layout in laid.items()}
+    pictures = {weight: scenes.render(layout).image for weight, layout in laid.items()}
     case = weights.Weighted(plan, thing.colour, pictures, {})
     values = weights.measured(case, "colour", judge.load()).values
     assert values[1.0] > values[0.0] + 0.3 and values[1.0] > values[-1.0] + 0.3
@@ -315,7 +315,7 @@ def test_the_share_of_a_colour_is_measured_where_the_thing_is():
 def test_a_setting_is_measured_by_how_sure_the_judge_is():
     plan = cases.singles("setting", 1, with_setting=True)[0]
     pictures = {
-        weight: scenes.draw(replace(plan.layout, setting=setting)).image
+        weight: scenes.render(replace(plan.layout, setting=setting)).image
         for weight, setting in ((1.0, plan.layout.setting), (0.0, "none"))
     }
     case = weights.Weighted(plan, "", pictures, {})
@@ -327,7 +327,10 @@ def test_a_thing_lies_in_a_half_by_its_centre():
     plan = cases.singles("confine", 1)[0]
     (thing,) = plan.layout.things
     left = replace(plan.layout, things=(replace(thing, x=0.35, y=0.6),))
-    pictures = {"plain": scenes.draw(left).image, "confined": np.full((128, 128, 3), 200, np.uint8)}
+    pictures = {
+        "plain": scenes.render(left).image,
+        "confined": np.full((128, 128, 3), 200, np.uint8),
+    }
     said = dict(zip(pictures, judge.detect(np.stack(list(pictures.values()))), strict=True))
     inside = {
         half: places.Placed(plan, half, pictures, said).inside("plain") for half in places.HALVES

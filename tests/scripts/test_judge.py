@@ -22,7 +22,8 @@ def test_the_judge_is_right_on_rendered_scenes():
 
 def test_the_judge_finds_things_where_they_are():
     drawn = [
-        scenes.draw(layouts.lay_out(layouts.HELD_OUT_SEED + k, 2, held_out=True)) for k in range(16)
+        scenes.render(layouts.lay_out(layouts.HELD_OUT_SEED + k, 2, held_out=True))
+        for k in range(16)
     ]
     for scene, said in zip(drawn, judge.detect(np.stack([s.image for s in drawn])), strict=True):
         masks = dict(zip(scene.layout.things, scene.masks, strict=True))
@@ -36,7 +37,7 @@ def test_the_judge_finds_things_where_they_are():
 
 def test_the_judge_sees_nothing_where_nothing_is():
     empty = [
-        scenes.draw(layouts.Layout(seed, (), setting, "")).image
+        scenes.render(layouts.Layout(seed, (), setting, "")).image
         for setting in layouts.SETTINGS
         for seed in range(3)
     ]
@@ -65,7 +66,7 @@ def test_targets_are_the_things_under_most_of_a_cell():
 
 
 def test_softened_pictures_stay_pictures_that_look_alike():
-    images = np.stack([scenes.draw(layouts.lay_out(seed)).image for seed in range(8)])
+    images = np.stack([scenes.render(layouts.lay_out(seed)).image for seed in range(8)])
     before = judge.to_tensor(images)
     torch.manual_seed(0)
     after = judge.soften(before.clone())

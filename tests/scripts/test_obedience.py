@@ -126,7 +126,7 @@ def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any])
 def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
     """The results that a faultless model would give: the scenes themselves."""
     plans = obedience.plans(row, n)
-    pictures = np.stack([scenes.draw(plan.layout).image for plan in plans])
+    pictures = np.stack([scenes.render(plan.layout).image for plan in plans])
     run: Any = SimpleNamespace(maps=SimpleNamespace(layers=()))
     return [
         obedience.Result(plan, run, said, ())
@@ -212,7 +212,7 @@ def test_an_empty_scene_is_no_answer_to_a_stranger():
     told = strangers.strangers(24)
     laid = [layouts.lay_out(layouts.HELD_OUT_SEED + k, 1) for k in range(24)]
     empty = [layouts.Layout(k, (), t.setting or "none", "") for k, t in enumerate(told)]
-    pictures = [scenes.draw(layout).image for layout in (*laid, *empty)]
+    pictures = [scenes.render(layout).image for layout in (*laid, *empty)]
     said, run = judge.detect(np.stack(pictures)), Image.new("RGB", (128, 128))
     full, none = (
         strangers.figures_of([strangers.Drawn(t, run, s) for t, s in zip(told, part, strict=True)])  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def test_words_point_to_their_own_things_where_a_noun_stands_twice(swapped: bool
     )  # fmt: skip
     for layout in islice(twins, 12):
         caption = captions.object_caption(layout, Random(layout.seed))
-        scene = scenes.draw(layout)
+        scene = scenes.render(layout)
         (said,) = judge.detect(scene.image[None])
         assert judge.is_right(said, layout)
         inner = [_inmost(mask) for mask in scene.masks]

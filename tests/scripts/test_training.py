@@ -220,7 +220,7 @@ def test_figures_go_to_the_stages_log(tmp_path, capsys):
 def test_crops_have_their_own_masks():
     pictures, masks = crops(Random(3), 6, 64, CPU)
     assert pictures.shape == (6, 3, 64, 64) and masks.shape == (6, 1, 64, 64)
-    scene = scenes.draw(training_layout(Random(3).randrange(layouts.HELD_OUT_SEED)))
+    scene = scenes.render(training_layout(Random(3).randrange(layouts.HELD_OUT_SEED)))
     windows = sliding_window_view(scene.image, (64, 64, 3))[:, :, 0]
     found = np.argwhere((windows == to_pictures(pictures)[0]).all((2, 3, 4)))
     assert len(found) == 1
@@ -276,7 +276,7 @@ def test_latents_are_those_of_the_scenes_they_name(tmp_path, monkeypatch):
 
     data = latents.Latents(folder)
     assert [len(layout.things) for layout in data.layouts] == [1] * 4 + [2] * 4 + [3, 2] * 2
-    drawn = [scenes.draw(layout) for layout in data.layouts]
+    drawn = [scenes.render(layout) for layout in data.layouts]
     with torch.no_grad():
         z = torch.from_numpy(data.latents).float()
         back = to_pictures(trained_vae(tmp_path).decode(z).sample)
@@ -445,7 +445,7 @@ def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path
 
 def test_all_that_an_export_writes_is_known_to_be_its_own():
     from heedmap import tiny
-    from heedmap.files.targets import check_folder
+    from heedmap.files.destinations import check_folder
     from training.kinds import PIPELINE
 
     model = Path(str(tiny.__file__)).parent / "model"

@@ -13,7 +13,7 @@ from heedmap.text.words import TokenTable
 
 
 def read(data: object) -> TokenTable:
-    return checked_table(schemas.checked(data, schemas.Table, "The token table"))
+    return checked_table(schemas.validated(data, schemas.Table, "The token table"))
 
 
 def change(path, value):

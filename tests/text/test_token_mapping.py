@@ -9,7 +9,7 @@ from making import table
 from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.text.alignment import pair_words
 from heedmap.text.token_mapping import refinement, replacement
-from heedmap.text.tokens import by_position, read
+from heedmap.text.tokens import by_position, read_tokens
 from heedmap.text.words import TokenTable
 
 # --- Replace ----------------------------------------------------------------------------------
@@ -199,15 +199,15 @@ def test_a_swap_that_is_not_read():
 
 def test_tables_without_specials():
     bare = {"start_id": None, "end_id": None}
-    source = read("a b", [5, 6], text_ids=[5, 6], text_offsets=[(0, 1), (2, 3)], **bare)
-    target = read("a c", [5, 7], text_ids=[5, 7], text_offsets=[(0, 1), (2, 3)], **bare)
+    source = read_tokens("a b", [5, 6], text_ids=[5, 6], text_offsets=[(0, 1), (2, 3)], **bare)
+    target = read_tokens("a c", [5, 7], text_ids=[5, 7], text_offsets=[(0, 1), (2, 3)], **bare)
     assert rows(source, target) == {0: {0: 1}, 1: {1: 1}}
     assert refinement(source, target) == [0, None]
     # specials that only one of them has
     sums_to_one(table("a b"), rows(table("a b"), target, kind="replace"))
     sums_to_one(target, rows(target, table("a b"), kind="replace"))
-    dot = read("a.", [5, 9], text_ids=[5, 9], text_offsets=[(0, 1), (1, 2)], **bare)
-    alone = read("a", [5], text_ids=[5], text_offsets=[(0, 1)], **bare)
+    dot = read_tokens("a.", [5, 9], text_ids=[5, 9], text_offsets=[(0, 1), (1, 2)], **bare)
+    alone = read_tokens("a", [5], text_ids=[5], text_offsets=[(0, 1)], **bare)
     assert rows(dot, alone) == {0: {0: 1}, 1: {0: 1}}
     assert rows(by_position(3), by_position(3)) == {w: {w: 1} for w in range(3)}
 

@@ -12,7 +12,7 @@ from heedmap.errors import ArgumentError, ModelError, TruncatedWordError, Unknow
 from heedmap.files import schemas
 from heedmap.text.prompts import split_words
 from heedmap.text.saved_tables import checked_table
-from heedmap.text.tokens import read, tokenize
+from heedmap.text.tokens import read_tokens, tokenize
 
 
 def test_table_of_a_plain_prompt(clip):
@@ -133,7 +133,7 @@ def test_tables_hold_together(prompt, limit):
     for start, end in split_words(prompt):
         assert any(a <= start and end <= b for a, b in spans)
     told = json.loads(json.dumps(table.to_dict()))
-    assert checked_table(schemas.checked(told, schemas.Table, "it")) == table
+    assert checked_table(schemas.validated(told, schemas.Table, "it")) == table
 
 
 @pytest.mark.parametrize("prompt", ["", "   ", "\n", "!?", "'\"'"])
@@ -175,7 +175,7 @@ def test_ids_of_another_prompt_are_refused(clip):
     ids = clip("a red cat", padding="max_length").input_ids
     whole = clip("a red", add_special_tokens=False, return_offsets_mapping=True)
     with pytest.raises(ArgumentError, match=r"not those of the prompt 'a red': .* at position 3"):
-        read(
+        read_tokens(
             "a red",
             ids,
             text_ids=whole.input_ids,
@@ -186,7 +186,7 @@ def test_ids_of_another_prompt_are_refused(clip):
 
 
 def test_read_without_specials_or_padding():
-    table = read(
+    table = read_tokens(
         "a cat",
         [5, 6],
         text_ids=[5, 6, 7],

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heedmap.tiny import drawings, layouts
+from heedmap.tiny import layouts, sprites
 from heedmap.tiny.layouts import HELD_OUT_SEED, Layout
 
 
@@ -54,7 +54,7 @@ def test_big_things_are_bigger_than_small_ones():
 
 
 def test_every_noun_has_a_drawing():
-    assert tuple(drawings.DRAWINGS) == layouts.NOUNS
+    assert tuple(sprites.DRAWINGS) == layouts.NOUNS
 
 
 # --- what is kept from training ---------------------------------------------------------------

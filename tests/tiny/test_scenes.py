@@ -14,13 +14,13 @@ SEEDS = range(90)
 
 
 def drawn(count: int) -> list[Scene]:
-    return [scenes.draw(layouts.lay_out(seed, count)) for seed in SEEDS]
+    return [scenes.render(layouts.lay_out(seed, count)) for seed in SEEDS]
 
 
 def without(scene: Scene, keep: int | None = None) -> np.ndarray:
     """The same scene with only the thing `keep`, or with none."""
     things = () if keep is None else (scene.layout.things[keep],)
-    return scenes.draw(replace(scene.layout, things=things)).image
+    return scenes.render(replace(scene.layout, things=things)).image
 
 
 def grown(mask: np.ndarray, by: int = 1) -> np.ndarray:
@@ -34,7 +34,7 @@ def grown(mask: np.ndarray, by: int = 1) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", [0, 7, 10**9, 2**40])
 def test_a_seed_gives_the_same_scene_every_time(seed: int):
-    one, two = (scenes.draw(layouts.lay_out(seed)) for _ in range(2))
+    one, two = (scenes.render(layouts.lay_out(seed)) for _ in range(2))
     assert one.layout == two.layout
     assert np.array_equal(one.image, two.image) and np.array_equal(one.masks, two.masks)
 
@@ -116,9 +116,9 @@ def test_a_things_colour_is_seen_in_its_mask(count: int):
 def test_draws_fast():
     seeds = range(300)
     for seed in seeds[:20]:
-        scenes.draw(layouts.lay_out(seed))
+        scenes.render(layouts.lay_out(seed))
     start = time.process_time()
     for seed in seeds:
-        scenes.draw(layouts.lay_out(seed))
+        scenes.render(layouts.lay_out(seed))
     # More than 300 a second on one idle core; a busy machine may be three times slower.
     assert len(seeds) / (time.process_time() - start) > 100

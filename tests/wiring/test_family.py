@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from heedmap.wiring import families
+from heedmap.wiring import registry
 from heedmap.wiring.family import Family, default_of, made_from
 
 
@@ -19,7 +19,7 @@ class Wrapped:
             self.get_base_model = lambda: model
 
 
-@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+@pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: type(family).__name__)
 def test_the_denoiser_is_found_in_what_holds_it(family: Family):
     model = torch.nn.Identity()
     for held in (model, Wrapped(model, True), Wrapped(model, False)):
@@ -31,7 +31,7 @@ def test_the_denoiser_is_found_in_what_holds_it(family: Family):
     assert family.part(SimpleNamespace()) is family.denoiser(SimpleNamespace()) is None
 
 
-@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+@pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: type(family).__name__)
 def test_a_pass_is_read_by_place_and_by_name(family: Family):
     given = {name: torch.full((1,), float(n)) for n, name in enumerate(family.inputs)}
     expected = [given[name] for name in (family.sample, "timestep", "encoder_hidden_states")]
@@ -57,7 +57,7 @@ def test_a_pipeline_is_known_by_its_class_or_one_that_it_is_made_from():
     assert made_from(pipe, {"Bas", "OwnBase"}) is None
 
 
-@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+@pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: type(family).__name__)
 def test_a_cell_has_the_pixels_that_the_decoder_makes_of_it(family: Family):
     assert family.cell_side(SimpleNamespace(vae_scale_factor=16.0)) == 16
     for name in ("vae", "movq", "vqvae"):
@@ -67,7 +67,7 @@ def test_a_cell_has_the_pixels_that_the_decoder_makes_of_it(family: Family):
     assert family.cell_side(SimpleNamespace()) == 1
 
 
-@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: type(family).__name__)
+@pytest.mark.parametrize("family", registry.FAMILIES, ids=lambda family: type(family).__name__)
 def test_what_holds_of_a_pipeline_without_anything_special(family: Family):
     pipe = kind_of("StableDiffusionPipeline", "DiffusionPipeline")
     assert not family.repeats_passes(pipe) and not family.source_first(pipe)

@@ -7,7 +7,8 @@ from making import letter_t5, random_pixart
 
 from heedmap.errors import ArgumentError, ModelError, TraceError
 from heedmap.wiring import pixart
-from heedmap.wiring.families import (
+from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import (
     cross_attention_layers,
     family_of,
     grids,
@@ -15,7 +16,6 @@ from heedmap.wiring.families import (
     self_attention_layers,
     unit,
 )
-from heedmap.wiring.prompt_tables import prompt_table
 
 
 @pytest.fixture(scope="module")

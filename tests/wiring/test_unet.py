@@ -20,8 +20,8 @@ from making import random_pipeline
 
 from heedmap.errors import ModelError
 from heedmap.recording.tracing import trace
-from heedmap.wiring.families import cross_attention_layers, grids, self_attention_layers
 from heedmap.wiring.processors import run_uncompiled
+from heedmap.wiring.registry import cross_attention_layers, grids, self_attention_layers
 from heedmap.wiring.unet import UNet
 
 

@@ -25,7 +25,7 @@ _MEMBERS = 2000  # more than a run of a long prompt has
 _BLOCK = 2**19  # bytes that are read at a time, a zip's list of its files among them
 
 
-def pack(folder: Path, file: IO[bytes]) -> None:
+def zip_result(folder: Path, file: IO[bytes]) -> None:
     """Write what heedmap wrote into a folder into a zip, in a folder of its name.
 
     What else lies there is somebody's own. The same folder gives the same bytes.

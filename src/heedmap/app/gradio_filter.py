@@ -79,7 +79,7 @@ class GradioFilter:
         if schema is None:
             raise _nothing()
         said = await body_of(Request(scope).headers, receive, most=_TALK)
-        told = messages.read(schema, said)
+        told = messages.parsed(schema, said)
         if told is None or not self._known(told, path.rstrip("/")):
             raise HTTPException(422, "That is nothing that this page asks.")
         joins = path.rstrip("/") == _JOIN
@@ -90,7 +90,7 @@ class GradioFilter:
                 raise HTTPException(429, "Nobody reads what you were answered: load the page anew.")
             self._sessions.welcome(told.session_hash, client_of(scope))
         # What was read is passed on, not what was sent: two readers may differ.
-        body = messages.written(told)
+        body = messages.encoded(told)
         length = (b"content-length", str(len(body)).encode())
         kept = [pair for pair in scope["headers"] if pair[0] not in (b"content-length",)]
         await self._inner({**scope, "headers": [*kept, length]}, _replayed(body, receive), send)

@@ -11,12 +11,12 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-Text = Annotated[str, Meta(max_length=20_000)]
-Words = Annotated[list[Text], Meta(max_length=16)]
+ShortText = Annotated[str, Meta(max_length=20_000)]
+ShortTexts = Annotated[list[ShortText], Meta(max_length=16)]
 Session = Annotated[str, Meta(pattern=r"^\w{1,64}\Z")]
 
 
-class Token(Struct):
+class UploadToken(Struct):
     """Of an upload."""
 
     token: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
@@ -25,7 +25,7 @@ class Token(Struct):
 class Event(Struct):
     """A button was pressed, or a field changed: the fields' values, in their order."""
 
-    data: Annotated[list[bool | int | float | Text | Words | None], Meta(max_length=64)]
+    data: Annotated[list[bool | int | float | ShortText | ShortTexts | None], Meta(max_length=64)]
     fn_index: Annotated[int, Meta(ge=0, lt=1000)]
     session_hash: Session
     event_data: Any = None
@@ -35,7 +35,7 @@ class Event(Struct):
         """Only an upload says more than that it happened."""
         said = self.event_data
         known = isinstance(said, dict) and "token" in said
-        self.event_data = msgspec.convert(said, Token) if known else None
+        self.event_data = msgspec.convert(said, UploadToken) if known else None
 
 
 class Cancel(Struct):
@@ -56,7 +56,7 @@ class Reset(Struct):
 _Message = TypeVar("_Message", bound=Struct)
 
 
-def read(schema: type[_Message], said: bytes) -> _Message | None:
+def parsed(schema: type[_Message], said: bytes) -> _Message | None:
     """What was said, if the schema lets it through.
 
     Half of a character (a lone surrogate), which a browser may send, becomes a question mark.
@@ -69,7 +69,7 @@ def read(schema: type[_Message], said: bytes) -> _Message | None:
     return None
 
 
-def written(message: Struct) -> bytes:
+def encoded(message: Struct) -> bytes:
     """A message as it goes on to Gradio."""
     return msgspec.json.encode(message)
 

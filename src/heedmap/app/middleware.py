@@ -36,7 +36,7 @@ TURN = 0.1
 """Seconds from one password check to the next, whoever sends it."""
 FREE = 10
 """Wrong passwords in a row from one address that cost no more than that."""
-LONGEST = 60.0
+MAX_WAIT = 60.0
 """The most seconds that an address waits for its next guess."""
 _LINE, _LINE_OWN = 50, 8  # passwords that wait to be checked, in all and from one network
 _KNOWN = 4096  # addresses that are remembered
@@ -257,7 +257,7 @@ class Passwords:
 
     def _count(self, address: str) -> None:
         count = self._wrong.get(address, (0, 0.0))[0] + 1
-        wait = min(LONGEST, 2.0 ** min(count - FREE, 10)) if count >= FREE else 0.0
+        wait = min(MAX_WAIT, 2.0 ** min(count - FREE, 10)) if count >= FREE else 0.0
         _remember(self._wrong, address, (count, time.monotonic() + wait))
         if count >= FREE and (count == FREE or count % 100 == 0):
             _LOG.warning("%d wrong passwords in a row from %s", count, address)

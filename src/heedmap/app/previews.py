@@ -114,7 +114,7 @@ class Previewer:
         start = self._clock()
         if start < self._next:
             return
-        self._show(beside(self._pictures(latents)))
+        self._show(picture_strip(self._pictures(latents)))
         cost = self._clock() - start
         self._next = start + cost + max(_PAUSE, cost * (1 / _SHARE - 1))
 
@@ -136,7 +136,7 @@ class Previewer:
         return [Image.fromarray(each) for each in pixels]
 
 
-def beside(images: list[Image.Image]) -> Image.Image:
+def picture_strip(images: list[Image.Image]) -> Image.Image:
     """Pictures of one size side by side, the short side not over 256 pixels."""
     first = images[0]
     scale = _SIDE / min(first.size)

@@ -118,7 +118,7 @@ class Routes:
         with ExitStack() as held:
             file = held.enter_context(tempfile.TemporaryFile())
             with self._packing.take(client_of(request.scope)):
-                await asyncio.to_thread(archives.pack, folder, file)
+                await asyncio.to_thread(archives.zip_result, folder, file)
             told = {"content-disposition": f'attachment; filename="heedmap-{folder.name}.zip"'}
             return _File(file, "application/zip", told, held.pop_all(), self._sending)
 

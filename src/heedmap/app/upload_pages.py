@@ -14,7 +14,7 @@ from pathlib import Path
 from heedmap.app.quotas import network
 from heedmap.errors import HeedmapError, RunError
 
-KEPT = 3600.0
+PAGE_KEPT = 3600.0
 """Seconds that a page is kept; the browser loads it at once."""
 _COUNT = 64  # pages, in all
 _OWN = 8  # of one visitor
@@ -84,7 +84,7 @@ class UploadPages:
 
     def _forget_old(self) -> None:
         now = time.monotonic()
-        for token in [t for t, (_, _, since) in self._held.items() if now - since > KEPT]:
+        for token in [t for t, (_, _, since) in self._held.items() if now - since > PAGE_KEPT]:
             self._forget(token)
 
     def _forget(self, token: str) -> None:

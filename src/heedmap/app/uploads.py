@@ -14,7 +14,7 @@ from heedmap.app.middleware import blocks_of
 from heedmap.app.quotas import Quota, greediest, network
 from heedmap.errors import HeedmapError
 
-KEPT = 120.0
+UPLOAD_KEPT = 120.0
 """Seconds that a file waits to be opened: the page opens it as soon as it has arrived."""
 _WAITING = 32  # files that wait, in all; beyond that, whoever has most loses the oldest
 _OPENED = 20.0  # seconds within which a page opens what it has sent, also while others are at it
@@ -78,7 +78,7 @@ class Uploads:
 
     def _make_room(self, client: str) -> None:
         for name, (_, since) in list(self._waiting.items()):
-            if time.monotonic() - since > KEPT or not (self._folder / name).exists():
+            if time.monotonic() - since > UPLOAD_KEPT or not (self._folder / name).exists():
                 self._forget(name)
         while len(self._waiting) >= _WAITING:
             owners = [whose for whose, _ in self._waiting.values()]

@@ -9,7 +9,7 @@ import typer
 
 from heedmap.cli.console import print_table
 from heedmap.cli.inspecting import HEAT_COLUMNS, about_heat, heat_cells
-from heedmap.cli.options import Format, Told, grouped, out_option
+from heedmap.cli.options import Format, OutputFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, WordError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SavedSheet:
+class SheetFileFlags:
     """Where the sheet goes: one file, and no folder."""
 
     out: Annotated[
@@ -32,7 +32,7 @@ class SavedSheet:
 
 
 @dataclass(frozen=True)
-class ToldOfSheet(Told):
+class SheetOutputFlags(OutputFlags):
     """What is printed of it."""
 
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the file's name only.")] = (
@@ -64,8 +64,8 @@ def compare(
         ),
     ] = "shared",
     *,
-    saved: SavedSheet,
-    told: ToldOfSheet,
+    saved: SheetFileFlags,
+    told: SheetOutputFlags,
 ) -> None:
     """Compare saved runs: a row each, with its picture and where the words acted.
 

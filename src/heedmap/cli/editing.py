@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import print_files, print_table, printable, progress_bar, warnings_told
-from heedmap.cli.grids import Source, Targets, Varied, draw_grid
-from heedmap.cli.options import Changed, Drawn, Loaded, Saved, Told, grouped
+from heedmap.cli.grids import Source, Targets, VaryFlags, draw_grid
+from heedmap.cli.options import DrawFlags, EditFlags, LoadFlags, OutputFlags, SaveFlags, grouped
 from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ def edit(
     source: Source,
     targets: Targets = None,
     *,
-    loaded: Loaded,
-    drawn: Drawn,
-    changed: Changed,
+    loaded: LoadFlags,
+    drawn: DrawFlags,
+    changed: EditFlags,
     grid: Annotated[
         bool, typer.Option("--grid", help="The same as `heedmap grid`; goes with the next release.")
     ] = False,
-    varied: Varied,
-    saved: Saved,
-    told: Told,
+    varied: VaryFlags,
+    saved: SaveFlags,
+    told: OutputFlags,
 ) -> None:
     """Draw SOURCE and what it becomes when words are changed.
 
@@ -70,7 +70,7 @@ def edit(
     told.tell({"edits": abouts, "warnings": warned}, [about["folder"] for about in abouts], show)
 
 
-def _check_single(changed: Changed, varied: Varied) -> None:
+def _check_single(changed: EditFlags, varied: VaryFlags) -> None:
     """Raise if something is asked for that only a grid can do."""
     for option, values in (("--cross", changed.cross), ("--self", changed.own)):
         if len(values) > 1:
@@ -88,7 +88,7 @@ def _check_single(changed: Changed, varied: Varied) -> None:
 
 def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
     """What `edit --json` says of a pair."""
-    from heedmap.files.notes import plain
+    from heedmap.files.notes import to_json
 
     settings, names = pair.edited.settings, ("seed", "steps", "guidance", "size", "model")
     files = {
@@ -107,7 +107,7 @@ def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
         **{name: getattr(settings, name) for name in names},
         "size": list(pair.edited.image.size),
         "files": {name: str(folder / file) for name, file in files.items()},
-        "about": plain(pair.about),
+        "about": to_json(pair.about),
     }
 
 

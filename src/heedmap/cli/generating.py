@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import print_files, progress_bar, warnings_told
-from heedmap.cli.options import Drawn, Loaded, Prompt, Saved, Told, grouped
+from heedmap.cli.options import DrawFlags, LoadFlags, OutputFlags, Prompt, SaveFlags, grouped
 from heedmap.cli.parsing import parse_box
 from heedmap.cli.words import print_unread
 from heedmap.errors import plural
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def generate(
     prompt: Prompt,
     *,
-    loaded: Loaded,
-    drawn: Drawn,
+    loaded: LoadFlags,
+    drawn: DrawFlags,
     count: Annotated[
         int,
         typer.Option(
@@ -38,8 +38,8 @@ def generate(
             "may be repeated.",
         ),
     ] = None,
-    saved: Saved,
-    told: Told,
+    saved: SaveFlags,
+    told: OutputFlags,
 ) -> None:
     """Draw PROMPT and show where each word acted.
 

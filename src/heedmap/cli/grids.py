@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import print_table, printable, progress_bar, warnings_told
-from heedmap.cli.options import Changed, Drawn, Loaded, Saved, Told, by_word, grouped
+from heedmap.cli.options import (
+    DrawFlags,
+    EditFlags,
+    LoadFlags,
+    OutputFlags,
+    SaveFlags,
+    by_word,
+    grouped,
+)
 from heedmap.cli.parsing import parse_strip
 from heedmap.errors import ArgumentError, plural
 
@@ -26,7 +34,7 @@ Targets = Annotated[
 
 
 @dataclass(frozen=True)
-class Varied:
+class VaryFlags:
     """What only a grid varies."""
 
     weight: Annotated[
@@ -51,12 +59,12 @@ def grid(
     source: Source,
     targets: Targets = None,
     *,
-    varied: Varied,
-    changed: Changed,
-    loaded: Loaded,
-    drawn: Drawn,
-    saved: Saved,
-    told: Told,
+    varied: VaryFlags,
+    changed: EditFlags,
+    loaded: LoadFlags,
+    drawn: DrawFlags,
+    saved: SaveFlags,
+    told: OutputFlags,
 ) -> None:
     """Draw SOURCE with every combination of weights, windows, targets and seeds.
 
@@ -68,12 +76,12 @@ def grid(
 def draw_grid(
     source: str,
     targets: Sequence[str] | None,
-    varied: Varied,
-    changed: Changed,
-    loaded: Loaded,
-    drawn: Drawn,
-    saved: Saved,
-    told: Told,
+    varied: VaryFlags,
+    changed: EditFlags,
+    loaded: LoadFlags,
+    drawn: DrawFlags,
+    saved: SaveFlags,
+    told: OutputFlags,
 ) -> None:
     """What `heedmap grid` does."""
     asked, weights = targets or [source], varied.weights()
@@ -115,9 +123,9 @@ def _check_grid(axes: Iterable[Sized]) -> None:
 
 def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
     """What `edit --grid --json` says of a grid."""
-    from heedmap.files.notes import plain
+    from heedmap.files.notes import to_json
 
-    about = plain(grid.about)
+    about = to_json(grid.about)
     names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {

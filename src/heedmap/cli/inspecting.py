@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import dumps, print_table, printable
-from heedmap.cli.options import Format, Saved, Told, grouped, out_option
+from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import (
     parse_names,
     parse_numbers,
@@ -26,7 +26,7 @@ SELECTABLE = ("layers", "steps", "heads")
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectFlags:
     """What of the maps is looked at."""
 
     word: Annotated[
@@ -61,7 +61,7 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Shown:
+class FigureFlags:
     """How it is drawn."""
 
     over: Annotated[
@@ -88,7 +88,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Beside(Saved):
+class BesideFlags(SaveFlags):
     """Where the selection goes: beside the run, unless something else is said."""
 
     out: Annotated[
@@ -105,10 +105,10 @@ def inspect(
         Path, typer.Argument(parser=parse_path, metavar="RUN", help="The folder of a saved run.")
     ],
     *,
-    selected: Selected,
-    shown: Shown,
-    saved: Beside,
-    told: Told,
+    selected: SelectFlags,
+    shown: FigureFlags,
+    saved: BesideFlags,
+    told: OutputFlags,
 ) -> None:
     """Look at other words, layers, steps or heads of a saved run.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedmap.cli.console import loading, print_json, print_table, progress_bar
-from heedmap.cli.options import Device, Dtype, Json, Model, Size
+from heedmap.cli.options import DeviceFlag, DtypeFlag, Json, Model, Size
 from heedmap.errors import plural
 from heedmap.options import LoadOptions
 
@@ -28,8 +28,8 @@ def layers(
             "Left out: the first.",
         ),
     ] = None,
-    device: Device = LoadOptions.device,
-    dtype: Dtype = LoadOptions.dtype,
+    device: DeviceFlag = LoadOptions.device,
+    dtype: DtypeFlag = LoadOptions.dtype,
     json: Json = False,
 ) -> None:
     """Print the shapes in every cross-attention layer of a model.

@@ -36,8 +36,8 @@ Size = Annotated[
         parser=parse_size, metavar="WxH", help="In pixels, as 512x768. Left out: the model's."
     ),
 ]
-Device = Annotated[options.Device, typer.Option(help="Where to run.")]
-Dtype = Annotated[options.Dtype, typer.Option(help="Precision.")]
+DeviceFlag = Annotated[options.Device, typer.Option(help="Where to run.")]
+DtypeFlag = Annotated[options.Dtype, typer.Option(help="Precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
@@ -52,12 +52,12 @@ _KEEP = ",".join(DrawOptions.keep)  # as a user writes it
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadFlags:
     """Which model draws, and where."""
 
     model: Model = None
-    device: Device = LoadOptions.device
-    dtype: Dtype = LoadOptions.dtype
+    device: DeviceFlag = LoadOptions.device
+    dtype: DtypeFlag = LoadOptions.dtype
 
     def pipeline(self, *, hidden: bool) -> Any:
         """Load it, with a bar unless that is hidden."""
@@ -68,7 +68,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawFlags:
     """How it draws."""
 
     seed: Annotated[
@@ -108,7 +108,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Changed:
+class EditFlags:
     """What an edit takes from its source, and where it acts."""
 
     cross: Annotated[
@@ -188,7 +188,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SaveFlags:
     """Where the result goes."""
 
     out: Annotated[
@@ -209,7 +209,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Told:
+class OutputFlags:
     """What is printed."""
 
     quiet: Annotated[

@@ -2,14 +2,12 @@
 
 import math
 from pathlib import Path
-from typing import get_args
 
 import typer
 
 from heedmap.errors import quoted
-from heedmap.options import Axis
+from heedmap.options import AXES
 
-AXES = get_args(Axis)
 OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
 _DIGITS = 9  # of a whole number
 _MOST = 1000  # values of one list: more is a slip

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import fail, loading, printable, progress_bar
-from heedmap.cli.options import Loaded, Saved, Told, grouped, out_option
+from heedmap.cli.options import LoadFlags, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, HeedmapError
 
 if TYPE_CHECKING:
-    from heedmap.drawing.repeats import Repetition
+    from heedmap.drawing.repeating import Repetition
 
 _LONGEST = 60  # characters of a setting that are printed
 
 
 @dataclass(frozen=True)
-class LoadedAgain(Loaded):
+class ReloadFlags(LoadFlags):
     """Which model draws again, and where."""
 
     model: Annotated[
@@ -34,7 +34,7 @@ class LoadedAgain(Loaded):
 
 
 @dataclass(frozen=True)
-class SavedIfNamed(Saved):
+class SaveIfNamedFlags(SaveFlags):
     """Where what is drawn goes, if anywhere."""
 
     out: Annotated[
@@ -54,9 +54,9 @@ def repeat(
         ),
     ],
     *,
-    loaded: LoadedAgain,
-    saved: SavedIfNamed,
-    told: Told,
+    loaded: ReloadFlags,
+    saved: SaveIfNamedFlags,
+    told: OutputFlags,
 ) -> None:
     """Draw RUN again from its settings, and say whether it is the same to the byte.
 
@@ -75,7 +75,7 @@ def repeat(
         raise typer.Exit(1)
 
 
-def _repeated(run: Path, loaded: LoadedAgain, saved: SavedIfNamed, told: Told) -> bool:
+def _repeated(run: Path, loaded: ReloadFlags, saved: SaveIfNamedFlags, told: OutputFlags) -> bool:
     """Draw a saved run again, and say whether it is the same."""
     from heedmap.files import kinds
     from heedmap.files.writing import Destination
@@ -88,13 +88,13 @@ def _repeated(run: Path, loaded: LoadedAgain, saved: SavedIfNamed, told: Told) -
     mark = folders.kind_of(run)
     kind = next(kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID) if kind.mark == mark)
     place = None if saved.out is None else Destination(saved.out, kind, force=saved.force)
-    former = folders.opened(run)  # before a model is loaded
+    former = folders.load_result(run)  # before a model is loaded
     with loading(loaded.model, hidden=told.hidden):
-        from heedmap.drawing import repeats
+        from heedmap.drawing import repeating
 
-        pipe = repeats.load_for(former, loaded.model, device=loaded.device, dtype=loaded.dtype)
+        pipe = repeating.load_for(former, loaded.model, device=loaded.device, dtype=loaded.dtype)
     with progress_bar("Drawing", hidden=told.hidden) as advance:
-        found = repeats.repeat(pipe, former, progress=advance)
+        found = repeating.repeat(pipe, former, progress=advance)
     folder = None if place is None else str(place.put(found.run.save, run.name))
     told.tell(
         {"run": str(run), **found.to_dict(), "folder": folder},

@@ -18,7 +18,7 @@ import typer
 from heedmap.app.options import Limits, Options
 from heedmap.checks import is_unicode
 from heedmap.cli.console import printable
-from heedmap.cli.options import Device, Dtype, grouped, out_option
+from heedmap.cli.options import DeviceFlag, DtypeFlag, grouped, out_option
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import LoadOptions
 
@@ -27,7 +27,7 @@ _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
 @dataclass(frozen=True)
-class Listening:
+class ListenFlags:
     """Where the app is, and whom it lets in."""
 
     host: Annotated[
@@ -57,7 +57,7 @@ class Listening:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class LimitFlags:
     """What a visitor may ask for at most."""
 
     max_size: Annotated[
@@ -101,10 +101,10 @@ def serve(
     ] = None,
     out: Annotated[Path, out_option("FOLDER", "Where the results go.")] = Options.out,
     *,
-    at: Listening,
-    bounds: Bounds,
-    device: Device = LoadOptions.device,
-    dtype: Dtype = LoadOptions.dtype,
+    at: ListenFlags,
+    bounds: LimitFlags,
+    device: DeviceFlag = LoadOptions.device,
+    dtype: DtypeFlag = LoadOptions.dtype,
     browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in this machine's browser.")
     ] = False,
@@ -122,7 +122,7 @@ def serve(
         out=out,
         host=at.host,
         port=at.port,
-        names=parse_names(at.name or []),
+        names=parse_hosts(at.name or []),
         models=tuple(model or ()),
         users=parse_users([*(at.auth or ()), *os.environ.get("HEEDMAP_AUTH", "").splitlines()]),
         limits=bounds.limits(),
@@ -184,7 +184,7 @@ def _leaving() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def parse_names(texts: list[str]) -> tuple[str, ...]:
+def parse_hosts(texts: list[str]) -> tuple[str, ...]:
     """Names of a server, as a browser sends them; ArgumentError if one is not a name."""
     for text in texts:
         try:

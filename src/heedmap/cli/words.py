@@ -22,7 +22,7 @@ def words(prompt: Prompt, model: Model = None, json: Json = False) -> None:
     with loading(model, hidden=hidden):
         from heedmap.models import pipelines
 
-        table = pipelines.table(prompt, model)
+        table = pipelines.token_table(prompt, model)
     if json:
         print_json(table.to_dict())
     else:

@@ -3,4 +3,4 @@
 What an edit takes from its source is planned here, before the first step. Nothing of files.
 """
 
-__all__ = ["editing", "generation", "repeats", "settings"]
+__all__ = ["editing", "generation", "repeating", "settings"]

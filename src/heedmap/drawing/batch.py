@@ -12,20 +12,20 @@ from diffusers import DiffusionPipeline
 from heedmap import checks
 from heedmap.checks import is_unicode
 from heedmap.drawing import settings
-from heedmap.drawing.pipeline_arguments import note, plain
+from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEdit
-from heedmap.files.values import MAX_PROMPT, MOST
+from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEditNoted
+from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
 from heedmap.options import BranchName, DrawOptions, GenerateOptions
 from heedmap.recording.edits import Edit, described
+from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
-from heedmap.recording.trace import AfterStep, Trace
 from heedmap.recording.tracing import names, steered
 from heedmap.results.runs import Run
 from heedmap.text.words import TokenTable
-from heedmap.wiring.families import family_of
+from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
 
 Progress = Callable[[int, int], None]
@@ -157,11 +157,11 @@ def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[s
         "branches": tuple(sorted(options.branches)),
         **settings.describe(pipe),
         "edits": tuple(map(_edit, edits)),
-        "arguments": {name: note(value) for name, value in options.arguments.items()},
+        "arguments": {name: noted_argument(value) for name, value in options.arguments.items()},
     }
 
 
-def _edit(edit: Edit) -> WordEdit:
+def _edit(edit: Edit) -> WordEditNoted:
     """What was asked of the attention of a word, as settings note it."""
     about = described(edit)
     kind = about.pop("kind")
@@ -210,7 +210,7 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
 
 def check_seed(seed: object) -> int:
     """A seed as a number of Python; ArgumentError if it is none."""
-    return checks.whole("the seed", seed, least=0, most=MOST)
+    return checks.whole("the seed", seed, least=0, most=MAX_WHOLE)
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
@@ -281,7 +281,7 @@ def as_noted(pipe: DiffusionPipeline, options: D) -> D:
     return replace(
         options,
         keep=names("keep", options.keep),
-        arguments={name: plain(value) for name, value in options.arguments.items()},
+        arguments={name: without_numpy(value) for name, value in options.arguments.items()},
         **numbers,
     )
 

@@ -18,23 +18,23 @@ from PIL import Image
 from heedmap.attention.rules import blend, blend_mask
 from heedmap.attention.windows import steps_within
 from heedmap.drawing.batch import Batch, Preview, Progress, draw
-from heedmap.drawing.edit_plans import Ground, Plan
+from heedmap.drawing.edit_plans import EditBase, Plan
 from heedmap.errors import quoted
 from heedmap.figures import overlays
-from heedmap.files.reports import Changed, EditReport
-from heedmap.files.settings import Edit
+from heedmap.files.reports import ChangedWords, EditReport
+from heedmap.files.settings import EditNoted
 from heedmap.models.batches import fitting, in_batches
 from heedmap.options import DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule
+from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
-from heedmap.recording.trace import Trace
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.wiring.schedules import Moment
 
 
 @dataclass(eq=False)
-class Drawn:
+class DrawnEdits:
     """What was drawn.
 
     Attributes:
@@ -51,20 +51,20 @@ class Drawn:
 
 
 def draw_edits(
-    ground: Ground,
+    base: EditBase,
     plans: Sequence[Plan],
     seed: int,
     options: DrawOptions,
     progress: Progress | None = None,
     preview: Preview | None = None,
-) -> Drawn:
+) -> DrawnEdits:
     """Draw a source and its edits from the noise of one seed.
 
     Where they do not fit into one batch the source is computed again in each; the pairs have that
     of the first, and those of the others are the same up to rounding.
 
     Args:
-        ground: the source.
+        base: the source.
         plans: the edits.
         seed: of the noise.
         options: how they are drawn.
@@ -74,9 +74,9 @@ def draw_edits(
     """
     start = options.arguments.get("image")
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
-    at_once = fitting(ground.pipe, size, ground.options.batch) - 1
+    at_once = fitting(base.pipe, size, base.options.batch) - 1
 
-    drawn = Drawn([])
+    drawn = DrawnEdits([])
 
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
@@ -86,7 +86,7 @@ def draw_edits(
             progress(done * steps + step, (done + left) * steps)
 
         runs, recorder, blending = _draw(
-            ground, some, seed, options, None if progress is None else report, preview
+            base, some, seed, options, None if progress is None else report, preview
         )
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
@@ -104,7 +104,7 @@ def draw_edits(
 
 
 def _draw(
-    ground: Ground,
+    base: EditBase,
     plans: Sequence[Plan],
     seed: int,
     options: DrawOptions,
@@ -114,21 +114,21 @@ def _draw(
     """One batch: the source, then the edits."""
     rules = {number: plan.rules() for number, plan in enumerate(plans, 1)}
     sources = dict.fromkeys(rules, 0)
-    if ground.weights:
-        rules = {0: (weights_rule(ground.weights, ground.table),), **rules}
+    if base.weights:
+        rules = {0: (weights_rule(base.weights, base.table),), **rules}
     windows = {number: plan.own for number, plan in enumerate(plans, 1)}
-    blending = None if ground.options.only is None else _Blending(ground, plans)
+    blending = None if base.options.only is None else _Blending(base, plans)
     given = options.named()
     runs, recorder = draw(
-        ground.pipe,
+        base.pipe,
         Batch(
-            [ground.table.prompt, *(plan.table.prompt for plan in plans)],
-            [ground.written, *(plan.written for plan in plans)],
+            [base.table.prompt, *(plan.table.prompt for plan in plans)],
+            [base.written, *(plan.written for plan in plans)],
             [seed] * (len(plans) + 1),
-            tables=[ground.table, *(plan.table for plan in plans)],
+            tables=[base.table, *(plan.table for plan in plans)],
         ),
         replace(GenerateOptions.taken(given), arguments=given),
-        Steering(rules, sources, windows, ground.options.self_cells),
+        Steering(rules, sources, windows, base.options.self_cells),
         progress=progress,
         preview=preview,
         watch=None if blending is None else blending.watch,
@@ -140,10 +140,10 @@ def _draw(
 class _Blending:
     """LocalBlend: after each step, the source's latents where the words do not act."""
 
-    def __init__(self, ground: Ground, plans: Sequence[Plan]) -> None:
-        options = ground.options
+    def __init__(self, base: EditBase, plans: Sequence[Plan]) -> None:
+        options = base.options
         self.plans = plans
-        self.protected = [ground.table.find(word) for word in options.protect]
+        self.protected = [base.table.find(word) for word in options.protect]
         self.begin, self.threshold = options.blend_from, options.threshold
         self._masks: dict[int, torch.Tensor] = {}
 
@@ -207,13 +207,13 @@ def _pair(
     moved = steerer.moved.get(number)
     asked: dict[str, Any] = {
         "cross": plan.cross,
-        "windows": plan.ground.windows,
+        "windows": plan.base.windows,
         "self_attention": plan.own,
-        **plan.ground.about(),
+        **plan.base.about(),
     }
     masked_by = None
     if blended is not None:
-        tables = plan.ground.table, plan.table
+        tables = plan.base.table, plan.table
         masked_by = ", ".join(
             "→".join(table.text_of(tokens) for table, tokens in zip(tables, swap, strict=True))
             for swap in plan.swaps
@@ -222,7 +222,7 @@ def _pair(
         kind=plan.kind,
         why=plan.alignment.why,
         weights={str(position): weight for position, weight in plan.weights.items()},
-        words=Changed(source=tuple(before), edited=tuple(after)),
+        words=ChangedWords(source=tuple(before), edited=tuple(after)),
         steps=steps,
         sites=steerer.acted.get(number, 0),
         self_sites=steerer.shared.get(number, 0),
@@ -231,8 +231,8 @@ def _pair(
         masked_by=masked_by,
         **asked,
     )
-    kinds = {"kind": plan.alignment.kind, "kind_asked": plan.ground.options.kind}
-    edit = Edit(source=plan.ground.written, **kinds, **asked)
+    kinds = {"kind": plan.alignment.kind, "kind_asked": plan.base.options.kind}
+    edit = EditNoted(source=plan.base.written, **kinds, **asked)
     edited = replace(edited, settings=structs.replace(edited.settings, edit=edit))
     return Pair(source, edited, about, mask)
 
@@ -242,7 +242,7 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
     about = pair.about
     steps = about.steps
     troubles = plan.idle(steps, about.self_sites, about.self_cells)
-    only = plan.ground.options.only
+    only = plan.base.options.only
     if only is not None and pair.blend is None:
         troubles.append(
             f"only={quoted(only)} kept nothing in place: no step of {steps} is at or "

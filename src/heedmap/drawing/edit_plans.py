@@ -15,19 +15,19 @@ from heedmap import checks
 from heedmap.attention.rules import Inject, Renormalize, Rule, Site
 from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
-from heedmap.files.values import MOST
+from heedmap.files.values import MAX_WHOLE
 from heedmap.options import EditOptions, Window
 from heedmap.recording.edits import weights_rule
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.token_mapping import refinement, replacement
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import TokenTable, Word
-from heedmap.wiring.families import family_of
 from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import family_of
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class EditBase:
     """What all edits of one source have in common.
 
     Attributes:
@@ -54,7 +54,7 @@ class Ground:
     def check(self) -> None:
         """Raise an ArgumentError if an option is out of range, or does not go with the others."""
         options, blended = self.options, self.options.only is not None
-        checks.whole("self_cells", options.self_cells, least=0, most=MOST)
+        checks.whole("self_cells", options.self_cells, least=0, most=MAX_WHOLE)
         begin: Any = options.blend_from
         if not (checks.is_number(begin) and 0 <= cast(Any, begin) < 1):
             raise ArgumentError(
@@ -97,7 +97,7 @@ class Plan:
     """One edited prompt, ready to be drawn.
 
     Attributes:
-        ground: what it shares with others.
+        base: what it shares with others.
         written: the edited prompt, with its weights.
         table: what the model reads of it.
         alignment: how its words correspond to the source's.
@@ -111,7 +111,7 @@ class Plan:
         own: while its self-attention is.
     """
 
-    ground: Ground
+    base: EditBase
     written: str
     table: TokenTable
     alignment: WordAlignment
@@ -156,7 +156,7 @@ class Plan:
         rules: list[Rule] = [self.injection]
         if self.weights:
             rules.append(weights_rule(self.weights, self.table))
-            rules += [Renormalize()] * self.ground.options.renormalize
+            rules += [Renormalize()] * self.base.options.renormalize
         return tuple(rules)
 
     def changed(self) -> tuple[list[int], list[int]]:
@@ -172,7 +172,7 @@ class Plan:
         for a, b in pairs:
             before |= {a.number} if a is not None else set()
             after |= {b.number} if b is not None else set()
-        tables = (self.ground.table, self.table)
+        tables = (self.base.table, self.table)
         source, edited = ({word.number for word in table.read_words} for table in tables)
         return sorted(before & source), sorted(after & edited)
 
@@ -186,7 +186,7 @@ class Plan:
         """
         troubles = []
         inject = self.injection
-        for what, (low, high) in {"cross": self.cross, **self.ground.windows}.items():
+        for what, (low, high) in {"cross": self.cross, **self.base.windows}.items():
             if not low < high or len(steps_within(low, high, steps)):
                 continue
             if what == "cross" and any(
@@ -212,13 +212,13 @@ class Plan:
         def weight(word: Word | None, weights: Mapping[int, float]) -> float:
             return weights.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
 
-        before, after = self.ground.weights, self.weights
+        before, after = self.base.weights, self.weights
         return [(a, b) for a, b in self.alignment.pairs if weight(a, before) != weight(b, after)]
 
 
 def _text_changed(plan: Plan) -> bool:
     """Whether the model reads another text: other words, or other signs around them."""
-    texts = ([token.id for token in table.tokens] for table in (plan.ground.table, plan.table))
+    texts = ([token.id for token in table.tokens] for table in (plan.base.table, plan.table))
     alignment = plan.alignment  # words may differ past the limit, and `unread` tells of that
     words = alignment.swapped or alignment.added or alignment.dropped
     return bool(words) or len(set(map(tuple, texts))) > 1
@@ -227,8 +227,8 @@ def _text_changed(plan: Plan) -> bool:
 class Planner:
     """Makes the plans of one source; prompts that differ in weights alone are aligned once."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, base: EditBase) -> None:
+        self.base = base
         self._read: dict[str, Plan] = {}
 
     def plan(
@@ -250,7 +250,7 @@ class Planner:
         parsed = parse_weights(written)
         plain = self._read.get(parsed.text)
         if plain is None:
-            plain = self._read[parsed.text] = _aligned(self.ground, parsed.text)
+            plain = self._read[parsed.text] = _aligned(self.base, parsed.text)
         tried = weights or {}
         spans = weighed(parsed, plain.table, tried)
         return replace(
@@ -263,24 +263,24 @@ class Planner:
     def refusal(self, written: str) -> ArgumentError:
         """The error of an edit that would change nothing."""
         return ArgumentError(
-            f"the prompt {quoted(self.ground.table.prompt)} and its edit {quoted(written)} have "
+            f"the prompt {quoted(self.base.table.prompt)} and its edit {quoted(written)} have "
             "the same words and the same weights, so the edit would change nothing: change a word, "
             "or weight one as in '(word:1.5)'"
         )
 
 
-def _aligned(ground: Ground, text: str) -> Plan:
+def _aligned(base: EditBase, text: str) -> Plan:
     """The plan of a prompt without weights."""
-    source = target = ground.table
+    source = target = base.table
     if text != source.prompt:
-        target = prompt_table(ground.pipe, text, ground.arguments)
-    alignment = pair_words(source, target, ground.options.kind)
+        target = prompt_table(base.pipe, text, base.arguments)
+    alignment = pair_words(source, target, base.options.kind)
     if alignment.unread:
         raise TruncatedWordError(
             f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.limit} "
             "tokens that the model reads: shorten the prompt, or move the word towards its start"
         )
-    words = () if ground.options.only is None else swap_of(ground.options.only)
+    words = () if base.options.only is None else swap_of(base.options.only)
     swaps = tuple((source.phrase(before), target.phrase(after)) for before, after in words)
     columns = torch.zeros(len(source.tokens), len(target.tokens))
     starts = torch.full((len(target.tokens),), float("nan"))
@@ -294,7 +294,7 @@ def _aligned(ground: Ground, text: str) -> Plan:
                 ends[n] = 0.0
             else:
                 columns[w, n] = 1.0
-    for word, (low, high) in ground.windows.items():
+    for word, (low, high) in base.windows.items():
         taking = [n for n in target.find(word) if bool(columns[:, n].any())]
         if not taking:
             raise ArgumentError(
@@ -302,7 +302,7 @@ def _aligned(ground: Ground, text: str) -> Plan:
                 "source, so it has no window: leave it out of words"
             )
         starts[taking], ends[taking] = low, high
-    return Plan(ground, text, target, alignment, {}, swaps, (), columns, starts, ends)
+    return Plan(base, text, target, alignment, {}, swaps, (), columns, starts, ends)
 
 
 # --- what a user writes -----------------------------------------------------------------------

@@ -15,20 +15,20 @@ from msgspec import structs
 from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed
 from heedmap.drawing.edit_batches import draw_edits
-from heedmap.drawing.edit_plans import Ground, Plan, Planner, read_window, read_windows
+from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window, read_windows
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
-from heedmap.drawing.pipeline_arguments import note
+from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.files.notes import plain
-from heedmap.files.reports import Asked, GridReport, Room
+from heedmap.files.notes import to_json
+from heedmap.files.reports import CallLimits, EditCall, GridReport
 from heedmap.options import DrawOptions, EditOptions, Window
 from heedmap.results.cells import Cell
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
-from heedmap.wiring.families import cross_attention_layers
 from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import cross_attention_layers
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -108,24 +108,24 @@ def edit(
     asked = _targets(source, target)
     seed = drawn_seed() if seed is None else seed
     check_prompts([source, *asked], [seed] * (len(asked) + 1))
-    ground = edit_ground(pipe, source, how, rest, alone=target is None)
+    base = edit_base(pipe, source, how, rest, alone=target is None)
     windows = (read_window(how.cross, "cross"), read_window(how.self_attention, "self_attention"))
-    planner = Planner(ground)
+    planner = Planner(base)
     plans = [planner.plan(text).during(*windows) for text in asked]
     for plan in plans:
         if not plan.acts:
             raise planner.refusal(plan.written)
-    ground.check()
+    base.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
-    drawn = draw_edits(ground, plans, seed, drawing, progress, preview)
+    drawn = draw_edits(base, plans, seed, drawing, progress, preview)
     for trouble in drawn.troubles:
         warn(trouble)
-    noted = Asked(
+    noted = EditCall(
         source=source,
         targets=None if target is None else tuple(asked),
         kind=how.kind,
-        batch=note(how.batch),
-        limit=note(drawing.limit),
+        batch=noted_argument(how.batch),
+        limit=noted_argument(drawing.limit),
     )
     pairs = [replace(pair, about=structs.replace(pair.about, asked=noted)) for pair in drawn.pairs]
     return pairs if several else pairs[0]
@@ -184,29 +184,29 @@ def grid(
     axes = Axes.read(weights, self_attention, cross, seeds)
     axes.check(asked)
     check_prompts([source, *asked], [0] * (len(asked) + 1))
-    ground = edit_ground(pipe, source, how, rest, alone=target is None)
-    planner = Planner(ground)
+    base = edit_base(pipe, source, how, rest, alone=target is None)
+    planner = Planner(base)
     places = list(_places(planner, asked, axes))
-    ground.check()
+    base.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
-    cells, batches, largest = _cells(ground, places, axes.seeds, drawing, progress, preview)
+    cells, batches, largest = _cells(base, places, axes.seeds, drawing, progress, preview)
     about = GridReport(
         source=source,
         targets=None if target is None else tuple(asked),
         kind=how.kind,
-        words=ground.windows,
-        asked=Room(batch=note(how.batch), limit=note(drawing.limit)),
+        words=base.windows,
+        asked=CallLimits(batch=noted_argument(how.batch), limit=noted_argument(drawing.limit)),
         batch=largest,
         sources_drawn=batches,
         more=_settings(cells[0].pair),
         **axes.about(),
-        **ground.about(),
+        **base.about(),
     )
     return Grid(tuple(cells), about)
 
 
 def _cells(
-    ground: Ground,
+    base: EditBase,
     places: Sequence[tuple[str, dict[str, float], Plan]],
     seeds: Sequence[int],
     options: DrawOptions,
@@ -224,7 +224,7 @@ def _cells(
             progress(before * total + step, len(seeds) * total)
 
         plans = [plan for *_, plan in places]
-        drawn = draw_edits(ground, plans, seed, options, progress and report, preview)
+        drawn = draw_edits(base, plans, seed, options, progress and report, preview)
         batches, largest = batches + drawn.batches, max(largest, drawn.largest)
         troubles += drawn.troubles
         for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
@@ -238,17 +238,17 @@ def _cells(
 def _settings(pair: Pair) -> dict[str, Any]:
     """What all cells have in common of a run's settings, as JSON."""
     own = {"prompt", "text", "seed", "edits", "batch_place"}
-    return {name: value for name, value in plain(pair.source.settings).items() if name not in own}
+    return {name: value for name, value in to_json(pair.source.settings).items() if name not in own}
 
 
-def edit_ground(
+def edit_base(
     pipe: Any,
     source: str,
     options: EditOptions,
     arguments: Mapping[str, Any],
     *,
     alone: bool = False,
-) -> Ground:
+) -> EditBase:
     """What all edits of a source have in common; alone, its weights are the edit's.
 
     Raises:
@@ -266,7 +266,7 @@ def edit_ground(
         protect=_words(options.protect),
     )
     written = escape(parsed.text) if alone else source
-    return Ground(pipe, written, table, weights, options, arguments)
+    return EditBase(pipe, written, table, weights, options, arguments)
 
 
 def _places(

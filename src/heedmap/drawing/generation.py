@@ -12,13 +12,20 @@ from heedmap.drawing.keywords import GenerateKeywords, spelled_out
 from heedmap.errors import warn
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
-from heedmap.recording.edits import Confine, Edit, checked, rules_of, warn_of_idle, weights_rule
+from heedmap.recording.edits import (
+    Confine,
+    Edit,
+    checked_edits,
+    rules_of,
+    warn_of_idle,
+    weights_rule,
+)
 from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
 from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
 from heedmap.text.words import TokenTable
-from heedmap.wiring.families import cross_attention_layers, picture_size
 from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import cross_attention_layers, picture_size
 
 
 @spelled_out(GenerateOptions)
@@ -84,7 +91,7 @@ def generate_batch(
     asked = GenerateOptions.taken(rest)
     prompts, seeds = check_prompts(prompts, seeds)
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
-    edits = checked(edits)
+    edits = checked_edits(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
     pictured = (0, 0)  # edits that name places name them in the picture that will be
     if edits:

@@ -23,18 +23,18 @@ _FLOATS = ("nan", "inf", "-inf")
 _DEPTH = 14  # a tuple takes two levels of a file, which may have 32
 
 
-def plain(value: Any) -> Any:
+def without_numpy(value: Any) -> Any:
     """An argument with Python's own numbers in the place of numpy's, as `restored` gives it."""
     if isinstance(value, np.generic):
         return value.item()
     if type(value) in (list, tuple):
-        return type(value)(map(plain, value))
+        return type(value)(map(without_numpy, value))
     if type(value) is dict:
-        return {key: plain(one) for key, one in value.items()}
+        return {key: without_numpy(one) for key, one in value.items()}
     return value
 
 
-def note(value: Any, depth: int = _DEPTH) -> Any:
+def noted_argument(value: Any, depth: int = _DEPTH) -> Any:
     """An argument as plain JSON types that `json.dumps` writes and `restored` reads back.
 
     What a file of settings cannot hold (numbers of hundreds of digits, texts that are none, lists
@@ -56,11 +56,11 @@ def note(value: Any, depth: int = _DEPTH) -> Any:
     if not depth:
         return _digest(value)
     if isinstance(value, list):
-        return [note(one, depth - 1) for one in value]
+        return [noted_argument(one, depth - 1) for one in value]
     if isinstance(value, tuple):
-        return {OBJECT: "tuple", "items": [note(one, depth - 1) for one in value]}
+        return {OBJECT: "tuple", "items": [noted_argument(one, depth - 1) for one in value]}
     if isinstance(value, Mapping) and OBJECT not in value and all(map(_is_name, value)):
-        return {key: note(one, depth - 1) for key, one in value.items()}
+        return {key: noted_argument(one, depth - 1) for key, one in value.items()}
     return _digest(value)
 
 
@@ -94,12 +94,12 @@ def restored(noted: Any) -> Any:
     return float(noted["value"])
 
 
-def fits(value: Any, noted: Any) -> bool:
+def is_argument(value: Any, noted: Any) -> bool:
     """Whether an argument is the one that was noted, as far as the note can tell."""
-    return _alike(note(value), noted)
+    return _alike(noted_argument(value), noted)
 
 
-def told(noted: Any) -> str:
+def in_words(noted: Any) -> str:
     """What an argument was, in a few words: "a picture of 64×48 pixels"."""
     if not isinstance(noted, dict) or OBJECT not in noted:
         return "a list" if isinstance(noted, list) else "an object"
@@ -137,9 +137,9 @@ def _digest(value: Any) -> dict[str, Any]:
     if isinstance(value, torch.Tensor):
         if value.is_meta or value.layout != torch.strided or value.is_complex():
             return {OBJECT: "tensor", "shape": list(value.shape)}  # its bytes are not at hand
-        plain = value.detach().cpu().contiguous().reshape(-1)
+        whole = value.detach().cpu().contiguous().reshape(-1)
         kind = str(value.dtype).removeprefix("torch.")
-        data = plain.view(torch.uint8).numpy().tobytes()
+        data = whole.view(torch.uint8).numpy().tobytes()
         return {OBJECT: "tensor", "dtype": kind, "shape": list(value.shape), **_sha(data)}
     if isinstance(value, np.ndarray):
         about: dict[str, Any] = {

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from heedmap.drawing import generation, settings
 from heedmap.drawing.edit_plans import read_window, read_windows
-from heedmap.drawing.pipeline_arguments import OBJECT, fits, restorable, restored, told
+from heedmap.drawing.pipeline_arguments import OBJECT, in_words, is_argument, restorable, restored
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
-from heedmap.files.notes import plain
-from heedmap.files.settings import Confined, Mask, Settings, WordEdit
+from heedmap.files.notes import to_json
+from heedmap.files.settings import Confined, Mask, Settings, WordEditNoted
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.recording.edits import Edit, described, edit_from
 
@@ -23,7 +23,7 @@ _OWN = frozenset(inspect.signature(generation.generate_batch).parameters)
 
 
 @dataclass(frozen=True)
-class Asked:
+class SavedCall:
     """What `generate_batch` was asked for one picture, and its place in the batch.
 
     Attributes:
@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class AskedEdit:
+class SavedEdit:
     """What `edit` was asked for, beside the prompt and how it is drawn."""
 
     source: str
@@ -47,7 +47,7 @@ class AskedEdit:
     options: EditOptions
 
 
-def read(about: Settings, pipe: Any, given: Mapping[str, Any]) -> Asked:
+def saved_call(about: Settings, pipe: Any, given: Mapping[str, Any]) -> SavedCall:
     """What a run's settings ask of a pipeline.
 
     Args:
@@ -59,7 +59,7 @@ def read(about: Settings, pipe: Any, given: Mapping[str, Any]) -> Asked:
         ArgumentError: if something is missing in `given`, or is not what the run had.
         RunError: if the settings are not such as heedmap writes.
     """
-    told = checked(about)
+    told = checked_settings(about)
     place = told.batch_place or ((0, 1) if told.edit is None else (1, 2))
     if not place[0] < place[1] <= _MOST_AT_ONCE:
         expected = f"a number and how many there were, at most {_MOST_AT_ONCE}"
@@ -67,7 +67,7 @@ def read(about: Settings, pipe: Any, given: Mapping[str, Any]) -> Asked:
     given, size = dict(given), _size(told, pipe)
     if "edits" not in given:
         _check_masks(told.edits, size)
-    edits = _edits(plain(told.edits), given)
+    edits = _edits(to_json(told.edits), given)
     options = GenerateOptions(
         steps=_own(told, "steps", pipe),
         guidance=_own(told, "guidance", pipe),
@@ -78,17 +78,17 @@ def read(about: Settings, pipe: Any, given: Mapping[str, Any]) -> Asked:
         branches=told.branches,
         arguments=_arguments(told, pipe, given),
     )
-    return Asked(told.prompt, told.seed, edits, options, place)
+    return SavedCall(told.prompt, told.seed, edits, options, place)
 
 
-def read_edit(about: Settings) -> AskedEdit:
+def read_edit(about: Settings) -> SavedEdit:
     """What the settings of an edited run ask of `heedmap.edit`.
 
     Raises:
         ArgumentError: if a window is none.
         RunError: if the settings are not such as heedmap writes.
     """
-    edit = checked(about).edit
+    edit = checked_settings(about).edit
     if edit is None:
         raise _wrong("edit", None, "what was asked of an edit")
     options = EditOptions(
@@ -105,16 +105,16 @@ def read_edit(about: Settings) -> AskedEdit:
         read_window(edit.cross, "cross"),
         read_window(edit.self_attention, "self_attention"),
     )
-    return AskedEdit(edit.source, cross, own, options)
+    return SavedEdit(edit.source, cross, own, options)
 
 
-def checked(about: Settings) -> Settings:
+def checked_settings(about: Settings) -> Settings:
     """The same settings, which whoever made them may have filled with anything.
 
     Raises:
         RunError: if they are not such as heedmap writes.
     """
-    return schemas.checked(plain(about), Settings, "what the settings of this run say")
+    return schemas.validated(to_json(about), Settings, "what the settings of this run say")
 
 
 def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
@@ -139,7 +139,7 @@ def _edits(noted: list[Any], given: dict[str, Any]) -> tuple[Edit, ...]:
         if [_told_apart(described(edit)) for edit in edits] != list(map(_told_apart, noted)):
             raise ArgumentError(
                 f"edits are {[described(edit)['kind'] for edit in edits]}, and not those that the "
-                f"settings of this run tell of: expected {len(noted)} that are described alike"
+                f"settings of this run tell of: expected {len(noted)} that are told alike"
             )
         return edits
     read = [edit_from(edit) for edit in noted]
@@ -153,7 +153,7 @@ def _edits(noted: list[Any], given: dict[str, Any]) -> tuple[Edit, ...]:
     return tuple(edit for edit in read if edit is not None)
 
 
-def _check_masks(noted: Sequence[WordEdit], size: tuple[int, int] | None) -> None:
+def _check_masks(noted: Sequence[WordEditNoted], size: tuple[int, int] | None) -> None:
     """Raise a RunError if masks are of another size than the picture, before one is unpacked."""
     masks = [
         (edit.word, edit.where.mask)
@@ -213,12 +213,12 @@ def _argument(name: str, noted: Any, given: Mapping[str, Any]) -> Any:
         if restorable(noted):
             return restored(noted)
         raise ArgumentError(
-            f"the argument {name} of this run ({told(noted)}) is not in its settings: pass it, as "
-            f"in hm.repeat(pipe, run, {name}=…)"
+            f"the argument {name} of this run ({in_words(noted)}) is not in its settings: pass it, "
+            f"as in hm.repeat(pipe, run, {name}=…)"
         )
-    if not fits(given[name], noted):
+    if not is_argument(given[name], noted):
         raise ArgumentError(
-            f"the {name} that was passed is not the one that this run had ({told(noted)}): "
+            f"the {name} that was passed is not the one that this run had ({in_words(noted)}): "
             "expected the very same"
         )
     return given[name]

@@ -8,7 +8,7 @@ import diffusers
 
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import restorable, restored
-from heedmap.errors import RunError, quoted, told
+from heedmap.errors import RunError, quoted, reason
 from heedmap.files.settings import Scheduler, Settings
 
 _MOST = 100_000
@@ -68,7 +68,7 @@ def _scheduler(own: type, wanted: Scheduler) -> Any:
         return kind.from_config(restored(dict(config)))  # pyright: ignore[reportAttributeAccessIssue]
     except Exception as error:  # whatever a constructor finds wrong in a file's values
         raise RunError(
-            f"the scheduler {name} cannot be set up as this run notes it ({told(error)})"
+            f"the scheduler {name} cannot be set up as this run notes it ({reason(error)})"
         ) from error
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from heedmap.drawing.pipeline_arguments import note
+from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.files.settings import Scheduler, Versions
 from heedmap.models import pipelines
-from heedmap.wiring.families import processors
 from heedmap.wiring.family import default_of
+from heedmap.wiring.registry import processors
 
 SCHEDULERS = ("scheduler", "low_res_scheduler")
 """What they are called in a pipeline."""
@@ -49,7 +49,7 @@ def asked(
         if listed is not None and hasattr(listed, "__len__"):
             return len(listed), argument
     if given is not None:
-        return note(given), None
+        return noted_argument(given), None
     own = pipelines.card()["defaults"] if pipelines.is_embedded(pipe) else {}
     if name in own:
         return own[name], "card"
@@ -112,7 +112,9 @@ def scheduler_of(pipe: Any, name: str) -> Scheduler | None:
     config = getattr(scheduler, "config", {})
     return Scheduler(
         kind=type(scheduler).__name__,
-        config={key: note(value) for key, value in config.items() if not key.startswith("_")},
+        config={
+            key: noted_argument(value) for key, value in config.items() if not key.startswith("_")
+        },
     )
 
 
@@ -173,7 +175,7 @@ def _config(part: Any) -> str | None:
     entries = to_dict() if callable(to_dict) else config
     if not isinstance(entries, Mapping):
         return None
-    plain = {str(k): note(v) for k, v in entries.items() if not str(k).startswith("_")}
+    plain = {str(k): noted_argument(v) for k, v in entries.items() if not str(k).startswith("_")}
     said = json.dumps(plain, sort_keys=True, default=str)
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
@@ -183,8 +185,8 @@ def _options(pipe: Any) -> dict[str, Any]:
     config = getattr(pipe, "config", {})
     plain = {k: v for k, v in config.items() if k[0] != "_" and not isinstance(v, list | tuple)}
     layers = getattr(pipe, "pag_applied_layers", None)
-    told = {key: note(value) for key, value in plain.items()}
-    return told if layers is None else {**told, "pag_applied_layers": note(layers)}
+    told = {key: noted_argument(value) for key, value in plain.items()}
+    return told if layers is None else {**told, "pag_applied_layers": noted_argument(layers)}
 
 
 def _is_channels_last(part: Any) -> bool:
@@ -271,11 +273,11 @@ def _lora(part: Any, adapter: str, config: Any) -> dict[str, Any]:
             if adapter in held:
                 weight = getattr(held[adapter], "weight", held[adapter])
                 digest.update(f"{path}.{letter}".encode())
-                digest.update(str(note(weight).get("sha256")).encode())
+                digest.update(str(noted_argument(weight).get("sha256")).encode())
     alike = len(set(scales)) == 1
     return {
         "from": getattr(config, "base_model_name_or_path", None) or None,
-        "rank": note(getattr(config, "r", None)),
+        "rank": noted_argument(getattr(config, "r", None)),
         "scale": scales[0] if alike else scales,
         "active": active,
         "fused": fused,
@@ -289,10 +291,10 @@ def _adapters(pipe: Any) -> dict[str, Any]:
     held = processors(pipe).values()
     pictures = [p for p in held if hasattr(p, "num_tokens") and hasattr(p, "scale")]
     if pictures:
-        scales = [note(processor.scale) for processor in pictures]
+        scales = [noted_argument(processor.scale) for processor in pictures]
         alike = all(scale == scales[0] for scale in scales)
         found["ip_adapter"] = {
-            "tokens": note(pictures[0].num_tokens),
+            "tokens": noted_argument(pictures[0].num_tokens),
             "scale": scales[0] if alike else scales,
         }
     for name, encoder in (("tokenizer", "text_encoder"), ("tokenizer_2", "text_encoder_2")):
@@ -309,7 +311,11 @@ def _inversions(tokenizer: Any, encoder: Any) -> dict[str, str | None]:
     special = set(getattr(tokenizer, "all_special_tokens", ()))
     added = {w: n for w, n in tokenizer.get_added_vocab().items() if w not in special}
     vectors = encoder.get_input_embeddings().weight if added else ()
-    return {word: note(vectors[n]).get("sha256") for word, n in added.items() if n < len(vectors)}
+    return {
+        word: noted_argument(vectors[n]).get("sha256")
+        for word, n in added.items()
+        if n < len(vectors)
+    }
 
 
 def _hardware(device: torch.device) -> str:

@@ -25,8 +25,8 @@ from heedmap.errors import ArgumentError
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
 from heedmap.figures import overlays
-from heedmap.files.notes import plain
-from heedmap.files.reports import EditReport, Figures
+from heedmap.files.notes import to_json
+from heedmap.files.reports import EditReport, Measures
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.text.alignment import pair_words
@@ -242,7 +242,7 @@ def _correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
         both = zip(source.words, edited.words, strict=False)
         matched, kind = [(a, b) for a, b in both if a.text == b.text], ""
     words = [[a.number, b.number] for a, b in matched]
-    return {"words": words, "changed": plain(pair.about.words)}, kind
+    return {"words": words, "changed": to_json(pair.about.words)}, kind
 
 
 def _figures(about: EditReport, blended: bool) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _figures(about: EditReport, blended: bool) -> dict[str, Any]:
     return {"change": rows, "said": said}
 
 
-def _measured(figures: Figures) -> list[str]:
+def _measured(figures: Measures) -> list[str]:
     """How much a part of the picture changed, in words of a table."""
     values = (figures.mse, ".2g"), (figures.psnr_db, ".1f"), (figures.ssim, ".2f")
     said = ("–" if value is None else f"{value:{form}}" for value, form in values)
@@ -270,7 +270,7 @@ def _measured(figures: Figures) -> list[str]:
 def _settings(settings: Settings) -> list[list[str]]:
     """The settings as rows of a table; what is nested becomes a row each."""
     rows: list[list[str]] = []
-    for name, value in plain(settings).items():
+    for name, value in to_json(settings).items():
         if isinstance(value, Mapping):
             rows += [[f"{name}: {key}", _said(inner)] for key, inner in value.items()]
         elif name == "size" and isinstance(value, list):

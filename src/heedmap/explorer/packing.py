@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from heedmap.errors import NothingRecordedError
-from heedmap.files.values import Kind
+from heedmap.files.values import TokenKind
 from heedmap.maps.heatmaps import cells
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import name_fits
@@ -32,7 +32,7 @@ from heedmap.text.words import TokenTable
 __all__ = ["pack"]
 
 GROUPS = ("down", "mid", "up")
-_SPECIALS: tuple[tuple[Kind, str], ...] = (
+_SPECIALS: tuple[tuple[TokenKind, str], ...] = (
     ("start", "start token"),
     ("end", "end token"),
     ("pad", "padding"),

@@ -30,8 +30,8 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
     if settings.edit is not None:
         return repeat_edit(settings, None)
     options, named = _shared(settings)
-    placed = [spelling.box(edit) for edit in settings.edits]
-    options += [f"--confine {spelling.quoted(said)}" for said in placed if said]
+    placed = [spelling.confine_flag(edit) for edit in settings.edits]
+    options += [f"--confine {spelling.shell_quoted(said)}" for said in placed if said]
     rules = [spelling.rule(edit) for edit in settings.edits]
     if rules and all(rules):
         named.append(f"edits=[{', '.join(rules)}]")
@@ -74,7 +74,9 @@ def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
             word: (spelling.number(low), spelling.number(high))
             for word, (low, high) in edit.windows.items()
         }
-        options += [f"--words {spelling.quoted(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()]
+        options += [
+            f"--words {spelling.shell_quoted(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()
+        ]
         pairs = ", ".join(f"{spelling.literal(w)}: ({a}, {b})" for w, (a, b) in spans.items())
         named.append(f"words={{{pairs}}}")
     kind = edit.kind_asked
@@ -87,9 +89,9 @@ def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
         options.append("--renormalize")
         named.append("renormalize=True")
     if edit.only:
-        options.append(f"--only {spelling.quoted(edit.only)}")
+        options.append(f"--only {spelling.shell_quoted(edit.only)}")
         named.append(f"only={spelling.literal(edit.only)}")
-    options += [f"--protect {spelling.quoted(word)}" for word in edit.protect]
+    options += [f"--protect {spelling.shell_quoted(word)}" for word in edit.protect]
     if edit.protect:
         named.append(f"protect={spelling.literal([*edit.protect])}")
     for name, value, usual in (
@@ -137,7 +139,7 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
 
 def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
     """A command line; a text that begins as an option does stands behind two dashes."""
-    quoted = [spelling.quoted(text) for text in texts]
+    quoted = [spelling.shell_quoted(text) for text in texts]
     if any(text.startswith(("-", "'-", "$'-")) for text in quoted):
         return " ".join([f"heedmap {verb}", *options, "--", *quoted])
     return " ".join([f"heedmap {verb}", *quoted, *options])
@@ -147,7 +149,7 @@ def _shared(settings: Settings) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
     model = settings.model
     own = _own_settings() if model == _EMBEDDED else {}
-    options = [] if model == _EMBEDDED else [f"--model {spelling.quoted(model)}"]
+    options = [] if model == _EMBEDDED else [f"--model {spelling.shell_quoted(model)}"]
     named: list[str] = []
     for name in ("seed", "steps", "guidance"):
         value = getattr(settings, name)
@@ -159,7 +161,7 @@ def _shared(settings: Settings) -> tuple[list[str], list[str]]:
         options.append(f"--size {width}x{height}")
         named.append(f"size=({width}, {height})")
     if settings.negative is not None:  # an empty one is not none: SDXL then encodes it
-        options.append(f"--negative {spelling.quoted(settings.negative)}")
+        options.append(f"--negative {spelling.shell_quoted(settings.negative)}")
         named.append(f"negative={spelling.literal(settings.negative)}")
     if settings.keep != _USUAL_KEEP:
         named.append(f"keep={spelling.literal([*settings.keep])}")
@@ -189,7 +191,7 @@ def _kept(settings: Settings) -> list[str]:
     """The option for the axes that were kept, where they are not the usual ones."""
     if settings.keep == _USUAL_KEEP:
         return []
-    return [f"--keep {spelling.quoted(','.join(settings.keep))}"]
+    return [f"--keep {spelling.shell_quoted(','.join(settings.keep))}"]
 
 
 def _loaded(settings: Settings) -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from keyword import iskeyword
 from typing import Any
 
-from heedmap.files.notes import plain
-from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEdit
+from heedmap.files.notes import to_json
+from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 
 TAKEN = frozenset(
     {
@@ -73,7 +73,7 @@ def arguments(arguments: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def rule(edit: WordEdit) -> str:
+def rule(edit: WordEditNoted) -> str:
     """An edit of the attention as Python writes it, or nothing where it cannot."""
     if isinstance(edit, Reweighted):
         more = ", renormalize=True" if edit.renormalize else ""
@@ -81,11 +81,11 @@ def rule(edit: WordEdit) -> str:
     if isinstance(edit, Ruled) or isinstance(edit.where, Mask):
         return ""
     parts = [literal(edit.word), f"({', '.join(map(number, edit.where))})"]
-    parts += [f"{name}={_value(plain(value))}" for name, value in _unusual(edit)]
+    parts += [f"{name}={_value(to_json(value))}" for name, value in _unusual(edit)]
     return f"hm.Confine({', '.join(parts)})"
 
 
-def box(edit: WordEdit) -> str:
+def confine_flag(edit: WordEditNoted) -> str:
     """A word and its box as `--confine` reads them, or nothing if that would not say it all."""
     if not isinstance(edit, Confined) or isinstance(edit.where, Mask) or _unusual(edit):
         return ""
@@ -106,7 +106,7 @@ def literal(value: Any) -> str:
     return "".join(sign if sign.isprintable() else _escaped(sign) for sign in said)
 
 
-def quoted(text: str) -> str:
+def shell_quoted(text: str) -> str:
     """Text as bash reads it; a sign that a terminal would act upon is spelled by its number."""
     if text.isprintable():
         return shlex.quote(text)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-_MOST = 16 * 2**20  # bytes of the largest mark, a grid's: `grids.MAX_ABOUT`
+_MOST = 16 * 2**20  # bytes of the largest mark, a grid's: `grids.MAX_GRID_FILE`
 
 
 @dataclass(frozen=True)

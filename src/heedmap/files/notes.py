@@ -54,7 +54,7 @@ def _default(one: structs.FieldInfo) -> Any:
     return one.default_factory() if one.default_factory is not NODEFAULT else one.default
 
 
-def plain(value: object) -> Any:
+def to_json(value: object) -> Any:
     """A note, or what holds notes, as plain JSON types."""
     if isinstance(value, Struct):
         config = value.__struct_config__
@@ -65,12 +65,12 @@ def plain(value: object) -> Any:
             one = getattr(value, name)
             left_out = (one is None and name in optional) or (name in unnoted and one == default)
             if one is not UNSET and not left_out:
-                found[key] = plain(one)
+                found[key] = to_json(one)
         return {**found, **value.more} if isinstance(value, Note) else found
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: to_json(one) for key, one in value.items()}
     if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
+        return [to_json(one) for one in value]
     return value
 
 

@@ -21,7 +21,7 @@ MAX_SIDE = 2**14
 """The most pixels on a side of a picture."""
 MAX_PIXELS = 2**26
 """The most pixels of a picture."""
-LONGEST = 64
+MAX_ASPECT = 64
 """How many times longer than wide a picture may be."""
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 

@@ -9,12 +9,12 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct, field
 
 from heedmap.files.notes import Note
-from heedmap.files.settings import Terms
-from heedmap.files.values import MAX_TOKENS, Name, Number, Part, Small, Text, Whole, Window
+from heedmap.files.settings import EditTerms
+from heedmap.files.values import MAX_TOKENS, Fraction, Name, Number, Small, Text, Whole, Window
 from heedmap.options import EditKind
 
 
-class Figures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Measures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much a part of the picture changed.
 
     Attributes:
@@ -24,7 +24,7 @@ class Figures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ssim: structural similarity (Wang et al., 2004); None where there is nothing to measure.
     """
 
-    share: Part
+    share: Fraction
     mse: Number | None
     psnr_db: Number | None
     ssim: Number | None
@@ -38,10 +38,10 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         outside: elsewhere.
     """
 
-    inside: Figures
-    outside: Figures
+    inside: Measures
+    outside: Measures
 
-    def sides(self) -> dict[str, Figures]:
+    def sides(self) -> dict[str, Measures]:
         """Both by name."""
         return {"inside": self.inside, "outside": self.outside}
 
@@ -49,7 +49,7 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 Numbers = Annotated[tuple[Small, ...], Meta(max_length=MAX_TOKENS)]
 
 
-class Changed(Note, frozen=True, kw_only=True):
+class ChangedWords(Note, frozen=True, kw_only=True):
     """The words that were changed, by number.
 
     Attributes:
@@ -61,7 +61,7 @@ class Changed(Note, frozen=True, kw_only=True):
     edited: Numbers
 
 
-class Room(Note, frozen=True, kw_only=True):
+class CallLimits(Note, frozen=True, kw_only=True):
     """What a call could take.
 
     Attributes:
@@ -73,7 +73,7 @@ class Room(Note, frozen=True, kw_only=True):
     limit: Whole | None = None
 
 
-class Asked(Room, frozen=True, kw_only=True):
+class EditCall(CallLimits, frozen=True, kw_only=True):
     """How `edit` was called, beyond what each edit notes.
 
     Attributes:
@@ -87,7 +87,7 @@ class Asked(Room, frozen=True, kw_only=True):
     kind: EditKind | None = None
 
 
-class EditReport(Terms, frozen=True, kw_only=True):
+class EditReport(EditTerms, frozen=True, kw_only=True):
     """How a pair was edited, and what that did.
 
         pair.about.why, pair.about.change.inside.mse, pair.about.words.edited
@@ -115,19 +115,19 @@ class EditReport(Terms, frozen=True, kw_only=True):
     windows: Mapping[Text, Window] = {}
     self_attention: Window = field(name="self")
     weights: Mapping[Name, Number] = {}
-    words: Changed
+    words: ChangedWords
     steps: Whole = 0
     sites: Whole
     self_sites: Whole
     moved: Number
     change: Change
     masked_by: Text | None = None
-    asked: Asked | None = None
+    asked: EditCall | None = None
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset({"masked_by", "asked"})
 
 
-class GridReport(Terms, frozen=True, kw_only=True):
+class GridReport(EditTerms, frozen=True, kw_only=True):
     """What all cells of a grid have in common.
 
     Attributes:
@@ -154,7 +154,7 @@ class GridReport(Terms, frozen=True, kw_only=True):
     seeds: tuple[Whole, ...] = ()
     kind: EditKind | None = None
     words: Mapping[Text, Window] = {}
-    asked: Room | None = None
+    asked: CallLimits | None = None
     batch: Whole = 0
     sources_drawn: Whole = 0
 

@@ -14,9 +14,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from heedmap.errors import RunError, told
+from heedmap.errors import RunError, reason
 from heedmap.files import reading
-from heedmap.files.notes import Note, noted, plain
+from heedmap.files.notes import Note, noted, to_json
 from heedmap.files.reports import EditReport, GridReport
 from heedmap.files.settings import Settings
 from heedmap.files.values import (
@@ -25,12 +25,12 @@ from heedmap.files.values import (
     MAX_PROMPT,
     MAX_TOKENS,
     Files,
-    Kind,
     Name,
     Number,
-    Side,
+    SideLength,
     Small,
     Text,
+    TokenKind,
     Whole,
     Window,
 )
@@ -53,7 +53,7 @@ class TokenRow(Struct, frozen=True):
     text: Text
     start: Small
     end: Small
-    kind: Kind
+    kind: TokenKind
 
 
 class WordRow(Struct, frozen=True):
@@ -82,7 +82,7 @@ class LayerRow(Struct, frozen=True):
 
     name: Annotated[str, Meta(max_length=MAX_LAYER_NAME)]
     heads: Annotated[int, Meta(ge=1, le=1024)]
-    grid: tuple[Side, Side]
+    grid: tuple[SideLength, SideLength]
 
 
 class Maps(Struct, frozen=True):
@@ -94,8 +94,8 @@ class Maps(Struct, frozen=True):
     timesteps: Annotated[list[Number], Meta(min_length=1, max_length=10_000)]
     positions: Annotated[list[Small], Meta(min_length=1, max_length=MAX_TOKENS)]
     table: Table
-    latent: tuple[Side, Side]
-    size: tuple[Side, Side]
+    latent: tuple[SideLength, SideLength]
+    size: tuple[SideLength, SideLength]
 
 
 # --- run.json, pair.json, grid.json -----------------------------------------------------------
@@ -168,12 +168,12 @@ def written(content: Struct, name: str) -> bytes:
         RunError: if something in it cannot be written, or would not be read.
     """
     try:
-        text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(to_json(content), indent=2, ensure_ascii=False, allow_nan=False)
         data = f"{text}\n".encode()
     except (TypeError, ValueError, RecursionError) as error:
-        said = f"{name} cannot be written: {told(error)}; give what JSON has"
+        said = f"{name} cannot be written: {reason(error)}; give what JSON has"
         raise RunError(said) from error
-    checked(json.loads(data), type(content), f"what {name} would hold")
+    validated(json.loads(data), type(content), f"what {name} would hold")
     return data
 
 
@@ -220,7 +220,7 @@ def read(data: bytes, schema: type[_File], what: str, *, version: int) -> _File:
         raise RunError(f"{what} is not what heedmap wrote{_where(error)}; make it again") from error
 
 
-def checked(held: object, schema: type[_File], what: str) -> _File:
+def validated(held: object, schema: type[_File], what: str) -> _File:
     """Plain JSON types as a schema has them.
 
     Raises:

@@ -28,8 +28,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from heedmap.errors import RunError
+from heedmap.files.destinations import PREFIX, shown, why
 from heedmap.files.marks import read_object
-from heedmap.files.targets import PREFIX, shown, why
 
 try:
     import fcntl
@@ -97,7 +97,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
                 handle = os.open(made / "lock", os.O_RDWR | os.O_CREAT, 0o600)
                 os.fchmod(handle, 0o600)
                 _locked(handle, 0)
-        note(made, name, ())
+        write_journal(made, name, ())
         yield made
     finally:
         try:
@@ -109,7 +109,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
                 os.close(handle)
 
 
-def note(made: Path, name: str, known: Collection[str], mark: str = "") -> None:
+def write_journal(made: Path, name: str, known: Collection[str], mark: str = "") -> None:
     """Write the journal of a scratch folder.
 
     Args:
@@ -160,15 +160,15 @@ def clear(made: Path) -> None:
     about = read_object(made / "journal", most=_JOURNAL)
     if about is not None and about.get("heedmap") == "scratch":
         old, new = made / "old", made / "new"
-        if is_folder(old):
-            if is_folder(new):
+        if is_real_folder(old):
+            if is_real_folder(new):
                 _put_back(old, made.parent, str(about.get("name")))
             else:
                 known = about.get("known")
                 _discard(old, set(map(str, known)) if isinstance(known, list) else ())
-        if is_folder(new):
+        if is_real_folder(new):
             _discard(new)
-    if is_folder(made / "old") or is_folder(made / "new"):
+    if is_real_folder(made / "old") or is_real_folder(made / "new"):
         return
     for name in ("journal.new", "journal", "lock"):
         with suppress(OSError):
@@ -181,7 +181,12 @@ def _move_rest(made: Path) -> None:
     """Go on with `fill` where a process was killed; where that cannot be, all stays as it is."""
     about, new = read_object(made / "journal", most=_JOURNAL) or {}, made / "new"
     mark = about.get("mark")
-    if about.get("name") != "" or not mark or not is_folder(new) or is_folder(made / "old"):
+    if (
+        about.get("name") != ""
+        or not mark
+        or not is_real_folder(new)
+        or is_real_folder(made / "old")
+    ):
         return
     names = sorted(os.listdir(new), key=lambda name: (name == mark, name))
     if any(name.startswith(".") or os.path.lexists(made.parent / name) for name in names):
@@ -247,6 +252,6 @@ def _is_own(entry: os.DirEntry[str]) -> bool:
     return stat.S_ISDIR(about.st_mode) and (fcntl is None or about.st_uid == os.geteuid())
 
 
-def is_folder(path: Path) -> bool:
+def is_real_folder(path: Path) -> bool:
     """Whether there is a folder, not a link to one."""
     return path.is_dir() and not path.is_symlink()

@@ -8,11 +8,11 @@ from msgspec import Meta, field
 from heedmap.files.notes import Note
 from heedmap.files.values import (
     MAX_EDITS,
+    Fraction,
     Given,
     Name,
     Number,
-    Part,
-    Side,
+    SideLength,
     Small,
     Text,
     Whole,
@@ -34,7 +34,7 @@ class Scheduler(Note, frozen=True, kw_only=True):
     config: Mapping[Name, Any]
 
 
-class Terms(Note, frozen=True, kw_only=True):
+class EditTerms(Note, frozen=True, kw_only=True):
     """What was asked of an edit beside its windows; what older versions did not note was so then.
 
     Attributes:
@@ -50,11 +50,11 @@ class Terms(Note, frozen=True, kw_only=True):
     only: Text | None = None
     self_cells: Whole = 32 * 32
     protect: Words = ()
-    blend_from: Part = 0.2
-    threshold: Part = 0.4
+    blend_from: Fraction = 0.2
+    threshold: Fraction = 0.4
 
 
-class Edit(Terms, frozen=True, kw_only=True):
+class EditNoted(EditTerms, frozen=True, kw_only=True):
     """What was asked for, of a run that is an edit.
 
     Attributes:
@@ -84,8 +84,8 @@ class Mask(Note, frozen=True, kw_only=True):
         packed: its bits; None where they are too many for a file.
     """
 
-    mask: tuple[Side, Side]
-    share: Part = 0.0
+    mask: tuple[SideLength, SideLength]
+    share: Fraction = 0.0
     sha256: Name = ""
     packed: str | None = None
 
@@ -106,8 +106,8 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
     word: Text
     where: tuple[Given, Given, Given, Given] | Mask
     strength: Number = 3.0
-    start: Part = 0.0
-    end: Part = 0.6
+    start: Fraction = 0.0
+    end: Fraction = 0.6
     along: Words | None = None
     tail: bool = True
 
@@ -118,7 +118,7 @@ class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
     name: Name = ""
 
 
-WordEdit = Reweighted | Confined | Ruled
+WordEditNoted = Reweighted | Confined | Ruled
 """What was asked of the attention of a word."""
 
 
@@ -179,7 +179,7 @@ class Settings(Note, frozen=True, kw_only=True):
     negative: Text | None = None
     steps: Annotated[int, Meta(ge=1, le=10_000)] | None
     guidance: Given | None
-    size: tuple[Side, Side]
+    size: tuple[SideLength, SideLength]
     defaults: Mapping[Name, Name] = {}
     keep: tuple[Axis, ...] = ("layer",)
     tokens: Tokens = "prompt"
@@ -200,9 +200,9 @@ class Settings(Note, frozen=True, kw_only=True):
     dtype: Name = ""
     threads: Small | None = None
     versions: Versions
-    edits: Annotated[tuple[WordEdit, ...], Meta(max_length=MAX_EDITS)] = ()
+    edits: Annotated[tuple[WordEditNoted, ...], Meta(max_length=MAX_EDITS)] = ()
     arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
-    edit: Edit | None = None
+    edit: EditNoted | None = None
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset({"batch_place", "edit"})

@@ -16,21 +16,21 @@ MAX_PROMPT = 100_000
 """Characters of a prompt; a file may not make us chew on more."""
 MAX_EDITS = 256
 """Edits of the attention of words in one run."""
-MOST = 2**63 - 1
+MAX_WHOLE = 2**63 - 1
 """The largest whole number, and so the largest seed."""
 _LARGEST = 1e30  # of any number that is measured or asked for
 
 Text = Annotated[str, Meta(max_length=MAX_PROMPT)]
 Name = Annotated[str, Meta(max_length=4096)]
-Whole = Annotated[int, Meta(ge=0, le=MOST)]
+Whole = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Side = Annotated[int, Meta(ge=1, le=2**20)]
+SideLength = Annotated[int, Meta(ge=1, le=2**20)]
 Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
-Given = Annotated[int, Meta(ge=-MOST, le=MOST)] | Number
+Given = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 """A number that a user gave: 4 stays 4, and 4.0 stays 4.0."""
-Part = Annotated[float, Meta(ge=0, le=1)]
-Window = tuple[Part, Part]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Window = tuple[Fraction, Fraction]
 Words = Annotated[tuple[Text, ...], Meta(max_length=MAX_TOKENS)]
-Kind = Literal["text", "start", "end", "pad"]
+TokenKind = Literal["text", "start", "end", "pad"]
 Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)] | UnsetType
 """Those that heedmap wrote into a folder; whatever else lies there is the user's."""

@@ -22,11 +22,7 @@ from typing import Any
 from heedmap.checks import flag
 from heedmap.errors import RunError
 from heedmap.files import kinds
-from heedmap.files.marks import Kind, walk
-from heedmap.files.reading import path_of
-from heedmap.files.scratch import alone, note, scratch_folder, tidy
-from heedmap.files.swaps import be_like, fill, swap
-from heedmap.files.targets import (
+from heedmap.files.destinations import (
     TakenError,
     WriteError,
     check_file,
@@ -38,6 +34,10 @@ from heedmap.files.targets import (
     target_of,
     writable,
 )
+from heedmap.files.exchange import be_like, fill, swap
+from heedmap.files.marks import Kind, walk
+from heedmap.files.reading import path_of
+from heedmap.files.scratch import alone, scratch_folder, tidy, write_journal
 
 __all__ = [
     "Destination",
@@ -151,7 +151,7 @@ def remove_folder(folder: Path, kind: Kind) -> bool:
     with _scratch(target.parent, target.name) as made, alone(target.parent):
         known = _all_own(target, kind)
         if known:
-            note(made, target.name, known)
+            write_journal(made, target.name, known)
             os.rename(target, made / "old")
             if _all_own(made / "old", kind) == known:
                 return True  # and with the scratch folder it goes

@@ -5,4 +5,4 @@ Everything is numpy; no torch, so that a saved run opens at once.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["heatmap", "heatmaps", "masks", "recordings", "selections", "timelines"]
+__all__ = ["heatmaps", "masks", "recordings", "selections", "timelines", "word_map"]

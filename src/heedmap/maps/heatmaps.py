@@ -16,9 +16,9 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, quoted
 from heedmap.figures import layout, overlays
-from heedmap.maps.heatmap import SCALES, HeatMap, Scale, check_scale
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import LayerFilter, Selection
+from heedmap.maps.word_map import SCALES, HeatMap, Scale, check_scale
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 

@@ -29,7 +29,6 @@ from heedmap.options import Axis
 from heedmap.text.saved_tables import checked_table
 from heedmap.text.words import TokenTable
 
-AXES: tuple[Axis, ...] = ("layer", "step", "head")
 FORMAT = 1
 MAX_FILE = 4 * 2**30
 _HEADER = 2**24  # bytes in which it says what it holds
@@ -163,7 +162,7 @@ def check_fit(
     (h, w), (width, height) = latent, size
     if width % w or height % h or width // w != height // h:
         raise ValueError(f"a latent of {h}×{w} makes no picture of {width}×{height}")
-    if max(h, w) > reading.LONGEST * min(h, w) or width * height > reading.MAX_PIXELS:
+    if max(h, w) > reading.MAX_ASPECT * min(h, w) or width * height > reading.MAX_PIXELS:
         raise ValueError(f"{width}×{height} is no size of a picture")
     stages = {latent}
     while (h, w) != (1, 1):

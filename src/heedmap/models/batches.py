@@ -14,7 +14,7 @@ import torch
 
 from heedmap.errors import ArgumentError, quoted
 from heedmap.models import pipelines
-from heedmap.wiring.families import family_of
+from heedmap.wiring.registry import family_of
 
 T = TypeVar("T")
 R = TypeVar("R")

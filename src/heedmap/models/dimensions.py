@@ -21,8 +21,8 @@ from heedmap.attention.probabilities import Scores
 from heedmap.errors import ModelError, SelectionError, TraceError, quoted
 from heedmap.maps.selections import name_fits
 from heedmap.models import pipelines
-from heedmap.wiring.families import check_places, cross_attention_layers, family_of, grids, guard
 from heedmap.wiring.processors import install, uncompiled
+from heedmap.wiring.registry import check_places, cross_attention_layers, family_of, grids, guard
 
 Shape = tuple[int, int]
 PROMPT = "a cat"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files import reading
-from heedmap.files.reading import LONGEST, MAX_PIXELS, MAX_SIDE
+from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
@@ -83,7 +83,7 @@ def load(
             pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
         except Exception as error:
             raise ModelError(_why_not(where, error)) from error
-    from heedmap.wiring.families import cross_attention_layers
+    from heedmap.wiring.registry import cross_attention_layers
 
     cross_attention_layers(pipe)
     return pipe.to(torch_device)
@@ -112,7 +112,7 @@ def tokenizer(model: str | Path | None = None) -> Any:
     return found
 
 
-def table(prompt: str, model: str | Path | None = None) -> TokenTable:
+def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     """The words and tokens of a prompt as a model reads it; none of its weights are read.
 
     Args:
@@ -129,7 +129,7 @@ def table(prompt: str, model: str | Path | None = None) -> TokenTable:
     if kind is None or str(kind).startswith("CLIP"):
         return tokenize(prompt, tokenizer(model))
     # What else is made of a text is the pipeline's own: it is loaded without its large parts.
-    from heedmap.wiring.families import family_named
+    from heedmap.wiring.registry import family_named
 
     family = family_named(index)
     large = {n: None for n, part in index.items() if isinstance(part, list) and n != "tokenizer"}
@@ -163,10 +163,10 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     if len(sides) == 2:
         width, height = (checks.whole("a side of the size", side) for side in sides)
         if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
-            if width * height > MAX_PIXELS or max(sides) > LONGEST * min(sides):
+            if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
                 raise ArgumentError(
                     f"the size {width}×{height} is too large: expected at most {MAX_PIXELS} pixels "
-                    f"in all, and no side above {LONGEST} times the other"
+                    f"in all, and no side above {MAX_ASPECT} times the other"
                 )
             return width, height
     raise ArgumentError(
@@ -177,14 +177,14 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
 
 def own_size(pipe: Any) -> tuple[int, int]:
     """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
-    from heedmap.wiring import families
+    from heedmap.wiring import registry
 
-    return families.own_size(pipe)
+    return registry.own_size(pipe)
 
 
 def unit_of(pipe: Any) -> int:
     """Of how many pixels each side of a pipeline's pictures has to be a multiple."""
-    from heedmap.wiring.families import unit
+    from heedmap.wiring.registry import unit
 
     return unit(pipe)
 

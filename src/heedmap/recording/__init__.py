@@ -4,4 +4,4 @@ It records what was asked for, and lets rules act. Nothing of prompts that are e
 files.
 """
 
-__all__ = ["edits", "steering", "trace", "tracing"]
+__all__ = ["edits", "recorder", "steering", "tracing"]

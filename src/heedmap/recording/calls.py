@@ -14,10 +14,8 @@ from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.tallies import Tally
 from heedmap.text.words import TokenTable
 from heedmap.wiring.encodings import Branch, Encoding
-from heedmap.wiring.family import Family
+from heedmap.wiring.family import Family, GridShape
 from heedmap.wiring.schedules import Moment, Schedule, matches
-
-Grid = tuple[int, int]
 
 MIDDLE = (16, 32)
 """Cells on the short side of the layers that a blend of latents is decided by, as published: finer
@@ -46,7 +44,7 @@ class Wanted:
 
 
 @dataclass(eq=False)
-class Side:
+class BranchRecord:
     """What one branch of a call has left so far."""
 
     branch: Branch
@@ -77,14 +75,14 @@ class Call:
 
     read: list[Encoding]
     encoding: Encoding | None = None
-    sides: dict[BranchName, Side] = field(default_factory=dict)
+    sides: dict[BranchName, BranchRecord] = field(default_factory=dict)
     watch: Tally | None = None
     watched: tuple[str, ...] = ()
     schedule: Schedule | None = None
     done: int = 0
     over: bool = False
-    latent: Grid = (0, 0)
-    grids: Mapping[str, Grid] = field(default_factory=dict)
+    latent: GridShape = (0, 0)
+    grids: Mapping[str, GridShape] = field(default_factory=dict)
     size: int = 0
     blocks: Sequence[int] = ()
     edited: Sequence[Sequence[Sequence[Rule]]] = ()
@@ -266,7 +264,7 @@ class Call:
         self._states = None
 
 
-def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, Side]:
+def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, BranchRecord]:
     """The branches that are recorded of what is read, with nothing in them yet.
 
     Args:
@@ -282,7 +280,7 @@ def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, Side]:
         "conditional": encoding.conditional,
         "negative": encoding.negative,
     }
-    found: dict[BranchName, Side] = {}
+    found: dict[BranchName, BranchRecord] = {}
     for name, branch in there.items():
         if name not in wanted.branches:
             continue
@@ -292,11 +290,11 @@ def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, Side]:
                 "embedded in the model): pass a guidance above 1, or leave it out"
             )
         positions = [table.positions(*kinds) for table in branch.tables]
-        found[name] = Side(branch, Tally(wanted.keep, positions))
+        found[name] = BranchRecord(branch, Tally(wanted.keep, positions))
     return found
 
 
-def middle(shapes: Mapping[str, Grid]) -> tuple[str, ...]:
+def middle(shapes: Mapping[str, GridShape]) -> tuple[str, ...]:
     """The layers that a blend is decided by: of middle resolution, else the finest."""
     finest = max(min(grid) for grid in shapes.values())
     low, high = MIDDLE

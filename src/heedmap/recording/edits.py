@@ -210,7 +210,7 @@ class Watched:
         return _name(self.rule)
 
 
-def checked(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """The edits of a list, of which each is one.
 
     Raises:

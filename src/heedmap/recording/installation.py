@@ -9,8 +9,8 @@ from heedmap.attention.probabilities import Scores
 from heedmap.errors import TraceError
 from heedmap.recording.steering import Steerer
 from heedmap.wiring import schedules
-from heedmap.wiring.families import cross_attention_layers, family_of, guard, self_attention_layers
 from heedmap.wiring.processors import Record, RecordingProcessor, install, run_uncompiled
+from heedmap.wiring.registry import cross_attention_layers, family_of, guard, self_attention_layers
 
 
 class Installation:

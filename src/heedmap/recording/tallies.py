@@ -87,7 +87,7 @@ class Tally:
         return self.mean(image, layer, (s for i, n, s in self._sums if (i, n) == (image, layer)))
 
 
-def plain(scores: Scores, row: int) -> Probabilities:
+def unedited(scores: Scores, row: int) -> Probabilities:
     """The probabilities of one row of a batch as they are."""
     return lambda heads, tokens: scores.of(row, heads, tokens)
 

@@ -8,13 +8,12 @@ from diffusers import DiffusionPipeline
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
-from heedmap.files.values import MOST
-from heedmap.maps.recordings import AXES
-from heedmap.options import Axis, BranchName, DrawOptions, GenerateOptions, Tokens
+from heedmap.files.values import MAX_WHOLE
+from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Tokens
 from heedmap.recording.calls import Wanted
-from heedmap.recording.edits import Edit, checked
+from heedmap.recording.edits import Edit, checked_edits
+from heedmap.recording.recorder import AfterStep, Intervention, Trace
 from heedmap.recording.steering import Steering
-from heedmap.recording.trace import AfterStep, Intervention, Trace
 from heedmap.text.words import TokenTable
 
 
@@ -60,7 +59,7 @@ def trace(
     if prompts is not None:
         texts = names("prompts", [prompts] if isinstance(prompts, str) else prompts)
         wanted = replace(wanted, prompts=texts)
-    return Trace(pipe, wanted, Intervention(edits=checked(edits)))
+    return Trace(pipe, wanted, Intervention(edits=checked_edits(edits)))
 
 
 def steered(
@@ -97,7 +96,7 @@ def _wanted(
     if not isinstance(tokens, str) or tokens not in ("prompt", "all"):
         raise ArgumentError(f"tokens={quoted(tokens)} is not known: expected 'prompt' or 'all'")
     sides = frozenset(names("branches", branches))
-    checks.whole("limit", limit, least=1, most=MOST)
+    checks.whole("limit", limit, least=1, most=MAX_WHOLE)
     if not sides or not sides <= {"conditional", "negative"}:
         raise ArgumentError(
             f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"

@@ -11,11 +11,11 @@ from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural,
 from heedmap.explorer import RunLike
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block, beside
-from heedmap.files.notes import plain
+from heedmap.files.notes import to_json
 from heedmap.files.settings import Settings
-from heedmap.maps.heatmap import check_scale
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.timelines import SIDE, shown_at, span_of
+from heedmap.maps.word_map import check_scale
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -137,7 +137,7 @@ _WORDING: dict[str, Callable[[Any], str]] = {
     "edit": lambda edit: f"edited from “{edit.source}”",
     "edits": lambda edits: ", ".join(
         " ".join(str(edit[part]) for part in ("kind", "word", "name") if part in edit)
-        for edit in plain(edits)
+        for edit in to_json(edits)
     ),
     "seed": "seed {}".format,
     "steps": lambda steps: plural(steps, "step"),

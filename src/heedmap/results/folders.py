@@ -28,7 +28,7 @@ def kind_of(folder: str | Path) -> str:
     )
 
 
-def opened(folder: str | Path) -> Run | Pair | Grid:
+def load_result(folder: str | Path) -> Run | Pair | Grid:
     """What a folder holds; no model and no torch is loaded.
 
     Raises:

@@ -18,7 +18,7 @@ from heedmap.files import kinds, reading, schemas
 from heedmap.files.reports import GridReport
 from heedmap.files.writing import whole_folder
 from heedmap.results.cells import Cell, label
-from heedmap.results.pairs import Pair, fits, read_mask
+from heedmap.results.pairs import Pair, evidence_fits, read_mask
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _MOST_PIXELS = 2**28  # of all cells: a thousand of 512×512, three bytes each
-MAX_ABOUT = 16 * 2**20  # bytes of grid.json
+MAX_GRID_FILE = 16 * 2**20  # bytes of grid.json
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -179,7 +179,9 @@ class Grid:
         """
         folder = reading.path_of(folder)
         path = folder / "grid.json"
-        told = schemas.read_file(path, schemas.GridFile, "a grid", version=FORMAT, most=MAX_ABOUT)
+        told = schemas.read_file(
+            path, schemas.GridFile, "a grid", version=FORMAT, most=MAX_GRID_FILE
+        )
         if [row.number for row in told.cells] != [*range(1, len(told.cells) + 1)]:
             raise RunError(f"{path} does not number its cells from 1: make the grid again")
         if any(row.weights.keys() != told.cells[0].weights.keys() for row in told.cells):
@@ -283,7 +285,7 @@ def _read_cell(folder: Path, row: schemas.CellRow, source: Run) -> Cell:
     seeds = {row.seed, source.settings.seed, edited.settings.seed}
     asked, windows = edited.settings.edit, (row.cross, row.self_attention)
     alike = asked is not None and (asked.cross, asked.self_attention) == windows
-    if not (alike and len(seeds) == 1 and fits(row.about, source, edited)):
+    if not (alike and len(seeds) == 1 and evidence_fits(row.about, source, edited)):
         raise RunError(
             f"{folder} does not hold together: its runs and grid.json are of different grids; make "
             "the grid again"

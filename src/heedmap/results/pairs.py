@@ -18,7 +18,7 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.figures.overlays import colour, enlarge, overlay
 from heedmap.files import kinds, reading, schemas
-from heedmap.files.reports import Change, EditReport, Figures
+from heedmap.files.reports import Change, EditReport, Measures
 from heedmap.files.writing import whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.results.runs import Run, read_run
@@ -32,7 +32,7 @@ _ASKED = (
     *("protect", "self_cells", "blend_from", "threshold"),
 )
 _ALIKE = ("seed", "model", "steps", "guidance", "negative")  # of both runs of a pair
-MAX_ABOUT = 4 * 2**20  # bytes of pair.json
+MAX_PAIR_FILE = 4 * 2**20  # bytes of pair.json
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +143,11 @@ class Pair:
         """
         folder = reading.path_of(folder)
         told = schemas.read_file(
-            folder / "pair.json", schemas.PairFile, "an edit", version=FORMAT, most=MAX_ABOUT
+            folder / "pair.json", schemas.PairFile, "an edit", version=FORMAT, most=MAX_PAIR_FILE
         )
         source = Run.load(folder / "source")
         edited = read_run(folder / "edited", source.image.size)
-        if not fits(told.about, source, edited):
+        if not evidence_fits(told.about, source, edited):
             raise RunError(
                 f"{folder} does not hold together: its two runs and pair.json are of different "
                 "edits; make the edit again"
@@ -175,7 +175,7 @@ class Pair:
         return f"up to {self._changes().max():.0%} of full range; MSE {', '.join(said)}"
 
 
-def fits(about: EditReport, source: Run, edited: Run) -> bool:
+def evidence_fits(about: EditReport, source: Run, edited: Run) -> bool:
     """Whether a pair's evidence, read from a file, fits its runs."""
     one, other, asked = source.settings, edited.settings, edited.settings.edit
     # What was asked for stands in the edited run too, which is what is drawn again.
@@ -230,9 +230,9 @@ def change_between(before: Image.Image, after: Image.Image, inside: np.ndarray) 
     )
     similar: np.ndarray = measured[1].mean(axis=-1)
 
-    def figures(where: np.ndarray) -> Figures:
+    def figures(where: np.ndarray) -> Measures:
         mse = float(squares[where].mean()) if where.any() else None
-        return Figures(
+        return Measures(
             share=round(float(where.mean()), 6),
             mse=mse,
             psnr_db=None if not mse else -10 * math.log10(mse),

@@ -12,7 +12,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import EditKind
 from heedmap.text.prompts import fold, word_keys
-from heedmap.text.sequences import matches
+from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable, Word
 
 __all__ = ["WordAlignment", "not_one_to_one", "pair_words", "swap_of"]
@@ -121,7 +121,7 @@ def pair_words(
 def _paired(
     source: Sequence[Word], target: Sequence[Word]
 ) -> list[tuple[Word | None, Word | None]]:
-    anchors = matches(
+    anchors = best_matches(
         *([_key(word) for word in source], [_key(word) for word in target]),
         *([1] * len(source), [1] * len(target)),
         match=0,

@@ -5,12 +5,12 @@ from itertools import accumulate
 
 from heedmap.errors import ArgumentError
 
-__all__ = ["matches"]
+__all__ = ["best_matches"]
 
 MAX_CELLS = 500_000  # of the table of the dynamic program: about a second
 
 
-def matches(
+def best_matches(
     a: Sequence[Hashable],
     b: Sequence[Hashable],
     a_sizes: Sequence[int],
@@ -143,7 +143,7 @@ def _inner_matches(
             f"{len(inner_b)} of the other; make both shorter."
         )
     ones = [1] * max(len(inner_a), len(inner_b))
-    inner = matches(
+    inner = best_matches(
         *(inner_a, inner_b, ones[: len(inner_a)], ones[: len(inner_b)]),
         match=match,
         swap=swap,

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.text.alignment import WordAlignment, not_one_to_one
-from heedmap.text.sequences import matches
+from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable
 
 __all__ = ["refinement", "replacement"]
@@ -100,7 +100,7 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
         for w, n in zip(source.positions(kind), target.positions(kind), strict=False):
             columns[n] = w
     here, there = source.positions(), target.positions()
-    pairs = matches(
+    pairs = best_matches(
         *(_ids(source, here), _ids(target, there), _sizes(source), _sizes(target)),
         match=1,
         swap=-1,
@@ -185,7 +185,7 @@ def _punctuation(
     source: TokenTable, here: Sequence[int], target: TokenTable, there: Sequence[int]
 ) -> dict[int, tuple[int, ...]]:
     """Where punctuation between two words goes; what has no counterpart there is left out."""
-    anchors = matches(
+    anchors = best_matches(
         *(_ids(source, here), _ids(target, there), [1] * len(here), [1] * len(there)),
         match=1,
         swap=-1,

@@ -18,7 +18,7 @@ _NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
 CLIP_LIMIT = 77
 
 
-def read(
+def read_tokens(
     prompt: str,
     ids: Sequence[int],
     *,
@@ -199,7 +199,7 @@ def tokenize(
     offsets: list[tuple[int, int]] = whole["offset_mapping"]
     if made is not None:
         offsets = [(made.origin[a][0], made.origin[max(a, b - 1)][1]) for a, b in offsets]
-    return read(
+    return read_tokens(
         prompt,
         encoded["input_ids"],
         text_ids=whole["input_ids"],

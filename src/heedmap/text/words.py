@@ -16,7 +16,7 @@ from typing import Any
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError, quoted
-from heedmap.files.values import MAX_PROMPT, Kind
+from heedmap.files.values import MAX_PROMPT, TokenKind
 from heedmap.text.prompts import describes, fold, is_content, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
@@ -45,7 +45,7 @@ class Token:
     text: str
     start: int
     end: int
-    kind: Kind
+    kind: TokenKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class TokenTable:
         """The first word that was not read whole, or None."""
         return next((word for word in self.words if word.truncated), None)
 
-    def positions(self, *kinds: Kind) -> tuple[int, ...]:
+    def positions(self, *kinds: TokenKind) -> tuple[int, ...]:
         """Positions on the `K` axis of the tokens of these kinds (default: "text")."""
         return tuple(t.position for t in self.tokens if t.kind in (kinds or ("text",)))
 

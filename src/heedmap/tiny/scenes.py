@@ -14,9 +14,9 @@ from random import Random
 import numpy as np
 from PIL import Image, ImageDraw
 
-from heedmap.tiny.drawings import DRAWINGS
 from heedmap.tiny.layouts import COLOURS, Layout, Thing
 from heedmap.tiny.shapes import Part
+from heedmap.tiny.sprites import DRAWINGS
 
 SIZE = 128
 """Side of a picture in pixels."""
@@ -53,7 +53,7 @@ class Scene:
     masks: np.ndarray
 
 
-def draw(layout: Layout) -> Scene:
+def render(layout: Layout) -> Scene:
     """The picture of a layout, with the exact mask of each thing."""
     canvas = _background(layout.setting, Random(layout.seed ^ 0x5EED))
     silhouettes = np.empty((len(layout.things), SIZE, SIZE), dtype=bool)

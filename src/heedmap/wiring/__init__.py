@@ -1,7 +1,7 @@
 """All that knows how diffusers builds its models, and where to listen.
 
 Which layers read the text, what a pipeline encodes, at which step it is. A family of models is one
-file and a row of `families`. Nothing of what is recorded or changed there.
+file and a row of `registry`. Nothing of what is recorded or changed there.
 """
 
-__all__ = ["encodings", "families", "family", "frames", "processors", "prompt_tables", "schedules"]
+__all__ = ["encodings", "family", "frames", "processors", "prompt_tables", "registry", "schedules"]

@@ -18,9 +18,9 @@ import torch
 from heedmap.errors import TraceError
 from heedmap.text.tokens import by_position
 from heedmap.text.words import TokenTable
-from heedmap.wiring.families import family_of
 from heedmap.wiring.patches import put
 from heedmap.wiring.prompt_tables import Reader, check_labels, encoders, prompt_table, tables_read
+from heedmap.wiring.registry import family_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from diffusers.models.attention_processor import Attention
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
-Shape = tuple[int, int]
+GridShape = tuple[int, int]
+"""(h, w) of a latent, or of a layer."""
 Guard = tuple[object, str, Callable[..., Any]]
 """A thing, the name of a method of it, and what stands in its place while a trace is open."""
 
@@ -55,7 +56,7 @@ class Family(ABC):
         """The layers in which the picture attends to itself, by dotted path."""
 
     @abstractmethod
-    def grid(self, model: Any, name: str, latent: Shape) -> Shape:
+    def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
         """The grid (h, w) of a layer, by its path, for a latent of (h, w).
 
         From how the model is built: a number of positions would not tell it, since merged tokens
@@ -123,7 +124,7 @@ class Family(ABC):
         """Why a blend of latents would not reach a pipeline's picture; None where it does."""
         return None
 
-    def start_size(self, pipe: Any, size: Shape) -> Shape:
+    def start_size(self, pipe: Any, size: tuple[int, int]) -> tuple[int, int]:
         """The (width, height) of the picture that a pipeline starts from, to draw one of `size`."""
         return size
 

@@ -17,7 +17,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.tokens import Rewritten, tokenize
 from heedmap.text.words import TokenTable
-from heedmap.wiring.family import Family, Guard, Shape, default_of
+from heedmap.wiring.family import Family, GridShape, Guard, default_of
 
 BLOCKS = "transformer_blocks."
 """What the path of every layer begins with; pictures are encoded elsewhere (adapters)."""
@@ -48,7 +48,7 @@ class PixArt(Family):
         """The first attention of each block."""
         return {n: layer for n, layer in _attention(model).items() if not layer.is_cross_attention}
 
-    def grid(self, model: Any, name: str, latent: Shape) -> Shape:
+    def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
         """The patches."""
         side = model.config.patch_size
         return latent[0] // side, latent[1] // side
@@ -115,8 +115,8 @@ def _check_clean(pipe: Any, prompt: str, lowered: str) -> None:
         )
 
 
-def _choosing(choose: Callable[..., Shape]) -> Callable[..., Shape]:
-    def watched(height: int, width: int, ratios: Any) -> Shape:
+def _choosing(choose: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:
+    def watched(height: int, width: int, ratios: Any) -> tuple[int, int]:
         drawn = choose(height, width, ratios=ratios)
         _check_size((height, width), drawn)
         return drawn
@@ -132,7 +132,7 @@ def _scaling(scale: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return watched
 
 
-def _check_size(asked: Shape, drawn: Shape) -> None:
+def _check_size(asked: tuple[int, int], drawn: tuple[int, int]) -> None:
     """Raise unless a picture (h, w) is drawn at the size that is asked for."""
     if drawn != asked:
         raise ArgumentError(

@@ -13,7 +13,7 @@ import torch
 
 from heedmap.errors import TraceError, plural, quoted
 from heedmap.text.words import TokenTable
-from heedmap.wiring.families import family_of
+from heedmap.wiring.registry import family_of
 
 
 def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None) -> TokenTable:

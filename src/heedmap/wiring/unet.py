@@ -10,7 +10,7 @@ from diffusers.models.attention_processor import Attention
 from heedmap.errors import ArgumentError
 from heedmap.text.tokens import Rewritten, expanded, tokenize
 from heedmap.text.words import TokenTable
-from heedmap.wiring.family import Family, Guard, Shape, made_from
+from heedmap.wiring.family import Family, GridShape, Guard, made_from
 
 STAGES = ("down_blocks", "mid_block", "up_blocks")
 """The parts of a UNet that hold its layers, in the order in which they run."""
@@ -91,7 +91,7 @@ class UNet(Family):
             and module.added_kv_proj_dim is None
         }
 
-    def grid(self, model: Any, name: str, latent: Shape) -> Shape:
+    def grid(self, model: Any, name: str, latent: GridShape) -> GridShape:
         """The grid of a layer's stage: halved from stage to stage, rounding up, and back again."""
         last = len(model.config.block_out_channels) - 1
         stage, _, rest = name.partition(".")
@@ -146,7 +146,7 @@ class UNet(Family):
             "only out, or use StableDiffusionPipeline with an LCMScheduler"
         )
 
-    def start_size(self, pipe: Any, size: Shape) -> Shape:
+    def start_size(self, pipe: Any, size: tuple[int, int]) -> tuple[int, int]:
         """An upscaler starts from a small picture, whose pixels are the cells of its latent."""
         if not isinstance(pipe, StableDiffusionUpscalePipeline):
             return size

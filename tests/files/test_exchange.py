@@ -8,7 +8,7 @@ import pytest
 
 from files.saving import new_in, notes, one, posix, save, tree
 from heedmap.errors import RunError
-from heedmap.files import scratch, swaps
+from heedmap.files import exchange, scratch
 from heedmap.files.writing import put_file
 
 
@@ -78,12 +78,12 @@ def test_in_the_folder_one_is_in_the_mark_comes_last(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "rename", watched)
     rest = [name for name in ("a.json", "k.png", "m.json", "z.json") if name != mark]
-    swaps.fill(new_in(tmp_path, *rest, mark), mark)
+    exchange.fill(new_in(tmp_path, *rest, mark), mark)
     assert moved == [*rest, mark]
     for name in moved:
         (tmp_path / name).unlink()
     moved.clear()
-    scratch.note(tmp_path / ".heedmap.aaaaaaaa", "", (), mark)
+    scratch.write_journal(tmp_path / ".heedmap.aaaaaaaa", "", (), mark)
     for name in (*rest, mark):
         (tmp_path / ".heedmap.aaaaaaaa" / "new").mkdir(exist_ok=True)
         (tmp_path / ".heedmap.aaaaaaaa" / "new" / name).write_text("new")
@@ -99,7 +99,7 @@ def test_a_users_file_that_comes_while_a_folder_is_filled_stays(tmp_path: Path, 
     made = new_in(tmp_path, "a.png", "b.png", "z.json")
     (tmp_path / at).write_text("mine")
     with pytest.raises(FileExistsError):
-        swaps.fill(made, "z.json")
+        exchange.fill(made, "z.json")
     assert [path.name for path in tmp_path.glob("*.*") if path.is_file()] == [at]
     assert (tmp_path / at).read_text() == "mine"
     assert sorted(os.listdir(made / "new")) == ["a.png", "b.png", "z.json"]

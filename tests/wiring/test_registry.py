@@ -11,8 +11,9 @@ from PIL import Image
 
 from heedmap.drawing.settings import describe
 from heedmap.errors import ModelError
-from heedmap.wiring import families
-from heedmap.wiring.families import (
+from heedmap.wiring import registry
+from heedmap.wiring.family import Family
+from heedmap.wiring.registry import (
     FAMILIES,
     cross_attention_layers,
     family_named,
@@ -24,7 +25,6 @@ from heedmap.wiring.families import (
     self_attention_layers,
     unit,
 )
-from heedmap.wiring.family import Family
 
 
 @pytest.mark.parametrize("make", [random_pipeline, random_pixart])
@@ -95,7 +95,7 @@ def test_a_new_family_is_a_row(monkeypatch):
     pipe = SimpleNamespace(painter=Small(), vae_scale_factor=4)
     with pytest.raises(ModelError, match="has no text cross-attention"):
         cross_attention_layers(pipe)
-    monkeypatch.setattr(families, "FAMILIES", (*FAMILIES, Thirds()))
+    monkeypatch.setattr(registry, "FAMILIES", (*FAMILIES, Thirds()))
     assert cross_attention_layers(pipe) == {"text": pipe.painter.text}
     assert self_attention_layers(pipe) == {"own": pipe.painter.own}
     assert grids(pipe, ["text"], (6, 9)) == {"text": (2, 3)}

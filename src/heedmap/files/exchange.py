@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from heedmap.errors import RunError
+from heedmap.files.destinations import shown
 from heedmap.files.marks import walk
-from heedmap.files.scratch import is_folder, move_up, note
-from heedmap.files.targets import shown
+from heedmap.files.scratch import is_real_folder, move_up, write_journal
 
 
 def swap(made: Path, target: Path, own: Collection[str]) -> None:
@@ -30,15 +30,15 @@ def swap(made: Path, target: Path, own: Collection[str]) -> None:
     """
     old, new, carried = made / "old", made / "new", set[str]()
     _carry(target, new, own, carried)
-    note(made, target.name, {*own, *carried})
+    write_journal(made, target.name, {*own, *carried})
     os.rename(target, old)
     # Nobody finds it any more: what came or went until now is all there is to note.
     made_anew = {there for _, there in _carry(old, new, own, carried)}
     for name, entry in [*walk(old)][::-1]:
-        if entry.is_dir(follow_symlinks=False) and is_folder(new / name):
+        if entry.is_dir(follow_symlinks=False) and is_real_folder(new / name):
             be_like(entry.path, new / name, times=new / name in made_anew)
     be_like(old, new)
-    note(made, target.name, {*own, *carried})
+    write_journal(made, target.name, {*own, *carried})
     os.rename(new, target)
 
 
@@ -54,7 +54,7 @@ def fill(made: Path, mark: str) -> None:
     """
     new = made / "new"
     names = sorted(os.listdir(new), key=lambda name: (name == mark, name))
-    note(made, "", (), mark)
+    write_journal(made, "", (), mark)
     try:
         for name in names:
             move_up(new / name, made.parent / name)

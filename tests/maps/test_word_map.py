@@ -6,8 +6,8 @@ from making import recording
 from PIL import Image
 
 from heedmap.errors import ArgumentError
-from heedmap.maps.heatmap import HeatMap, check_scale
 from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.word_map import HeatMap, check_scale
 
 
 def test_overlays_and_scales():

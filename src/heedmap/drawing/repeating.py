@@ -20,16 +20,22 @@ from heedmap.drawing import editing, generation, settings
 from heedmap.drawing.batch import Progress
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
-from heedmap.drawing.repetitions import Drawing, Repetition, compared
-from heedmap.drawing.saved_options import Asked, AskedEdit, checked, read, read_edit
+from heedmap.drawing.redrawn import Drawing, Repetition, compared
+from heedmap.drawing.saved_options import (
+    SavedCall,
+    SavedEdit,
+    checked_settings,
+    read_edit,
+    saved_call,
+)
 from heedmap.drawing.schedulers import set_up
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, quoted, told
-from heedmap.files.notes import plain
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, quoted, reason
+from heedmap.files.notes import to_json
 from heedmap.files.settings import Settings
 from heedmap.models import batches, pipelines
 from heedmap.options import Device, DrawOptions, Dtype, LoadOptions
 from heedmap.results.cells import Cell
-from heedmap.results.folders import opened
+from heedmap.results.folders import load_result
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -64,14 +70,14 @@ def repeat(
         ModelError: if the model that the settings name cannot be loaded.
         RunError: if the folder is none of heedmap's, or its settings are not to be drawn.
     """
-    saved = opened(run) if isinstance(run, str | Path) else run
+    saved = load_result(run) if isinstance(run, str | Path) else run
     if not isinstance(saved, Drawing):
         raise ArgumentError(
             f"the run is {quoted(run)}: expected a run, a pair, a grid, or the folder of one"
         )
     pipe = pipe if pipe is not None else load_for(saved)
-    about = checked(_settings(saved))
-    now, held = plain(settings.describe(pipe)), plain(about)
+    about = checked_settings(_settings(saved))
+    now, held = to_json(settings.describe(pipe)), to_json(about)
     noted = {name: held[name] for name in now if name in held}
     changed = settings.differences(noted, {name: now[name] for name in noted})
     if "schedulers" in noted:
@@ -134,7 +140,9 @@ def _again(pipe: Any, saved: Drawing, given: dict[str, Any], progress: Progress 
         return _grid(pipe, saved, given, progress)
     if isinstance(saved, Pair):
         made = _edit(pipe, saved.edited, given, progress)
-        places = [read(run.settings, pipe, given).place for run in (saved.source, saved.edited)]
+        places = [
+            saved_call(run.settings, pipe, given).place for run in (saved.source, saved.edited)
+        ]
         made = replace(made, about=structs.replace(made.about, asked=saved.about.asked))
         if places[0][1] != places[1][1]:  # the source is that of another batch
             made = replace(made, source=_run(pipe, saved.source, given, progress))
@@ -145,7 +153,7 @@ def _again(pipe: Any, saved: Drawing, given: dict[str, Any], progress: Progress 
 
 
 def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Run:
-    asked = read(run.settings, pipe, given)
+    asked = saved_call(run.settings, pipe, given)
     number, size = asked.place
     _check_room(pipe, run, size)
     # Texts of which each picture of the batch had its own; its copies have the same.
@@ -169,7 +177,7 @@ def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) 
 
 def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Pair:
     """The pair of an edited run, drawn with copies of it beside it."""
-    asked, edit = read(run.settings, pipe, given), read_edit(run.settings)
+    asked, edit = saved_call(run.settings, pipe, given), read_edit(run.settings)
     number, size = asked.place
     if number == 0:
         raise RunError("the settings tell of an edit at the place of its source: make it again")
@@ -177,14 +185,14 @@ def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None)
     planner = _planner(pipe, asked, edit, size)
     plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
     options = replace(asked.options, limit=_limit(run) * size)
-    drawn = draw_edits(planner.ground, [plan] * (size - 1), asked.seed, options, progress)
+    drawn = draw_edits(planner.base, [plan] * (size - 1), asked.seed, options, progress)
     return drawn.pairs[number - 1]
 
 
 def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | None) -> Grid:
     together = list(_batches(pipe, grid, given))
     first = grid.cells[0].pair.edited
-    asked, edit = read(first.settings, pipe, given), read_edit(first.settings)
+    asked, edit = saved_call(first.settings, pipe, given), read_edit(first.settings)
     largest = max(len(cells) + 1 for cells, _ in together)
     _check_room(pipe, first, largest)
     options = replace(asked.options, limit=_limit(first) * largest)
@@ -204,9 +212,9 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
             written = cell.pair.edited.settings.prompt
             plans.append(planner.plan(written, named=cell.weights).during(own.cross, own.own))
         seed = some[0].seed
-        at_once = replace(planner.ground.options, batch=len(some) + 1)
-        ground = replace(planner.ground, options=at_once)
-        drawn = draw_edits(ground, plans, seed, options, progress and report)
+        at_once = replace(planner.base.options, batch=len(some) + 1)
+        base = replace(planner.base, options=at_once)
+        drawn = draw_edits(base, plans, seed, options, progress and report)
         sources.setdefault(seed, drawn.pairs[0].source)
         for cell, pair in zip(some, drawn.pairs, strict=True):
             cells.append(replace(cell, pair=replace(pair, source=sources[seed])))
@@ -215,14 +223,14 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
 
 def _batches(
     pipe: Any, grid: Grid, given: dict[str, Any]
-) -> Iterator[tuple[list[Cell], list[AskedEdit]]]:
+) -> Iterator[tuple[list[Cell], list[SavedEdit]]]:
     """The cells that were drawn together, in their order."""
     cells: list[Cell] = []
-    edits: list[AskedEdit] = []
+    edits: list[SavedEdit] = []
     for cell in grid.cells:
         about = cell.pair.edited.settings
         noted = about.batch_place is not None
-        place = read(about, pipe, given).place[0]
+        place = saved_call(about, pipe, given).place[0]
         if cells and (cell.seed != cells[0].seed or (noted and place == 1)):
             yield cells, edits
             cells, edits = [], []
@@ -231,11 +239,11 @@ def _batches(
     yield cells, edits
 
 
-def _planner(pipe: Any, asked: Asked, edit: AskedEdit, batch: int) -> Planner:
+def _planner(pipe: Any, asked: SavedCall, edit: SavedEdit, batch: int) -> Planner:
     options, arguments = replace(edit.options, batch=batch), asked.options.arguments
-    ground = editing.edit_ground(pipe, edit.source, options, arguments)
-    ground.check()
-    return Planner(ground)
+    base = editing.edit_base(pipe, edit.source, options, arguments)
+    base.check()
+    return Planner(base)
 
 
 def _limit(run: Run) -> int:
@@ -282,6 +290,6 @@ def _explained() -> Iterator[None]:
         if "out of memory" in str(error).lower():
             raise
         raise RunError(
-            f"this run cannot be drawn again with its settings ({told(error)}): draw with the "
+            f"this run cannot be drawn again with its settings ({reason(error)}): draw with the "
             "model and the versions that they name"
         ) from error

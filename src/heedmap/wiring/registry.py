@@ -11,7 +11,7 @@ from diffusers.models.attention_processor import Attention
 from PIL import Image
 
 from heedmap.errors import ModelError, TraceError
-from heedmap.wiring.family import Family, Shape, made_from
+from heedmap.wiring.family import Family, GridShape, made_from
 from heedmap.wiring.patches import put
 from heedmap.wiring.pixart import PixArt
 from heedmap.wiring.unet import UNet
@@ -75,14 +75,14 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     return family.self_attention(family.denoiser(pipe))
 
 
-def grids(pipe: Any, names: Iterable[str], latent: Shape) -> dict[str, Shape]:
+def grids(pipe: Any, names: Iterable[str], latent: GridShape) -> dict[str, GridShape]:
     """The grid (h, w) of each layer, by its path, for a latent of (h, w)."""
     family = family_of(pipe)
     model = family.denoiser(pipe)
     return {name: family.grid(model, name, latent) for name in names}
 
 
-def check_places(name: str, positions: int, grid: Shape) -> None:
+def check_places(name: str, positions: int, grid: GridShape) -> None:
     """Raise a TraceError if a layer attends from other places than those of its grid (h, w)."""
     if positions != grid[0] * grid[1]:
         raise TraceError(

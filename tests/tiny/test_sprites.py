@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from heedmap.tiny import drawings, shapes
+from heedmap.tiny import shapes, sprites
 
 
 def area(points) -> float:
@@ -31,24 +31,24 @@ def within(part: shapes.Part) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("noun", drawings.DRAWINGS)
+@pytest.mark.parametrize("noun", sprites.DRAWINGS)
 def test_a_thing_fills_its_box_and_stays_in_it(noun):
     for seed in range(8):
-        parts = drawings.DRAWINGS[noun](Random(seed))
+        parts = sprites.DRAWINGS[noun](Random(seed))
         points = np.concatenate([within(part) for part in parts])
         assert np.abs(points).max() <= 1.1
         # It reaches across most of its box, in one direction at least.
         assert (points.max(0) - points.min(0)).max() > 1.4
 
 
-@pytest.mark.parametrize("noun", drawings.DRAWINGS)
+@pytest.mark.parametrize("noun", sprites.DRAWINGS)
 def test_a_thing_has_the_colour_that_a_caption_speaks_of(noun):
-    parts = drawings.DRAWINGS[noun](Random(0))
+    parts = sprites.DRAWINGS[noun](Random(0))
     base = sum(area(within(part)) for part in parts if part.shade == "base")
     assert base > 0.1
 
 
-@pytest.mark.parametrize("noun", drawings.DRAWINGS)
+@pytest.mark.parametrize("noun", sprites.DRAWINGS)
 def test_a_drawing_is_a_function_of_its_generator(noun):
-    draw = drawings.DRAWINGS[noun]
+    draw = sprites.DRAWINGS[noun]
     assert draw(Random(3)) == draw(Random(3))

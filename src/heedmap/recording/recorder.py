@@ -23,11 +23,11 @@ from heedmap.recording.calls import Call, Wanted, middle, sides
 from heedmap.recording.edits import Edit, rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.steering import Now, Steerer, Steering
-from heedmap.recording.tallies import Tally, plain
+from heedmap.recording.tallies import Tally, unedited
 from heedmap.wiring import encodings, frames, schedules
 from heedmap.wiring.encodings import Encoding
-from heedmap.wiring.families import check_places, family_of, grids, served
 from heedmap.wiring.processors import uncompiled
+from heedmap.wiring.registry import check_places, family_of, grids, served
 from heedmap.wiring.schedules import Moment
 
 WARN = 256 * 2**20
@@ -321,7 +321,7 @@ class Trace:
             if side.block is None:
                 continue
             for image in range(call.images):
-                of = plain(scores, side.block * call.images + image)
+                of = unedited(scores, side.block * call.images + image)
                 conditional = side is call.sides.get("conditional")
                 if conditional and self.steerer is not None:
                     of = self.steerer.probabilities(scores, image, name, of)

@@ -8,7 +8,7 @@ import pytest
 from making import made_pair, made_run
 from PIL import Image
 
-from heedmap.drawing.repetitions import compared
+from heedmap.drawing.redrawn import compared
 
 
 def changed(run, pixels: int, by: int):
