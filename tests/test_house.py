@@ -245,19 +245,6 @@ def test_functions_are_short_and_take_few_arguments(path: Path):
             assert node.end_lineno - node.lineno < 80, node.name
 
 
-# A list that only gets shorter: what has no test file of its own yet, and what tests it meanwhile.
-TESTED_ELSEWHERE = {
-    "drawing/batch.py": "drawing/test_generation.py",
-    "drawing/saved_options.py": "drawing/test_repeats.py",
-    "figures/blocks.py": "figures/test_layout.py",
-    "figures/animations.py": "figures/test_layout.py",
-    "recording/trace.py": "recording/test_tracing.py",
-    "results/comparisons.py": "maps/test_timelines.py",
-    "results/folders.py": "cli/test_repeating.py",
-    "wiring/processors.py": "recording/test_tracing.py",
-}
-
-
 @each_file
 def test_each_module_has_tests_of_its_own(path: Path):
     """In the folder of the same name; what a door says is tested with what is behind it."""
@@ -265,16 +252,7 @@ def test_each_module_has_tests_of_its_own(path: Path):
         return
     name = path.relative_to(SOURCE).as_posix()
     own = (ROOT / "tests" / name).with_name(f"test_{path.name}")
-    if name in TESTED_ELSEWHERE:
-        assert not own.exists(), f"{name} has tests of its own now: take it off the list"
-        assert (ROOT / "tests" / TESTED_ELSEWHERE[name]).exists()
-    else:
-        assert own.exists(), f"{name} has no {own.relative_to(ROOT)}"
-
-
-def test_the_list_of_what_is_tested_elsewhere_only_gets_shorter():
-    names = {path.relative_to(SOURCE).as_posix() for path in FILES}
-    assert TESTED_ELSEWHERE.keys() <= names and len(TESTED_ELSEWHERE) <= 9
+    assert own.exists(), f"{name} has no {own.relative_to(ROOT)}"
 
 
 # --- names ------------------------------------------------------------------------------------
