@@ -94,8 +94,8 @@ BESIDES: dict[str, tuple[str, ...]] = {
 def modules() -> list[str]:
     """What is broken: every file of the package.
 
-    Left out are doors and ways in, which hold next to no code, and `tiny`, whose numbers are what drawings look like:
-    of another one nobody could say that it is wrong.
+    Left out are doors and ways in, which hold next to no code, and `tiny`, whose numbers are what
+    drawings look like: of another one nobody could say that it is wrong.
     """
     source = ROOT / "src" / "heedmap"
     names = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py"))
