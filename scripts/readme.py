@@ -11,7 +11,7 @@ of the README with the recipes.
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from PIL import Image, ImageChops
 
@@ -229,7 +229,7 @@ def made(name: str, pipe: Any, gallery: Path = GALLERY) -> bool:
         with Image.open(path) as older:
             same = older.size == picture.size
             off = ImageChops.difference(older.convert("RGB"), picture) if same else None
-        if off is not None and max(most for _, most in off.getextrema()) <= 4:
+        if off is not None and max(most for _, most in cast(Any, off.getextrema())) <= 4:
             return False
     gallery.mkdir(parents=True, exist_ok=True)
     picture.save(path, optimize=True)

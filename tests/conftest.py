@@ -15,6 +15,8 @@ from diffusers import StableDiffusionPipeline
 from making import random_pipeline
 from PIL import Image
 
+from heedmap.figures import layout
+
 torch.set_num_threads(1)
 # A clock on the wall says how busy the machine is; what must be quick is timed by the processor.
 hypothesis.settings.register_profile("any machine", deadline=None)
@@ -65,3 +67,31 @@ def embedded() -> StableDiffusionPipeline:
     loaded = heedmap.load()
     loaded.set_progress_bar_config(disable=True)
     return loaded
+
+
+@pytest.fixture
+def framed(monkeypatch) -> list[dict[str, Any]]:
+    """What was framed: title, note, bar and body of each sheet."""
+    seen: list[dict[str, Any]] = []
+    real = layout.framed
+
+    def noted(body, **said):
+        seen.append({"body": body, **said})
+        return real(body, **said)
+
+    monkeypatch.setattr(layout, "framed", noted)
+    return seen
+
+
+@pytest.fixture
+def tables(monkeypatch) -> list[tuple[list, list]]:
+    """The rows and columns of the tables that are drawn."""
+    seen: list[tuple[list, list]] = []
+    real = layout.table
+
+    def noted(rows, columns, **said):
+        seen.append((list(rows), list(columns)))
+        return real(rows, columns, **said)
+
+    monkeypatch.setattr(layout, "table", noted)
+    return seen

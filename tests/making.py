@@ -1,5 +1,6 @@
 """What tests make: pipelines of random weights, recordings, runs, pairs and pages of numbers."""
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from transformers import (
     T5Tokenizer,
 )
 
+from heedmap.figures.sheet import Sheet
 from heedmap.files import schemas
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport
@@ -222,6 +224,36 @@ def stable_diffusion(
 
 def small(prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any) -> Made:
     return stable_diffusion(prompt, keep=keep, steps=4, side=16, heads=2, **more)
+
+
+def gradient(width: int = 128, height: int = 128) -> Image.Image:
+    """A picture that is another colour at each place."""
+    x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    return Image.fromarray(np.stack([x, y, 255 - x], axis=-1).astype(np.uint8))
+
+
+def run_of(prompt: str = "a red house", **settings: Any) -> Made:
+    """A small run that notes these settings, of plain JSON types."""
+    made = small(prompt)
+    return noting(made, **settings)
+
+
+def same_pixels(one: Image.Image | Sheet, other: Image.Image | Sheet) -> bool:
+    """Whether two pictures, or figures, are the same to the bit."""
+    one, other = (it.image() if isinstance(it, Sheet) else it for it in (one, other))
+    return one.size == other.size and one.tobytes() == other.tobytes()
+
+
+def gif_frames(data: bytes) -> tuple[list[Image.Image], list[int], dict[str, Any]]:
+    """The frames of a GIF, how long each stands, and what the file says of itself."""
+    frames, durations = [], []
+    with Image.open(io.BytesIO(data)) as file:
+        about = dict(file.info)
+        for number in range(file.n_frames):
+            file.seek(number)
+            frames.append(file.convert("RGB"))
+            durations.append(file.info["duration"])
+    return frames, durations, about
 
 
 def data_of(page: str) -> dict[str, Any]:

@@ -53,7 +53,11 @@ def random_pipeline(options: argparse.Namespace, *, xl: bool = False) -> Any:
         }
 
     def text_encoder(kind: str, width: int) -> Any:
-        shape = {"hidden_size": width, "intermediate_size": width, "projection_dim": width}
+        shape: dict[str, Any] = {
+            "hidden_size": width,
+            "intermediate_size": width,
+            "projection_dim": width,
+        }
         shape |= {"num_hidden_layers": 1, "num_attention_heads": width // 64}
         shape |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
         config = transformers.CLIPTextConfig(vocab_size=len(tokenizer), **shape)
@@ -62,7 +66,7 @@ def random_pipeline(options: argparse.Namespace, *, xl: bool = False) -> Any:
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, options.dtype))  # a float32 copy would be the peak
     try:
-        parts = {
+        parts: dict[str, Any] = {
             "unet": diffusers.UNet2DConditionModel(**unet).eval(),
             "vae": diffusers.AutoencoderKL().eval(),
             "text_encoder": text_encoder("CLIPTextModel", 768),
@@ -77,7 +81,7 @@ def random_pipeline(options: argparse.Namespace, *, xl: bool = False) -> Any:
     if xl:
         pipe = diffusers.StableDiffusionXLPipeline(**parts)
     else:
-        none = {"safety_checker": None, "feature_extractor": None}
+        none: dict[str, Any] = {"safety_checker": None, "feature_extractor": None}
         pipe = diffusers.StableDiffusionPipeline(**parts, **none, requires_safety_checker=False)
     pipe.set_progress_bar_config(disable=True)
     return pipe.to(options.device)
@@ -128,7 +132,8 @@ class Call(NamedTuple):
     output: torch.Tensor
 
 
-def attention_layers(unet: torch.nn.Module, *, cross_only: bool) -> dict[str, Attention]:
+def attention_layers(unet: torch.nn.Module, *, cross_only: bool) -> dict[str, Any]:
+    """The `Attention` modules by name; any type, since a peer puts its own scores into them."""
     found = {name: m for name, m in unet.named_modules() if isinstance(m, Attention)}
     return {name: m for name, m in found.items() if m.is_cross_attention or not cross_only}
 

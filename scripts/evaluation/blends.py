@@ -61,12 +61,12 @@ def measure(
         only = "->".join(plan.layout.things[swap.thing].noun for plan in plans)
         pair = heedmap.edit(pipe, *texts, seed=swap.source.seed, only=only, **how)
         assert pair.blend is not None
-        pictures = [as_array(run) for run in (pair.source, pair.edited)]
-        said = judge.detect(np.stack(pictures), eye)
+        source, edited = as_array(pair.source), as_array(pair.edited)
+        said = judge.detect(np.stack([source, edited]), eye)
         things = [thing for each in said for thing in each.things]
         thing = pixels(cells(thing for thing in things if thing.noun not in swap.staying))
         right = said[1].kinds == swap.target.kinds
-        drawn.append(Blended(swap, *pictures, pair.blend, thing, right))
+        drawn.append(Blended(swap, source, edited, pair.blend, thing, right))
         progress("blend", len(drawn), n)
     return figures_of(drawn), drawn
 

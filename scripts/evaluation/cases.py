@@ -136,8 +136,8 @@ def _swaps(kind: SwapKind, seed: int) -> Iterator[Swap]:
         if not _is_fit(layout) or not targets:
             continue
         noise = Random(f"{seed} {kind} {number}").getrandbits(31)
-        plans = [Plan(each, told(each), noise) for each in (layout, rng.choice(targets))]
-        yield Swap(*plans, thing, retokenized)
+        source, target = (Plan(each, told(each), noise) for each in (layout, rng.choice(targets)))
+        yield Swap(source, target, thing, retokenized)
         number += 1
 
 

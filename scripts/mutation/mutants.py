@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 _ORDERS: dict[type, type] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _OPPOSITES: dict[type, type] = {
@@ -76,7 +76,7 @@ def mutants_of(path: Path, module: str) -> list[Mutant]:
     seen: Counter[tuple[str, str, str]] = Counter()
     found: list[Mutant] = []
     for spot, after in _Walk().module(ast.parse(source)):
-        node = spot.node
+        node: Any = spot.node  # an expression or a statement: both know their place
         place = (
             offsets[node.lineno - 1] + node.col_offset,
             offsets[node.end_lineno - 1] + node.end_col_offset,
@@ -238,7 +238,7 @@ def _changed(node: ast.expr, inside: bool) -> Iterator[ast.expr]:
             yield rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
     elif isinstance(node, ast.UnaryOp):
         if isinstance(node.operand, ast.Constant) and isinstance(node.op, ast.USub):
-            yield from map(ast.Constant, _numbers(-node.operand.value))
+            yield from map(ast.Constant, _numbers(-cast(float, node.operand.value)))
         else:
             yield node.operand
     elif isinstance(node, ast.Constant):
@@ -282,7 +282,7 @@ def _unfiltered(node: Any, loop: int, number: int) -> None:
     del node.generators[loop].ifs[number]
 
 
-def _numbers(value: object) -> Iterator[object]:
+def _numbers(value: object) -> Iterator[int | float]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):

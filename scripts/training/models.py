@@ -4,6 +4,7 @@ What is decided here (widths, depth, schedule) is what the exported files hold.
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
@@ -19,13 +20,19 @@ MAX_TOKENS = 77
 # --- untrained --------------------------------------------------------------------------------
 
 
-def vae_model(latent_side: int) -> AutoencoderKL:
-    """An untrained autoencoder for 128-pixel pictures with latents 16 or 32 wide."""
+def vae_model(latent_side: int) -> Any:
+    """An untrained `AutoencoderKL` for 128-pixel pictures with latents 16 or 32 wide.
+
+    Any type, as `trained_vae`: diffusers does not tell type checkers what its `to` takes.
+    """
     channels = {16: (32, 64, 96, 128), 32: (24, 64, 128)}[latent_side]
+    kinds: dict[str, Any] = {
+        "down_block_types": ("DownEncoderBlock2D",) * len(channels),
+        "up_block_types": ("UpDecoderBlock2D",) * len(channels),
+    }
     return AutoencoderKL(
+        **kinds,
         block_out_channels=channels,
-        down_block_types=("DownEncoderBlock2D",) * len(channels),
-        up_block_types=("UpDecoderBlock2D",) * len(channels),
         layers_per_block=2,
         latent_channels=4,
         norm_num_groups=8,
@@ -54,7 +61,11 @@ def unet_model(latent_side: int) -> UNet2DConditionModel:
 
 def text_model(tokenizer: CLIPTokenizer) -> CLIPTextModel:
     """An untrained text encoder of one layer: each word keeps more of its own meaning."""
+    special: dict[str, Any] = {
+        name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")
+    }
     config = CLIPTextConfig(
+        **special,
         vocab_size=len(tokenizer),
         hidden_size=128,
         intermediate_size=512,
@@ -63,9 +74,6 @@ def text_model(tokenizer: CLIPTokenizer) -> CLIPTextModel:
         num_attention_heads=4,
         max_position_embeddings=MAX_TOKENS,
         hidden_act="gelu",
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
     )
     config._attn_implementation = "eager"
     return CLIPTextModel(config)
@@ -98,8 +106,8 @@ def trained_tokenizer(work: Path) -> CLIPTokenizer:
     return CLIPTokenizer.from_pretrained(made(work, "tokenizer"))
 
 
-def trained_vae(work: Path) -> AutoencoderKL:
-    """The autoencoder in float32; the exported one is float16."""
+def trained_vae(work: Path) -> Any:
+    """The `AutoencoderKL` in float32; the exported one is float16."""
     return AutoencoderKL.from_pretrained(made(work, "vae"), dtype=torch.float32)
 
 
@@ -119,9 +127,13 @@ def assemble(
     text: CLIPTextModel, unet: UNet2DConditionModel, tokenizer: CLIPTokenizer, vae: AutoencoderKL
 ) -> StableDiffusionPipeline:
     """A pipeline of the parts."""
+    others: dict[str, Any] = {
+        "scheduler": noise_schedule(),
+        "safety_checker": None,
+        "feature_extractor": None,
+    }
     pipe = StableDiffusionPipeline(
-        vae=vae, text_encoder=text, tokenizer=tokenizer, unet=unet, scheduler=noise_schedule(),
-        safety_checker=None, feature_extractor=None, requires_safety_checker=False,
-    )  # fmt: skip
+        vae, text, tokenizer, unet, **others, requires_safety_checker=False
+    )
     pipe.set_progress_bar_config(disable=True)
     return pipe

@@ -80,6 +80,7 @@ class Muon(torch.optim.Optimizer):
             cost = float(min(rows, columns) ** 2 * max(rows, columns))
             share: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
             for p in members:
+                assert p.grad is not None
                 owner = costs.index(min(costs))
                 costs[owner] += cost
                 owners.append((owner, p))

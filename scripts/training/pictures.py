@@ -36,7 +36,7 @@ def crops(
     while len(images) < n:
         scene = scenes.render(training_layout(rng.randrange(layouts.HELD_OUT_SEED)))
         things = scene.layout.things
-        covered = scene.masks.any(axis=0, keepdims=True)
+        covered = np.any(scene.masks, axis=0, keepdims=True)
         # Drawing costs more than cropping: a scene gives two crops, near one thing each.
         for k in range(2 if room else 1):
             thing = things[k % len(things)]

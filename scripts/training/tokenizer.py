@@ -7,6 +7,7 @@ embedded model has words of several tokens, as every real tokenizer has.
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
@@ -51,8 +52,8 @@ def corpus(count: int) -> list[str]:
     return lines + [PIECES] * 200  # often enough to be merged
 
 
-def learn_merges(lines: list[str], merges: int) -> list[tuple[str, ...]]:
-    """Pairs to merge, the most frequent first."""
+def learn_merges(lines: list[str], merges: int) -> Any:
+    """Pairs to merge, the most frequent first; transformers says lists of text, and takes pairs."""
     bpe = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
     bpe.normalizer = normalizers.Lowercase()
     bpe.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -8,7 +8,7 @@ import argparse
 import json
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -90,7 +90,8 @@ class Model(nn.Module):
         x = self.text.encoder(inputs_embeds=x, attention_mask=mask).last_hidden_state
         x = self.text.final_layer_norm(x)
         # Padding is the end token too, so this is all that follows the text.
-        after = (ids == self.text.config.eos_token_id)[..., None] & headless[:, None, None]
+        ended = ids == cast(Any, self.text.config.eos_token_id)
+        after = ended[..., None] & headless[:, None, None]
         return torch.where(after, x[:, :1], x)
 
     def forward(
@@ -208,7 +209,7 @@ def bound_queries(text: CLIPTextModel, most: float = 0.1) -> None:
     alone and no gradient came back: colours were bound to no noun. With `most` at 0.1 a score is
     within about ±7, which is sharp and still learns. The idea is that of QK-clip (Kimi K2, 2025).
     """
-    for layer in text.encoder.layers:
+    for layer in cast(Any, text.encoder.layers):
         for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
             size = float(projection.weight.square().mean().sqrt())
             projection.weight.mul_(min(1.0, most / size))

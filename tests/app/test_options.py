@@ -41,6 +41,17 @@ def test_limits_let_in_what_they_name_and_nothing_beyond():
         limits.check_text("prompt", "x" * (MOST_LETTERS + 1))
 
 
+def test_what_a_server_lets_in_where_nothing_is_said():
+    """64 MiB, 500 results and 16 jobs; 1024 pixels, and the 100 steps that a page is weighed by."""
+    limits = Limits()
+    assert (limits.upload, limits.results, limits.waiting) == (67_108_864, 500, 16)
+    limits.check_size((1024, 1024))
+    limits.check_steps(100)
+    for check, most in ((limits.check_steps, 101), (limits.check_size, (1025, 8))):
+        with pytest.raises(ArgumentError):
+            check(most)
+
+
 def test_a_server_is_not_changed_while_it_runs():
     for kind in (Options(), Limits()):
         with pytest.raises(dataclasses.FrozenInstanceError):

@@ -1,5 +1,6 @@
 """What the jobs do: the bytes of the command line, within the limits of the operator."""
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,9 @@ SIZE = (
          [STEPS.format("2 steps"), SIZE.format("64×64", "128×128")]),
         ({"steps": 2, "size": 100}, (288, 512), (56, 96),
          [STEPS.format("2 steps"), SIZE.format("56×96", "288×512")]),
+        ({"steps": 2, "size": 100}, (64, 128), (48, 96),
+         [STEPS.format("2 steps"), SIZE.format("48×96", "64×128")]),
+        ({"steps": 50, "size": 128}, (128, 128), (128, 128), []),
         ({"steps": 2, "size": 9}, (640, 64), (8, 8),
          [STEPS.format("2 steps"), SIZE.format("8×8", "640×64")]),
     ],
@@ -202,6 +206,16 @@ def test_what_is_left_to_the_model_is_drawn_within_the_limits(
     assert run.settings.steps == limits["steps"] and run.image.size == size
     assert made.notes == tuple(notes)
     assert all(f"<p>D{note[1:]}" in of_made(made).replace("&#x27;", "'") for note in notes)
+
+
+def test_a_pipeline_that_does_not_say_its_steps_is_asked_for_none(worker: Worker, model):
+    class Silent(type(model)):
+        def __call__(self, prompt, num_inference_steps=None): ...
+
+    pipe = copy.copy(model)
+    pipe.__class__ = Silent
+    asked = GenerateRequest(prompt=PROMPT)
+    assert worker._fitted(asked, pipe) == (asked, [])
 
 
 def test_an_edit_within_the_limits(queue: JobQueue, model, tmp_path: Path):

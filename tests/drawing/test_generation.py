@@ -11,8 +11,8 @@ import torch
 from making import random_pipeline
 from PIL import Image
 
-from heedmap.drawing.generation import check_prompts, generate, generate_batch
-from heedmap.errors import ArgumentError, HeedmapWarning, TruncatedWordError
+from heedmap.drawing.generation import generate, generate_batch
+from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.recording import recorder as recording_trace
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
@@ -140,26 +140,6 @@ def test_a_batch_is_many_runs(pipe):
     assert np.abs(difference).max() <= 1
 
 
-def test_progress_and_the_users_own_callback(pipe):
-    told, mine = [], []
-
-    def callback(pipe, step, timestep, tensors):
-        mine.append(step)
-        return tensors
-
-    bar = dict(pipe._progress_bar_config)
-    generate(
-        pipe, "a house", seed=0, steps=3, progress=lambda *now: told.append(now),
-        callback_on_step_end=callback,
-    )  # fmt: skip
-    assert told == [(1, 3), (2, 3), (3, 3)]
-    assert mine == [0, 1, 2]
-    assert pipe._progress_bar_config == bar
-    del pipe._progress_bar_config
-    generate(pipe, "a house", seed=0, steps=1, progress=lambda *_: None)
-    assert "_progress_bar_config" not in vars(pipe)
-
-
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -225,15 +205,6 @@ def test_wrong_kinds_are_told_before_the_first_step(pipe, name):
         assert "\n" not in str(found.value) and len(str(found.value)) < 300
 
 
-def test_prompts_and_seeds_of_a_batch():
-    for prompts, seeds in (("abc", [1, 2, 3]), (["a"], 1), (3, [1]), (None, None), (["a"], "1")):
-        with pytest.raises(ArgumentError, match="expected a list of each"):
-            check_prompts(prompts, seeds)
-    with pytest.raises(ArgumentError, match="2 prompts and 1 seeds were given"):
-        check_prompts(["a", "b"], [1])
-    assert check_prompts(np.array(["a", "b"]), np.arange(2)) == (["a", "b"], [0, 1])
-
-
 def test_numbers_of_numpy_draw_the_same_and_are_kept(pipe, tmp_path):
     plain = generate(pipe, "a house", seed=7, steps=2, guidance=3.5, size=(128, 64))
     given = generate(
@@ -283,17 +254,6 @@ def test_arguments_of_the_wrong_kind(pipe):
             call()
 
 
-def test_noise_of_another_size_than_was_asked_for(pipe):
-    import torch
-
-    noise = torch.zeros(1, 4, 4, 6)
-    run = generate(pipe, "a house", steps=1, latents=noise)
-    assert run.settings.size == run.image.size
-    assert generate(pipe, "a house", steps=1, latents=noise, size=run.image.size)
-    with pytest.raises(ArgumentError, match=r"latents are for .* pixels, and the size is 64×64"):
-        generate(pipe, "a house", steps=1, latents=noise, size=(64, 64))
-
-
 def test_a_pipeline_that_draws_more_than_pictures():
     """As LDM3D does."""
     from types import SimpleNamespace
@@ -308,15 +268,6 @@ def test_a_pipeline_that_draws_more_than_pictures():
     plain = generate(pipe, "a house", seed=1, steps=2)
     pipe.__class__ = Deep
     assert same(plain, generate(pipe, "a house", seed=1, steps=2))
-
-
-def test_a_negative_prompt_that_is_not_read_is_told(pipe):
-    with pytest.warns(HeedmapWarning, match="negative prompt 'sea' changed nothing, since guidan"):
-        generate(pipe, "a house", seed=1, steps=1, negative="sea", guidance=1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        generate(pipe, "a house", seed=1, steps=1, negative="sea", guidance=2.0)
-        generate(pipe, "a house", seed=1, steps=1, negative="", guidance=1.0)
 
 
 def test_rules_with_attributes_that_only_sound_like_ours(pipe):

@@ -26,10 +26,8 @@ from PIL import Image
 import heedmap
 from heedmap import Confine, Grid, Pair, Reweight, Run, edit, generate, grid, repeat
 from heedmap.drawing import generation
-from heedmap.drawing.saved_options import _check_masks
 from heedmap.drawing.schedulers import set_up
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
-from heedmap.files.settings import Confined, Mask, Ruled
 from heedmap.models import batches
 
 PROMPT = "a red house"
@@ -442,28 +440,6 @@ def test_masks_of_another_size_are_not_unpacked(pipe, run):
     assert_refused_at_once(  # whose size the pipeline chose, maybe from a picture
         pipe, run, {"edits": masks}, r"the 12 masks of this run have 1,610,546,700 pixels together"
     )
-
-
-@pytest.mark.parametrize(
-    ("masks", "size", "said"),
-    [
-        ([(128, 64)], (128, 64), ""),
-        ([(64, 128)], (128, 64), "the mask of '0' is 64×128 pixels, and this run has 128×64"),
-        ([(128, 64), (128, 65)], (128, 64), "the mask of '1' is 128×65 pixels"),
-        ([(2**13, 2**13)], None, ""),
-        ([(2**13, 2**13), (1, 1)], None, "the 2 masks of this run have 67,108,865 pixels together"),
-        ([(2**12, 2**12)] * 5, (2**12, 2**12), "the 5 masks of this run have 83,886,080 pixels"),
-        ([], None, ""),
-    ],
-)  # fmt: skip
-def test_masks_are_as_wide_and_as_high_as_the_picture(masks, size, said):
-    noted = [Confined(word=str(n), where=Mask(mask=mask)) for n, mask in enumerate(masks)]
-    others = [Confined(word="x", where=(0, 0, 9, 9)), Ruled()]
-    if not said:
-        _check_masks([*others, *noted], size)
-        return
-    with pytest.raises(RunError, match=said):
-        _check_masks([*others, *noted], size)
 
 
 @pytest.mark.parametrize(

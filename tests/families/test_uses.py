@@ -13,6 +13,7 @@ from diffusers import (
     PixArtSigmaPAGPipeline,
     StableDiffusionAdapterPipeline,
     StableDiffusionControlNetPipeline,
+    StableDiffusionGLIGENPipeline,
     StableDiffusionImg2ImgPipeline,
     StableDiffusionInpaintPipeline,
     StableDiffusionPAGPipeline,
@@ -21,6 +22,7 @@ from diffusers import (
     StableDiffusionXLInpaintPipeline,
     T2IAdapter,
 )
+from diffusers.pipelines.deprecated.stable_diffusion_safe import StableDiffusionPipelineSafe
 
 from families import models
 from families.checking import (
@@ -42,6 +44,7 @@ from heedmap.drawing.generation import generate
 from heedmap.errors import HeedmapError, TraceError
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
+from heedmap.wiring.registry import self_attention_layers
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]
@@ -108,6 +111,44 @@ def test_guess_mode_without_a_prompt(load, tmp_path):
     controlnet = ControlNetModel.from_pretrained(tmp_path)
     pipe = load("sd1", StableDiffusionControlNetPipeline, controlnet=controlnet)
     check(pipe, lambda: paint(pipe, "", image=picture(64, 64), guess_mode=True), [""])
+
+
+def test_gligen(load):
+    """Boxes in which things shall stand, tied to the picture by attention of their own."""
+    pipe = load("gligen", StableDiffusionGLIGENPipeline)
+
+    def call(boxes=((0.0, 0.0, 0.5, 1.0),)):
+        given = {"gligen_phrases": ["a house"], "gligen_boxes": [list(box) for box in boxes]}
+        return paint(pipe, PROMPT, steps=4, gligen_scheduled_sampling_beta=0.5, **given)
+
+    check(pipe, call, [PROMPT])
+    moved = call([(0.5, 0.0, 1.0, 1.0)])
+    assert not np.array_equal(call(), moved)  # the boxes act
+    # What ties them to the picture is not the picture's attention to itself, which edits take.
+    tied = [name for name, _ in pipe.unet.named_modules() if name.endswith(".fuser.attn")]
+    assert tied and not set(tied) & set(self_attention_layers(pipe))
+
+
+# Without guidance it says that it does nothing more; and it too decodes by the old method.
+@pytest.mark.filterwarnings("ignore:Safety checker disabled:UserWarning")
+@pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("guidance", "layout"),
+    [(7.5, ("negative", "conditional", "safety")), (1.0, ALONE)],
+    ids=["guided", "alone"],
+)
+def test_safe(load, guidance, layout):
+    """Its third branch reads what shall not be seen; the prompt's is the second all the same."""
+    pipe = load("sd1", StableDiffusionPipelineSafe)
+    pipe.safety_concept = "a cat"
+    strong = {"sld_guidance_scale": 2000, "sld_warmup_steps": 0, "sld_threshold": 0.01}
+
+    def call():
+        return paint(pipe, PROMPT, steps=4, guidance_scale=guidance, **strong)
+
+    check(pipe, call, [PROMPT], layout)
+    safe, pipe.safety_concept = call(), "the sea"
+    assert np.array_equal(call(), safe) == (guidance == 1.0)  # the third branch acts
 
 
 # Its pipeline still decodes by a method that diffusers deprecates.

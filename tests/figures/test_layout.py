@@ -8,7 +8,7 @@ from making import darkness
 from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError
-from heedmap.figures import blocks, layout, overlays
+from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block, LineAt, PictureAt
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.figures.sheet import Sheet
@@ -289,19 +289,3 @@ def test_contact_sheets_are_legible(shape, size, least):
     assert min(wide, high) >= least - 3  # but for the frame
     assert wide / high == pytest.approx(size[0] / size[1], abs=0.02)
     assert sheet.shape[1] <= layout.MAX_WIDTH or least == 96
-
-
-# --- blocks -----------------------------------------------------------------------------------
-
-
-def test_blocks_stand_side_by_side_or_below():
-    one, other = (
-        Block.of(Image.new("RGB", size, colour))
-        for size, colour in (((30, 20), "red"), ((10, 40), "blue"))
-    )
-    across, below = (blocks.beside([one, other], across=a) for a in (True, False))
-    assert (across.width, across.height) == (30 + 32 + 10, 40)
-    assert (below.width, below.height) == (30, 20 + 32 + 40)
-    across, below = pixels(across), pixels(below)
-    assert across[39, 62].tolist() == below[91, 9].tolist() == [0, 0, 255]
-    assert across[30, 0].tolist() == below[60, 20].tolist() == [255, 255, 255]

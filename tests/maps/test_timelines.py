@@ -1,6 +1,5 @@
-"""Timelines, animations, layers by heads, comparisons: pixels, scales, what each sheet says."""
+"""Timelines, animations, layers by heads: pixels, scales, what each sheet says."""
 
-import io
 import math
 import os
 import subprocess
@@ -12,51 +11,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import Made, letter_tokenizer, noting, recording, settings_of, small, stable_diffusion
+from making import Made, gif_frames, gradient, recording, same_pixels, settings_of, stable_diffusion
 from PIL import Image
 
-from heedmap.errors import ArgumentError, SelectionError, TruncatedWordError, UnknownWordError
+from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import layout, overlays
-from heedmap.figures.animations import Animation
 from heedmap.figures.blocks import Block
-from heedmap.figures.sheet import Sheet
 from heedmap.maps import timelines
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
 from heedmap.results import comparisons
 from heedmap.results.runs import Run
-from heedmap.text.tokens import tokenize
 
 LONG = "a house of " + "many " * 30 + "rooms"
 
 
-def scene(width: int = 128, height: int = 128) -> Image.Image:
-    x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
-    return Image.fromarray(np.stack([x, y, 255 - x], axis=-1).astype(np.uint8))
-
-
 def maps_of(latent=(16, 16), **more: Any) -> HeatMaps:
     made = recording(latent=latent, **more)
-    return HeatMaps(made, scene(*made.size))
-
-
-def run_of(prompt: str = "a red house", **settings: Any) -> Made:
-    made = small(prompt)
-    return noting(made, **settings)
-
-
-@pytest.fixture
-def framed(monkeypatch) -> list[dict[str, Any]]:
-    """What was framed: title, note, bar and body of each sheet."""
-    seen: list[dict[str, Any]] = []
-    real = layout.framed
-
-    def noted(body, **said):
-        seen.append({"body": body, **said})
-        return real(body, **said)
-
-    monkeypatch.setattr(layout, "framed", noted)
-    return seen
+    return HeatMaps(made, gradient(*made.size))
 
 
 @pytest.fixture
@@ -66,25 +38,6 @@ def panels(monkeypatch) -> list[layout.Panel]:
     real = layout.in_rows
     monkeypatch.setattr(layout, "in_rows", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
     return seen
-
-
-@pytest.fixture
-def tables(monkeypatch) -> list[tuple[list, list]]:
-    """The rows and columns of the tables that are drawn."""
-    seen: list[tuple[list, list]] = []
-    real = layout.table
-
-    def noted(rows, columns, **said):
-        seen.append((list(rows), list(columns)))
-        return real(rows, columns, **said)
-
-    monkeypatch.setattr(layout, "table", noted)
-    return seen
-
-
-def same(one: Image.Image | Sheet, other: Image.Image | Sheet) -> bool:
-    one, other = (it.image() if isinstance(it, Sheet) else it for it in (one, other))
-    return one.size == other.size and one.tobytes() == other.tobytes()
 
 
 def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Image.Image]:
@@ -105,7 +58,7 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     assert [panel.caption for panel in panels] == ["step 1", "step 5", "step 9", "the picture"]
     assert [panel.note for panel in panels[:3]] == ["timestep 900", "timestep 896", "timestep 892"]
     for panel, step in zip(panels[:3], (0, 4, 8), strict=True):
-        assert same(panel.picture, expected[step])
+        assert same_pixels(panel.picture, expected[step])
     (said,) = framed
     assert said["title"] == "Over the steps: house"
     assert said["note"] == (
@@ -143,7 +96,7 @@ def test_a_timeline_of_a_selection(panels, framed):
     timelines.timeline(part, "house", frames=2)
     assert [panel.caption for panel in panels[:2]] == ["step 6", "step 9"]
     every = [part.select(steps=step)["house"].values for step in range(5, 9)]
-    assert same(panels[0].picture, by_hand(maps, every)[0])
+    assert same_pixels(panels[0].picture, by_hand(maps, every)[0])
     assert framed[0]["note"].startswith("2 of 9 steps")
     assert "mean of 2 layers, heads 1, 2 · " in framed[0]["note"]
 
@@ -199,22 +152,11 @@ def test_without_a_picture_the_heat_alone(panels, framed):
 # --- that move --------------------------------------------------------------------------------
 
 
-def read_back(data: bytes) -> tuple[list[Image.Image], list[int], dict[str, Any]]:
-    frames, durations = [], []
-    with Image.open(io.BytesIO(data)) as file:
-        about = dict(file.info)
-        for number in range(file.n_frames):
-            file.seek(number)
-            frames.append(file.convert("RGB"))
-            durations.append(file.info["duration"])
-    return frames, durations, about
-
-
 @pytest.mark.parametrize("latent", [(16, 16), (12, 20)])
 def test_every_step_is_a_frame_of_the_gif(latent):
     maps = maps_of(latent, steps=7)
     moving = timelines.animation(maps, "house")
-    frames, durations, about = read_back(moving.gif())
+    frames, durations, about = gif_frames(moving.gif())
     assert len(frames) == len(moving.frames) == 7
     assert durations == list(moving.durations) == [400] * 6 + [1500]
     assert about["loop"] == 0  # for ever
@@ -233,31 +175,13 @@ def test_every_step_is_a_frame_of_the_gif(latent):
     for frame, drawn, overlay in zip(frames, moving.frames, expected, strict=True):
         assert frame.size == drawn.size == size
         box = (left, top, left + wide, top + high)
-        assert same(drawn.crop(box), overlay)
+        assert same_pixels(drawn.crop(box), overlay)
         apart = np.abs(np.asarray(frame.crop(box), int) - np.asarray(overlay, int))
         assert apart.mean() < 4
         assert np.percentile(apart, 99) < 16
         paper = np.asarray(frame)
         assert (paper[:20] == 255).all()
         assert (paper[-20:] == 255).all()
-
-
-def test_the_colormap_stays_even_in_a_gif():
-    """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
-    ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
-    frames = tuple(
-        layout.framed(Block.of(overlay), title="a").image()
-        for part in (0.3, 0.7, 1)
-        for overlay in [overlays.overlay(scene(256, 200), ramp * part, low=0, high=1)]
-    )
-    drawn, *_ = read_back(Animation("x", frames, (100,) * 3).gif())
-    for before, after in zip(frames, drawn, strict=True):
-        box = (150, 120, 400, 260)
-        one, other = (np.asarray(f.crop(box).convert("L"), float) for f in (before, after))
-        # Seen from afar, where the grain is no more than a shade: means of 8×8 pixels.
-        one, other = (a[:136, :248].reshape(17, 8, 31, 8).mean(axis=(1, 3)) for a in (one, other))
-        assert np.abs(one - other).max() < 6
-        assert np.abs(one - other).mean() < 2
 
 
 def test_each_frame_says_its_step(framed):
@@ -287,15 +211,6 @@ def test_an_animation_is_saved_and_shows_itself(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["house.gif"]
 
 
-def test_white_stays_white_and_one_frame_is_enough():
-    frame = Image.new("RGB", (40, 30), "white")
-    frame.paste((10, 200, 30), (5, 5, 20, 20))
-    frames, durations, _ = read_back(Animation("x", (frame,), (500,)).gif())
-    assert durations == [500]
-    assert frames[0].getpixel((39, 29)) == (255, 255, 255)
-    assert np.abs(np.subtract(frames[0].getpixel((10, 10)), (10, 200, 30))).max() <= 4
-
-
 # --- by layer and head ------------------------------------------------------------------------
 
 
@@ -318,7 +233,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
                 assert cell == ""  # a layer of two heads beside one of four
                 continue
             expected = overlays.heat(heats[n, h], cell.size, low=low, high=high)
-            assert same(cell, expected)
+            assert same_pixels(cell, expected)
     assert [len([c for c in row if c == ""]) for _, row in rows] == [2, 0, 2]
     said = framed[0]
     assert (said["bar"].low, said["bar"].high, said["bar"].alone) == (low, high, True)
@@ -348,7 +263,7 @@ def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, t
     else:
         parts = [maps.select(heads=head)["house"].values for head in range(4)]
     for panel, expected in zip(panels[1:], by_hand(maps, parts), strict=True):
-        assert same(panel.picture, expected)
+        assert same_pixels(panel.picture, expected)
     assert framed[0]["title"] == title
 
 
@@ -410,132 +325,11 @@ def test_names_of_layers():
     assert {n: Layer(n, 1, (1, 1)).short for n in labels} == labels
 
 
-# --- runs compared ----------------------------------------------------------------------------
-
-
-def test_a_row_a_run_on_one_scale(tables, framed):
-    runs = [run_of("a red house", seed=1), run_of("a house, blue", seed=2)]
-    comparisons.compare(runs)
-    rows, columns = tables[0]
-    assert columns == ["the picture", "a", "house"]  # what both prompts have
-    assert [label for label, _ in rows] == ["a red house, seed 1", "a house, blue, seed 2"]
-    heats = [[run.maps[word].values for word in columns[1:]] for run in runs]
-    low = min(float(v.min()) for row in heats for v in row)
-    high = max(float(v.max()) for row in heats for v in row)
-    for run, (_, row), values in zip(runs, rows, heats, strict=True):
-        image = run.image.resize((256, 256), Image.Resampling.LANCZOS)
-        assert same(row[0], image)
-        for cell, value in zip(row[1:], values, strict=True):
-            assert same(cell, overlays.overlay(image, value, low=low, high=high))
-    said = framed[0]
-    assert (said["bar"].low, said["bar"].high) == (low, high)
-    assert said["bar"].name == "shared by all words and runs shown"
-    assert said["title"] == "2 runs compared"
-    assert said["note"] == "4 steps · guidance 7.5 · 128×128 · org/model"
-
-
-def test_scales_of_a_comparison(tables, framed):
-    runs = [run_of(seed=1), run_of(seed=2)]
-    comparisons.compare(runs, ["red", "red house"], scale="word")
-    assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == ("least", "most")
-    rows, columns = tables[-1]
-    assert framed[-1]["title"] == "a red house"
-    for place, word in enumerate(columns[1:], 1):
-        values = [run.maps[word].values for run in runs]
-        low, high = min(v.min() for v in values), max(v.max() for v in values)
-        image = rows[0][1][0]
-        assert same(rows[0][1][place], overlays.overlay(image, values[0], low=low, high=high))
-    comparisons.compare(runs, ["red"], scale="raw")
-    assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == (0, 1)
-    with pytest.raises(ArgumentError, match="scale 'loud' is not known"):
-        comparisons.compare(runs, scale="loud")
-
-
-def test_words_that_one_run_lacks(tables):
-    runs = [run_of("a red house"), run_of("a blue house")]
-    comparisons.compare(runs, ["red", "blue", "house"])
-    rows, _ = tables[0]
-    assert rows[0][1][2] == rows[1][1][1] == "not in this prompt"
-    assert isinstance(rows[0][1][1], Image.Image)
-    long = run_of("many " * 80 + "house")
-    table = tokenize("many " * 80 + "house", letter_tokenizer())
-    cut = replace(long, maps=HeatMaps(replace(recording(), table=table), long.image))
-    comparisons.compare([runs[0], cut], ["house"])
-    assert tables[1][0][1][1][1] == "past what is read"
-    with pytest.raises(TruncatedWordError):
-        comparisons.compare([cut, cut], ["house"])
-
-
-def test_what_cannot_be_compared():
-    with pytest.raises(ArgumentError, match="two runs or more; got 1"):
-        comparisons.compare([run_of()])
-    with pytest.raises(ArgumentError, match="no word in common: say which words"):
-        comparisons.compare([run_of("red house"), run_of("blue tree")])
-    with pytest.raises(ArgumentError, match="needs a word or more; got none"):
-        comparisons.compare([run_of(), run_of()], [])
-    with pytest.raises(UnknownWordError, match="'dog' is not in the prompt"):
-        comparisons.compare([run_of(), run_of()], ["house", "dog"])
-
-
-def test_runs_of_different_shape_keep_theirs(tables):
-    wide = run_of()
-    image = scene(192, 96)
-    shaped = replace(wide.maps.recording, size=image.size)
-    wide = replace(wide, image=image, maps=replace(wide.maps, image=image, recording=shaped))
-    sheet = comparisons.compare([run_of(seed=1), wide], ["house"]).image()
-    rows, _ = tables[0]
-    assert [row[0].size for _, row in rows] == [(256, 256), (362, 181)]
-    flat = comparisons.compare([wide, noting(wide, seed=9)]).image()
-    assert flat.height < sheet.height
-
-
-def test_many_words_go_on_below(tables):
-    prompt = " ".join(f"word{n}" for n in range(20))
-    sheet = comparisons.compare([run_of(prompt, seed=1), run_of(prompt, seed=2)]).image()
-    assert [len(columns) for _, columns in tables] == [10, 10, 3]
-    assert [word for _, columns in tables for word in columns[1:]] == prompt.split()
-    assert sheet.width <= 1600
-
-
-TREE = {"source": "a tree", "cross": [0, 1], "self": [0, 1]}
-
-
-@pytest.mark.parametrize(
-    ("settings", "labels"),
-    [
-        ([{}, {}], ["run 1", "run 2"]),
-        ([{"seed": 1}, {"seed": 0}], ["seed 1", "seed 0"]),
-        (
-            [{"seed": 1}, {"seed": 2}, {"seed": 1}],
-            ["run 1, seed 1", "run 2, seed 2", "run 3, seed 1"],
-        ),
-        (
-            [{"steps": 1, "guidance": None}, {"steps": 25, "guidance": 4.0}],
-            ["1 step", "25 steps, guidance 4"],
-        ),
-        ([{"model": "a/b"}, {"model": "c"}], ["a/b", "c"]),
-        ([{"negative": "dogs"}, {}], ["negative: dogs", "no negative prompt"]),
-        ([{"size": [64, 96]}, {"size": [96, 64]}], ["64×96", "96×64"]),
-        (
-            [{"edits": [{"kind": "confine", "word": "house", "where": [0, 0, 9, 9]}]}, {}],
-            ["confine house", "no edits"],
-        ),
-        ([{"edit": TREE}, {"seed": 3}], ["edited from “a tree”, seed 7", "seed 3"]),
-        (
-            [{"arguments": {"eta": 0.5}}, {"scheduler": "Euler"}],
-            ["DDIMScheduler, eta 0.5", "Euler"],
-        ),
-    ],
-)  # fmt: skip
-def test_labels_say_what_differs(settings, labels):
-    assert comparisons.labels([run_of(**given) for given in settings]) == labels
-
-
 # --- what all have in common ------------------------------------------------------------------
 
 
 def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
-    run = Made(maps.image or scene(), maps, settings_of(prompt=maps.tokens.prompt))
+    run = Made(maps.image or gradient(), maps, settings_of(prompt=maps.tokens.prompt))
     other = replace(run, settings=settings_of(prompt="other", seed=3))
     return [
         timelines.animation(maps, word, frames=1, side=128).frames[0],
@@ -567,16 +361,16 @@ def test_words_of_any_length_and_script_are_whole(word):
 
 def test_a_phrase_and_a_number_are_words_too():
     maps = maps_of()
-    assert same(timelines.timeline(maps, 1), timelines.timeline(maps, "house"))
-    assert not same(timelines.timeline(maps, "at sea"), timelines.timeline(maps, "sea"))
+    assert same_pixels(timelines.timeline(maps, 1), timelines.timeline(maps, "house"))
+    assert not same_pixels(timelines.timeline(maps, "at sea"), timelines.timeline(maps, "sea"))
 
 
 def test_runs_have_them_as_methods():
     maps = maps_of()
     run = Run(maps.image, maps, {"prompt": "at house, at sea"})
-    assert same(run.timeline("house", frames=2), timelines.timeline(maps, "house", frames=2))
+    assert same_pixels(run.timeline("house", frames=2), timelines.timeline(maps, "house", frames=2))
     assert run.animation("house").gif() == timelines.animation(maps, "house").gif()
-    assert same(run.layers_by_heads("house"), timelines.layers_by_heads(maps, "house"))
+    assert same_pixels(run.layers_by_heads("house"), timelines.layers_by_heads(maps, "house"))
 
 
 def test_pyplot_is_never_imported():
@@ -610,7 +404,7 @@ def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> Hea
         one, layers=rows, timesteps=tuple(map(float, range(steps, 0, -1))), latent=(16, 16),
         arrays=tuple(random.random(shape, dtype=np.float32) for _ in rows),
     )  # fmt: skip
-    return HeatMaps(made, scene())
+    return HeatMaps(made, gradient())
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,8 @@ def test_a_region_said_in_many_ways(where):
         ("a red cat in the snow", "red cat", "red cat"),
         ("a red cat in deep snow", "snow", "deep snow"),
         ("small red cat", "cat", "small red cat"),
+        ("red cat", "cat", "red cat"),
+        ("big old red cat", "cat", "old red cat"),
         ("one very small red cat", "cat", "small red cat"),
         ("masterpiece, cat, snow", "snow", "snow"),
         ("a dog chasing cats", "cats", "cats"),

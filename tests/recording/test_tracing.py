@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
-from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
-from making import random_pipeline, run, state_without_timing
+from making import random_pipeline, run
 
 import heedmap as hm
 from heedmap.drawing.generation import generate_batch
@@ -17,10 +16,7 @@ from heedmap.errors import (
     TraceError,
     UnknownWordError,
 )
-from heedmap.options import DrawOptions
-from heedmap.recording.recorder import WARN
 from heedmap.recording.tracing import trace
-from heedmap.wiring.processors import RecordingProcessor
 from heedmap.wiring.registry import cross_attention_layers
 
 
@@ -48,18 +44,6 @@ def test_picture_is_bit_identical(pipe, guidance, size):
     assert np.array_equal(plain, traced)
     assert recorder.recordings[0].latent == (size[0] // 8, size[1] // 8)
     assert recorder.recordings[0].size == (size[1], size[0])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("processor", [AttnProcessor2_0, AttnProcessor])
-def test_any_processor_and_type_is_untouched(pipe, dtype, processor):
-    pipe.to(dtype)
-    pipe.unet.set_attn_processor(processor())
-    plain = run(pipe, "a house")
-    with trace(pipe) as recorder:
-        traced = run(pipe, "a house")
-    assert np.array_equal(plain, traced)
-    assert recorder.recordings[0].arrays[0].dtype == np.float32
 
 
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
@@ -126,16 +110,6 @@ def test_each_image_its_own_map(pipe):
             np.testing.assert_allclose(a, b, atol=2e-5)
 
 
-def test_later_runs_do_not_alter_a_recording(pipe):
-    with trace(pipe) as recorder:
-        run(pipe, "a house")
-        first = recorder.recordings[0]
-        before = [a.copy() for a in first.arrays]
-        run(pipe, "the other cat", seeds=(8,))
-    assert all(np.array_equal(a, b) for a, b in zip(before, first.arrays, strict=True))
-    assert len(recorder.maps) == 2
-
-
 @pytest.mark.parametrize(
     ("scheduler", "steps"), [(EulerAncestralDiscreteScheduler, 4), (HeunDiscreteScheduler, 4)]
 )
@@ -163,77 +137,6 @@ def test_tokens_are_the_prompts_own_or_all(pipe):
 # --- the pipeline comes back as it was ---
 
 
-def test_restored_after_success_and_errors(pipe):
-    before = state_without_timing(pipe)
-    with trace(pipe):
-        run(pipe, "a house")
-    assert state_without_timing(pipe) == before
-
-    class Stop(BaseException):
-        pass
-
-    def stop(*_):
-        raise Stop
-
-    with pytest.raises(Stop), trace(pipe):
-        run(pipe, "a house", callback_on_step_end=stop)
-    assert state_without_timing(pipe) == before
-    with pytest.raises(KeyboardInterrupt), trace(pipe):
-        raise KeyboardInterrupt
-    assert state_without_timing(pipe) == before
-
-
-def test_restored_when_installing_fails_half_way(pipe, monkeypatch):
-    before = state_without_timing(pipe)
-    layers = list(cross_attention_layers(pipe).values())
-    original = layers[3].set_processor
-    monkeypatch.setattr(
-        type(layers[3]), "set_processor",
-        lambda self, processor: (_ for _ in ()).throw(RuntimeError("full"))
-        if self is layers[3] and isinstance(processor, RecordingProcessor)
-        else AttnSet(self, processor),
-    )  # fmt: skip
-    with pytest.raises(RuntimeError, match="full"), trace(pipe):
-        pass
-    monkeypatch.undo()
-    assert original.__func__ is type(layers[3]).set_processor
-    assert state_without_timing(pipe) == before
-
-
-def AttnSet(layer, processor):
-    layer.processor = processor
-
-
-def test_restored_when_a_layer_fails_within(pipe):
-    before = state_without_timing(pipe)
-    layer = next(iter(cross_attention_layers(pipe).values()))
-
-    def fail(*_):
-        raise RuntimeError("within")
-
-    handle = layer.to_v.register_forward_hook(fail)
-    with pytest.raises(RuntimeError, match="within"), trace(pipe):
-        run(pipe, "a house")
-    handle.remove()
-    assert state_without_timing(pipe) == before
-
-
-def test_keyword_arguments_still_reach_the_processor(pipe):
-    seen = []
-
-    class Curious(AttnProcessor2_0):
-        def __call__(
-            self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None, mood=None
-        ):
-            seen.append(mood)
-            return super().__call__(attn, hidden_states, encoder_hidden_states, attention_mask)
-
-    pipe.unet.set_attn_processor(Curious())
-    with trace(pipe):
-        run(pipe, "a house", steps=1, cross_attention_kwargs={"mood": "curious"})
-    assert set(seen) == {"curious"}
-
-
 # --- no silent nothing ---
 
 
@@ -258,46 +161,6 @@ def test_errors_say_what_to_do(pipe):
         _ = recorder.negative_maps
     with pytest.raises(TraceError, match="of this trace encoded a prompt"), trace(pipe):
         pipe.unet(torch.zeros(1, 4, 16, 16), 1, torch.zeros(1, 77, 32))
-
-
-def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
-    calls = []
-    with pytest.raises(TraceError, match="was replaced while the trace was open"), trace(pipe):
-        pipe.enable_attention_slicing()
-        run(pipe, "a house", callback_on_step_end=lambda *a: calls.append(1) or a[-1])
-    assert not calls
-    # What the user set stays theirs.
-    assert all(
-        type(layer.processor).__name__ == "SlicedAttnProcessor"
-        for layer in cross_attention_layers(pipe).values()
-    )
-
-
-def test_slicing_and_fusing_before_the_trace(pipe):
-    pipe.enable_attention_slicing()
-    plain = run(pipe, "a house")
-    with trace(pipe) as recorder:
-        assert np.array_equal(plain, run(pipe, "a house"))
-    assert recorder.maps[0]["house"].values.max() > 0
-    pipe = random_pipeline()
-    with trace(pipe) as apart:
-        run(pipe, "a house")
-    pipe.unet.fuse_qkv_projections()
-    plain = run(pipe, "a house")
-    with trace(pipe) as recorder:
-        assert np.array_equal(plain, run(pipe, "a house"))
-    for a, b in zip(apart.recordings[0].arrays, recorder.recordings[0].arrays, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-
-
-def test_processors_whose_attention_cannot_be_seen(pipe):
-    class Hidden:
-        def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
-            return hidden_states
-
-    pipe.unet.set_attn_processor(Hidden())
-    with pytest.raises(TraceError, match=r"Hidden at .* computes its attention where"), trace(pipe):
-        run(pipe, "a house")
 
 
 def test_models_without_text_cross_attention(pipe):
@@ -393,74 +256,6 @@ def test_the_negative_branch_on_request(pipe):
     assert swapped.maps[0].tokens.prompt == "at cat"
 
 
-def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
-    everything = {"layer", "step", "head"}
-    with trace(pipe, everything, tokens="all") as recorder:
-        run(pipe, "a house", height=104, width=176)
-    size = recorder.recordings[0].nbytes
-    calls = []
-    with (
-        pytest.raises(ArgumentError, match=r"would take \d+ MiB, and the limit is"),
-        trace(pipe, everything, tokens="all", limit=size - 1),
-    ):
-        run(pipe, "a house", height=104, width=176, callback_on_step_end=lambda *a: calls.append(1))
-    assert not calls
-    with trace(pipe, everything, tokens="all", limit=size) as recorder:
-        run(pipe, "a house", height=104, width=176)
-
-
-def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.recorder.WARN", 1000)
-    with pytest.warns(UserWarning, match="MiB of memory"), trace(pipe):
-        run(pipe, "a house", steps=1)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_latents_that_are_no_numbers(pipe, bad):
-    with pytest.raises(ArgumentError, match="the latents hold NaN or Inf before"), trace(pipe):
-        run(pipe, "a house", latents=torch.full((1, 4, 16, 16), bad))
-
-    def spoil(pipe, step, timestep, tensors):
-        return {"latents": tensors["latents"] * bad}
-
-    with trace(pipe) as recorder:
-        pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
-    with pytest.raises(TraceError, match="holds NaN or Inf"):
-        _ = recorder.maps
-
-
-def test_what_a_trace_may_keep_unless_told_otherwise():
-    assert (DrawOptions.limit, WARN) == (2 * 1024**3, 256 * 1024**2)
-
-
-def test_steps_are_those_of_the_last_call(pipe):
-    with trace(pipe) as recorder:
-        run(pipe, "a house", steps=3)
-        run(pipe, "a house", steps=2)
-        assert recorder.steps == 2
-    assert recorder.steps == 2
-
-
-@pytest.mark.parametrize(
-    ("keep", "cells", "steps"),
-    [
-        ((), 256, 1),
-        (("step",), 256, 3),
-        (("head",), 2 * 256, 1),
-        (("layer",), 3 * 256 + 3 * 64 + 16, 1),
-        (("layer", "step", "head"), 2 * (3 * 256 + 3 * 64 + 16), 3),
-    ],
-)
-def test_what_is_kept_is_known_to_the_byte(pipe, keep, cells, steps):
-    """Four bytes a cell, for start, "a", "house" and end."""
-    size = 4 * cells * steps * 4
-    with trace(pipe, keep, limit=size) as recorder:
-        run(pipe, "a house", steps=3)
-    assert sum(array.nbytes for array in recorder.recordings[0].arrays) == size
-    with pytest.raises(ArgumentError, match="would take"), trace(pipe, keep, limit=size - 1):
-        run(pipe, "a house", steps=3)
-
-
 def test_a_unet_that_is_called_by_names(pipe):
     """The timestep, the text states or all may come as keywords."""
     with trace(pipe) as recorder:
@@ -482,62 +277,6 @@ def test_a_unet_that_is_called_by_names(pipe):
         handle.remove()
         for mine, whole in zip(recorder.recordings[0].arrays, expected, strict=True):
             np.testing.assert_array_equal(mine, whole)
-
-
-def test_a_trace_can_be_opened_again(pipe):
-    with trace(pipe) as recorder:
-        run(pipe, "a house", steps=1)
-    with recorder:
-        run(pipe, "the sea", steps=1)
-    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "the sea"]
-
-
-def test_a_call_that_failed_is_left_out(pipe):
-    """While it runs it can be looked at; when it has failed another may follow."""
-    seen = []
-
-    def stop(pipe, step, timestep, given):
-        seen.append([maps.tokens.prompt for maps in recorder.maps])
-        if step == 1:
-            raise RuntimeError("stop")
-        return given
-
-    with trace(pipe) as recorder:
-        run(pipe, "a house")
-        with pytest.raises(RuntimeError, match="stop"):
-            run(pipe, "the sea", callback_on_step_end=stop)
-        run(pipe, "a cat")
-        with pytest.raises(RuntimeError, match="stop"):
-            run(pipe, "a dog", callback_on_step_end=stop)
-    assert seen == [["a house", "the sea"]] * 2 + [["a house", "a cat", "a dog"]] * 2
-    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "a cat"]
-
-
-def test_whether_a_negative_prompt_was_read(pipe):
-    with trace(pipe) as recorder:
-        assert not recorder.guided
-        for scale, guided in ((1.0, False), (2.0, True), (1.0, False)):
-            run(pipe, "a house", steps=1, guidance_scale=scale)
-            assert recorder.guided is guided
-
-
-def test_guidance_that_ends_on_the_way(pipe):
-    """The negative branch has the maps of the steps at which it ran."""
-
-    def end(pipe, step, timestep, given):
-        if step == 1:
-            pipe._guidance_scale = 1.0
-            given["prompt_embeds"] = given["prompt_embeds"].chunk(2)[-1]
-        return given
-
-    with trace(pipe, ("step",), branches=("conditional", "negative")) as recorder:
-        run(
-            pipe, "a house", steps=4, negative_prompt="sea", callback_on_step_end=end,
-            callback_on_step_end_tensor_inputs=["latents", "prompt_embeds"],
-        )  # fmt: skip
-    (mine,), (theirs,) = recorder.recordings, recorder.negative_recordings
-    assert (len(mine.arrays[0]), len(theirs.arrays[0])) == (4, 2)
-    assert theirs.timesteps == mine.timesteps[:2]
 
 
 def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
@@ -562,55 +301,6 @@ def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
 def test_what_a_trace_is_not_asked_for(pipe, given, said):
     with pytest.raises(ArgumentError, match=said):
         trace(pipe, **given)
-
-
-def test_a_pass_without_a_step_drew_nothing(pipe):
-    with trace(pipe) as recorder:
-        states, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
-        pipe.scheduler.set_timesteps(2)
-        pipe.unet(torch.zeros(1, 4, 8, 8), pipe.scheduler.timesteps[0], states)
-        with pytest.raises(NothingRecordedError, match="nothing was recorded"):
-            _ = recorder.maps
-
-
-def test_a_call_that_failed_after_its_last_step_is_left_out_too(pipe):
-    """Its picture was never made; where latents are asked for, the last step is the end."""
-
-    def leave(pipe, step, timestep, given):
-        if step == 1:
-            raise KeyboardInterrupt
-        return given
-
-    with trace(pipe) as recorder:
-        with pytest.raises(KeyboardInterrupt):
-            run(pipe, "a sea", steps=2, callback_on_step_end=leave)
-        run(pipe, "a red house", steps=2)
-    assert [maps.tokens.prompt for maps in recorder.maps] == ["a red house"]
-    with trace(pipe) as recorder:
-        pipe("a sea", num_inference_steps=2, output_type="latent")
-        assert [maps.tokens.prompt for maps in recorder.maps] == ["a sea"]
-    assert len(recorder.maps) == 1
-
-
-def test_latents_given_back_without_letting_go_of_the_models():
-    """As pipelines of SDXL do, which let go of them only where they make a picture."""
-    pipe = random_pipeline()
-
-    class Early(type(pipe)):
-        def __call__(self, *args, output_type="pil", **kwargs):
-            release = self.maybe_free_model_hooks
-            if output_type == "latent":
-                self.maybe_free_model_hooks = lambda: None
-            try:
-                return super().__call__(*args, output_type=output_type, **kwargs)
-            finally:
-                self.maybe_free_model_hooks = release
-
-    pipe.__class__ = Early
-    for kind in ("latent", "np"):
-        with trace(pipe) as recorder:
-            pipe("a house", num_inference_steps=2, output_type=kind)
-        assert [maps.tokens.prompt for maps in recorder.maps] == ["a house"]
 
 
 # --- edits --------------------------------------------------------------------------------------

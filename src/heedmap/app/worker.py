@@ -142,10 +142,12 @@ class Worker:
 
     def _fitted(self, asked: Asked, pipe: Any) -> tuple[Asked, list[str]]:
         """What was asked for, and within the limits also where it was left to the model."""
+        from heedmap.drawing import settings
+
         notes: list[str] = []
-        most, own = self.limits.steps, _own_steps(pipe)
+        most, (own, _) = self.limits.steps, settings.asked(pipe, "steps", None)
         options = asked.options
-        if options.steps is None and own > most:
+        if options.steps is None and own is not None and own > most:
             options = replace(options, steps=most)
             notes.append(
                 f"drawn in {plural(most, 'step')}, the most that this server draws; the model's "
@@ -192,14 +194,6 @@ def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
     factor = pipelines.unit_of(pipe)
     width, height = (max(factor, side * most // max(size) // factor * factor) for side in size)
     return width, height
-
-
-def _own_steps(pipe: Any) -> int:
-    """The steps that a pipeline takes unless it is told otherwise."""
-    from heedmap.drawing import settings
-
-    steps, _ = settings.asked(pipe, "steps", None)
-    return 50 if steps is None else steps
 
 
 def _free_memory() -> None:

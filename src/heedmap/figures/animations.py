@@ -69,7 +69,7 @@ class Animation:
 
 
 def _palette(frames: tuple[Image.Image, ...]) -> Image.Image:
-    """256 colours for all frames, as an image that carries them; pure white is among them."""
+    """256 colours for all frames, as an image that carries them; paper is pure white."""
     apart = -(-len(frames) // _LOOKED_AT)
     pixels = np.concatenate([np.asarray(f)[::2, ::2].reshape(-1, 3) for f in frames[::apart]])
     coarse = pixels.astype(np.int32) >> 2
@@ -81,7 +81,7 @@ def _palette(frames: tuple[Image.Image, ...]) -> Image.Image:
     some = np.repeat(pixels[first], np.ceil(np.sqrt(counts)).astype(int), axis=0)
     reduced = Image.fromarray(some[None]).quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
     colours = np.array(reduced.getpalette()).reshape(-1, 3)
-    colours[colours.sum(axis=1).argmax()] = 255
+    colours[(colours >= 250).all(axis=1)] = 255
     reduced.putpalette(colours.ravel().tolist())
     return reduced
 

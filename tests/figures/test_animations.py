@@ -1,0 +1,88 @@
+"""Pictures that move: what a reader of GIFs finds in the file."""
+
+import numpy as np
+import pytest
+from making import gif_frames, gradient
+from PIL import Image
+
+from heedmap.errors import RunError
+from heedmap.figures import layout, overlays
+from heedmap.figures.animations import Animation
+from heedmap.figures.blocks import Block
+
+
+def test_the_colormap_stays_even_in_a_gif():
+    """Along a ramp laid over a picture, no step of lightness is wide, and none goes back far."""
+    ramp = np.linspace(0, 1, 256)[None].repeat(40, axis=0)
+    frames = tuple(
+        layout.framed(Block.of(overlay), title="a").image()
+        for part in (0.3, 0.7, 1)
+        for overlay in [overlays.overlay(gradient(256, 200), ramp * part, low=0, high=1)]
+    )
+    drawn, *_ = gif_frames(Animation("x", frames, (100,) * 3).gif())
+    for before, after in zip(frames, drawn, strict=True):
+        box = (150, 120, 400, 260)
+        one, other = (np.asarray(f.crop(box).convert("L"), float) for f in (before, after))
+        # Seen from afar, where the grain is no more than a shade: means of 8×8 pixels.
+        one, other = (a[:136, :248].reshape(17, 8, 31, 8).mean(axis=(1, 3)) for a in (one, other))
+        assert np.abs(one - other).max() < 6
+        assert np.abs(one - other).mean() < 2
+
+
+def test_white_stays_white_and_one_frame_is_enough():
+    frame = Image.new("RGB", (40, 30), "white")
+    frame.paste((10, 200, 30), (5, 5, 20, 20))
+    frames, durations, _ = gif_frames(Animation("x", (frame,), (500,)).gif())
+    assert durations == [500]
+    assert frames[0].getpixel((39, 29)) == (255, 255, 255)
+    assert np.abs(np.subtract(frames[0].getpixel((10, 10)), (10, 200, 30))).max() <= 4
+
+
+def colours(*rgb: tuple[int, int, int]) -> tuple[Image.Image, ...]:
+    return tuple(Image.new("RGB", (20, 10), one) for one in rgb)
+
+
+def test_each_frame_stands_as_long_as_it_was_given_and_it_goes_on_for_ever():
+    frames = colours((200, 0, 0), (0, 160, 0), (0, 0, 220))
+    found, durations, about = gif_frames(Animation("x", frames, (100, 250, 1500)).gif())
+    assert durations == [100, 250, 1500] and about["loop"] == 0
+    for one, frame in zip(found, frames, strict=True):
+        assert np.abs(np.asarray(one, int) - np.asarray(frame, int)).max() <= 6
+
+
+def test_nothing_of_a_frame_is_seen_in_the_next():
+    """What stood still for a frame is drawn again where it is uncovered."""
+    dark, light = colours((10, 10, 10), (240, 240, 240))
+    part = light.copy()
+    part.paste((10, 10, 10), (5, 2, 9, 6))
+    found, *_ = gif_frames(Animation("x", (light, part, light, dark), (100,) * 4).gif())
+    for one, frame in zip(found, (light, part, light, dark), strict=True):
+        assert np.abs(np.asarray(one, int) - np.asarray(frame, int)).max() <= 15
+
+
+def test_all_frames_share_one_palette_of_which_the_grain_stays_in_its_place():
+    """A colour that the palette lacks is the same mixture in each frame: nothing crawls."""
+    ramp = np.linspace(0, 255, 64 * 64).reshape(64, 64, 1).repeat(3, axis=2).astype(np.uint8)
+    ramp[..., 1] = ramp[::-1, :, 1]
+    still = Image.fromarray(ramp)
+    moving = still.copy()
+    moving.paste((255, 0, 255), (0, 0, 8, 8))
+    found, *_ = gif_frames(Animation("x", (still, moving, still), (100,) * 3).gif())
+    one, two, three = (np.asarray(frame) for frame in found)
+    assert np.array_equal(one[8:], two[8:]) and np.array_equal(one, three)
+    assert len(np.unique(np.stack(found).reshape(-1, 3), axis=0)) <= 256
+
+
+def test_saved_whole_or_not_at_all_and_shown_in_a_notebook(tmp_path, monkeypatch):
+    moving = Animation("at <house>", colours((1, 2, 3), (4, 5, 6)), (100, 200))
+    path = moving.save(tmp_path / "house.gif")
+    assert path.read_bytes() == moving.gif()
+    with pytest.raises(RunError, match="exists: nothing was written"):
+        moving.save(path)
+    assert moving.save(path, force=True) == path
+    shown = moving._repr_html_()
+    assert shown.startswith('<img alt="at &lt;house&gt;" src="data:image/gif;base64,R0lGOD')
+    monkeypatch.setattr(Image.Image, "quantize", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        moving.save(tmp_path / "other.gif")
+    assert [p.name for p in tmp_path.iterdir()] == ["house.gif"]

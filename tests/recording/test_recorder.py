@@ -1,0 +1,304 @@
+"""An open recording: what it keeps of which calls, and the pipeline as it was afterwards."""
+
+import numpy as np
+import pytest
+import torch
+from diffusers.models.attention_processor import AttnProcessor2_0
+from making import random_pipeline, run, state_without_timing
+
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
+from heedmap.options import DrawOptions
+from heedmap.recording.recorder import WARN
+from heedmap.recording.steering import Steering
+from heedmap.recording.tracing import steered, trace
+from heedmap.wiring.processors import RecordingProcessor
+from heedmap.wiring.registry import cross_attention_layers, self_attention_layers
+
+
+def test_later_runs_do_not_alter_a_recording(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house")
+        first = recorder.recordings[0]
+        before = [a.copy() for a in first.arrays]
+        run(pipe, "the other cat", seeds=(8,))
+    assert all(np.array_equal(a, b) for a, b in zip(before, first.arrays, strict=True))
+    assert len(recorder.maps) == 2
+
+
+def test_restored_after_success_and_errors(pipe):
+    before = state_without_timing(pipe)
+    with trace(pipe):
+        run(pipe, "a house")
+    assert state_without_timing(pipe) == before
+
+    class Stop(BaseException):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    with pytest.raises(Stop), trace(pipe):
+        run(pipe, "a house", callback_on_step_end=stop)
+    assert state_without_timing(pipe) == before
+    with pytest.raises(KeyboardInterrupt), trace(pipe):
+        raise KeyboardInterrupt
+    assert state_without_timing(pipe) == before
+
+
+def test_restored_when_installing_fails_half_way(pipe, monkeypatch):
+    before = state_without_timing(pipe)
+    layers = list(cross_attention_layers(pipe).values())
+    original = layers[3].set_processor
+    monkeypatch.setattr(
+        type(layers[3]), "set_processor",
+        lambda self, processor: (_ for _ in ()).throw(RuntimeError("full"))
+        if self is layers[3] and isinstance(processor, RecordingProcessor)
+        else AttnSet(self, processor),
+    )  # fmt: skip
+    with pytest.raises(RuntimeError, match="full"), trace(pipe):
+        pass
+    monkeypatch.undo()
+    assert original.__func__ is type(layers[3]).set_processor
+    assert state_without_timing(pipe) == before
+
+
+def AttnSet(layer, processor):
+    layer.processor = processor
+
+
+def test_restored_when_a_layer_fails_within(pipe):
+    before = state_without_timing(pipe)
+    layer = next(iter(cross_attention_layers(pipe).values()))
+
+    def fail(*_):
+        raise RuntimeError("within")
+
+    handle = layer.to_v.register_forward_hook(fail)
+    with pytest.raises(RuntimeError, match="within"), trace(pipe):
+        run(pipe, "a house")
+    handle.remove()
+    assert state_without_timing(pipe) == before
+
+
+def test_replaced_processors_are_told_before_a_step_is_spent(pipe):
+    calls = []
+    with pytest.raises(TraceError, match="was replaced while the trace was open"), trace(pipe):
+        pipe.enable_attention_slicing()
+        run(pipe, "a house", callback_on_step_end=lambda *a: calls.append(1) or a[-1])
+    assert not calls
+    # What the user set stays theirs.
+    assert all(
+        type(layer.processor).__name__ == "SlicedAttnProcessor"
+        for layer in cross_attention_layers(pipe).values()
+    )
+
+
+def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
+    everything = {"layer", "step", "head"}
+    with trace(pipe, everything, tokens="all") as recorder:
+        run(pipe, "a house", height=104, width=176)
+    size = recorder.recordings[0].nbytes
+    calls = []
+    with (
+        pytest.raises(ArgumentError, match=r"would take \d+ MiB, and the limit is"),
+        trace(pipe, everything, tokens="all", limit=size - 1),
+    ):
+        run(pipe, "a house", height=104, width=176, callback_on_step_end=lambda *a: calls.append(1))
+    assert not calls
+    with trace(pipe, everything, tokens="all", limit=size) as recorder:
+        run(pipe, "a house", height=104, width=176)
+
+
+def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
+    monkeypatch.setattr("heedmap.recording.recorder.WARN", 1000)
+    with pytest.warns(UserWarning, match="MiB of memory"), trace(pipe):
+        run(pipe, "a house", steps=1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_latents_that_are_no_numbers(pipe, bad):
+    with pytest.raises(ArgumentError, match="the latents hold NaN or Inf before"), trace(pipe):
+        run(pipe, "a house", latents=torch.full((1, 4, 16, 16), bad))
+
+    def spoil(pipe, step, timestep, tensors):
+        return {"latents": tensors["latents"] * bad}
+
+    with trace(pipe) as recorder:
+        pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
+    with pytest.raises(TraceError, match="holds NaN or Inf"):
+        _ = recorder.maps
+
+
+def test_what_a_trace_may_keep_unless_told_otherwise():
+    assert (DrawOptions.limit, WARN) == (2 * 1024**3, 256 * 1024**2)
+
+
+def test_steps_are_those_of_the_last_call(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=3)
+        run(pipe, "a house", steps=2)
+        assert recorder.steps == 2
+    assert recorder.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("keep", "cells", "steps"),
+    [
+        ((), 256, 1),
+        (("step",), 256, 3),
+        (("head",), 2 * 256, 1),
+        (("layer",), 3 * 256 + 3 * 64 + 16, 1),
+        (("layer", "step", "head"), 2 * (3 * 256 + 3 * 64 + 16), 3),
+    ],
+)
+def test_what_is_kept_is_known_to_the_byte(pipe, keep, cells, steps):
+    """Four bytes a cell, for start, "a", "house" and end."""
+    size = 4 * cells * steps * 4
+    with trace(pipe, keep, limit=size) as recorder:
+        run(pipe, "a house", steps=3)
+    assert sum(array.nbytes for array in recorder.recordings[0].arrays) == size
+    with pytest.raises(ArgumentError, match="would take"), trace(pipe, keep, limit=size - 1):
+        run(pipe, "a house", steps=3)
+
+
+def test_a_trace_can_be_opened_again(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=1)
+    with recorder:
+        run(pipe, "the sea", steps=1)
+    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "the sea"]
+
+
+def test_a_call_that_failed_is_left_out(pipe):
+    """While it runs it can be looked at; when it has failed another may follow."""
+    seen = []
+
+    def stop(pipe, step, timestep, given):
+        seen.append([maps.tokens.prompt for maps in recorder.maps])
+        if step == 1:
+            raise RuntimeError("stop")
+        return given
+
+    with trace(pipe) as recorder:
+        run(pipe, "a house")
+        with pytest.raises(RuntimeError, match="stop"):
+            run(pipe, "the sea", callback_on_step_end=stop)
+        run(pipe, "a cat")
+        with pytest.raises(RuntimeError, match="stop"):
+            run(pipe, "a dog", callback_on_step_end=stop)
+    assert seen == [["a house", "the sea"]] * 2 + [["a house", "a cat", "a dog"]] * 2
+    assert [maps.tokens.prompt for maps in recorder.maps] == ["a house", "a cat"]
+
+
+def test_whether_a_negative_prompt_was_read(pipe):
+    with trace(pipe) as recorder:
+        assert not recorder.guided
+        for scale, guided in ((1.0, False), (2.0, True), (1.0, False)):
+            run(pipe, "a house", steps=1, guidance_scale=scale)
+            assert recorder.guided is guided
+
+
+def test_guidance_that_ends_on_the_way(pipe):
+    """The negative branch has the maps of the steps at which it ran."""
+
+    def end(pipe, step, timestep, given):
+        if step == 1:
+            pipe._guidance_scale = 1.0
+            given["prompt_embeds"] = given["prompt_embeds"].chunk(2)[-1]
+        return given
+
+    with trace(pipe, ("step",), branches=("conditional", "negative")) as recorder:
+        run(
+            pipe, "a house", steps=4, negative_prompt="sea", callback_on_step_end=end,
+            callback_on_step_end_tensor_inputs=["latents", "prompt_embeds"],
+        )  # fmt: skip
+    (mine,), (theirs,) = recorder.recordings, recorder.negative_recordings
+    assert (len(mine.arrays[0]), len(theirs.arrays[0])) == (4, 2)
+    assert theirs.timesteps == mine.timesteps[:2]
+
+
+def test_a_pass_without_a_step_drew_nothing(pipe):
+    with trace(pipe) as recorder:
+        states, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
+        pipe.scheduler.set_timesteps(2)
+        pipe.unet(torch.zeros(1, 4, 8, 8), pipe.scheduler.timesteps[0], states)
+        with pytest.raises(NothingRecordedError, match="nothing was recorded"):
+            _ = recorder.maps
+
+
+def test_a_call_that_failed_after_its_last_step_is_left_out_too(pipe):
+    """Its picture was never made; where latents are asked for, the last step is the end."""
+
+    def leave(pipe, step, timestep, given):
+        if step == 1:
+            raise KeyboardInterrupt
+        return given
+
+    with trace(pipe) as recorder:
+        with pytest.raises(KeyboardInterrupt):
+            run(pipe, "a sea", steps=2, callback_on_step_end=leave)
+        run(pipe, "a red house", steps=2)
+    assert [maps.tokens.prompt for maps in recorder.maps] == ["a red house"]
+    with trace(pipe) as recorder:
+        pipe("a sea", num_inference_steps=2, output_type="latent")
+        assert [maps.tokens.prompt for maps in recorder.maps] == ["a sea"]
+    assert len(recorder.maps) == 1
+
+
+def test_latents_given_back_without_letting_go_of_the_models():
+    """As pipelines of SDXL do, which let go of them only where they make a picture."""
+    pipe = random_pipeline()
+
+    class Early(type(pipe)):
+        def __call__(self, *args, output_type="pil", **kwargs):
+            release = self.maybe_free_model_hooks
+            if output_type == "latent":
+                self.maybe_free_model_hooks = lambda: None
+            try:
+                return super().__call__(*args, output_type=output_type, **kwargs)
+            finally:
+                self.maybe_free_model_hooks = release
+
+    pipe.__class__ = Early
+    for kind in ("latent", "np"):
+        with trace(pipe) as recorder:
+            pipe("a house", num_inference_steps=2, output_type=kind)
+        assert [maps.tokens.prompt for maps in recorder.maps] == ["a house"]
+
+
+# --- what takes part in the run ---------------------------------------------------------------
+
+
+def test_self_attention_is_followed_where_a_call_replaces_its_processors():
+    """As perturbed-attention guidance does."""
+    pipe, mine = random_pipeline(), AttnProcessor2_0()
+    layers = list(self_attention_layers(pipe).values())
+    steering = Steering({1: ()}, {1: 0}, {1: (0.0, 1.0)})
+    with steered(pipe, steering=steering) as recorder:
+        layers[0].set_processor(mine)
+        run(pipe, ["a house", "at sea"], (1, 1), steps=1)
+        assert layers[0].processor.original is mine
+        assert all(isinstance(layer.processor, RecordingProcessor) for layer in layers)
+    assert recorder.steerer.shared == {1: len(layers)}
+
+
+def test_what_was_watched_is_the_mean_of_the_layers_of_middle_resolution(pipe):
+    """The latent is 16×16, whose finest layers are those of 16 cells on a side."""
+    seen = []
+
+    def look(recorder, moment, latents):
+        seen.append(recorder.so_far(0, [2, 3]).clone())
+        return latents
+
+    with steered(pipe, {"layer", "step"}, watch={0: [2, 3]}, after_step=look) as recorder:
+        run(pipe, "a house", steps=3)
+    (recording,) = recorder.recordings
+    fine = [
+        array[:, 0][..., [recording.positions.index(n) for n in (2, 3)]].sum(-1)
+        for layer, array in zip(recording.layers, recording.arrays, strict=True)
+        if layer.grid == (16, 16)
+    ]
+    assert len(fine) >= 2
+    for step, found in enumerate(seen):
+        expected = np.mean([one[: step + 1].mean(0) for one in fine], 0).reshape(16, 16)
+        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
