@@ -59,6 +59,19 @@ def test_spelled_where_there_is_no_glyph(only_dejavu):
     assert drawable("\u202ea\u2066b\u200f") == "ab"  # nothing turns the line around
 
 
+def test_what_cannot_be_seen(only_dejavu):
+    """Joiners shape the letters that they stand between; of all else there is nothing to draw."""
+    assert drawable("a\u200cb\u200dc") == "a\u200cb\u200dc"
+    assert drawable("\u200da") == "a" and drawable("한\u200da") == "U+D55C·a"
+    assert drawable("a\ufe00b\ufe0f") == "ab" and drawable("\ufdfd") != ""
+    assert drawable("a\u2800b") == "a·U+2800·b"  # a glyph without ink
+
+
+def test_the_first_thousand_signs():
+    assert drawable("x" * 1000) == "x" * 1000
+    assert drawable("x" * 1001) == "x" * 1000 + "…"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -131,6 +144,30 @@ def test_lines_are_as_full_as_they_can_be():
         assert ink_ends(f"{line} {after.split()[0]}", 11) > 300 - 2
     assert fit_text("", 300, size=24).texts == ()
     assert fit_text("house", 300, size=24) == fit_text(" house\n", 300, size=24)
+
+
+@pytest.mark.parametrize("size", range(11, 25))
+def test_the_largest_size_at_which_it_fits(size):
+    """A word of ten letters grows by six pixels or so with each size."""
+    room = int(ink_ends("houseboats", size)) + 2
+    assert fit_text("houseboats", room, size=24) == fit_text("houseboats", room, size=size)
+    assert fit_text("houseboats", room, size=24).size == size
+    two = fit_text("houseboats houseboats", room, size=24)  # two lines are enough
+    assert (two.texts, two.size) == (("houseboats",) * 2, size)
+    one = fit_text("houseboats houseboats", 2 * room + size, size=24, lines=1)
+    assert one.texts == ("houseboats houseboats",) and abs(one.size - size) <= 1
+
+
+def test_a_joint_far_back_is_no_place_to_break():
+    room = int(ink_ends("m" * 12, 11)) + 2
+    assert fit_text("m" * 8 + "-" + "m" * 8, room, size=11).texts == ("m" * 8 + "-", "m" * 8)
+    first, *rest = fit_text("m-" + "m" * 30, room, size=11).texts
+    assert len(first) >= 12 and "".join([first, *rest]) == "m-" + "m" * 30
+    # Nor is one that a mark stands on.
+    first, *_ = fit_text("m" * 8 + "-\u0301" + "m" * 8, room, size=11).texts
+    assert len(first) > 10
+    for line in fit_text("m" * 9 + "-" + "m" * 60, room, size=11).texts:
+        assert ink_ends(line, 11) <= room + 1
 
 
 def test_words_are_broken_behind_their_joints():

@@ -14,6 +14,7 @@ import zlib
 
 import numpy as np
 import pytest
+from matplotlib import rc_context, rcParams
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
@@ -176,8 +177,14 @@ def test_pictures_with_more_pixels_than_are_shown_are_twice_as_fine(kind):
         assert widths == [[b"80"], [b"160"]]
 
 
+def test_one_picture_with_more_pixels_makes_the_whole_figure_finer():
+    few, many = (PictureAt(10 + x, 10, noise(80 + x, 80 + x), (80, 80)) for x in (0, 90))
+    pictures = read_svg(Sheet.of(Block(200, 100, (few, many))).data("svg"))[1]
+    assert [picture.size for picture in pictures] == [(160, 160)] * 2
+
+
 def test_saving_leaves_the_figure_as_it_was():
-    sheet = example()
+    sheet = Sheet.of(Block(120, 100, (PictureAt(10, 10, noise(160, 160), (80, 80)),)))
     canvas, before = sheet.canvas, sheet.data()
     for kind in ("svg", "pdf"):
         sheet.data(kind)
@@ -290,6 +297,15 @@ def test_the_same_bytes_every_time_in_any_style_and_no_pyplot():
     ]  # fmt: skip
     classic = "import matplotlib.style; matplotlib.style.use(['classic', 'dark_background'])"
     assert drawn_elsewhere(classic)[-1] == digests
+
+
+def test_a_style_that_is_set_elsewhere_is_no_style_of_ours():
+    """And whoever wants an SVG's pictures beside it still has that afterwards."""
+    plain = [example().data(kind) for kind in ("png", "svg", "pdf")]
+    with rc_context(LOUD):
+        assert [example().data(kind) for kind in ("png", "svg", "pdf")] == plain
+        assert rcParams["svg.image_inline"] is False
+    assert rcParams["svg.image_inline"] is True
 
 
 def test_figures_are_drawn_in_threads_as_they_are_alone():
