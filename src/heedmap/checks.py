@@ -5,13 +5,24 @@ number, NaN, infinities or arrays. The functions return plain Python values, whi
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeGuard, cast
 
 from heedmap.errors import ArgumentError, quoted
 
-__all__ = ["finite", "flag", "fraction", "is_number", "is_text", "several", "text", "whole"]
+__all__ = [
+    "any_of",
+    "finite",
+    "flag",
+    "fraction",
+    "is_number",
+    "is_text",
+    "one_of",
+    "several",
+    "text",
+    "whole",
+]
 
 
 _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
@@ -95,6 +106,27 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def one_of(what: str, value: object, known: Iterable[str]) -> None:
+    """Raise an ArgumentError unless a value is one of some names."""
+    known = tuple(known)
+    if not isinstance(value, str) or value not in known:
+        raise ArgumentError(f"{what} is {quoted(value)}: expected {_listed(known)}")
+
+
+def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) -> tuple[Any, ...]:
+    """What a list holds, if these are some of the names, `least` of them or more.
+
+    Raises:
+        ArgumentError: if it is no list, as one name by itself, or holds anything else.
+    """
+    given, known = several(value), tuple(known)
+    known_alone = all(isinstance(one, str) and one in known for one in given or ())
+    if given is None or len(given) < least or not known_alone:
+        shown = value if given is None else given  # an iterator tells nothing of itself
+        raise ArgumentError(f"{what} is {quoted(shown)}: expected a list of {_listed(known)}")
+    return tuple(given)
+
+
 def flag(what: str, value: object) -> bool:
     """True or False, of Python or numpy; ArgumentError otherwise."""
     kind = type(value)
@@ -125,6 +157,12 @@ def _span(least: float | None, most: float | None) -> str:
     if low is not None:
         return f" of at least {low}"
     return "" if high is None else f" of at most {high}"
+
+
+def _listed(known: Sequence[str]) -> str:
+    """Names as in "'a', 'b' or 'c'"."""
+    *some, last = map(repr, known)
+    return f"{', '.join(some)} or {last}" if some else last
 
 
 def _said(bound: Any) -> str:

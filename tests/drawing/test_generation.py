@@ -173,7 +173,7 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
         ({"size": (0, 128)}, "multiples of 8 pixels"),
         ({"output_type": "latent"}, "output_type is set by heedmap: use run.image"),
         ({"generator": None}, "generator is set by heedmap: use seed"),
-        ({"keep": {"colour"}}, "is not known: expected any of"),
+        ({"keep": {"colour"}}, "keep is {'colour'}: expected a list of 'layer', 'step' or"),
     ],
 )
 def test_bad_arguments(pipe, arguments, sentence):

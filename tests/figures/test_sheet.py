@@ -208,7 +208,7 @@ def test_saved_by_the_suffix_whole_or_not_at_all(tmp_path):
             sheet.save(tmp_path / name)
     with pytest.raises(ArgumentError, match="3 is no path"):
         sheet.save(3)
-    with pytest.raises(ArgumentError, match="kind 'jpg' is not known: expected 'png', 'svg' or"):
+    with pytest.raises(ArgumentError, match="kind is 'jpg': expected 'png', 'svg' or"):
         sheet.data("jpg")
 
 

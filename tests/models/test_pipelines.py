@@ -69,8 +69,8 @@ def test_a_folder_loads_and_names_itself(folder):
 @pytest.mark.parametrize(
     ("arguments", "error", "sentence"),
     [
-        ({"device": "tpu"}, ArgumentError, "device 'tpu' is not known: expected one of auto, cpu"),
-        ({"dtype": "int8"}, ArgumentError, "dtype 'int8' is not known: expected one of auto, fl"),
+        ({"device": "tpu"}, ArgumentError, "device is 'tpu': expected 'auto', 'cpu'"),
+        ({"dtype": "int8"}, ArgumentError, "dtype is 'int8': expected 'auto', 'fl"),
         ({"model": "no/such/folder"}, ModelError, "there is no model folder no/such/folder"),
         ({"model": "./nothing"}, ModelError, "there is no model folder ./nothing"),
         ({"model": "word"}, ModelError, "expected a folder, a hub id such as 'org/model'"),

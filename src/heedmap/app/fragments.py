@@ -59,12 +59,12 @@ def of_opened(opened: OpenedUpload) -> str:
 
 def of_result(name: str) -> str:
     """The page of a result in the store."""
-    return _frame(f"./results/{name}/page")
+    return explorer.frame(address=f"./results/{name}/page", height=FRAME)
 
 
 def of_page(token: str) -> str:
     """The page of what a visitor sent."""
-    return _frame(f"./pages/{token}")
+    return explorer.frame(address=f"./pages/{token}", height=FRAME)
 
 
 def of_head() -> str:
@@ -88,12 +88,3 @@ def _shown(made_with: str, more: str) -> str:
 
 def _take(name: str) -> str:
     return f'<a class="take" href="./results/{name}.zip" download>Download as zip</a>'
-
-
-def _frame(address: str) -> str:
-    """A page, shut off from the app's."""
-    return (
-        f'<iframe src="{address}" sandbox="{explorer.SANDBOX}" allow="clipboard-write" '
-        f'title="heedmap" '
-        f'style="width:100%;height:{FRAME}px;border:0"></iframe>'
-    )

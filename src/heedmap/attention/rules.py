@@ -24,6 +24,11 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError
 
+NO_SOURCE = (
+    "this rule takes attention from a source prompt, and there is none: use it in edit(), which "
+    "runs the source beside"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Site:
@@ -69,10 +74,7 @@ class Mix:
         if self.source is None:
             return mixed
         if source is None:
-            raise ArgumentError(
-                "this rule takes attention from a source prompt, and there is none: use it in "
-                "edit(), which runs the source beside"
-            )
+            raise ArgumentError(NO_SOURCE)
         return mixed + source @ self.source.to(p)
 
     def then(self, other: "Mix") -> "Mix":

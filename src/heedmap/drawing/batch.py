@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import torch
 from diffusers import DiffusionPipeline
@@ -18,11 +18,11 @@ from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, 
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
-from heedmap.options import BranchName, DrawOptions, GenerateOptions
+from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions
 from heedmap.recording.edits import Edit, described
 from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
-from heedmap.recording.tracing import names, steered
+from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
 from heedmap.text.words import TokenTable
 from heedmap.wiring.registry import family_of
@@ -277,10 +277,11 @@ def as_noted(pipe: DiffusionPipeline, options: D) -> D:
         "size": None if size is None else pipelines.check_size(pipe, size),
     }
     if isinstance(options, GenerateOptions):
-        numbers["branches"] = names("branches", options.branches)
+        branches = checks.any_of("branches", options.branches, get_args(BranchName), least=1)
+        numbers["branches"] = branches
     return replace(
         options,
-        keep=names("keep", options.keep),
+        keep=checks.any_of("keep", options.keep, AXES),
         arguments={name: without_numpy(value) for name, value in options.arguments.items()},
         **numbers,
     )

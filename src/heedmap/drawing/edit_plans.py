@@ -63,24 +63,23 @@ class EditBase:
             )
         checks.fraction("threshold", options.threshold)
         asked = options.blend_from, options.threshold
-        if not blended and asked != (EditOptions.blend_from, EditOptions.threshold):
+        protected = list(options.protect)
+        unused = ""
+        if asked != (EditOptions.blend_from, EditOptions.threshold):
+            unused = f"blend_from is {options.blend_from} and threshold {options.threshold}"
+        elif protected:
+            unused = f"protect is {quoted(protected)}"
+        if unused and not blended:
             raise ArgumentError(
-                f"blend_from is {options.blend_from} and threshold {options.threshold}, but "
-                "nothing is blended: pass only as well, as in only='cat->dog'"
+                f"{unused}, but nothing is blended: pass only as well, as in only='cat->dog'"
             )
         if blended and (why := family_of(self.pipe).why_unblended(self.pipe)) is not None:
             raise ArgumentError(f"{type(self.pipe).__name__} {why}")
-        protected = list(options.protect)
-        if protected and not blended:
-            raise ArgumentError(
-                f"protect is {quoted(protected)}, but nothing is blended: pass only as well, as in "
-                "only='cat->dog'"
-            )
         for word in protected:
             self.table.find(word)
 
     def about(self) -> dict[str, Any]:
-        """What holds for all its edits, beside their windows, as `files.settings.Terms` has it."""
+        """What holds for all its edits, beside their windows, as `files.settings.EditTerms` has it."""
         options = self.options
         return {
             "renormalize": options.renormalize,

@@ -151,11 +151,11 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
     return _written(runs, pairs, limit, kinds)
 
 
-def frame(text: str, *, height: int = 900) -> str:
-    """A page within a page, for notebooks: shut off from the notebook, except for downloads."""
+def frame(text: str = "", *, address: str = "", height: int = 900) -> str:
+    """A page, by its text or its address, within another: shut off from it but for downloads."""
+    source = f'src="{address}"' if address else f'srcdoc="{html.escape(text, quote=True)}"'
     return (
-        f'<iframe srcdoc="{html.escape(text, quote=True)}" sandbox="{SANDBOX}" '
-        'allow="clipboard-write" title="heedmap" '
+        f'<iframe {source} sandbox="{SANDBOX}" allow="clipboard-write" title="heedmap" '
         f'style="width:100%;height:{height:d}px;border:0"></iframe>'
     )
 

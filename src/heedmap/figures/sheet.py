@@ -24,7 +24,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image, ImageDraw
 
-from heedmap.errors import ArgumentError, quoted
+from heedmap import checks
 from heedmap.figures.blocks import Block, LineAt, PictureAt
 from heedmap.figures.formats import FORMATS, format_of, png
 from heedmap.figures.lettering import drawable, font
@@ -82,8 +82,7 @@ class Sheet(Figure):
         Raises:
             ArgumentError: if there is no such format.
         """
-        if kind not in FORMATS:
-            raise ArgumentError(f"kind {quoted(kind)} is not known: expected 'png', 'svg' or 'pdf'")
+        checks.one_of("kind", kind, FORMATS)
         if kind == "png":
             return png(self.image())
         canvas, dpi, file = self.canvas, self.dpi, io.BytesIO()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from PIL import Image, ImageDraw
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, plural, quoted
+from heedmap.errors import SelectionError, plural
 from heedmap.figures import layout, overlays
 from heedmap.figures.animations import Animation
 from heedmap.figures.blocks import Block, beside
@@ -174,12 +174,11 @@ def layers_by_heads(
         WordError: if the model did not read such a word.
     """
     kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
-    try:
-        wanted: set[str] = set(kept or ("layer",) if axes is None else axes)
-    except TypeError:  # no collection, or one of things that have no hash
-        wanted = set()
-    if not wanted or not wanted <= {"layer", "head"}:
-        raise ArgumentError(f"axes {quoted(axes)} are not known: expected 'layer', 'head' or both")
+    wanted = set(
+        kept or ("layer",)
+        if axes is None
+        else checks.any_of("axes", axes, ("layer", "head"), least=1)
+    )
     if "layer" in wanted:
         maps = maps.select("*")  # or the sentence that tells what was kept
     if wanted == {"layer"}:

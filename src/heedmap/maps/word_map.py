@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError
 from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block
 
@@ -28,10 +28,7 @@ SCALES: dict[Scale, str] = {
 
 def check_scale(scale: object) -> None:
     """Raise an ArgumentError unless there is such a scale."""
-    if not isinstance(scale, str) or scale not in SCALES:
-        raise ArgumentError(
-            f"scale {quoted(scale)} is not known: expected 'word', 'shared' or 'raw'"
-        )
+    checks.one_of("scale", scale, SCALES)
 
 
 @dataclass(frozen=True, eq=False)

@@ -233,12 +233,8 @@ def _where(model: str | Path | None) -> Path | str:
 
 
 def _place(device: str, dtype: str) -> tuple[Any, Any]:
-    if device not in DEVICES:
-        known = ", ".join(DEVICES)
-        raise ArgumentError(f"device {quoted(device)} is not known: expected one of {known}")
-    if dtype not in DTYPES:
-        known = ", ".join(DTYPES)
-        raise ArgumentError(f"dtype {quoted(dtype)} is not known: expected one of {known}")
+    checks.one_of("device", device, DEVICES)
+    checks.one_of("dtype", dtype, DTYPES)
     import torch
 
     there = {

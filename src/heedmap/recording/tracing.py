@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from diffusers import DiffusionPipeline
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, quoted
 from heedmap.files.values import MAX_WHOLE
 from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Tokens
 from heedmap.recording.calls import Wanted
@@ -88,25 +87,8 @@ def _wanted(
     keep: Iterable[Axis], tokens: Tokens, branches: Iterable[BranchName], limit: int
 ) -> Wanted:
     """What is to be recorded; ArgumentError if something of it is not known."""
-    axes = frozenset(names("keep", keep))
-    if not axes <= set(AXES):
-        raise ArgumentError(
-            f"keep={sorted(axes)} is not known: expected any of 'layer', 'step', 'head'"
-        )
-    if not isinstance(tokens, str) or tokens not in ("prompt", "all"):
-        raise ArgumentError(f"tokens={quoted(tokens)} is not known: expected 'prompt' or 'all'")
-    sides = frozenset(names("branches", branches))
+    axes = frozenset(checks.any_of("keep", keep, AXES))
+    checks.one_of("tokens", tokens, get_args(Tokens))
+    sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
     checks.whole("limit", limit, least=1, most=MAX_WHOLE)
-    if not sides or not sides <= {"conditional", "negative"}:
-        raise ArgumentError(
-            f"branches={sorted(sides)} is not known: expected 'conditional', 'negative' or both"
-        )
     return Wanted(axes, tokens, sides, limit)
-
-
-def names(what: str, given: object) -> tuple[Any, ...]:
-    """The names in a list; ArgumentError for what is none, as one name by itself."""
-    found = checks.several(given)
-    if found is None or not all(isinstance(name, str) for name in found):
-        raise ArgumentError(f"{what} is {quoted(given)}: expected a list of names")
-    return tuple(found)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import get_args
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
@@ -102,8 +103,8 @@ def pair_words(
         ArgumentError: if `kind` is unknown or is "replace" and the numbers of words differ, or if
             the prompts are too long to be aligned.
     """
-    if kind is not None and not (checks.is_text(kind) and kind in ("replace", "refine")):
-        raise ArgumentError(f"kind is 'replace', 'refine' or None, not {quoted(kind)}.")
+    if kind is not None:
+        checks.one_of("kind", kind, get_args(EditKind))
     if kind == "replace":
         if len(source.words) != len(target.words):
             raise not_one_to_one(pair_words(source, target))
