@@ -189,15 +189,6 @@ def inpainting() -> DiffusionPipeline:
     return sd1(StableDiffusionInpaintPipeline, in_channels=9)
 
 
-def gligen() -> DiffusionPipeline:
-    """masterful/gligen-1-4-generation-text-box; its gates start at zero, so they are opened."""
-    pipe = sd1(StableDiffusionGLIGENPipeline, attention_type="gated")
-    for name, parameter in pipe.unet.named_parameters():
-        if name.endswith((".alpha_attn", ".alpha_dense")):
-            parameter.data.fill_(1.0)
-    return pipe
-
-
 def sdxl() -> DiffusionPipeline:
     """stabilityai/stable-diffusion-xl-base-1.0: two text encoders, no attention at full size."""
     return StableDiffusionXLPipeline(
@@ -285,8 +276,7 @@ def alpha() -> DiffusionPipeline:
 FAMILIES: dict[str, Callable[[], DiffusionPipeline]] = {
     made.__name__: made
     for made in (
-        *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, gligen),
-        *(sdxl, refiner, upscaler),
+        *(sd1, short, least, sd2, turbo, lcm, pix2pix, inpainting, sdxl, refiner, upscaler),
         *(alpha, sigma),
     )
 }
@@ -318,6 +308,15 @@ def controlnet(of: UNet2DConditionModel) -> ControlNetModel:
     for parameter in model.controlnet_down_blocks.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     return model.eval()
+
+
+def gligen() -> DiffusionPipeline:
+    """masterful/gligen-1-4-generation-text-box; its gates start at zero, so they are opened."""
+    pipe = sd1(StableDiffusionGLIGENPipeline, attention_type="gated")
+    for name, parameter in pipe.unet.named_parameters():
+        if name.endswith((".alpha_attn", ".alpha_dense")):
+            parameter.data.fill_(1.0)
+    return pipe
 
 
 def t2i_adapter() -> T2IAdapter:

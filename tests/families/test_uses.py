@@ -113,9 +113,11 @@ def test_guess_mode_without_a_prompt(load, tmp_path):
     check(pipe, lambda: paint(pipe, "", image=picture(64, 64), guess_mode=True), [""])
 
 
-def test_gligen(load):
+def test_gligen(tmp_path):
     """Boxes in which things shall stand, tied to the picture by attention of their own."""
-    pipe = load("gligen", StableDiffusionGLIGENPipeline)
+    models.gligen().save_pretrained(tmp_path)
+    pipe = StableDiffusionGLIGENPipeline.from_pretrained(tmp_path)
+    pipe.set_progress_bar_config(disable=True)
 
     def call(boxes=((0.0, 0.0, 0.5, 1.0),)):
         given = {"gligen_phrases": ["a house"], "gligen_boxes": [list(box) for box in boxes]}

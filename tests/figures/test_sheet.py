@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from matplotlib import rc_context, rcParams
 from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
 from matplotlib.text import Text
 from PIL import Image
 
@@ -164,6 +165,10 @@ def test_pdf_has_the_words_and_the_pictures():
     assert all(b"<%04x>" % ord(sign) in page for sign in "house")  # letters that can be searched
 
 
+def test_a_formula_is_the_text_that_it_is_written_as():
+    assert b"<0024>" in b" ".join(streams(example("$x^2$").data("pdf")))  # the sign itself
+
+
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
 def test_pictures_with_more_pixels_than_are_shown_are_twice_as_fine(kind):
     few, many = (
@@ -185,10 +190,11 @@ def test_one_picture_with_more_pixels_makes_the_whole_figure_finer():
 
 def test_saving_leaves_the_figure_as_it_was():
     sheet = Sheet.of(Block(120, 100, (PictureAt(10, 10, noise(160, 160), (80, 80)),)))
+    sheet.dpi = 100
     canvas, before = sheet.canvas, sheet.data()
     for kind in ("svg", "pdf"):
         sheet.data(kind)
-        assert sheet.canvas is canvas and sheet.dpi == 72
+        assert sheet.canvas is canvas and sheet.dpi == 100
     assert sheet.data() == before
 
 
@@ -302,7 +308,7 @@ def test_the_same_bytes_every_time_in_any_style_and_no_pyplot():
 def test_a_style_that_is_set_elsewhere_is_no_style_of_ours():
     """And whoever wants an SVG's pictures beside it still has that afterwards."""
     plain = [example().data(kind) for kind in ("png", "svg", "pdf")]
-    with rc_context(LOUD):
+    with rc_context(LOUD | {"path.effects": [Stroke(linewidth=9, foreground="red"), Normal()]}):
         assert [example().data(kind) for kind in ("png", "svg", "pdf")] == plain
         assert rcParams["svg.image_inline"] is False
     assert rcParams["svg.image_inline"] is True
