@@ -107,3 +107,23 @@ def test_a_sentence_that_is_one_stays_as_it_is():
     said = f"a house – “ü” 犬 🏳, {'x' * 1900}"
     assert str(ArgumentError(said)) == said
     assert str(pickle.loads(pickle.dumps(ArgumentError(said)))) == said
+
+
+def test_names_that_are_known():
+    checks.one_of("scale", "raw", {"word": 1, "raw": 2})
+    for odd in ("loud", None, 3, ["raw"], np.array(["raw", "word"])):
+        with pytest.raises(ArgumentError, match=r"^scale is .*: expected 'word' or 'raw'$"):
+            checks.one_of("scale", odd, ["word", "raw"])
+    assert checks.any_of("keep", iter(["a", "c"]), "abc") == ("a", "c")
+    assert checks.any_of("keep", set(), "abc") == ()
+    for odd, shown in (
+        ("a", "'a'"),
+        (3, "3"),
+        (["a", "d"], r"\['a', 'd'\]"),
+        ([["a"]], r"\[\['a'\]\]"),
+    ):
+        said = rf"^keep is {shown}: expected a list of 'a', 'b' or 'c'$"
+        with pytest.raises(ArgumentError, match=said):
+            checks.any_of("keep", odd, "abc")
+    with pytest.raises(ArgumentError, match=r"^keep is \[\]: expected a list of 'a'$"):
+        checks.any_of("keep", (), "a", least=1)

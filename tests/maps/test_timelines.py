@@ -131,7 +131,7 @@ def test_a_step_or_a_word_of_no_recording():
             ArgumentError, match="frames is 0: expected a whole number of at least 1"
         ):
             draw(maps_of(), "house", frames=0)
-        with pytest.raises(ArgumentError, match="scale 'loud' is not known"):
+        with pytest.raises(ArgumentError, match="scale is 'loud': expected 'shared'"):
             draw(maps_of(), "house", scale="loud")
 
 
@@ -277,7 +277,7 @@ def test_axes_that_were_not_kept():
         with pytest.raises(SelectionError, match=f"keep including '{missing}'"):
             timelines.layers_by_heads(maps_of(keep=keep), "house", axes=axes)
     for axes in ([], ["step"], "layer"):
-        with pytest.raises(ArgumentError, match="expected 'layer', 'head' or both"):
+        with pytest.raises(ArgumentError, match="expected a list of 'layer' or 'head'"):
             timelines.layers_by_heads(maps_of(), "house", axes=axes)
 
 

@@ -22,7 +22,7 @@ def test_overlays_and_scales():
     assert heat.overlay(scale="raw") != heat.overlay(scale="word")
     with pytest.raises(ArgumentError, match="pass it, as in overlay"):
         HeatMaps(recording())["house"].overlay()
-    with pytest.raises(ArgumentError, match="expected 'word', 'shared' or 'raw'"):
+    with pytest.raises(ArgumentError, match="expected 'shared', 'word' or 'raw'"):
         heat.overlay(scale="loud")
     with pytest.raises(ArgumentError, match="threshold is 2: expected a finite number from 0 to 1"):
         heat.mask(2)
@@ -48,7 +48,7 @@ def test_the_span_of_each_scale():
     for scale in ("word", "shared", "raw"):
         check_scale(scale)
     for odd in ("loud", None, 3, ["raw"]):
-        with pytest.raises(ArgumentError, match="expected 'word', 'shared' or 'raw'"):
+        with pytest.raises(ArgumentError, match="expected 'shared', 'word' or 'raw'"):
             check_scale(odd)
 
 

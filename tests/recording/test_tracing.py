@@ -141,7 +141,7 @@ def test_tokens_are_the_prompts_own_or_all(pipe):
 
 
 def test_errors_say_what_to_do(pipe):
-    with pytest.raises(ArgumentError, match=r"keep=\['colour'\] is not known"):
+    with pytest.raises(ArgumentError, match=r"keep is \['colour'\]: expected"):
         trace(pipe, {"colour"})
     with pytest.raises(ArgumentError, match="expected 'prompt' or 'all'"):
         trace(pipe, tokens="some")
@@ -151,7 +151,7 @@ def test_errors_say_what_to_do(pipe):
         _ = recorder.maps
     with pytest.raises(TraceError, match="open already"), recorder, recorder:
         pass
-    with pytest.raises(ArgumentError, match=r"branches=\['left'\] is not known"):
+    with pytest.raises(ArgumentError, match=r"branches is \['left'\]: expected"):
         trace(pipe, branches=["left"])
     with pytest.raises(TraceError, match="guidance is off"), trace(pipe, branches=["negative"]):
         run(pipe, "a house", guidance_scale=1.0)
@@ -290,10 +290,10 @@ def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"keep": 3}, "keep is 3: expected a list of names"),
-        ({"keep": "step"}, "keep is 'step': expected a list of names"),
-        ({"keep": ("step", 3)}, r"keep is \('step', 3\): expected a list of names"),
-        ({"branches": None}, "branches is None: expected a list of names"),
+        ({"keep": 3}, "keep is 3: expected a list of 'layer'"),
+        ({"keep": "step"}, "keep is 'step': expected a list of 'layer'"),
+        ({"keep": ("step", 3)}, r"keep is \['step', 3\]: expected a list of 'layer'"),
+        ({"branches": None}, "branches is None: expected a list of 'cond"),
         ({"limit": "2GB"}, "limit is '2GB': expected a whole number"),
         ({"limit": 0}, "limit is 0: expected a whole number from 1"),
     ],

@@ -49,7 +49,7 @@ def test_scales_of_a_comparison(tables, framed):
         )
     comparisons.compare(runs, ["red"], scale="raw")
     assert (framed[-1]["bar"].low, framed[-1]["bar"].high) == (0, 1)
-    with pytest.raises(ArgumentError, match="scale 'loud' is not known"):
+    with pytest.raises(ArgumentError, match="scale is 'loud': expected 'shared'"):
         comparisons.compare(runs, scale="loud")
 
 

@@ -615,9 +615,9 @@ BAD = [
         ArgumentError,
         "protect is 3: expected a word",
     ),
-    ({"seeds": [1, 2], "keep": 3}, ArgumentError, "keep is 3: expected a list of names"),
-    ({"seeds": [1, 2], "keep": "step"}, ArgumentError, "keep is 'step': expected a list of names"),
-    ({"seeds": [1, 2], "kind": ["replace"]}, ArgumentError, "kind is 'replace', 'refine' or None"),
+    ({"seeds": [1, 2], "keep": 3}, ArgumentError, "keep is 3: expected a list of 'layer'"),
+    ({"seeds": [1, 2], "keep": "step"}, ArgumentError, "keep is 'step': expected a list of"),
+    ({"seeds": [1, 2], "kind": ["replace"]}, ArgumentError, "kind is ['replace']: exp"),
     ({"seeds": [1, 2], "size": 64}, ArgumentError, "the size 64 does not fit the model"),
     ({"seeds": [1, 2], "negative": 3}, ArgumentError, "negative is 3: expected a text"),
     (

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from diffusers import DiffusionPipeline
 
 from heedmap import checks
+from heedmap.errors import ArgumentError, quoted
 from heedmap.files.values import MAX_WHOLE
 from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Tokens
 from heedmap.recording.calls import Wanted
@@ -56,8 +57,10 @@ def trace(
     """
     wanted = _wanted(keep, tokens, branches, limit)
     if prompts is not None:
-        texts = names("prompts", [prompts] if isinstance(prompts, str) else prompts)
-        wanted = replace(wanted, prompts=texts)
+        texts = checks.several([prompts] if isinstance(prompts, str) else prompts)
+        if texts is None or not all(map(checks.is_text, texts)):
+            raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
+        wanted = replace(wanted, prompts=tuple(texts))
     return Trace(pipe, wanted, Intervention(edits=checked_edits(edits)))
 
 
