@@ -95,3 +95,12 @@ def tables(monkeypatch) -> list[tuple[list, list]]:
 
     monkeypatch.setattr(layout, "table", noted)
     return seen
+
+
+@pytest.fixture
+def panels(monkeypatch) -> list[layout.Panel]:
+    """The panels of the grids that are drawn."""
+    seen: list[layout.Panel] = []
+    real = layout.in_rows
+    monkeypatch.setattr(layout, "in_rows", lambda ps, **k: (seen.extend(ps), real(ps, **k))[1])
+    return seen

@@ -33,6 +33,7 @@ from transformers import (
     T5Tokenizer,
 )
 
+from heedmap.figures import overlays
 from heedmap.figures.sheet import Sheet
 from heedmap.files import schemas
 from heedmap.files.notes import to_json
@@ -520,3 +521,15 @@ def texts_read(tokenizer) -> Iterator[list[str]]:
         yield found
     finally:
         kind.__call__ = call
+
+
+def maps_of(latent=(16, 16), **more: Any) -> HeatMaps:
+    made = recording(latent=latent, **more)
+    return HeatMaps(made, gradient(*made.size))
+
+
+def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Image.Image]:
+    """Overlays of these values on one scale, from the least of them to the greatest."""
+    low, high = min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)
+    image = maps.image.resize(size, Image.Resampling.LANCZOS)
+    return [overlays.overlay(image, part, low=low, high=high) for part in parts]

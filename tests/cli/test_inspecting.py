@@ -17,7 +17,7 @@ from heedmap.drawing import generation
 from heedmap.errors import RunError
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
-from heedmap.maps import timelines
+from heedmap.maps import layer_heads
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.results.runs import Run
 
@@ -142,7 +142,7 @@ def test_inspect_over_layers_and_heads(saved: Path, run: Run, over, file, axes):
     name = Path(file).stem
     assert path == str(saved / "inspect" / f"2-layers-up-over-{name}-shared-scale" / file)
     part = run.maps.select("up")
-    expected = timelines.layers_by_heads(part, "house", axes=axes, scale="shared")
+    expected = layer_heads.layers_by_heads(part, "house", axes=axes, scale="shared")
     with Image.open(path) as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
 

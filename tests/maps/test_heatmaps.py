@@ -30,7 +30,7 @@ from heedmap.errors import (
     quoted,
 )
 from heedmap.figures import layout, overlays
-from heedmap.maps import timelines
+from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMaps, cells
 from heedmap.maps.recordings import Recording
 
@@ -285,7 +285,7 @@ def test_a_second_occurrence_past_the_limit_is_not_drawn():
         with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
             timelines.timeline(maps, number)
         with pytest.raises(TruncatedWordError, match=r"\(word 3\)"):
-            timelines.layers_by_heads(maps, number)
+            layer_heads.layers_by_heads(maps, number)
     np.testing.assert_array_equal(maps["house"].values, maps.at(0).values)
     assert maps.tokens.tokens_at(0) == maps.tokens.find("house")
 
@@ -426,7 +426,7 @@ CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
     "timeline word": lambda maps, value: timelines.timeline(maps, value),
     "timeline frames": lambda maps, value: timelines.timeline(maps, "house", frames=value),
     "animation side": lambda maps, value: timelines.animation(maps, "house", side=value),
-    "axes": lambda maps, value: timelines.layers_by_heads(maps, "house", axes=value),
+    "axes": lambda maps, value: layer_heads.layers_by_heads(maps, "house", axes=value),
     "find": lambda maps, value: maps.tokens.find("house", value),
 }
 

@@ -250,7 +250,7 @@ def draw_over(
     maps: "HeatMaps", queries: Sequence[str] | None, over: Sequence[str], scale: "Scale", kind: str
 ) -> dict[str, bytes]:
     """The sheets of one word over the given axes: the content of each file, by its name."""
-    from heedmap.maps import timelines
+    from heedmap.maps import layer_heads, timelines
 
     asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
     if len(asked) != 1:
@@ -262,7 +262,7 @@ def draw_over(
         moving = timelines.animation(maps, word, scale=scale)
         return {f"timeline.{kind}": still.data(kind), "timeline.gif": moving.gif()}
     axes: list[Any] = [axis.removesuffix("s") for axis in over]
-    sheet = timelines.layers_by_heads(maps, word, axes=axes, scale=scale)
+    sheet = layer_heads.layers_by_heads(maps, word, axes=axes, scale=scale)
     return {f"{'-'.join(over)}.{kind}": sheet.data(kind)}
 
 

@@ -5,4 +5,13 @@ Everything is numpy; no torch, so that a saved run opens at once.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["heatmaps", "masks", "recordings", "selections", "timelines", "word_map"]
+__all__ = [
+    "heatmaps",
+    "layer_heads",
+    "masks",
+    "recordings",
+    "selections",
+    "timelines",
+    "word_map",
+    "word_sheets",
+]

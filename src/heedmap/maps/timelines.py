@@ -1,28 +1,18 @@
-"""One word of a run in pictures: over the steps, still and moving, and by layer and head.
+"""One word of a run over its steps: a sheet of some of them, and an animation."""
 
-Every sheet is a matplotlib Figure with one scale for all that it shows, and says which: of the word
-(from the least to the greatest value that it could show), "shared" (of all the prompt's words) or
-"raw" (0 to 1). Steps, heads and layers are averaged as `HeatMaps.select` does, and named as on a
-run's page: steps and heads count from 1 there, so `select(steps=0)` is step 1.
-"""
-
-import math
-from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
 from heedmap import checks
-from heedmap.errors import SelectionError, plural
-from heedmap.figures import layout, overlays
+from heedmap.errors import plural
+from heedmap.figures import layout
 from heedmap.figures.animations import Animation
-from heedmap.figures.blocks import Block, beside
-from heedmap.figures.layout import Panel, ScaleBar
+from heedmap.figures.blocks import Block
+from heedmap.figures.layout import Panel
 from heedmap.files.reading import MAX_SIDE
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
-from heedmap.maps.recordings import Layer
-from heedmap.options import Axis
+from heedmap.maps.word_sheets import SIDE, check_many, heat_of, mean_of, scale_bar, shown_at
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -33,16 +23,7 @@ MOVING = 60
 """Steps in an animation at most."""
 MOST_STEPS = 1000
 """Steps of which a timeline or an animation can be made."""
-MOST_PLACES = 1500
-"""Maps in a table of layers and heads; SDXL's has 1400."""
-MOST_PANELS = 128
-"""Maps on a sheet of layers, or of heads."""
-_MOST_WORK = 60_000  # maps, of all words, that are made for one scale of all words
-SIDE = 256  # px, the geometric mean of a panel's sides
 _DONE, _REST = (99, 99, 104), (225, 225, 229)  # the strip that shows how far a run is
-
-
-# --- over the steps ---------------------------------------------------------------------------
 
 
 def timeline(
@@ -82,8 +63,8 @@ def timeline(
     return layout.framed(
         layout.in_rows(panels),
         title=f"Over the steps: {heat.label}",
-        note=f"{said} · {_mean_of(maps, 'step')} · {maps.tokens.prompt}",
-        bar=_bar(scale, heat, "at all steps", low, high),
+        note=f"{said} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
+        bar=scale_bar(scale, heat, "at all steps", low, high),
     )
 
 
@@ -106,7 +87,7 @@ def animation(
     maps = shown_at(maps, checks.whole("side", side, least=1, most=MAX_SIDE))
     heats, low, high = _each_step(maps, word, scale, frames)
     total = len(maps.recording.timesteps)
-    bar = _bar(scale, heats[0][1], "at all steps", low, high)
+    bar = scale_bar(scale, heats[0][1], "at all steps", low, high)
     label = f"Over the steps: {heats[0][1].label}"
     drawn = [
         layout.framed(
@@ -127,11 +108,11 @@ def _each_step(
     """Some steps of a selection with a word's map there, and the scale of all of its steps."""
     steps = maps.steps
     chosen = set(_evenly(len(steps), checks.whole("frames", frames, least=1)))
-    _check_many(maps, len(steps), MOST_STEPS, "steps", scale)
+    check_many(maps, len(steps), MOST_STEPS, "steps", scale)
     heats: list[tuple[int, HeatMap]] = []
     spans: list[tuple[float, float]] = []
     for at, step in enumerate(steps):
-        heat = _of(maps.select(steps=step), word, scale)
+        heat = heat_of(maps.select(steps=step), word, scale)
         spans.append(heat.span(scale))
         if at in chosen:  # of the others no more than their span is kept
             heats.append((step, heat))
@@ -149,201 +130,9 @@ def _with_strip(picture: Image.Image, done: float) -> Image.Image:
     return paper
 
 
-# --- by layer and head ------------------------------------------------------------------------
-
-
-def layers_by_heads(
-    maps: HeatMaps, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
-) -> "Sheet":
-    """Draw a word's map in every layer (rows) and head (columns), nothing averaged over them.
-
-    Tall tables go on in a second block beside the first: the pictures of SD 1.5 measure about 130
-    pixels, those of SDXL's 70 × 20 about 40; select layers for larger ones. A layer with fewer
-    heads than others leaves places blank. Of one axis alone it is a sheet of overlays, averaged
-    over the other.
-
-    Args:
-        maps: of one image; a selection of it, where not all layers, heads or steps are wanted.
-        word: a word or phrase of the prompt, or a word's number.
-        axes: "layer", "head" or both; left out, those of the two that were kept.
-        scale: "word", "shared" or "raw", over all that is shown.
-
-    Raises:
-        SelectionError: if an axis was averaged while recording, or both were, or there are more
-            maps than a sheet holds.
-        WordError: if the model did not read such a word.
-    """
-    kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
-    wanted = set(
-        kept or ("layer",)
-        if axes is None
-        else checks.any_of("axes", axes, ("layer", "head"), least=1)
-    )
-    if "layer" in wanted:
-        maps = maps.select("*")  # or the sentence that tells what was kept
-    if wanted == {"layer"}:
-        _check_many(maps, len(maps.layers), MOST_PANELS, "layers", scale)
-        maps = shown_at(maps, SIDE)
-        parts = [
-            (one.short, "{1}×{0} cells".format(*one.grid), _in(maps, one)) for one in maps.layers
-        ]
-        return _one_axis(maps, word, "layer", parts, scale)
-    if wanted == {"head"}:
-        _check_many(maps, len(maps.heads), MOST_PANELS, "heads", scale)
-        maps = shown_at(maps, SIDE)
-        parts = [(f"head {head + 1}", "", maps.select(heads=head)) for head in maps.heads]
-        return _one_axis(maps, word, "head", parts, scale)
-    return _both_axes(maps, word, scale)
-
-
-def _one_axis(
-    maps: HeatMaps,
-    word: str | int,
-    axis: Axis,
-    parts: Sequence[tuple[str, str, HeatMaps]],
-    scale: Scale,
-) -> "Sheet":
-    heats = [_of(part, word, scale) for _, _, part in parts]
-    low, high = span_of(heats, scale)
-    panels = [
-        Panel(caption, heat.drawn(low, high, short_side=1), note)
-        for (caption, note, _), heat in zip(parts, heats, strict=True)
-    ]
-    if maps.image is not None:
-        panels.insert(0, Panel("the picture", maps.image))
-    heat = heats[0]
-    return layout.framed(
-        layout.in_rows(panels),
-        title=f"By {axis}: {heat.label}",
-        note=f"{plural(len(heats), axis)} · {_mean_of(maps, axis)} · {maps.tokens.prompt}",
-        bar=_bar(scale, heat, f"in all {axis}s shown", low, high),
-    )
-
-
-def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
-    layers, heads = maps.layers, maps.heads
-    _check_many(maps, len(layers) * len(heads), MOST_PLACES, "layers by heads", scale)
-    blocks, side = _blocks(len(layers), len(heads), maps.recording.size)
-    image = shown_at(maps, max(side, 128)).image
-    # Heat alone: at this size a picture below it would be no more than noise.
-    maps = replace(shown_at(maps, side), image=None)
-    found = [
-        [_of(one.select(heads=head), word, scale) if head < layer.heads else None for head in heads]
-        for layer in layers
-        for one in [_in(maps, layer)]
-    ]
-    heats = [heat for row in found for heat in row if heat is not None]
-    low, high = span_of(heats, scale)
-    rows = [
-        (layer.short, ["" if one is None else one.drawn(low, high, short_side=1) for one in row])
-        for layer, row in zip(layers, found, strict=True)
-    ]
-    each = math.ceil(len(rows) / blocks)
-    columns = [f"head {head + 1}" if side >= 64 else str(head + 1) for head in heads]
-    tables = [
-        layout.table(rows[start : start + each], columns, side=side, least=side)
-        for start in range(0, len(rows), each)
-    ]
-    if image is not None:
-        side = round((image.width * image.height) ** 0.5)
-        tables.insert(0, layout.table([("", [image])], ["the picture"], side=side, least=side))
-    said = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
-    return layout.framed(
-        beside(tables, across=True),
-        title=f"By layer and head: {heats[0].label}",
-        note=f"{said} · {_mean_of(maps, 'layer', 'head')} · {maps.tokens.prompt}",
-        bar=_bar(scale, heats[0], "in all layers and heads shown", low, high),
-    )
-
-
-def _blocks(rows: int, columns: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Into how many blocks a table is cut, and what its pictures measure: as large as fits."""
-    root = (size[0] / size[1]) ** 0.5
-    best = (1, 24)
-    for blocks in range(1, 5):
-        aside = 224 + blocks * 130  # margins, the picture, labels
-        wide = (layout.MAX_WIDTH - aside) / (blocks * columns)
-        high = 2300 / math.ceil(rows / blocks)
-        for gap, least in ((12, 112), (4, 0)):  # as in `layout.table`
-            side = int(min(160, (wide - gap) / root, (high - gap) * root))
-            if side >= least and side > best[1]:
-                best = blocks, side
-    return best
-
-
-# --- what all sheets have ---------------------------------------------------------------------
-
-
-def _of(maps: HeatMaps, word: str | int, scale: Scale) -> HeatMap:
-    if scale != "shared":
-        return maps.alone(word)
-    return maps[word] if isinstance(word, str) else maps.at(word)
-
-
-def _in(maps: HeatMaps, layer: Layer) -> HeatMaps:
-    """The maps of one layer: that very one, whatever its name may mean as a pattern."""
-    return maps.select(lambda one: one is layer)
-
-
-def _check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) -> None:
-    """Raise a SelectionError if more maps are asked for than one can look at."""
-    if count > most:
-        verb, example, option = {
-            "steps": ("timeline", "steps=slice(0, 500)", "steps"),
-            "heads": ("layers_by_heads", "heads=[0, 1]", "heads"),
-        }.get(of, ("layers_by_heads", 'layers="mid"', "layers"))
-        raise SelectionError(
-            f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
-            f"timelines.{verb}(run.maps.select({example}), word), or with inspect --{option}"
-        )
-    if scale == "shared" and count * len(maps.words) > _MOST_WORK:
-        raise SelectionError(
-            f"a scale shared by {len(maps.words)} words in {count} maps takes too long: select "
-            f"fewer {of}, or take the word's own scale, scale='word'"
-        )
-
-
-def shown_at(maps: HeatMaps, side: int) -> HeatMaps:
-    """Maps over their picture at another size: the geometric mean of its sides is `side` pixels."""
-    width, height = maps.recording.size
-    root = (width / height) ** 0.5
-    size = max(1, round(side * root)), max(1, round(side / root))
-    image = maps.image
-    if image is not None:
-        image = overlays.to_rgb(image).resize(size, Image.Resampling.LANCZOS)
-    return replace(maps, image=image, recording=replace(maps.recording, size=size))
-
-
-def span_of(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
-    """The lowest and the highest value of one scale for several maps, see `HeatMap.span`."""
-    spans = [heat.span(scale) for heat in heats]
-    return min(low for low, _ in spans), max(high for _, high in spans)
-
-
-def _bar(scale: Scale, heat: HeatMap, where: str, low: float, high: float) -> ScaleBar:
-    said = {"word": f"one for the word {where}", "shared": f"one for all words {where}"}
-    return ScaleBar(said.get(scale, "raw probability"), low, high, alone=heat.image is None)
-
-
 def _evenly(total: int, count: int) -> list[int]:
     """At most `count` of `total` places, evenly: the last and, of two or more, the first too."""
     count = min(count, total)
     if count == 1:
         return [total - 1]
     return [round(at * (total - 1) / (count - 1)) for at in range(count)]
-
-
-def _mean_of(maps: HeatMaps, *shown: Axis) -> str:
-    """What each map is averaged over."""
-    kept, total = maps.recording.keep, len(maps.recording.timesteps)
-    said: list[str] = []
-    if "layer" not in shown:
-        said.append(plural(len(maps.layers), "layer") if "layer" in kept else "all layers")
-    if "step" not in shown:
-        some = len(maps.steps) if "step" in kept else total
-        said.append(plural(total, "step") if some == total else f"{some} of {total} steps")
-    if "head" not in shown:
-        some = maps.heads if "head" in kept else ()
-        few = some and len(some) < max(layer.heads for layer in maps.recording.layers)
-        said.append(f"heads {', '.join(str(h + 1) for h in some)}" if few else "all heads")
-    return f"mean of {', '.join(said)}"

@@ -18,7 +18,7 @@ from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
-from heedmap.maps import timelines
+from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import MOST_SHOWN, HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
@@ -72,8 +72,8 @@ class Run:
     def layers_by_heads(
         self, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
     ) -> "Sheet":
-        """A word's heat in every layer and head, one scale (`timelines.layers_by_heads`)."""
-        return timelines.layers_by_heads(self.maps, word, axes=axes, scale=scale)
+        """A word's heat in every layer and head, one scale (`layer_heads.layers_by_heads`)."""
+        return layer_heads.layers_by_heads(self.maps, word, axes=axes, scale=scale)
 
     def explorer(self) -> str:
         """The page of this run: one HTML file that needs nothing else (`heedmap.explorer`)."""

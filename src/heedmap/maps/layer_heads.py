@@ -1,0 +1,155 @@
+"""One word of a run by layer and head: a table of both, or a sheet of one."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from heedmap import checks
+from heedmap.errors import plural
+from heedmap.figures import layout
+from heedmap.figures.blocks import beside
+from heedmap.figures.layout import Panel
+from heedmap.maps.heatmaps import HeatMaps, Scale
+from heedmap.maps.word_sheets import (
+    SIDE,
+    check_many,
+    heat_of,
+    mean_of,
+    of_layer,
+    scale_bar,
+    shown_at,
+    span_of,
+)
+from heedmap.options import Axis
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
+
+MOST_PLACES = 1500
+"""Maps in a table of layers and heads; SDXL's has 1400."""
+MOST_PANELS = 128
+"""Maps on a sheet of layers, or of heads."""
+
+
+def layers_by_heads(
+    maps: HeatMaps, word: str | int, *, axes: Collection[Axis] | None = None, scale: Scale = "word"
+) -> "Sheet":
+    """Draw a word's map in every layer (rows) and head (columns), nothing averaged over them.
+
+    Tall tables go on in a second block beside the first: the pictures of SD 1.5 measure about 130
+    pixels, those of SDXL's 70 × 20 about 40; select layers for larger ones. A layer with fewer
+    heads than others leaves places blank. Of one axis alone it is a sheet of overlays, averaged
+    over the other.
+
+    Args:
+        maps: of one image; a selection of it, where not all layers, heads or steps are wanted.
+        word: a word or phrase of the prompt, or a word's number.
+        axes: "layer", "head" or both; left out, those of the two that were kept.
+        scale: "word", "shared" or "raw", over all that is shown.
+
+    Raises:
+        SelectionError: if an axis was averaged while recording, or both were, or there are more
+            maps than a sheet holds.
+        WordError: if the model did not read such a word.
+    """
+    kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
+    wanted = set(
+        kept or ("layer",)
+        if axes is None
+        else checks.any_of("axes", axes, ("layer", "head"), least=1)
+    )
+    if "layer" in wanted:
+        maps = maps.select("*")  # or the sentence that tells what was kept
+    if wanted == {"layer"}:
+        check_many(maps, len(maps.layers), MOST_PANELS, "layers", scale)
+        maps = shown_at(maps, SIDE)
+        parts = [
+            (one.short, "{1}×{0} cells".format(*one.grid), of_layer(maps, one))
+            for one in maps.layers
+        ]
+        return _one_axis(maps, word, "layer", parts, scale)
+    if wanted == {"head"}:
+        check_many(maps, len(maps.heads), MOST_PANELS, "heads", scale)
+        maps = shown_at(maps, SIDE)
+        parts = [(f"head {head + 1}", "", maps.select(heads=head)) for head in maps.heads]
+        return _one_axis(maps, word, "head", parts, scale)
+    return _both_axes(maps, word, scale)
+
+
+def _one_axis(
+    maps: HeatMaps,
+    word: str | int,
+    axis: Axis,
+    parts: Sequence[tuple[str, str, HeatMaps]],
+    scale: Scale,
+) -> "Sheet":
+    heats = [heat_of(part, word, scale) for _, _, part in parts]
+    low, high = span_of(heats, scale)
+    panels = [
+        Panel(caption, heat.drawn(low, high, short_side=1), note)
+        for (caption, note, _), heat in zip(parts, heats, strict=True)
+    ]
+    if maps.image is not None:
+        panels.insert(0, Panel("the picture", maps.image))
+    heat = heats[0]
+    return layout.framed(
+        layout.in_rows(panels),
+        title=f"By {axis}: {heat.label}",
+        note=f"{plural(len(heats), axis)} · {mean_of(maps, axis)} · {maps.tokens.prompt}",
+        bar=scale_bar(scale, heat, f"in all {axis}s shown", low, high),
+    )
+
+
+def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
+    layers, heads = maps.layers, maps.heads
+    check_many(maps, len(layers) * len(heads), MOST_PLACES, "layers by heads", scale)
+    blocks, side = _blocks(len(layers), len(heads), maps.recording.size)
+    image = shown_at(maps, max(side, 128)).image
+    # Heat alone: at this size a picture below it would be no more than noise.
+    maps = replace(shown_at(maps, side), image=None)
+    found = [
+        [
+            heat_of(one.select(heads=head), word, scale) if head < layer.heads else None
+            for head in heads
+        ]
+        for layer in layers
+        for one in [of_layer(maps, layer)]
+    ]
+    heats = [heat for row in found for heat in row if heat is not None]
+    low, high = span_of(heats, scale)
+    rows = [
+        (layer.short, ["" if one is None else one.drawn(low, high, short_side=1) for one in row])
+        for layer, row in zip(layers, found, strict=True)
+    ]
+    each = math.ceil(len(rows) / blocks)
+    columns = [f"head {head + 1}" if side >= 64 else str(head + 1) for head in heads]
+    tables = [
+        layout.table(rows[start : start + each], columns, side=side, least=side)
+        for start in range(0, len(rows), each)
+    ]
+    if image is not None:
+        side = round((image.width * image.height) ** 0.5)
+        tables.insert(0, layout.table([("", [image])], ["the picture"], side=side, least=side))
+    said = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
+    return layout.framed(
+        beside(tables, across=True),
+        title=f"By layer and head: {heats[0].label}",
+        note=f"{said} · {mean_of(maps, 'layer', 'head')} · {maps.tokens.prompt}",
+        bar=scale_bar(scale, heats[0], "in all layers and heads shown", low, high),
+    )
+
+
+def _blocks(rows: int, columns: int, size: tuple[int, int]) -> tuple[int, int]:
+    """Into how many blocks a table is cut, and what its pictures measure: as large as fits."""
+    root = (size[0] / size[1]) ** 0.5
+    best = (1, 24)
+    for blocks in range(1, 5):
+        aside = 224 + blocks * 130  # margins, the picture, labels
+        wide = (layout.MAX_WIDTH - aside) / (blocks * columns)
+        high = 2300 / math.ceil(rows / blocks)
+        for gap, least in ((12, 112), (4, 0)):  # as in `layout.table`
+            side = int(min(160, (wide - gap) / root, (high - gap) * root))
+            if side >= least and side > best[1]:
+                best = blocks, side
+    return best

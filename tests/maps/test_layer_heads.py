@@ -1,0 +1,139 @@
+"""Layers by heads: rows, columns, the scale, what the sheet says."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from making import by_hand, maps_of, same_pixels
+from PIL import Image
+
+from heedmap.errors import ArgumentError, SelectionError
+from heedmap.figures import layout, overlays
+from heedmap.maps import layer_heads
+from heedmap.maps.recordings import Layer
+
+
+def test_a_row_a_layer_and_a_column_a_head(tables, framed):
+    maps = maps_of()
+    layer_heads.layers_by_heads(maps, "house")
+    rows, columns = tables[0]
+    assert columns == ["head 1", "head 2", "head 3", "head 4"]
+    assert [label for label, _ in rows] == ["down 0.0", "up 0.0", "up 1.1"]
+    heats = {
+        (n, h): maps.select(layer.name, heads=h)["house"].values
+        for n, layer in enumerate(maps.recording.layers)
+        for h in range(layer.heads)
+    }
+    low = min(float(v.min()) for v in heats.values())
+    high = max(float(v.max()) for v in heats.values())
+    for n, (_, row) in enumerate(rows):
+        for h, cell in enumerate(row):
+            if (n, h) not in heats:
+                assert cell == ""  # a layer of two heads beside one of four
+                continue
+            expected = overlays.heat(heats[n, h], cell.size, low=low, high=high)
+            assert same_pixels(cell, expected)
+    assert [len([c for c in row if c == ""]) for _, row in rows] == [2, 0, 2]
+    said = framed[0]
+    assert (said["bar"].low, said["bar"].high, said["bar"].alone) == (low, high, True)
+    assert said["bar"].name == "one for the word in all layers and heads shown"
+    assert said["note"] == (
+        "3 layers in rows, 4 heads in columns · mean of 3 steps · at house, at sea"
+    )
+    (beside,) = [row for _, row in tables[1][0]]
+    assert beside[0].size[0] >= 128
+
+
+@pytest.mark.parametrize(
+    ("keep", "axes", "captions", "title"),
+    [
+        (("layer",), None, ["down 0.0", "up 0.0", "up 1.1"], "By layer: house"),
+        (("layer", "step", "head"), ["layer"], ["down 0.0", "up 0.0", "up 1.1"], "By layer: house"),
+        (("layer", "head"), {"head"}, ["head 1", "head 2", "head 3", "head 4"], "By head: house"),
+    ],
+)
+def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, title):
+    maps = maps_of(keep=keep)
+    layer_heads.layers_by_heads(maps, "house", axes=axes)
+    assert [panel.caption for panel in panels] == ["the picture", *captions]
+    if "layer" in title:
+        parts = [maps.select(layer.name)["house"].values for layer in maps.layers]
+        assert [panel.note for panel in panels[1:]] == ["16×16 cells", "8×8 cells", "16×16 cells"]
+    else:
+        parts = [maps.select(heads=head)["house"].values for head in range(4)]
+    for panel, expected in zip(panels[1:], by_hand(maps, parts), strict=True):
+        assert same_pixels(panel.picture, expected)
+    assert framed[0]["title"] == title
+
+
+def test_axes_that_were_not_kept():
+    for keep, axes, missing in (
+        (("step",), None, "layer"),
+        ((), None, "layer"),
+        (("layer",), ["layer", "head"], "head"),
+        (("layer",), ["head"], "head"),
+    ):
+        with pytest.raises(SelectionError, match=f"keep including '{missing}'"):
+            layer_heads.layers_by_heads(maps_of(keep=keep), "house", axes=axes)
+    for axes in ([], ["step"], "layer"):
+        with pytest.raises(ArgumentError, match="expected a list of 'layer' or 'head'"):
+            layer_heads.layers_by_heads(maps_of(), "house", axes=axes)
+
+
+def test_selections_narrow_the_sheet(tables):
+    layer_heads.layers_by_heads(maps_of().select("up", heads=[1, -1]), "house")
+    rows, columns = tables[0]
+    assert [label for label, _ in rows] == ["up 0.0"]  # the other has two heads only
+    assert columns == ["head 2", "head 4"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "size", "blocks"),
+    [
+        (16, 8, (512, 512), 1),  # SD 1.5
+        (70, 20, (1024, 1024), 2),  # SDXL
+        (70, 20, (832, 1216), 2),
+        (70, 20, (1216, 832), 2),
+        (7, 4, (128, 128), 1),
+        (70, 1, (512, 512), 4),
+    ],
+)
+def test_tables_of_every_model_are_legible_and_bounded(layers, heads, size, blocks):
+    found, side = layer_heads._blocks(layers, heads, size)
+    assert found == blocks
+    assert 36 <= side <= 160
+    root = math.sqrt(size[0] / size[1])
+    wide, high = round(side * root), round(side / root)
+    picture = Image.new("RGB", (wide, high), "red")
+    each = math.ceil(layers / blocks)
+    table = layout.table(
+        [("down 2.0.9", [picture] * heads)] * each, ["1"] * heads, side=side, least=side
+    )
+    assert blocks * table.width + (blocks - 1) * 32 + 64 <= layout.MAX_WIDTH
+    assert table.height <= 2500
+
+
+def test_names_of_layers():
+    name = "{}.attentions.{}.transformer_blocks.{}.attn2".format
+    labels = {
+        name("up_blocks.1", 2, 0): "up 1.2",
+        name("mid_block", 0, 0): "mid 0",
+        name("down_blocks.2", 1, 7): "down 2.1.7",
+        "mean": "mean",
+    }
+    assert {n: Layer(n, 1, (1, 1)).short for n in labels} == labels
+
+
+def test_layers_whose_names_are_patterns_are_themselves(panels):
+    one = maps_of()
+    names = ["*", "up", "up_blocks.0"]
+    rows = tuple(replace(row, name=n) for row, n in zip(one.recording.layers, names, strict=True))
+    maps = replace(one, recording=replace(one.recording, layers=rows))
+    layer_heads.layers_by_heads(maps, "house", axes=["layer"])
+    tops = [float(one.select(row.name)["house"].values.max()) for row in one.layers]
+    assert len({*tops}) == 3
+    layer_heads.layers_by_heads(one, "house", axes=["layer"])
+    half = len(panels) // 2
+    for mine, other in zip(panels[:half], panels[half:], strict=True):
+        assert np.array_equal(np.asarray(mine.picture), np.asarray(other.picture))

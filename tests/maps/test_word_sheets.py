@@ -1,0 +1,156 @@
+"""What all sheets of one word have in common: texts of any kind, bounds, scales."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from making import Made, gradient, maps_of, recording, same_pixels, settings_of
+from PIL import Image
+
+from heedmap.errors import SelectionError, UnknownWordError
+from heedmap.figures import layout
+from heedmap.figures.blocks import Block
+from heedmap.maps import layer_heads, timelines
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Layer
+from heedmap.results import comparisons
+from heedmap.results.runs import Run
+
+LONG = "a house of " + "many " * 30 + "rooms"
+
+
+def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
+    run = Made(maps.image or gradient(), maps, settings_of(prompt=maps.tokens.prompt))
+    other = replace(run, settings=settings_of(prompt="other", seed=3))
+    return [
+        timelines.animation(maps, word, frames=1, side=128).frames[0],
+        timelines.timeline(maps, word, frames=2).image(),
+        layer_heads.layers_by_heads(maps, word).image(),
+        layer_heads.layers_by_heads(maps, word, axes=["layer"]).image(),
+        comparisons.compare([run, other], [word]).image(),
+    ]
+
+
+@pytest.mark.parametrize("word", [LONG, "수박" * 30, "수박 집", "بيت أحمر", "x" * 200])
+def test_words_of_any_length_and_script_are_whole(word):
+    """The words take room, and the margins stay white: nothing is cut."""
+    maps = maps_of(prompt=f"at sea, {word}" if len(word) < 60 else "at sea")
+    heat = maps["sea"]
+    labelled = replace(heat, label=word)
+    named = layout.framed(Block.of(labelled.drawn(0, 1)), title=f"Over the steps: {word}")
+    paper = np.asarray(named.image().convert("L"))
+    assert (paper[:, :28] == 255).all()
+    assert (paper[:, -28:] == 255).all()
+    if len(word) < 60:
+        for sheet in kinds(maps, word):
+            edge = np.asarray(sheet.convert("L"))
+            assert (edge[:24] == 255).all()
+            assert (edge[-24:] == 255).all()
+            assert (edge[:, :28] == 255).all()
+            assert (edge[:, -28:] == 255).all()
+
+
+def test_a_phrase_and_a_number_are_words_too():
+    maps = maps_of()
+    assert same_pixels(timelines.timeline(maps, 1), timelines.timeline(maps, "house"))
+    assert not same_pixels(timelines.timeline(maps, "at sea"), timelines.timeline(maps, "sea"))
+
+
+def test_runs_have_them_as_methods():
+    maps = maps_of()
+    run = Run(maps.image, maps, {"prompt": "at house, at sea"})
+    assert same_pixels(run.timeline("house", frames=2), timelines.timeline(maps, "house", frames=2))
+    assert run.animation("house").gif() == timelines.animation(maps, "house").gif()
+    assert same_pixels(run.layers_by_heads("house"), layer_heads.layers_by_heads(maps, "house"))
+
+
+def test_pyplot_is_never_imported():
+    script = """
+import sys
+from making import maps_of
+from maps.test_word_sheets import comparisons, kinds
+kinds(maps_of(), "house")
+assert "matplotlib.colors" in sys.modules
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# --- as many as one can look at ---------------------------------------------------------------
+
+
+def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> HeatMaps:
+    """Maps of so much, of one cell a layer."""
+    one = recording(" ".join(["at"] * words))
+    rows = tuple(Layer(f"up_blocks.{n}.attn2", heads, (1, 1)) for n in range(layers))
+    random = np.random.default_rng(0)
+    shape = (steps, heads, 1, len(one.positions))
+    made = replace(
+        one, layers=rows, timesteps=tuple(map(float, range(steps, 0, -1))), latent=(16, 16),
+        arrays=tuple(random.random(shape, dtype=np.float32) for _ in rows),
+    )  # fmt: skip
+    return HeatMaps(made, gradient())
+
+
+@pytest.mark.parametrize(
+    ("drawn", "made", "axes", "said"),
+    [
+        (timelines.timeline, {"steps": 10_000}, None, "10000 steps.*timeline.*--steps"),
+        (
+            timelines.animation,
+            {"steps": 1001},
+            None,
+            "1001 steps: expected at most 1000 on a sheet",
+        ),
+        (layer_heads.layers_by_heads, {"layers": 512, "heads": 64}, None, "32768 layers by heads"),
+        (layer_heads.layers_by_heads, {"layers": 129}, ["layer"], "129 layers.*inspect --layers"),
+        (layer_heads.layers_by_heads, {"heads": 129}, ["head"], "129 heads.*inspect --heads"),
+    ],
+)
+def test_what_nobody_can_look_at_is_a_sentence_at_once(drawn, made, axes, said):
+    maps, more = many(**made), {} if axes is None else {"axes": axes}
+    began = time.process_time()
+    with pytest.raises(SelectionError, match=said):
+        drawn(maps, 0, **more)
+    assert time.process_time() - began < 1
+
+
+def test_a_word_of_many_is_drawn_by_its_own_scale_in_no_more_time():
+    """75 words at 999 steps were 75,000 maps, for a scale that is not shown."""
+    began = time.process_time()
+    timelines.timeline(many(steps=999, words=200), 0)
+    assert time.process_time() - began < 2
+    with pytest.raises(SelectionError, match="shared by 75 words in 999 maps takes too long"):
+        timelines.timeline(many(steps=999, words=200), 0, scale="shared")
+
+
+@pytest.mark.parametrize("scale", ["word", "shared", "raw"])
+def test_frames_have_the_scale_of_all_steps(scale, framed):
+    maps = maps_of(steps=7)
+    timelines.timeline(maps, "house", frames=2, scale=scale)
+    each = [maps.select(steps=step)["house"].span(scale) for step in range(7)]
+    bar = framed[-1]["bar"]
+    assert (bar.low, bar.high) == (min(a for a, _ in each), max(b for _, b in each))
+
+
+def test_a_map_alone_is_the_map():
+    maps = maps_of()
+    for word in ("house", 1):
+        one = maps[word] if isinstance(word, str) else maps.at(word)
+        alone = maps.alone(word)
+        np.testing.assert_array_equal(alone.values, one.values)
+        assert (alone.label, alone.size, alone.shared) == (one.label, one.size, (0.0, 1.0))
+    with pytest.raises(UnknownWordError):
+        maps.alone("cathedral")
