@@ -99,6 +99,9 @@ def draw(
     generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
     if negative is not None:
         call["negative_prompt"] = [negative] * len(prompts)
+    given = {**options.arguments}
+    if isinstance(second := given.get("prompt_2"), str):  # which diffusers takes for one prompt
+        given["prompt_2"] = [second] * len(prompts)
     sides: set[BranchName] = {"conditional", *options.branches}
     recorder = steered(
         pipe,
@@ -115,7 +118,7 @@ def draw(
     noted = _noted(pipe, options, batch.edits)
     with recorder, _own_bar(pipe, shown=progress is None):
         run: Any = pipe  # the base class of all pipelines is not callable itself
-        made = run(prompt=list(prompts), generator=generators, **call, **options.arguments)
+        made = run(prompt=list(prompts), generator=generators, **call, **given)
         images = family_of(pipe).pictures(made)
     if negative and not recorder.guided:
         warn(
