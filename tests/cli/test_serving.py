@@ -29,8 +29,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 def test_users():
-    assert parse_users(["ann:pa:ss", " bob:x\n", ""]) == {"ann": "pa:ss", "bob": "x"}
-    for text in ("ann", "ann:", ":secret"):
+    assert parse_users(["ann:pa:ss", " bob:x\n"]) == {"ann": "pa:ss", "bob": "x"}
+    for text in ("ann", "ann:", ":secret", "", " ", "\n", "\u3000"):
         with pytest.raises(ArgumentError, match="is not USER:PASSWORD") as error:
             parse_users([text])
         assert "secret" not in str(error.value)
@@ -41,7 +41,9 @@ def test_users():
 @posix
 def test_a_password_that_is_no_text(desk: Path):
     """A shell's $'…' and the environment may hold any bytes."""
-    for arguments, told in (([b"--auth", b"bob:secret\xff"], b""), ([], b"bob:x\nann:secret\xff")):
+    for arguments, told in (
+        ([b"--auth", b"bob:secret\xff"], b"bob:x"), ([], b"bob:x\nann:secret\xff"),
+    ):  # fmt: skip
         command = [sys.executable, "-m", "heedmap.cli", "app", "--port", "0"]
         done = subprocess.run(
             [*map(os.fsencode, command), *arguments], capture_output=True, timeout=60,
@@ -68,8 +70,25 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Op
     return result, found[0]
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\n", "\t \n\n"])
+def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: pytest.MonkeyPatch):
+    """Such as that of `--auth "$PASSWORD"` where the shell knows no PASSWORD."""
+    from heedmap.app import application
+
+    monkeypatch.setattr(application, "serve", lambda *_, **__: pytest.fail("it was served"))
+    monkeypatch.setenv("HEEDMAP_AUTH", "ann:x")
+    assert "--auth, or HEEDMAP_AUTH, is not USER:PASSWORD" in bad("app", "--auth", blank)
+    assert "expected a host's name" in bad("app", "--name", blank)
+    for verb in (("app",), ("generate", "a cat"), ("words", "a cat")):
+        result = call(*verb, "--model", blank)
+        assert result.exit_code == 2 and "names no model" in result.stderr
+    monkeypatch.setenv("HEEDMAP_AUTH", blank)
+    assert bad("app") == "Error: HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it\n"
+    assert files(desk) == set()
+
+
 def test_the_options_of_the_verb(desk: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HEEDMAP_AUTH", "ann:pa ss\nbob:x")
+    monkeypatch.setenv("HEEDMAP_AUTH", "ann:pa ss\n \n\nbob:x\n")
     result, options = served(
         monkeypatch, "--model", "org/a", "--model", "b", "--auth", "eve:y", "--max-size", 512,
         "--max-steps", 30, "--max-upload", 8, "--max-results", 9, "--host", "0.0.0.0",

@@ -170,6 +170,13 @@ def parse_path(text: str) -> Path:
     return Path(text)
 
 
+def parse_model(text: str) -> str:
+    """Read the name of a model: an empty one is none, and not the folder one is in."""
+    if not text.strip():
+        raise typer.BadParameter(f"{quoted(text)} names no model; write a folder or a hub id.")
+    return text
+
+
 def parse_axes(text: str) -> frozenset[str]:
     """Read the axes that a recording keeps."""
     axes = frozenset(part.strip() for part in text.split(",") if part.strip())

@@ -19,6 +19,7 @@ from heedmap.app.options import Limits, Options
 from heedmap.checks import is_unicode
 from heedmap.cli.console import printable
 from heedmap.cli.options import DeviceFlag, DtypeFlag, grouped, out_option
+from heedmap.cli.parsing import parse_model
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import LoadOptions
 
@@ -95,6 +96,7 @@ def serve(
         typer.Option(
             "--model",
             "-m",
+            parser=parse_model,
             metavar="MODEL",
             help="A folder or a hub id to offer besides the embedded model; may be repeated.",
         ),
@@ -124,7 +126,7 @@ def serve(
         port=at.port,
         names=parse_hosts(at.name or []),
         models=tuple(model or ()),
-        users=parse_users([*(at.auth or ()), *os.environ.get("HEEDMAP_AUTH", "").splitlines()]),
+        users=parse_users([*(at.auth or ()), *_told_unseen(os.environ.get("HEEDMAP_AUTH"))]),
         limits=bounds.limits(),
         loading=LoadOptions(device=device, dtype=dtype),
     )
@@ -198,12 +200,18 @@ def parse_hosts(texts: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.lower() for text in texts))
 
 
+def _told_unseen(text: str | None) -> list[str]:
+    """The lines of HEEDMAP_AUTH; one that was meant to hold a password must not mean none."""
+    lines = [] if text is None else [line for line in text.splitlines() if line.strip()]
+    if text is not None and not lines:
+        raise ArgumentError("HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it")
+    return lines
+
+
 def parse_users(texts: list[str]) -> dict[str, str]:
     """Passwords by name, from `USER:PASSWORD`; an error about a wrong one quotes no part of it."""
     users: dict[str, str] = {}
     for text in texts:
-        if not text.strip():
-            continue
         if not is_unicode(text):
             raise ArgumentError("--auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew")
         name, colon, password = text.strip().partition(":")
