@@ -1,5 +1,6 @@
 """`heedmap app`: its options, its warnings, and how it ends."""
 
+import base64
 import contextlib
 import json
 import os
@@ -218,30 +219,91 @@ def test_a_signal_ends_it_cleanly(desk: Path, name: str, code: int):
     assert not [path for path in files(desk) if not path.startswith("temporary")]
 
 
+def begin(port: int, values: list[Any]) -> None:
+    """Ask for a picture."""
+    url = f"http://127.0.0.1:{port}"
+    with urllib.request.urlopen(f"{url}/config", timeout=20) as answer:
+        config = json.load(answer)
+    labels = {one["id"]: one["props"].get("value") for one in config["components"]}
+    call = next(
+        one["id"] for one in config["dependencies"]
+        if any(labels.get(part) == "Generate" for part, _ in one["targets"])
+    )  # fmt: skip
+    said = {"data": [None, PROMPT, *values], "fn_index": call, "session_hash": "x"}
+    request = urllib.request.Request(
+        f"{url}/gradio_api/queue/join", json.dumps(said).encode(),
+        {"Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15)])
+def test_a_signal_while_visitors_are_served(desk: Path, name: str, code: int):
+    """A page that listens while its job is drawn, an upload, passwords in a line."""
+    with contextlib.ExitStack() as held:
+        process, port = held.enter_context(app_process(desk, "", "--auth", "ann:x"))
+        known = "Basic " + base64.b64encode(b"ann:x").decode()
+        opener = urllib.request.build_opener()
+        opener.addheaders = [("Authorization", known)]
+        held.callback(urllib.request.install_opener, None)
+        urllib.request.install_opener(opener)
+        begin(port, [FIELDS[0], "7", "100", *FIELDS[3:]])
+        data = f"http://127.0.0.1:{port}/gradio_api/queue/data?session_hash=x"
+        stream = held.enter_context(urllib.request.urlopen(data, timeout=20))
+        while b"process_generating" not in stream.readline():
+            pass
+        upload = ("POST /uploads HTTP/1.1", "Content-Length: 900", f"Authorization: {known}")
+        guess = ("GET / HTTP/1.1", "Authorization: Basic YTpi")
+        for said in (upload, *[guess] * 8):
+            one = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            one.sendall("\r\n".join([*said, f"Host: 127.0.0.1:{port}", "", "x"]).encode())
+        time.sleep(0.2)
+        found, errors, took = ends(process, getattr(signal, name))
+    assert (found, errors, left(desk)) == (code, "", []) and took < 5
+
+
 @posix
 @pytest.mark.slow
 @pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15)])
 def test_a_signal_while_a_model_loads(desk: Path, name: str, code: int):
     with app_process(desk, LOADING) as (process, port):
-        url = f"http://127.0.0.1:{port}"
-        with urllib.request.urlopen(f"{url}/config", timeout=20) as answer:
-            config = json.load(answer)
-        labels = {one["id"]: one["props"].get("value") for one in config["components"]}
-        call = next(
-            one["id"] for one in config["dependencies"]
-            if any(labels.get(part) == "Generate" for part, _ in one["targets"])
-        )  # fmt: skip
-        said = {"data": [None, PROMPT, *FIELDS], "fn_index": call, "session_hash": "x"}
-        request = urllib.request.Request(
-            f"{url}/gradio_api/queue/join", json.dumps(said).encode(),
-            {"Content-Type": "application/json"},
-        )  # fmt: skip
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            assert answer.status == 200
+        begin(port, FIELDS)
         while process.stdout.readline() != "loading\n":
             pass
         found, errors, took = ends(process, getattr(signal, name))
     assert (found, errors, left(desk)) == (code, "", []) and took < 5
+
+
+STARTING = """
+import time
+from heedmap.files import writing
+def check(_):
+    print("it begins", flush=True)
+    time.sleep(20)
+writing.check_place = check
+from heedmap.cli import main
+main()
+"""
+
+
+@posix
+def test_an_impatient_operator(desk: Path):
+    """Ctrl-C again and again, while it starts."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTING, "app", "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None and process.stdout.readline() == "it begins\n"
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        assert process.communicate(timeout=20)[1] == ""
+    assert process.returncode == 130
 
 
 def test_help_tells_every_option(desk: Path):

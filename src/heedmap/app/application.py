@@ -164,9 +164,7 @@ def serve(options: Options, *, ready: Callable[[str], Any] = print) -> None:
     """
     _share_memory()
     with bind(options.host, options.port) as bound, Application(options) as made:
-        from uvicorn import Server
-
-        from heedmap.app.connections import configured
+        from heedmap.app.connections import Server, configured
 
         server = Server(configured(made.routes))
         thread = threading.Thread(

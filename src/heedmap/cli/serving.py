@@ -116,33 +116,33 @@ def serve(
     Serves this machine alone unless --host or --name says otherwise. Ctrl-C ends it.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' bars are for a single user
-    from heedmap.app import application
-    from heedmap.files import writing
-
-    writing.check_place(out)
-    options = Options(
-        out=out,
-        host=at.host,
-        port=at.port,
-        names=parse_hosts(at.name or []),
-        models=tuple(model or ()),
-        users=parse_users([*(at.auth or ()), *_told_unseen(os.environ.get("HEEDMAP_AUTH"))]),
-        limits=bounds.limits(),
-        loading=LoadOptions(device=device, dtype=dtype),
-    )
-
-    def ready(url: str) -> None:
-        if not (options.users or options.is_private):
-            where = " or ".join(options.names) or printable(at.host)
-            who = f"everybody who reaches {where} can use this app"
-            typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
-        typer.echo(f"heedmap is at {url}\nResults go to {printable(str(out))}. Ctrl-C ends it.")
-        if browser:
-            import webbrowser
-
-            webbrowser.open(url)
-
     with _leaving():
+        from heedmap.app import application
+        from heedmap.files import writing
+
+        writing.check_place(out)
+        options = Options(
+            out=out,
+            host=at.host,
+            port=at.port,
+            names=parse_hosts(at.name or []),
+            models=tuple(model or ()),
+            users=parse_users([*(at.auth or ()), *_told_unseen(os.environ.get("HEEDMAP_AUTH"))]),
+            limits=bounds.limits(),
+            loading=LoadOptions(device=device, dtype=dtype),
+        )
+
+        def ready(url: str) -> None:
+            if not (options.users or options.is_private):
+                where = " or ".join(options.names) or printable(at.host)
+                who = f"everybody who reaches {where} can use this app"
+                typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
+            typer.echo(f"heedmap is at {url}\nResults go to {printable(str(out))}. Ctrl-C ends it.")
+            if browser:
+                import webbrowser
+
+                webbrowser.open(url)
+
         application.serve(options, ready=ready)
 
 
@@ -178,7 +178,7 @@ def _leaving() -> Iterator[None]:
         if came and came[0][0] != signal.SIGINT:
             signal.signal(came[0][0], signal.SIG_DFL)
             signal.raise_signal(came[0][0])
-        if threading.active_count() > 1:
+        if came:  # not through Python's own end, where one more Ctrl-C would be a crash
             os._exit(130)
         raise
     finally:
