@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Op
 
     def serve(options: Options, **rest: Any) -> None:
         found.append(options)
-        rest["ready"]("http://x")
+        rest["ready"]("http://x", options.is_private)
 
     monkeypatch.setattr(application, "serve", serve)
     result = call("app", *arguments)
@@ -128,6 +129,37 @@ def test_a_warning_where_everybody_is_let_in(desk: Path, monkeypatch: pytest.Mon
     result, _ = served(monkeypatch, "--host", "0.0.0.0")
     assert result.stderr.startswith("Warning: everybody who reaches 0.0.0.0 can use this app")
     assert served(monkeypatch)[0].stderr == ""
+
+
+@pytest.mark.parametrize(
+    "host, private",
+    [*((h, True) for h in ("LOCALHOST", "127.1", "::1", "127.0.0.2", "localhost")),
+     ("0.0.0.0", False), ("0", False)],
+)  # fmt: skip
+def test_who_is_let_in_is_judged_by_the_address_that_is_bound(
+    host: str, private: bool, desk: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from heedmap.app import application, connections
+
+    found: list[Options] = []
+
+    def made(options: Options) -> Any:
+        found.append(options)
+        queue = SimpleNamespace(close=lambda: None)
+        return contextlib.nullcontext(SimpleNamespace(routes=None, queue=queue))
+
+    server = SimpleNamespace(started=True, run=lambda sockets: None)
+    monkeypatch.setattr(application, "Application", made)
+    monkeypatch.setattr(connections, "Server", lambda config: server)
+    monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
+    result = call("app", "--host", host, "--port", 0)
+    assert result.exit_code == 0, result.output
+    (options,) = found
+    assert options.is_private == private == ("everybody who reaches" not in result.stderr)
+    assert (options.hosts is not None) == private
+    if private:
+        assert {host.lower(), options.bound, "localhost"} <= set(options.hosts or ())
+        assert "app.example" not in (options.hosts or ())
 
 
 def test_a_port_in_use_and_an_address_that_is_none(desk: Path):

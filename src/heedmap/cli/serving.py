@@ -132,8 +132,8 @@ def serve(
             loading=LoadOptions(device=device, dtype=dtype),
         )
 
-        def ready(url: str) -> None:
-            if not (options.users or options.is_private):
+        def ready(url: str, private: bool) -> None:
+            if not (options.users or private):
                 where = " or ".join(options.names) or printable(at.host)
                 who = f"everybody who reaches {where} can use this app"
                 typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
