@@ -62,18 +62,19 @@ class LimitFlags:
     """What a visitor may ask for at most."""
 
     max_size: Annotated[
-        int, typer.Option(min=8, metavar="PIXELS", help="On a side of a picture.")
+        int, typer.Option(min=8, max=2**14, metavar="PIXELS", help="On a side of a picture.")
     ] = Limits.size
-    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Of one picture.")] = (
-        Limits.steps
-    )
+    max_steps: Annotated[
+        int, typer.Option(min=1, max=10**6, metavar="N", help="Of one picture.")
+    ] = Limits.steps
     max_upload: Annotated[
-        int, typer.Option(min=1, metavar="MB", help="Of a run's zip that is opened.")
+        int, typer.Option(min=1, max=2**20, metavar="MB", help="Of a run's zip that is opened.")
     ] = Limits.upload // _MEGABYTE
     max_results: Annotated[
         int,
         typer.Option(
             min=1,
+            max=10**6,
             metavar="N",
             help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
         ),
