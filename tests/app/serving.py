@@ -64,10 +64,8 @@ class Served:
     """A running app, asked over HTTP as a browser asks it."""
 
     def __init__(self, out: Path, users: dict[str, str], **options: Any) -> None:
-        from uvicorn import Server
-
         from heedmap.app.application import Application, bind
-        from heedmap.app.connections import configured
+        from heedmap.app.connections import Server, configured
 
         self.app = Application(
             Options(out=out, users=users, limits=Limits(upload=2**20, waiting=2), **options)

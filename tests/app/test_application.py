@@ -22,6 +22,7 @@ def test_any_port_that_is_free():
 @pytest.mark.parametrize(
     ("host", "part"),
     [
+        ("", "the host ''"),
         ("a" * 64, "the host 'aaa"),  # a part of a name has 63 letters
         ("a." * 900, "the host 'a.a.a"),
         ("no\x1b[31m", r"the host 'no\x1b[31m' is not known"),

@@ -6,7 +6,9 @@ from heedmap.app import numbers
 from heedmap.errors import ArgumentError
 
 
-@pytest.mark.parametrize("text", ["x", "nan", "inf", "1e400", [7], "7 8", "0x7", "−", 10**400])
+@pytest.mark.parametrize(
+    "text", ["x", "nan", "inf", "1e400", [7], "7 8", "0x7", "−", "1_0", "٨", 10**400]
+)
 def test_what_is_no_number(text):
     for read in (numbers.whole_number, numbers.real_number):
         with pytest.raises(ArgumentError, match=r"the seed is .*: expected a (whole )?number"):

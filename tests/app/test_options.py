@@ -10,8 +10,13 @@ from heedmap.errors import ArgumentError
 
 def test_it_is_bound_to_this_machine_and_knows_which_addresses_are():
     assert Options().host == "127.0.0.1"
-    assert all(map(is_loopback, ("127.0.0.1", "localhost", "::1", "127.1.2.3")))
-    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.4", "example.com", "")))
+    assert all(map(is_loopback, ("127.0.0.1", "::ffff:127.0.0.1", "::1", "127.1.2.3")))
+    assert not any(
+        map(
+            is_loopback,
+            ("0.0.0.0", "::", "::ffff:1.2.3.4", "192.168.1.4", "example.com", "localhost", ""),
+        )
+    )
 
 
 def test_the_names_to_which_a_server_answers():
@@ -24,6 +29,11 @@ def test_the_names_to_which_a_server_answers():
     private = {"127.0.0.1": True, "0.0.0.0": False}
     assert {host: Options(host=host).is_private for host in private} == private
     assert not any(Options(host=host, names=("a",)).is_private for host in private)
+    # Whatever it is called, what counts is the address that it turns out to be.
+    called = Options(host="Desk", bound="127.0.1.1")
+    assert called.is_private and called.hosts == sorted([*own, "127.0.1.1", "desk"])
+    for odd in (Options(host="localhost", bound="10.0.0.1"), Options(host="desk", bound="::")):
+        assert not odd.is_private and odd.hosts is None
 
 
 def test_limits_let_in_what_they_name_and_nothing_beyond():

@@ -41,7 +41,7 @@ def url(out: Path) -> Iterator[str]:
         [sys.executable, "-m", "heedmap.cli", "app", "--port", "0", "--out", str(out),
          "--max-steps", "900"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "HEEDMAP_AUTH": ""},
+        env={name: value for name, value in os.environ.items() if name != "HEEDMAP_AUTH"},
     )  # fmt: skip
     assert process.stdout is not None
     found = re.search(r"http://\S+", process.stdout.readline())

@@ -17,7 +17,9 @@ def test_sizes(text: str, size: tuple[int, int]):
     assert parsing.parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "x", "512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8", "٨x٨", "1_0x8"]
+)
 def test_what_is_no_size(text: str):
     with pytest.raises(typer.BadParameter, match="is not WxH in pixels"):
         parsing.parse_size(text)
@@ -45,6 +47,19 @@ def test_ranges(text: str, taken: list[int]):
 def test_what_is_no_range(text: str):
     with pytest.raises(typer.BadParameter, match="is not a range"):
         parsing.parse_range(text)
+
+
+def test_numbers_are_written_in_plain_digits():
+    reads = (parsing.parse_window, parsing.parse_windows, parsing.parse_range)
+    for odd in ("٨", "0_1", "0_0:1"):
+        for read in (*reads, parsing.parse_numbers):
+            with pytest.raises(typer.BadParameter):
+                read(odd)
+    for odd in ("cat=٨", "cat=0:1_0:2", "cat=0:1:1_0", "cat=0,1_0,...,30"):
+        with pytest.raises(typer.BadParameter):
+            parsing.parse_strip(odd)
+    with pytest.raises(typer.BadParameter):
+        parsing.parse_box("cat=0,0,1_0,8")
 
 
 def test_lists():
@@ -159,6 +174,10 @@ def test_windows_of_words():
         (["inspect", "x", "--steps", "late"], "'late' is not a range of steps"),
         (["inspect", "x", "--heads", "all"], "'all' is not a list of whole numbers"),
         (["inspect", "x", "--over", "steps,heads"], "'steps,heads' is no sheet; there are steps"),
+        *(
+            (["app", f"--max-{what}", str(10**30)], f"Invalid value for '--max-{what}'")
+            for what in ("size", "steps", "upload", "results")
+        ),
         (["compare"], "Missing argument 'RUN"),
         (["paint"], "No such command 'paint'"),
         (["generate", "a", "--sedd", "1"], "No such option"),

@@ -1,5 +1,6 @@
 """`heedmap app`: its options, its warnings, and how it ends."""
 
+import base64
 import contextlib
 import json
 import os
@@ -11,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,8 +31,8 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 def test_users():
-    assert parse_users(["ann:pa:ss", " bob:x\n", ""]) == {"ann": "pa:ss", "bob": "x"}
-    for text in ("ann", "ann:", ":secret"):
+    assert parse_users(["ann:pa:ss", " bob:x\n"]) == {"ann": "pa:ss", "bob": "x"}
+    for text in ("ann", "ann:", ":secret", "", " ", "\n", "\u3000"):
         with pytest.raises(ArgumentError, match="is not USER:PASSWORD") as error:
             parse_users([text])
         assert "secret" not in str(error.value)
@@ -41,7 +43,9 @@ def test_users():
 @posix
 def test_a_password_that_is_no_text(desk: Path):
     """A shell's $'…' and the environment may hold any bytes."""
-    for arguments, told in (([b"--auth", b"bob:secret\xff"], b""), ([], b"bob:x\nann:secret\xff")):
+    for arguments, told in (
+        ([b"--auth", b"bob:secret\xff"], b"bob:x"), ([], b"bob:x\nann:secret\xff"),
+    ):  # fmt: skip
         command = [sys.executable, "-m", "heedmap.cli", "app", "--port", "0"]
         done = subprocess.run(
             [*map(os.fsencode, command), *arguments], capture_output=True, timeout=60,
@@ -60,7 +64,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Op
 
     def serve(options: Options, **rest: Any) -> None:
         found.append(options)
-        rest["ready"]("http://x")
+        rest["ready"]("http://x", options.is_private)
 
     monkeypatch.setattr(application, "serve", serve)
     result = call("app", *arguments)
@@ -68,8 +72,25 @@ def served(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[Any, Op
     return result, found[0]
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\n", "\t \n\n"])
+def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: pytest.MonkeyPatch):
+    """Such as that of `--auth "$PASSWORD"` where the shell knows no PASSWORD."""
+    from heedmap.app import application
+
+    monkeypatch.setattr(application, "serve", lambda *_, **__: pytest.fail("it was served"))
+    monkeypatch.setenv("HEEDMAP_AUTH", "ann:x")
+    assert "--auth, or HEEDMAP_AUTH, is not USER:PASSWORD" in bad("app", "--auth", blank)
+    assert "expected a host's name" in bad("app", "--name", blank)
+    for verb in (("app",), ("generate", "a cat"), ("words", "a cat")):
+        result = call(*verb, "--model", blank)
+        assert result.exit_code == 2 and "names no model" in result.stderr
+    monkeypatch.setenv("HEEDMAP_AUTH", blank)
+    assert bad("app") == "Error: HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it\n"
+    assert files(desk) == set()
+
+
 def test_the_options_of_the_verb(desk: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HEEDMAP_AUTH", "ann:pa ss\nbob:x")
+    monkeypatch.setenv("HEEDMAP_AUTH", "ann:pa ss\n \n\nbob:x\n")
     result, options = served(
         monkeypatch, "--model", "org/a", "--model", "b", "--auth", "eve:y", "--max-size", 512,
         "--max-steps", 30, "--max-upload", 8, "--max-results", 9, "--host", "0.0.0.0",
@@ -108,6 +129,37 @@ def test_a_warning_where_everybody_is_let_in(desk: Path, monkeypatch: pytest.Mon
     result, _ = served(monkeypatch, "--host", "0.0.0.0")
     assert result.stderr.startswith("Warning: everybody who reaches 0.0.0.0 can use this app")
     assert served(monkeypatch)[0].stderr == ""
+
+
+@pytest.mark.parametrize(
+    "host, private",
+    [*((h, True) for h in ("LOCALHOST", "127.1", "::1", "127.0.0.2", "localhost")),
+     ("0.0.0.0", False), ("0", False)],
+)  # fmt: skip
+def test_who_is_let_in_is_judged_by_the_address_that_is_bound(
+    host: str, private: bool, desk: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from heedmap.app import application, connections
+
+    found: list[Options] = []
+
+    def made(options: Options) -> Any:
+        found.append(options)
+        queue = SimpleNamespace(close=lambda: None)
+        return contextlib.nullcontext(SimpleNamespace(routes=None, queue=queue))
+
+    server = SimpleNamespace(started=True, run=lambda sockets: None)
+    monkeypatch.setattr(application, "Application", made)
+    monkeypatch.setattr(connections, "Server", lambda config: server)
+    monkeypatch.delenv("HEEDMAP_AUTH", raising=False)
+    result = call("app", "--host", host, "--port", 0)
+    assert result.exit_code == 0, result.output
+    (options,) = found
+    assert options.is_private == private == ("everybody who reaches" not in result.stderr)
+    assert (options.hosts is not None) == private
+    if private:
+        assert {host.lower(), options.bound, "localhost"} <= set(options.hosts or ())
+        assert "app.example" not in (options.hosts or ())
 
 
 def test_a_port_in_use_and_an_address_that_is_none(desk: Path):
@@ -199,30 +251,91 @@ def test_a_signal_ends_it_cleanly(desk: Path, name: str, code: int):
     assert not [path for path in files(desk) if not path.startswith("temporary")]
 
 
+def begin(port: int, values: list[Any]) -> None:
+    """Ask for a picture."""
+    url = f"http://127.0.0.1:{port}"
+    with urllib.request.urlopen(f"{url}/config", timeout=20) as answer:
+        config = json.load(answer)
+    labels = {one["id"]: one["props"].get("value") for one in config["components"]}
+    call = next(
+        one["id"] for one in config["dependencies"]
+        if any(labels.get(part) == "Generate" for part, _ in one["targets"])
+    )  # fmt: skip
+    said = {"data": [None, PROMPT, *values], "fn_index": call, "session_hash": "x"}
+    request = urllib.request.Request(
+        f"{url}/gradio_api/queue/join", json.dumps(said).encode(),
+        {"Content-Type": "application/json"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        assert answer.status == 200
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15)])
+def test_a_signal_while_visitors_are_served(desk: Path, name: str, code: int):
+    """A page that listens while its job is drawn, an upload, passwords in a line."""
+    with contextlib.ExitStack() as held:
+        process, port = held.enter_context(app_process(desk, "", "--auth", "ann:x"))
+        known = "Basic " + base64.b64encode(b"ann:x").decode()
+        opener = urllib.request.build_opener()
+        opener.addheaders = [("Authorization", known)]
+        held.callback(urllib.request.install_opener, None)
+        urllib.request.install_opener(opener)
+        begin(port, [FIELDS[0], "7", "100", *FIELDS[3:]])
+        data = f"http://127.0.0.1:{port}/gradio_api/queue/data?session_hash=x"
+        stream = held.enter_context(urllib.request.urlopen(data, timeout=20))
+        while b"process_generating" not in stream.readline():
+            pass
+        upload = ("POST /uploads HTTP/1.1", "Content-Length: 900", f"Authorization: {known}")
+        guess = ("GET / HTTP/1.1", "Authorization: Basic YTpi")
+        for said in (upload, *[guess] * 8):
+            one = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            one.sendall("\r\n".join([*said, f"Host: 127.0.0.1:{port}", "", "x"]).encode())
+        time.sleep(0.2)
+        found, errors, took = ends(process, getattr(signal, name))
+    assert (found, errors, left(desk)) == (code, "", []) and took < 5
+
+
 @posix
 @pytest.mark.slow
 @pytest.mark.parametrize("name, code", [("SIGINT", 130), ("SIGTERM", -15)])
 def test_a_signal_while_a_model_loads(desk: Path, name: str, code: int):
     with app_process(desk, LOADING) as (process, port):
-        url = f"http://127.0.0.1:{port}"
-        with urllib.request.urlopen(f"{url}/config", timeout=20) as answer:
-            config = json.load(answer)
-        labels = {one["id"]: one["props"].get("value") for one in config["components"]}
-        call = next(
-            one["id"] for one in config["dependencies"]
-            if any(labels.get(part) == "Generate" for part, _ in one["targets"])
-        )  # fmt: skip
-        said = {"data": [None, PROMPT, *FIELDS], "fn_index": call, "session_hash": "x"}
-        request = urllib.request.Request(
-            f"{url}/gradio_api/queue/join", json.dumps(said).encode(),
-            {"Content-Type": "application/json"},
-        )  # fmt: skip
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            assert answer.status == 200
+        begin(port, FIELDS)
         while process.stdout.readline() != "loading\n":
             pass
         found, errors, took = ends(process, getattr(signal, name))
     assert (found, errors, left(desk)) == (code, "", []) and took < 5
+
+
+STARTING = """
+import time
+from heedmap.files import writing
+def check(_):
+    print("it begins", flush=True)
+    time.sleep(20)
+writing.check_place = check
+from heedmap.cli import main
+main()
+"""
+
+
+@posix
+def test_an_impatient_operator(desk: Path):
+    """Ctrl-C again and again, while it starts."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTING, "app", "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    with process:
+        assert process.stdout is not None and process.stdout.readline() == "it begins\n"
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.01)
+        assert process.communicate(timeout=20)[1] == ""
+    assert process.returncode == 130
 
 
 def test_help_tells_every_option(desk: Path):

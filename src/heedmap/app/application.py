@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -151,22 +152,24 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def serve(options: Options, *, ready: Callable[[str], Any] = print) -> None:
+def serve(options: Options, *, ready: Callable[[str, bool], Any] | None = None) -> None:
     """Serve the app until it is interrupted.
 
     Args:
         options: what the operator decides.
-        ready: called with the app's URL when it answers.
+        ready: called with the app's URL, and whether it serves this machine alone, when it
+            answers. Left out: the URL is printed.
 
     Raises:
         HeedmapError: if Gradio is not installed, or the port is in use.
         KeyboardInterrupt: when it was interrupted, after all has come to its end.
     """
     _share_memory()
-    with bind(options.host, options.port) as bound, Application(options) as made:
-        from uvicorn import Server
-
-        from heedmap.app.connections import configured
+    with contextlib.ExitStack() as held:
+        bound = held.enter_context(bind(options.host, options.port))
+        options = replace(options, bound=bound.getsockname()[0])
+        made = held.enter_context(Application(options))
+        from heedmap.app.connections import Server, configured
 
         server = Server(configured(made.routes))
         thread = threading.Thread(
@@ -178,7 +181,8 @@ def serve(options: Options, *, ready: Callable[[str], Any] = print) -> None:
                 thread.join(0.05)
                 if not thread.is_alive():
                     raise HeedmapError("the server could not start: the log above says why")
-            ready(address(options.host, bound.getsockname()[1]))
+            url = address(options.host, bound.getsockname()[1])
+            print(url) if ready is None else ready(url, options.is_private)
             while thread.is_alive():
                 thread.join(0.5)
         finally:

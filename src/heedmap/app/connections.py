@@ -7,8 +7,11 @@ visitor who does not read. Here each connection is checked every second.
 import asyncio
 import socket
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -24,6 +27,7 @@ OWN = 120
 """Connections of one address: all visitors of a proxy share one, and a browser has up to six."""
 _SENT = 2**17  # bytes that the system takes ahead: reading is noticed in portions of this size
 _LOOK = 1.0  # seconds from one look at a connection to the next
+_END = 0.5  # seconds that answers have when the server ends: uvicorn's own patience is the double
 
 _FULL = b"Too many connections: try again in a while."
 _REFUSAL = (
@@ -128,10 +132,40 @@ def _eldest(crowd: list[Connection]) -> Connection:
     )
 
 
+class Server(uvicorn.Server):
+    """uvicorn's server; what still lasts when it ends does so as if all visitors had left.
+
+    uvicorn itself would cancel it, and log each as an error.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End all answers, after a while in which they may come to their own end."""
+        self._ending = asyncio.create_task(self._end_all())
+        await super().shutdown(sockets)
+
+    async def _end_all(self) -> None:
+        await asyncio.sleep(_END)
+        for one in list(self.server_state.connections):
+            one.transport.abort()
+        await asyncio.sleep(0)  # each knows by then that nobody is there
+        for task in list(self.server_state.tasks):
+            task.cancel()
+
+
+def _quiet(app: ASGIApp) -> ASGIApp:
+    """An app whose answers are cancelled without a word: only the server's end does that."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return run
+
+
 def configured(app: Any) -> Config:
     """How uvicorn serves the app."""
     return Config(
-        app,
+        _quiet(app),
         http=Connection,
         ws="none",
         lifespan="on",

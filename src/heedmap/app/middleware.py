@@ -82,9 +82,9 @@ async def blocks_of(headers: Given, receive: Receive, *, most: int) -> AsyncIter
     chunked = "transfer-encoding" in headers
     if chunked and told:
         raise HTTPException(400, "The length of what is sent was told in two ways.")
-    if chunked or not (told.isascii() and told.isdecimal() and len(told) < 20):
+    if chunked or not (told.isascii() and told.isdecimal()):
         raise HTTPException(411, "The length of what is sent must be told.")
-    if int(told) > most:
+    if len(told) >= 20 or int(told) > most:
         raise _too_large(most)
     until = time.monotonic() + GRACE + int(told) / SPEED
     arrived = 0

@@ -18,7 +18,7 @@ def real_number(text: object, name: str) -> float | None:
     """What a field for a number holds; None where it was left empty."""
     said = _said(text)
     try:
-        number = float(said or 0)
+        number = float(said or 0) if said.isascii() and "_" not in said else math.nan
     except ValueError:
         number = math.nan
     if not math.isfinite(number):

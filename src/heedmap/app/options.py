@@ -68,7 +68,7 @@ class Options:
 
     Attributes:
         out: the folder of the results.
-        host: the address that the server is bound to.
+        host: where the server is to be bound: an address, or a name of one.
         port: of that address; 0 is any that is free.
         names: under which others ask this server, such as that of a server with TLS before it. If
             there are any, or it is bound to an address of this machine alone, it answers to these
@@ -79,6 +79,7 @@ class Options:
         users: passwords by name; everybody is let in if there are none.
         limits: what visitors may ask for.
         loading: on which device and in which precision models are loaded.
+        bound: the address that `host` turned out to be; None before the server is bound.
     """
 
     out: Path = Path("outputs/app")
@@ -89,24 +90,26 @@ class Options:
     users: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     loading: LoadOptions = field(default_factory=LoadOptions)
+    bound: str | None = None
 
     @property
     def is_private(self) -> bool:
         """Whether only this machine is served."""
-        return is_loopback(self.host) and not self.names
+        return is_loopback(self.bound or self.host) and not self.names
 
     @property
     def hosts(self) -> list[str] | None:
         """The names to which the server answers; None for any."""
-        if not (self.names or is_loopback(self.host)):
+        if not (self.names or is_loopback(self.bound or self.host)):
             return None
-        own = ("localhost", "127.0.0.1", "::1", self.host)
+        own = ("localhost", "127.0.0.1", "::1", self.host, self.bound or self.host)
         return sorted({name.lower() for name in (*own, *self.names)})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone."""
+    """Whether an address is reached from this machine alone; a name is none."""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        found = ipaddress.ip_address(host)
     except ValueError:
         return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback

@@ -241,7 +241,7 @@ def numbered(query: str) -> str | int:
     if not query.startswith("#"):
         return query
     number = query[1:].strip()
-    if not (number.isdecimal() and len(number) <= 9):
+    if not (number.isascii() and number.isdecimal() and len(number) <= 9):
         raise ArgumentError(f"{quoted(query)} names no word: expected '#' and its number, as in #2")
     return int(number)
 

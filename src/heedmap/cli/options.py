@@ -12,7 +12,14 @@ import typer
 
 from heedmap import options
 from heedmap.cli.console import loading, print_json, print_lines
-from heedmap.cli.parsing import parse_axes, parse_path, parse_size, parse_windows, parse_word_window
+from heedmap.cli.parsing import (
+    parse_axes,
+    parse_model,
+    parse_path,
+    parse_size,
+    parse_windows,
+    parse_word_window,
+)
 from heedmap.errors import ArgumentError
 from heedmap.options import DrawOptions, EditOptions, LoadOptions
 
@@ -26,6 +33,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "-m",
+        parser=parse_model,
         metavar="MODEL",
         help="A folder or a hub id. Left out: the embedded model, offline.",
     ),

@@ -17,7 +17,7 @@ def parse_size(text: str) -> tuple[int, int]:
     """Read `WxH`, in pixels."""
     width, cross, height = text.lower().replace("×", "x").partition("x")
     sides = width.strip(), height.strip()
-    if not (cross and all(side.isdecimal() and len(side) <= _DIGITS for side in sides)):
+    if not (cross and all(s.isascii() and s.isdecimal() and len(s) <= _DIGITS for s in sides)):
         raise typer.BadParameter(f"{quoted(text)} is not WxH in pixels, such as 512x768.")
     return int(width), int(height)
 
@@ -26,7 +26,7 @@ def parse_range(text: str) -> slice:
     """Read `a:b` (from a up to, not including, b), `a:`, `:b`, or one number."""
     first, colon, last = (part.strip() for part in text.partition(":"))
     try:
-        start, stop = (int(part) if part else None for part in (first, last))
+        start, stop = (_whole(part) if part else None for part in (first, last))
     except ValueError:
         start = stop = None
     if start is None and stop is None:
@@ -48,9 +48,9 @@ def parse_window(text: str) -> tuple[float, float]:
     """Read `a:b`, fractions of a run, or one: up to which."""
     first, colon, last = text.partition(":")
     try:
-        low, high = (float(first), float(last)) if colon else (0.0, float(first))
+        low, high = (_real(first), _real(last)) if colon else (0.0, _real(first))
     except ValueError:
-        low = high = float("nan")
+        low = high = math.nan
     if not 0 <= low <= high <= 1:
         raise typer.BadParameter(
             f"{quoted(text)} is no part of a run; write its end, such as 0.8, or A:B with both "
@@ -76,12 +76,12 @@ def parse_strip(text: str) -> tuple[str, list[float]]:
     try:
         if ":" in said:
             first, last, count = said.split(":")
-            start, end, steps = float(first), float(last), int(count)
+            start, end, steps = _real(first), _real(last), _whole(count)
             if not (2 <= steps <= _MOST and start != end):
                 raise ValueError
             weights = [round(start + (end - start) * k / (steps - 1), 6) for k in range(steps)]
         else:
-            weights = [float(part) for part in _listed(said)]
+            weights = [_real(part) for part in _listed(said)]
     except ValueError:
         weights = [math.nan]
     if not all(map(math.isfinite, weights)):
@@ -90,6 +90,20 @@ def parse_strip(text: str) -> tuple[str, list[float]]:
             "such as 0,1,3."
         )
     return word, weights
+
+
+def _real(text: str) -> float:
+    """A number in plain digits; Python would read those of other scripts, and `1_0`, too."""
+    if "_" in text or not text.isascii():
+        raise ValueError
+    return float(text)
+
+
+def _whole(text: str) -> int:
+    """A whole number in plain digits."""
+    if "_" in text or not text.isascii():
+        raise ValueError
+    return int(text)
 
 
 def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
@@ -108,7 +122,7 @@ def _listed(text: str) -> list[str]:
             values.append(part)
             continue
         try:
-            first, second, last = float(values[-2]), float(values[-1]), float(parts[place + 1])
+            first, second, last = _real(values[-2]), _real(values[-1]), _real(parts[place + 1])
             steps = (last - second) / (second - first)
             if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
                 raise ValueError
@@ -125,7 +139,7 @@ def _listed(text: str) -> list[str]:
 def parse_numbers(text: str) -> list[int]:
     """Read whole numbers with commas between them."""
     try:
-        return [int(part) for part in text.split(",")]
+        return [_whole(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(
             f"{quoted(text)} is not a list of whole numbers; write them with commas, such as 0,2."
@@ -153,7 +167,7 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
     try:
-        sides = tuple(float(part) for part in box.split(","))
+        sides = tuple(_real(part) for part in box.split(","))
     except ValueError:
         sides = ()
     if len(sides) != 4:
@@ -168,6 +182,13 @@ def parse_path(text: str) -> Path:
     if not text:
         raise typer.BadParameter("'' names no file or folder; write . for the one you are in.")
     return Path(text)
+
+
+def parse_model(text: str) -> str:
+    """Read the name of a model: an empty one is none, and not the folder one is in."""
+    if not text.strip():
+        raise typer.BadParameter(f"{quoted(text)} names no model; write a folder or a hub id.")
+    return text
 
 
 def parse_axes(text: str) -> frozenset[str]:

@@ -19,6 +19,7 @@ from heedmap.app.options import Limits, Options
 from heedmap.checks import is_unicode
 from heedmap.cli.console import printable
 from heedmap.cli.options import DeviceFlag, DtypeFlag, grouped, out_option
+from heedmap.cli.parsing import parse_model
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import LoadOptions
 
@@ -61,18 +62,19 @@ class LimitFlags:
     """What a visitor may ask for at most."""
 
     max_size: Annotated[
-        int, typer.Option(min=8, metavar="PIXELS", help="On a side of a picture.")
+        int, typer.Option(min=8, max=2**14, metavar="PIXELS", help="On a side of a picture.")
     ] = Limits.size
-    max_steps: Annotated[int, typer.Option(min=1, metavar="N", help="Of one picture.")] = (
-        Limits.steps
-    )
+    max_steps: Annotated[
+        int, typer.Option(min=1, max=10**6, metavar="N", help="Of one picture.")
+    ] = Limits.steps
     max_upload: Annotated[
-        int, typer.Option(min=1, metavar="MB", help="Of a run's zip that is opened.")
+        int, typer.Option(min=1, max=2**20, metavar="MB", help="Of a run's zip that is opened.")
     ] = Limits.upload // _MEGABYTE
     max_results: Annotated[
         int,
         typer.Option(
             min=1,
+            max=10**6,
             metavar="N",
             help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
         ),
@@ -95,6 +97,7 @@ def serve(
         typer.Option(
             "--model",
             "-m",
+            parser=parse_model,
             metavar="MODEL",
             help="A folder or a hub id to offer besides the embedded model; may be repeated.",
         ),
@@ -114,33 +117,33 @@ def serve(
     Serves this machine alone unless --host or --name says otherwise. Ctrl-C ends it.
     """
     os.environ.setdefault("TQDM_DISABLE", "1")  # the libraries' bars are for a single user
-    from heedmap.app import application
-    from heedmap.files import writing
-
-    writing.check_place(out)
-    options = Options(
-        out=out,
-        host=at.host,
-        port=at.port,
-        names=parse_hosts(at.name or []),
-        models=tuple(model or ()),
-        users=parse_users([*(at.auth or ()), *os.environ.get("HEEDMAP_AUTH", "").splitlines()]),
-        limits=bounds.limits(),
-        loading=LoadOptions(device=device, dtype=dtype),
-    )
-
-    def ready(url: str) -> None:
-        if not (options.users or options.is_private):
-            where = " or ".join(options.names) or printable(at.host)
-            who = f"everybody who reaches {where} can use this app"
-            typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
-        typer.echo(f"heedmap is at {url}\nResults go to {printable(str(out))}. Ctrl-C ends it.")
-        if browser:
-            import webbrowser
-
-            webbrowser.open(url)
-
     with _leaving():
+        from heedmap.app import application
+        from heedmap.files import writing
+
+        writing.check_place(out)
+        options = Options(
+            out=out,
+            host=at.host,
+            port=at.port,
+            names=parse_hosts(at.name or []),
+            models=tuple(model or ()),
+            users=parse_users([*(at.auth or ()), *_told_unseen(os.environ.get("HEEDMAP_AUTH"))]),
+            limits=bounds.limits(),
+            loading=LoadOptions(device=device, dtype=dtype),
+        )
+
+        def ready(url: str, private: bool) -> None:
+            if not (options.users or private):
+                where = " or ".join(options.names) or printable(at.host)
+                who = f"everybody who reaches {where} can use this app"
+                typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
+            typer.echo(f"heedmap is at {url}\nResults go to {printable(str(out))}. Ctrl-C ends it.")
+            if browser:
+                import webbrowser
+
+                webbrowser.open(url)
+
         application.serve(options, ready=ready)
 
 
@@ -176,7 +179,7 @@ def _leaving() -> Iterator[None]:
         if came and came[0][0] != signal.SIGINT:
             signal.signal(came[0][0], signal.SIG_DFL)
             signal.raise_signal(came[0][0])
-        if threading.active_count() > 1:
+        if came:  # not through Python's own end, where one more Ctrl-C would be a crash
             os._exit(130)
         raise
     finally:
@@ -198,12 +201,18 @@ def parse_hosts(texts: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.lower() for text in texts))
 
 
+def _told_unseen(text: str | None) -> list[str]:
+    """The lines of HEEDMAP_AUTH; one that was meant to hold a password must not mean none."""
+    lines = [] if text is None else [line for line in text.splitlines() if line.strip()]
+    if text is not None and not lines:
+        raise ArgumentError("HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it")
+    return lines
+
+
 def parse_users(texts: list[str]) -> dict[str, str]:
     """Passwords by name, from `USER:PASSWORD`; an error about a wrong one quotes no part of it."""
     users: dict[str, str] = {}
     for text in texts:
-        if not text.strip():
-            continue
         if not is_unicode(text):
             raise ArgumentError("--auth, or HEEDMAP_AUTH, is not valid UTF-8: write it anew")
         name, colon, password = text.strip().partition(":")

@@ -165,7 +165,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
         if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
             if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
                 raise ArgumentError(
-                    f"the size {width}×{height} is too large: expected at most {MAX_PIXELS} pixels "
+                    f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels "
                     f"in all, and no side above {MAX_ASPECT} times the other"
                 )
             return width, height
