@@ -404,7 +404,7 @@ def test_a_second_prompt_that_says_nothing_else(load, second):
 def test_a_second_negative_prompt_matters_where_it_is_recorded(load):
     pipe = load("sdxl")
     with pytest.raises(TraceError, match="prompt_2 differs from prompt"):
-        heedmap.generate_batch(pipe, ["a house", "a sea"], seeds=[1, 2], steps=1, prompt_2="a cat")
+        heedmap.edit(pipe, "a house", "a sea", steps=1, prompt_2="a cat")
     given = {"negative_prompt": "a cat", "negative_prompt_2": "a big tree"}
     check(pipe, lambda: paint(pipe, PROMPT, **given), [PROMPT])
     with (
