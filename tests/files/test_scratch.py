@@ -129,6 +129,37 @@ def test_a_kill_at_the_renames(tmp_path: Path, monkeypatch, when):
     assert tree(folder) == {**one("new" if when == "after" else "old", 4), **mine}
 
 
+ODD = os.fsdecode(b"caf\xe9")
+odd_names = pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
+
+
+@odd_names
+def test_names_that_are_not_utf8(tmp_path: Path):
+    """A folder's, and those of a user's files and folders in it: nothing is left, nothing lost."""
+    folder = save(tmp_path / ODD)
+    (folder / f"{ODD}.txt").write_text("mine")
+    (folder / ODD).mkdir()
+    (folder / ODD / ODD).write_text("mine too")
+    save(folder, "two", force=True)
+    mine = {f"{ODD}.txt": "mine", ODD: None, f"{ODD}/{ODD}": "mine too"}
+    assert tree(folder) == {**one("two"), **mine}
+    put_file(tmp_path / f"{ODD}.png", b"x")
+    assert sorted(os.listdir(tmp_path)) == [ODD, f"{ODD}.png"]
+
+
+@odd_names
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+def test_a_kill_at_the_renames_where_names_are_not_utf8(tmp_path: Path, monkeypatch, when):
+    folder = save(tmp_path / ODD, "old", parts=4)
+    (folder / f"{ODD}.txt").write_text("mine")
+    script = stopped(monkeypatch, when) + SAVING
+    done = subprocess.run([sys.executable, "-c", script, tmp_path, ODD, "new", "1", "0", "force"])
+    assert done.returncode == -9 and folder.exists() == (when != "between")
+    put_file(tmp_path / "file", b"x")
+    assert sorted(os.listdir(tmp_path)) == [ODD, "file"]
+    assert tree(folder) == {**one("new" if when == "after" else "old", 4), f"{ODD}.txt": "mine"}
+
+
 @posix
 def test_a_place_that_is_taken_by_then_is_not_taken_back(tmp_path: Path, monkeypatch):
     folder = save(tmp_path / "x", "old", parts=4)

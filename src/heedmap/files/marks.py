@@ -1,5 +1,6 @@
 """How a folder of heedmap's is known: by its mark, a file of JSON, and by the names within it."""
 
+import json
 import os
 import re
 import stat
@@ -8,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from re import Pattern
 from typing import Any
-
-import msgspec
 
 _MOST = 16 * 2**20  # bytes of the largest mark, a grid's: `grids.MAX_GRID_FILE`
 
@@ -47,8 +46,9 @@ def read_object(path: Path, most: int = _MOST) -> dict[str, Any] | None:
         about = os.lstat(path)
         if not stat.S_ISREG(about.st_mode) or about.st_size > most:
             return None
-        read = msgspec.json.decode(path.read_bytes())
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        # Not by msgspec: names that are not UTF-8 are noted with lone surrogates, which it refuses.
+        read = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return None
     return read if isinstance(read, dict) else None
 
