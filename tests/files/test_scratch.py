@@ -15,7 +15,14 @@ import pytest
 
 from files.saving import KIND, SAVING, new_in, notes, one, posix, save, saving, tree
 from heedmap.files import scratch
-from heedmap.files.writing import Destination, TakenError, put_file, remove_folder, whole_folder
+from heedmap.files.writing import (
+    Destination,
+    TakenError,
+    WriteError,
+    put_file,
+    remove_folder,
+    whole_folder,
+)
 
 
 def is_locked(folder: Path) -> bool:
@@ -158,6 +165,67 @@ def test_a_kill_at_the_renames_where_names_are_not_utf8(tmp_path: Path, monkeypa
     put_file(tmp_path / "file", b"x")
     assert sorted(os.listdir(tmp_path)) == [ODD, "file"]
     assert tree(folder) == {**one("new" if when == "after" else "old", 4), f"{ODD}.txt": "mine"}
+
+
+def deep_in(folder: Path, levels: int) -> None:
+    """Folders in one another, the innermost with a file; deeper than any path is long."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
+@pytest.fixture
+def bottomless(tmp_path: Path):
+    """A folder for `deep_in`, which pytest itself could not take away."""
+    yield tmp_path
+    subprocess.run(["rm", "-rf", tmp_path / "desk"], check=True)
+
+
+@posix
+@pytest.mark.parametrize("levels", [1100, 2500])
+@pytest.mark.parametrize("part", ["old", "new"])
+def test_a_strangers_scratch_folder_of_very_deep_folders(bottomless: Path, levels, part):
+    desk = bottomless / "desk"
+    forged = desk / ".heedmap.abcdefgh"
+    (forged / part).mkdir(parents=True)
+    (forged / "lock").touch()
+    journal = {"heedmap": "scratch", "name": "x", "known": ["/".join([*"d" * levels, "file"])]}
+    (forged / "journal").write_text(json.dumps(journal))
+    deep_in(forged / part, levels)
+    save(desk / "x")
+    assert tree(desk / "x") == one("one")
+    # What is too deep for a path to name stays where it is.
+    assert forged.exists() == (levels == 2500)
+
+
+@posix
+def test_very_deep_folders_of_a_users(bottomless: Path):
+    folder = save(bottomless / "desk" / "x")
+    deep_in(folder, 1100)
+    save(folder, "two", force=True)
+    assert not remove_folder(folder, KIND)
+    assert (folder / "thing.json").read_text() == '{"thing": "two"}'
+    assert (folder / "/".join("d" * 1100) / "file").is_file()
+    (folder / "deeper").mkdir()
+    deep_in(folder / "deeper", 2500)
+    with pytest.raises(WriteError, match=r"x could not be replaced \(file name too long\): choose"):
+        save(folder, "three", force=True)
+    assert os.listdir(folder.parent) == ["x"]
+    assert (folder / "thing.json").read_text() == '{"thing": "two"}'
+
+
+@posix
+def test_a_place_below_a_thousand_folders_that_are_not_there_yet(bottomless: Path):
+    place = bottomless / "desk" / "/".join("d" * 1100) / "x"
+    assert save(place).is_dir()
+    with pytest.raises(KeyboardInterrupt), whole_folder(place.parents[1099] / "e" / "f", KIND):
+        raise KeyboardInterrupt
+    assert os.listdir(bottomless / "desk") == ["d"]
 
 
 @posix

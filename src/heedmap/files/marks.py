@@ -53,15 +53,19 @@ def read_object(path: Path, most: int = _MOST) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
-def walk(folder: Path, within: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+def walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Everything in a folder, by its name within; folders before what they hold, no link followed.
 
     Raises:
         OSError: if a folder cannot be read.
     """
-    with os.scandir(folder) as entries:
-        found = list(entries)
-    for entry in found:
-        yield f"{within}{entry.name}", entry
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk(Path(entry.path), f"{within}{entry.name}/")
+    waiting = [(os.fspath(folder), "")]  # no recursion: folders lie in one another as deep as paths
+    while waiting:
+        path, within = waiting.pop()
+        with os.scandir(path) as entries:
+            found = list(entries)
+        for entry in found:
+            name = f"{within}{entry.name}"
+            yield name, entry
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, f"{name}/"))

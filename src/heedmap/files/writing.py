@@ -259,7 +259,8 @@ def _scratch(parent: Path, name: str) -> Iterator[Path]:
     try:
         with ExitStack() as stack:
             try:
-                parent.mkdir(parents=True, exist_ok=True)
+                for path in (*reversed(missing), parent):  # mkdir(parents=True) calls itself
+                    path.mkdir(exist_ok=True)
                 made = stack.enter_context(scratch_folder(parent, name))
             except OSError as error:
                 raise WriteError(f"nothing can be written to {shown(parent)}", error) from error
