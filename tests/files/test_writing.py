@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from files.saving import KIND, SAVING, notes, one, posix, save, saving, tree
+from files.saving import KIND, RUN_JSON, SAVING, notes, one, posix, save, saving, tree
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import destinations, kinds
 from heedmap.files.writing import (
@@ -127,7 +127,7 @@ def test_what_is_written_meanwhile_is_not_replaced(tmp_path: Path):
             pytest.raises(TakenError, match="exists and is not a thing"),
             whole_folder(tmp_path / "x", KIND, force=force) as partial,
         ):
-            (partial / "thing.json").write_text('{"thing": 1}')
+            (partial / "thing.json").write_text('{"thing": "1"}')
             (tmp_path / "x").mkdir(exist_ok=True)
             (tmp_path / "x" / "notes.txt").write_text("mine")
         assert tree(tmp_path) == {"x": None, "x/notes.txt": "mine"}
@@ -190,17 +190,17 @@ def test_the_empty_folder_one_is_in_is_filled(tmp_path: Path, monkeypatch, given
     before, given = folder.stat(), given.format(folder)
     Destination(given, KIND)
     with whole_folder(given, KIND) as partial:
-        (partial / "thing.json").write_text('{"thing": 1}')
+        (partial / "thing.json").write_text('{"thing": "1"}')
         (partial / "parts").mkdir()
         assert [name for name in os.listdir() if not name.startswith(".")] == []
-    assert tree(folder) == {"thing.json": '{"thing": 1}', "parts": None}
+    assert tree(folder) == {"thing.json": '{"thing": "1"}', "parts": None}
     after = Path.cwd().stat()
     assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
     with pytest.raises(TakenError, match="exists and holds a thing: nothing was written; choose"):
         Destination(given, KIND)
     with pytest.raises(TakenError, match=r"replaced as a whole \(it is the folder you are"):
         Destination(given, KIND, force=True)
-    assert tree(tmp_path) == {"x": None, "x/thing.json": '{"thing": 1}', "x/parts": None}
+    assert tree(tmp_path) == {"x": None, "x/thing.json": '{"thing": "1"}', "x/parts": None}
 
 
 @posix
@@ -418,7 +418,7 @@ def test_a_folder_of_another_user_within(mode, refused, empty):
     with tempfile.TemporaryDirectory() as place:  # pytest's own are closed to others
         desk, folder, theirs = (Path(place) / part for part in ("", "x", "x/deep/theirs"))
         theirs.mkdir(parents=True)
-        (folder / "run.json").write_text('{"format": 1, "settings": {}}')
+        (folder / "run.json").write_text(RUN_JSON)
         (folder / "mine.txt").write_text("mine")
         if not empty:
             (theirs / "notes.txt").write_text("theirs")

@@ -10,6 +10,9 @@ from pathlib import Path
 from re import Pattern
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 _MOST = 16 * 2**20  # bytes of the largest mark, a grid's: `grids.MAX_GRID_FILE`
 
 
@@ -20,7 +23,7 @@ class Kind:
     Attributes:
         what: what it is called, with its article: "a run of heedmap".
         mark: the file by which a folder of this kind is known; a JSON object.
-        keys: what this object has at least.
+        schema: what this object must be; of whatever does not fit nothing is known to be ours.
         names: every name, within the folder, that a file of heedmap's may have.
         written: given a folder of this kind, those of them that were written there, as far as the
             folder says so; anything else of such a name is a user's. Left out: all.
@@ -29,15 +32,23 @@ class Kind:
 
     what: str
     mark: str
-    keys: frozenset[str]
+    schema: type[Struct]
     names: Pattern[str]
     written: Callable[[Path], Collection[str]] | None = None
     folders: Pattern[str] = re.compile("(?!)")
 
     def holds(self, folder: Path) -> bool:
         """Whether a folder is of this kind."""
+        return self.told(folder) is not None
+
+    def told(self, folder: Path) -> dict[str, Any] | None:
+        """What the mark of a folder of this kind holds; None of any other folder."""
         about = read_object(folder / self.mark)
-        return about is not None and self.keys <= about.keys()
+        try:
+            msgspec.convert(about, self.schema)
+        except (msgspec.ValidationError, RecursionError):
+            return None
+        return about
 
 
 def read_object(path: Path, most: int = _MOST) -> dict[str, Any] | None:

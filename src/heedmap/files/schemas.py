@@ -150,6 +150,22 @@ class GridFile(Struct, frozen=True, kw_only=True):
     cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=10_000)]
 
 
+class SelectionWord(Struct, frozen=True, kw_only=True):
+    """A word of a selection, and the file of its overlay."""
+
+    word: str
+    file: str
+
+
+class SelectionFile(Struct, frozen=True, kw_only=True):
+    """`inspect.json`; it is only asked which files were written, and never read back."""
+
+    run: str
+    folder: str
+    selection: dict[str, Any]
+    words: list[SelectionWord]
+
+
 # --- reading and writing ----------------------------------------------------------------------
 
 
