@@ -20,6 +20,7 @@ from heedmap.files.notes import Note, noted, to_json
 from heedmap.files.reports import EditReport, GridReport
 from heedmap.files.settings import Settings
 from heedmap.files.values import (
+    MAX_CELLS,
     MAX_LAYER_NAME,
     MAX_LAYERS,
     MAX_PROMPT,
@@ -147,7 +148,7 @@ class GridFile(Struct, frozen=True, kw_only=True):
     format: int
     files: Files = UNSET
     about: GridReport
-    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=10_000)]
+    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=MAX_CELLS)]
 
 
 class SelectionWord(Struct, frozen=True, kw_only=True):
