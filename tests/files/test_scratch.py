@@ -55,7 +55,7 @@ def test_others_wait_while_something_takes_its_place_or_goes(tmp_path: Path, mon
         watch(name)
     for force in (False, True):
         save(tmp_path / "x", force=force)
-        put_file(tmp_path / "file", b"x", force=force)
+        put_file(tmp_path / "file", b"%PDF", force=force)
     assert remove_folder(tmp_path / "x", KIND)
     names = ["rename", "link", "rename", "rename", "replace", "rename"]
     assert found == [(name, True) for name in names]

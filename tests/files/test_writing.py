@@ -17,6 +17,7 @@ import pytest
 from files.saving import KIND, RUN_JSON, SAVING, notes, one, posix, save, saving, tree
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import destinations, kinds
+from heedmap.files.seals import sealed
 from heedmap.files.writing import (
     Destination,
     TakenError,
@@ -550,7 +551,7 @@ def test_processes_that_replace_one_folder_lose_no_note(tmp_path: Path):
 
 def test_files(tmp_path: Path, monkeypatch):
     path = tmp_path / "deep" / "one.png"
-    assert put_file(path, b"1") == path
+    assert put_file(path, b"%PDF 1") == path
     for force in (False, True):
         with monkeypatch.context() as patch:
             patch.setattr(
@@ -562,16 +563,16 @@ def test_files(tmp_path: Path, monkeypatch):
         TakenError, match=r"one\.png exists: nothing was written; choose another name"
     ):
         put_file(path, b"2")
-    assert path.read_bytes() == b"1"
+    assert path.read_bytes() == sealed(b"%PDF 1")
     path.chmod(0o600)
-    assert put_file(path, b"2", force=True).read_bytes() == b"2"
+    assert put_file(path, b"%PDF 2", force=True).read_bytes() == sealed(b"%PDF 2")
     assert os.name == "nt" or stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "folder").mkdir()
     for name in ("link", "folder"):
         with pytest.raises(TakenError, match=f"{name} is a {name}: nothing was written"):
             put_file(tmp_path / name, b"3", force=True)
-    assert path.read_bytes() == b"2"
+    assert path.read_bytes() == sealed(b"%PDF 2")
     assert [p.name for p in path.parent.iterdir()] == ["one.png"]
 
 

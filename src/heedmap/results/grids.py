@@ -251,13 +251,14 @@ class Grid:
         return " · ".join([*fixed, settings.model])
 
 
-def excess(cells: int, size: tuple[int, int] = (1, 1)) -> str:
-    """Why a grid of so many cells of a size (W, H) is not read back; empty if it is."""
+def excess(cells: int, each: tuple[int, int] = (1, 1)) -> str:
+    """Why a grid of so many cells, each of a size (W, H), is not read back; empty if it is."""
     if cells > MAX_CELLS:
         return f"{cells:,} cells: expected at most {MAX_CELLS:,}"
-    if cells * size[0] * size[1] > _MOST_PIXELS:
-        most = _MOST_PIXELS // (size[0] * size[1])
-        return f"{cells:,} cells of {size[0]}×{size[1]} pixels: expected at most {most:,} of those"
+    width, height = each
+    if cells * width * height > _MOST_PIXELS:
+        most = _MOST_PIXELS // (width * height)
+        return f"{cells:,} cells of {width}×{height} pixels: expected at most {most:,} of those"
     return ""
 
 
