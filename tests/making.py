@@ -107,6 +107,18 @@ REPORT = {
     },
 }  # fmt: skip
 
+CELL = {
+    "number": 1, "seed": 7, "target": "at sea", "weights": {}, "cross": [0.0, 0.8],
+    "self_attention": [0.0, 0.4], "about": REPORT,
+}  # fmt: skip
+MARKS: dict[str, dict[str, Any]] = {
+    "run.json": {"format": 1, "settings": SETTINGS},
+    "pair.json": {"format": 1, "about": REPORT},
+    "grid.json": {"format": 1, "about": {}, "cells": [CELL]},
+    "inspect.json": {"run": "x", "folder": "y", "selection": {}, "words": []},
+}
+"""The least that the mark of each kind of folder says; older versions wrote no more."""
+
 
 def report_of(**noted: Any) -> EditReport:
     """The evidence of an edit, of plain JSON types, with what all must have."""

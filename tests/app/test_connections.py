@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import json
 import shutil
 import socket
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from making import MARKS
 
 from app.serving import Served, asked_from, until
 
@@ -99,7 +101,7 @@ def big(server: Served) -> Iterator[str]:
     name = "20261121-000000-" + "0" * 32
     folder = server.app.worker.store.root / name
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text('{"format": 1, "settings": {}}')
+    (folder / "run.json").write_text(json.dumps(MARKS["run.json"]))
     for file in ("index.html", "image.png"):
         (folder / file).write_bytes(bytes(32 * 2**20))
     yield name

@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 import heedmap
 from cli.calling import bad, files, good, quiet, raising
 from heedmap.drawing import generation
+from heedmap.files.seals import sealed
 from heedmap.results.runs import Run
 
 
@@ -90,9 +92,9 @@ def test_compare_saves_figures_for_papers(saved: Path, other: Path, desk: Path):
     assert good("compare", saved, other, "--format", "svg", "-q") == (
         "outputs/compare-saved-other.svg\n"
     )
-    assert Path("outputs/compare-saved-other.svg").read_bytes() == figure.data("svg")
+    assert Path("outputs/compare-saved-other.svg").read_bytes() == sealed(figure.data("svg"))
     good("compare", saved, other, "--out", "two.pdf")
-    assert Path("two.pdf").read_bytes() == figure.data("pdf")
+    assert Path("two.pdf").read_bytes() == sealed(figure.data("pdf"))
     said = bad("compare", saved, other, "--out", "two.pdf", "--format", "svg", "--force")
     assert "two.pdf is no name for the figure: expected a file that ends in .svg" in said
 
@@ -126,3 +128,32 @@ assert not {{"torch", "diffusers", "transformers", "matplotlib.pyplot"}} & set(s
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_file_but_a_figure_of_heedmaps_is_replaced_by_force(
+    saved: Path, other: Path, desk: Path
+):
+    """A user's picture, a run's, a figure that somebody drew over: each stays as it is."""
+    Image.new("RGB", (8, 8), "red").save("photo.png")
+    Path("plot.svg").write_text("<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>")
+    Path("paper.pdf").write_bytes(b"%PDF-1.4\n% heedmap\n%%EOF\n")
+    for name in ("sheet.png", "sheet.svg", "sheet.pdf"):
+        good("compare", saved, other, "--out", name)
+        before = Path(name).read_bytes()
+        good("compare", saved, other, "-w", "a", "--out", name, "--force")
+        Path(f"noted-{name}").write_bytes(Path(name).read_bytes() + b"\n")
+        Path(f"cut-{name}").write_bytes(before[:9] + before[10:])
+    with Image.open("sheet.png") as drawn:  # as an editor saves it that keeps the remarks
+        drawn.load()
+        text = PngInfo()
+        text.add_text("Software", drawn.info["Software"])
+        drawn.crop((0, 0, 9, 9)).save("cropped.png", pnginfo=text)
+    Path("older.png").write_bytes(heedmap.compare([Run.load(saved), Run.load(other)]).data())
+    names = [path.name for path in desk.iterdir() if path.is_file() and path.stem != "sheet"]
+    assert len(names) == 11
+    for name in [*names, "saved/image.png", "saved/sheet.png", "other/words/0-a.png"]:
+        kept = Path(name).read_bytes()
+        said = bad("compare", saved, other, "--out", name, "--force")
+        assert f"{name} is no figure as heedmap saved it (older versions did not mark" in said
+        assert Path(name).read_bytes() == kept
+    assert Run.load(saved).image.size == (128, 128)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from making import MARKS
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, call, files, good, raising
@@ -232,7 +233,7 @@ def test_a_place_that_will_not_do_is_told_before_anything_is_drawn(
     model, desk, monkeypatch, option, place, sentence
 ):
     (desk / "mine").mkdir()
-    (desk / "mine" / "run.json").write_text('{"format": 1, "settings": {}}')
+    (desk / "mine" / "run.json").write_text(json.dumps(MARKS["run.json"]))
     (desk / "mine" / "words").symlink_to(desk)
     monkeypatch.setattr(generation, "generate", raising(AssertionError("it draws")))
     assert sentence in bad("generate", PROMPT, option, place, "--force")

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from cli.calling import bad, call, files, good
+from cli.calling import bad, call, files, good, raising
 from heedmap.drawing import editing
+from heedmap.models import pipelines
 from heedmap.results.grids import Grid
 
 GRID = ("grid", "a red house", "--seed", 7, "--steps", 1)
@@ -106,3 +107,20 @@ def test_the_bar_counts_the_steps_of_all_batches(model, monkeypatch):
     monkeypatch.setattr(verb, "progress_bar", bar)
     good(*GRID, "--weight", "red=0:2:3", "--count", 2, "--batch", 3, "--steps", 2, "--out", "x")
     assert said == [(n, 8) for n in range(1, 9)]
+
+
+def test_more_cells_than_are_read_back_are_told_before_anything_is_loaded(desk, monkeypatch):
+    monkeypatch.setattr(pipelines, "load", raising(AssertionError("it loads")))
+    said = bad(*GRID, "--count", 5001, "--weight", "red=0,1")
+    assert "this grid would have 10,002 cells: expected at most 10,000; leave some val" in said
+    assert list(desk.iterdir()) == []
+
+
+def test_more_pixels_than_are_read_back_are_told_before_anything_is_drawn(model, monkeypatch):
+    monkeypatch.setattr(editing, "draw_edits", raising(AssertionError("it draws")))
+    said = bad(*GRID, "--count", 1025, "--size", "512x512")
+    assert "would have 1,025 cells of 512×512 pixels: expected at most 1,024 of those" in said
+    said = bad(*GRID, "--count", 9000, "--cross", "0", "--size", "256x256")
+    assert "9,000 cells of 256×256 pixels: expected at most 4,096" in said
+    said = call(*GRID, "--count", 1024, "--size", "512x512").output
+    assert "expected at most" not in said

@@ -25,6 +25,7 @@ from heedmap.figures import layout
 from heedmap.figures.blocks import Block, LineAt, PictureAt
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.figures.sheet import Sheet
+from heedmap.files.seals import sealed
 
 SVG = "{http://www.w3.org/2000/svg}"
 HREF = "{http://www.w3.org/1999/xlink}href"
@@ -205,7 +206,7 @@ def test_saved_by_the_suffix_whole_or_not_at_all(tmp_path):
     sheet = example()
     for name, kind in (("a.png", "png"), ("deep/b.SVG", "svg"), ("c.pdf", "pdf")):
         path = sheet.save(tmp_path / name)
-        assert path.read_bytes() == sheet.data(kind)
+        assert path.read_bytes() == sealed(sheet.data(kind))
         with pytest.raises(RunError, match="exists: nothing was written"):
             sheet.save(path)
         assert sheet.save(str(path), force=True) == path
@@ -290,14 +291,10 @@ def test_the_same_bytes_every_time_in_any_style_and_no_pyplot():
     light, untouched, pyplot, names, digests = drawn_elsewhere()
     assert light and untouched and not pyplot
     known = ("blocks", "formats", "layout", "lettering", "overlays", "sheet")
-    files = (
-        "files",
-        *(f"files.{n}" for n in ("destinations", "exchange", "marks", "reading", "scratch")),
-    )
-    known = {f"figures.{name}" for name in known} | {"figures", "checks", "errors", *files}
-    assert {*names} - {"heedmap", "heedmap.files.writing", "heedmap.files.kinds"} <= {
-        f"heedmap.{name}" for name in known
-    }
+    known = {f"heedmap.figures.{name}" for name in known}
+    known |= {"heedmap", *(f"heedmap.{name}" for name in ("figures", "files", "checks", "errors"))}
+    known |= {"heedmap.options"}  # which files hold
+    assert {name for name in names if not name.startswith("heedmap.files.")} <= known
     assert drawn_elsewhere(f"import matplotlib; matplotlib.rcParams.update({LOUD!r})") == [
         light, untouched, pyplot, names, digests,
     ]  # fmt: skip

@@ -8,12 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from making import MARKS
+from msgspec import Struct
 
 from heedmap.files.writing import Kind, whole_folder
 
-KIND = Kind(
-    "a thing", "thing.json", frozenset({"thing"}), re.compile(r"thing\.json|parts/\d+\.png")
-)
+
+class Thing(Struct):
+    thing: str
+
+
+KIND = Kind("a thing", "thing.json", Thing, re.compile(r"thing\.json|parts/\d+\.png"))
+RUN_JSON = json.dumps(MARKS["run.json"])
 
 
 posix = pytest.mark.skipif(os.name == "nt", reason="modes and locks of POSIX")
@@ -76,9 +82,12 @@ def new_in(folder: Path, *names: str) -> Path:
 SAVING = """
 import json, os, re, sys, time
 from pathlib import Path
+from msgspec import Struct
 from heedmap.files.writing import Destination, Kind, whole_folder
+class Thing(Struct):
+    thing: str
 NAMES = re.compile(r"thing\\.json|parts/\\d+\\.png")
-KIND = Kind("a thing", "thing.json", frozenset({"thing"}), NAMES)
+KIND = Kind("a thing", "thing.json", Thing, NAMES)
 root, name, text, count, pause, force = sys.argv[1:]
 
 def save(folder, *, force):

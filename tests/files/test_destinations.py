@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from making import MARKS
 
-from files.saving import KIND, one, posix, save, tree
+from files.saving import KIND, RUN_JSON, one, posix, save, tree
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import kinds
 from heedmap.files.writing import Destination, TakenError, put_file
@@ -29,7 +30,7 @@ def test_what_stands_where_a_folder_goes_is_told_before_anything_is_drawn(
 ):
     folder = tmp_path / "x"
     (folder / place).parent.mkdir(parents=True)
-    (folder / kind.mark).write_text(json.dumps(dict.fromkeys(kind.keys, 1)))
+    (folder / kind.mark).write_text(json.dumps(MARKS[kind.mark]))
     (folder / place).write_text("m") if how == "file" else (folder / place).symlink_to(tmp_path)
     before = tree(tmp_path)
     with pytest.raises(TakenError, match=f"x holds {place}, a {how} where heedmap writes a folder"):
@@ -154,7 +155,7 @@ def test_a_place_without_permission():
         Path(place).chmod(0o755)
         desk = Path(place) / "desk"
         (desk / "ours").mkdir(parents=True)
-        (desk / "ours" / "run.json").write_text('{"format": 1, "settings": {}}')
+        (desk / "ours" / "run.json").write_text(RUN_JSON)
         desk.chmod(0o555)
         done = subprocess.run(
             [sys.executable, "-c", AS_ANOTHER], capture_output=True, text=True, cwd=desk

@@ -5,10 +5,17 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
 
 from heedmap.files.marks import Kind, read_object, walk
 
-KIND = Kind("a thing", "thing.json", frozenset({"thing", "format"}), re.compile("thing.json"))
+
+class Thing(Struct):
+    thing: int
+    format: int
+
+
+KIND = Kind("a thing", "thing.json", Thing, re.compile("thing.json"))
 
 
 @pytest.mark.parametrize(
@@ -17,6 +24,7 @@ KIND = Kind("a thing", "thing.json", frozenset({"thing", "format"}), re.compile(
         ('{"thing": 1, "format": 1}', True),
         ('{"thing": 1, "format": 1, "more": []}', True),
         ('{"thing": 1}', False),
+        ('{"thing": "1", "format": 1}', False),
         ("[]", False),
         ("{", False),
         ("", False),

@@ -15,7 +15,14 @@ import pytest
 
 from files.saving import KIND, SAVING, new_in, notes, one, posix, save, saving, tree
 from heedmap.files import scratch
-from heedmap.files.writing import Destination, TakenError, put_file, remove_folder, whole_folder
+from heedmap.files.writing import (
+    Destination,
+    TakenError,
+    WriteError,
+    put_file,
+    remove_folder,
+    whole_folder,
+)
 
 
 def is_locked(folder: Path) -> bool:
@@ -48,7 +55,7 @@ def test_others_wait_while_something_takes_its_place_or_goes(tmp_path: Path, mon
         watch(name)
     for force in (False, True):
         save(tmp_path / "x", force=force)
-        put_file(tmp_path / "file", b"x", force=force)
+        put_file(tmp_path / "file", b"%PDF", force=force)
     assert remove_folder(tmp_path / "x", KIND)
     names = ["rename", "link", "rename", "rename", "replace", "rename"]
     assert found == [(name, True) for name in names]
@@ -127,6 +134,98 @@ def test_a_kill_at_the_renames(tmp_path: Path, monkeypatch, when):
         Destination(folder, KIND)
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
     assert tree(folder) == {**one("new" if when == "after" else "old", 4), **mine}
+
+
+ODD = os.fsdecode(b"caf\xe9")
+odd_names = pytest.mark.skipif(sys.platform != "linux", reason="names that are no UTF-8")
+
+
+@odd_names
+def test_names_that_are_not_utf8(tmp_path: Path):
+    """A folder's, and those of a user's files and folders in it: nothing is left, nothing lost."""
+    folder = save(tmp_path / ODD)
+    (folder / f"{ODD}.txt").write_text("mine")
+    (folder / ODD).mkdir()
+    (folder / ODD / ODD).write_text("mine too")
+    save(folder, "two", force=True)
+    mine = {f"{ODD}.txt": "mine", ODD: None, f"{ODD}/{ODD}": "mine too"}
+    assert tree(folder) == {**one("two"), **mine}
+    put_file(tmp_path / f"{ODD}.png", b"x")
+    assert sorted(os.listdir(tmp_path)) == [ODD, f"{ODD}.png"]
+
+
+@odd_names
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+def test_a_kill_at_the_renames_where_names_are_not_utf8(tmp_path: Path, monkeypatch, when):
+    folder = save(tmp_path / ODD, "old", parts=4)
+    (folder / f"{ODD}.txt").write_text("mine")
+    script = stopped(monkeypatch, when) + SAVING
+    done = subprocess.run([sys.executable, "-c", script, tmp_path, ODD, "new", "1", "0", "force"])
+    assert done.returncode == -9 and folder.exists() == (when != "between")
+    put_file(tmp_path / "file", b"x")
+    assert sorted(os.listdir(tmp_path)) == [ODD, "file"]
+    assert tree(folder) == {**one("new" if when == "after" else "old", 4), f"{ODD}.txt": "mine"}
+
+
+def deep_in(folder: Path, levels: int) -> None:
+    """Folders in one another, the innermost with a file; deeper than any path is long."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+
+
+@pytest.fixture
+def bottomless(tmp_path: Path):
+    """A folder for `deep_in`, which pytest itself could not take away."""
+    yield tmp_path
+    subprocess.run(["rm", "-rf", tmp_path / "desk"], check=True)
+
+
+@posix
+@pytest.mark.parametrize("levels", [1100, 2500])
+@pytest.mark.parametrize("part", ["old", "new"])
+def test_a_strangers_scratch_folder_of_very_deep_folders(bottomless: Path, levels, part):
+    desk = bottomless / "desk"
+    forged = desk / ".heedmap.abcdefgh"
+    (forged / part).mkdir(parents=True)
+    (forged / "lock").touch()
+    journal = {"heedmap": "scratch", "name": "x", "known": ["/".join([*"d" * levels, "file"])]}
+    (forged / "journal").write_text(json.dumps(journal))
+    deep_in(forged / part, levels)
+    save(desk / "x")
+    assert tree(desk / "x") == one("one")
+    # What is too deep for a path to name stays where it is.
+    assert forged.exists() == (levels == 2500)
+
+
+@posix
+def test_very_deep_folders_of_a_users(bottomless: Path):
+    folder = save(bottomless / "desk" / "x")
+    deep_in(folder, 1100)
+    save(folder, "two", force=True)
+    assert not remove_folder(folder, KIND)
+    assert (folder / "thing.json").read_text() == '{"thing": "two"}'
+    assert (folder / "/".join("d" * 1100) / "file").is_file()
+    (folder / "deeper").mkdir()
+    deep_in(folder / "deeper", 2500)
+    with pytest.raises(WriteError, match=r"x could not be replaced \(file name too long\): choose"):
+        save(folder, "three", force=True)
+    assert os.listdir(folder.parent) == ["x"]
+    assert (folder / "thing.json").read_text() == '{"thing": "two"}'
+
+
+@posix
+def test_a_place_below_a_thousand_folders_that_are_not_there_yet(bottomless: Path):
+    place = bottomless / "desk" / "/".join("d" * 1100) / "x"
+    assert save(place).is_dir()
+    with pytest.raises(KeyboardInterrupt), whole_folder(place.parents[1099] / "e" / "f", KIND):
+        raise KeyboardInterrupt
+    assert os.listdir(bottomless / "desk") == ["d"]
 
 
 @posix

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from files.saving import KIND, SAVING, notes, one, posix, save, saving, tree
+from files.saving import KIND, RUN_JSON, SAVING, notes, one, posix, save, saving, tree
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import destinations, kinds
+from heedmap.files.seals import sealed
 from heedmap.files.writing import (
     Destination,
     TakenError,
@@ -127,7 +128,7 @@ def test_what_is_written_meanwhile_is_not_replaced(tmp_path: Path):
             pytest.raises(TakenError, match="exists and is not a thing"),
             whole_folder(tmp_path / "x", KIND, force=force) as partial,
         ):
-            (partial / "thing.json").write_text('{"thing": 1}')
+            (partial / "thing.json").write_text('{"thing": "1"}')
             (tmp_path / "x").mkdir(exist_ok=True)
             (tmp_path / "x" / "notes.txt").write_text("mine")
         assert tree(tmp_path) == {"x": None, "x/notes.txt": "mine"}
@@ -190,17 +191,17 @@ def test_the_empty_folder_one_is_in_is_filled(tmp_path: Path, monkeypatch, given
     before, given = folder.stat(), given.format(folder)
     Destination(given, KIND)
     with whole_folder(given, KIND) as partial:
-        (partial / "thing.json").write_text('{"thing": 1}')
+        (partial / "thing.json").write_text('{"thing": "1"}')
         (partial / "parts").mkdir()
         assert [name for name in os.listdir() if not name.startswith(".")] == []
-    assert tree(folder) == {"thing.json": '{"thing": 1}', "parts": None}
+    assert tree(folder) == {"thing.json": '{"thing": "1"}', "parts": None}
     after = Path.cwd().stat()
     assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
     with pytest.raises(TakenError, match="exists and holds a thing: nothing was written; choose"):
         Destination(given, KIND)
     with pytest.raises(TakenError, match=r"replaced as a whole \(it is the folder you are"):
         Destination(given, KIND, force=True)
-    assert tree(tmp_path) == {"x": None, "x/thing.json": '{"thing": 1}', "x/parts": None}
+    assert tree(tmp_path) == {"x": None, "x/thing.json": '{"thing": "1"}', "x/parts": None}
 
 
 @posix
@@ -418,7 +419,7 @@ def test_a_folder_of_another_user_within(mode, refused, empty):
     with tempfile.TemporaryDirectory() as place:  # pytest's own are closed to others
         desk, folder, theirs = (Path(place) / part for part in ("", "x", "x/deep/theirs"))
         theirs.mkdir(parents=True)
-        (folder / "run.json").write_text('{"format": 1, "settings": {}}')
+        (folder / "run.json").write_text(RUN_JSON)
         (folder / "mine.txt").write_text("mine")
         if not empty:
             (theirs / "notes.txt").write_text("theirs")
@@ -550,7 +551,7 @@ def test_processes_that_replace_one_folder_lose_no_note(tmp_path: Path):
 
 def test_files(tmp_path: Path, monkeypatch):
     path = tmp_path / "deep" / "one.png"
-    assert put_file(path, b"1") == path
+    assert put_file(path, b"%PDF 1") == path
     for force in (False, True):
         with monkeypatch.context() as patch:
             patch.setattr(
@@ -562,16 +563,16 @@ def test_files(tmp_path: Path, monkeypatch):
         TakenError, match=r"one\.png exists: nothing was written; choose another name"
     ):
         put_file(path, b"2")
-    assert path.read_bytes() == b"1"
+    assert path.read_bytes() == sealed(b"%PDF 1")
     path.chmod(0o600)
-    assert put_file(path, b"2", force=True).read_bytes() == b"2"
+    assert put_file(path, b"%PDF 2", force=True).read_bytes() == sealed(b"%PDF 2")
     assert os.name == "nt" or stat.S_IMODE(path.stat().st_mode) == 0o600
     (tmp_path / "link").symlink_to(path)
     (tmp_path / "folder").mkdir()
     for name in ("link", "folder"):
         with pytest.raises(TakenError, match=f"{name} is a {name}: nothing was written"):
             put_file(tmp_path / name, b"3", force=True)
-    assert path.read_bytes() == b"2"
+    assert path.read_bytes() == sealed(b"%PDF 2")
     assert [p.name for p in path.parent.iterdir()] == ["one.png"]
 
 

@@ -654,12 +654,19 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error, sentence):
 # --- how much is opened at once ---------------------------------------------------------------
 
 
-def test_a_grid_of_more_pixels_than_are_opened_at_once(saved, monkeypatch):
+def test_a_grid_of_more_pixels_than_are_opened_at_once(strip, saved, monkeypatch):
     cells, (width, height) = 12, Grid.load(saved).cells[0].pair.source.image.size
     monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height)
     assert len(Grid.load(saved).cells) == cells
     monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height - 1)
-    with pytest.raises(RunError, match=rf"has 12 cells of {width}×{height} pixels: more than is"):
+    with pytest.raises(
+        ArgumentError, match=r"this grid has 12 cells of .*: expected at most 11 of"
+    ):
+        strip.save(saved.parent / "more")
+    assert not (saved.parent / "more").exists()
+    with pytest.raises(
+        RunError, match=rf"has 12 cells of {width}×{height} pixels: expected at most 11 of"
+    ):
         Grid.load(saved)
 
 

@@ -28,7 +28,12 @@ class SheetFileFlags:
         ),
     ] = None
     kind: Format = None
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Replace a figure that heedmap saved there; no other file ever is."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)

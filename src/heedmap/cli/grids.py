@@ -1,5 +1,6 @@
 """`heedmap grid`: a prompt's edits over several weights, windows, targets and seeds."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,12 @@ def draw_grid(
 
 
 def _check_grid(axes: Iterable[Sized]) -> None:
-    """Raise if nothing varies."""
+    """Raise if nothing varies, or too much."""
+    from heedmap.results.grids import excess
+
+    axes = [*axes]
+    if too := excess(math.prod(map(len, axes))):
+        raise ArgumentError(f"this grid would have {too}; leave some values out, or lower --count")
     if all(len(axis) == 1 for axis in axes):
         raise ArgumentError(
             "nothing varies in this grid: give several values, as with --weight red=-2:3:6, "

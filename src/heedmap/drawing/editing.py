@@ -22,13 +22,14 @@ from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
+from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions, Window
 from heedmap.results.cells import Cell
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import cross_attention_layers
+from heedmap.wiring.registry import cross_attention_layers, picture_size
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -174,7 +175,8 @@ def grid(
 
     Raises:
         ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
-            weighted twice, a value is given twice, or an argument is out of range.
+            weighted twice, a value is given twice, there are more cells than `Grid.load` reads
+            (10,000, and 2**28 pixels of all together), or an argument is out of range.
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
@@ -182,7 +184,9 @@ def grid(
     how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
     asked = _targets(source, target)
     axes = Axes.read(weights, self_attention, cross, seeds)
-    axes.check(asked)
+    size = drawing.size
+    pictured = picture_size(pipe, rest) if size is None else pipelines.check_size(pipe, size)
+    axes.check(asked, pictured)
     check_prompts([source, *asked], [0] * (len(asked) + 1))
     base = edit_base(pipe, source, how, rest, alone=target is None)
     planner = Planner(base)

@@ -1,6 +1,7 @@
 """What a grid of edits varies: the axes that a user gave, as lists of values that are sound."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from heedmap.drawing.batch import check_seed, drawn_seed
 from heedmap.drawing.edit_plans import read_window
 from heedmap.errors import ArgumentError, quoted
+from heedmap.results.grids import excess
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,16 @@ class Axes:
         for values in itertools.product(*self.weights.values()):
             yield dict(zip(self.weights, values, strict=True))
 
-    def check(self, targets: Sequence[str]) -> None:
-        """Raise an ArgumentError if nothing varies, or something is there twice."""
+    def check(self, targets: Sequence[str], size: tuple[int, int]) -> None:
+        """Raise an ArgumentError if nothing varies, something is there twice, or there is too much.
+
+        Args:
+            targets: those of the grid.
+            size: (W, H) in pixels of a cell.
+        """
         axes = {"target": targets, **self.named()}
+        if too := excess(math.prod(map(len, axes.values())), size):
+            raise ArgumentError(f"this grid would have {too}; leave some values out")
         for name, values in axes.items():
             twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
             if twice is not None:
@@ -82,6 +91,8 @@ def _windows(windows: Any, name: str) -> list[Any]:
 def _several(values: Any, name: str) -> list[Any]:
     """One value or several as a list."""
     if isinstance(values, np.ndarray | range | list | tuple):
+        if isinstance(values, range) and (too := excess(len(values))):  # else it fills the memory
+            raise ArgumentError(f"with {name} this grid would have {too}; leave some values out")
         found = values.tolist() if isinstance(values, np.ndarray) else list(values)
         if not isinstance(found, list) or not found:
             raise ArgumentError(f"{name} is empty: expected a value, or a list of them")

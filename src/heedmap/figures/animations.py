@@ -54,7 +54,8 @@ class Animation:
 
         Args:
             path: of the file.
-            force: whether a file that is there is replaced.
+            force: whether a figure that heedmap saved there, and nobody changed since, is
+                replaced; no other file ever is.
 
         Raises:
             ArgumentError: if `path` is no path, or `force` neither True nor False.

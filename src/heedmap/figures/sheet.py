@@ -113,7 +113,8 @@ class Sheet(Figure):
 
         Args:
             path: of the file, such as "house.pdf".
-            force: whether a file that is there is replaced.
+            force: whether a figure that heedmap saved there, and nobody changed since, is
+                replaced; no other file ever is.
 
         Raises:
             ArgumentError: if `path` is no path or has another suffix, or `force` neither True nor

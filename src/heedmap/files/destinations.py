@@ -14,6 +14,7 @@ from pathlib import Path
 from heedmap.errors import RunError
 from heedmap.files.marks import Kind, walk
 from heedmap.files.reading import path_of
+from heedmap.files.seals import is_sealed
 
 PREFIX = ".heedmap."
 """How the names of scratch folders begin."""
@@ -207,7 +208,7 @@ def check_file(given: str | Path, *, force: bool) -> None:
 
     Args:
         given: the file.
-        force: whether one that is there may be replaced.
+        force: whether a figure that heedmap saved there, and nobody changed, may be replaced.
 
     Raises:
         TakenError: if something is there that may not be replaced.
@@ -225,8 +226,13 @@ def check_file(given: str | Path, *, force: bool) -> None:
         raise TakenError(f"{said} is a {what}: nothing was written; choose another name")
     if not force:
         raise TakenError(
-            f"{said} exists: nothing was written; choose another name, or replace it with --force "
-            "(in Python force=True)"
+            f"{said} exists: nothing was written; choose another name, or replace a figure that "
+            "heedmap saved with --force (in Python force=True)"
+        )
+    if not is_sealed(target_of(given)):
+        raise TakenError(
+            f"{said} is no figure as heedmap saved it (older versions did not mark theirs): "
+            "nothing was written; move it away, or choose another name"
         )
 
 

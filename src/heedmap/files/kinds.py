@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from heedmap.files.marks import Kind, read_object, walk
+from heedmap.files import schemas
+from heedmap.files.marks import Kind, walk
 
 _RUN = {
     *("run.json", "image.png", "index.html", "sheet.png"),
@@ -59,17 +60,18 @@ def written_in(folder: Path, *of: Kind) -> list[str]:
     )
 
 
-def _told(folder: Path, mark: str, fixed: set[str]) -> tuple[set[str], dict[str, Any] | None]:
-    """The files that a mark lists (an older one: all fixed names), and what the mark holds."""
-    about = read_object(folder / mark)
+def _listed(about: dict[str, Any], fixed: set[str]) -> set[str]:
+    """The files that a mark lists; an older one: all fixed names."""
     listed = _entries(about, "files")
-    return (set(map(str, listed)) if listed else set(fixed)), about
+    return set(map(str, listed)) if listed else set(fixed)
 
 
 def _of_run(folder: Path) -> set[str]:
     """What was written into the folder of a run: overlays only if its settings list them."""
-    found, about = _told(folder, "run.json", _RUN)
-    words = _entries(about, "words")
+    about = RUN.told(folder)  # also of one within an edit or a grid, where a user may have cleared
+    if about is None:
+        return set()
+    found, words = _listed(about, _RUN), _entries(about, "words")
     return found | {str(word.get("file")) for word in words if isinstance(word, dict)}
 
 
@@ -78,13 +80,14 @@ def _within(folder: Path, inner: str) -> set[str]:
 
 
 def _of_pair(folder: Path) -> set[str]:
-    found, _ = _told(folder, "pair.json", _PAIR)
+    found = _listed(PAIR.told(folder) or {}, _PAIR)
     return found | _within(folder, "source") | _within(folder, "edited")
 
 
 def _of_grid(folder: Path) -> set[str]:
     """What was written into the folder of a grid: so many cells, and their seeds' sources."""
-    found, about = _told(folder, "grid.json", _GRID)
+    about = GRID.told(folder) or {}
+    found = _listed(about, _GRID)
     for number, cell in enumerate(_entries(about, "cells"), 1):
         inner = f"cells/{number:03d}"
         found |= _within(folder, inner)
@@ -98,7 +101,7 @@ def _of_grid(folder: Path) -> set[str]:
 
 def _of_selection(folder: Path) -> set[str]:
     """What was written into the folder of a selection: it lists whole paths."""
-    about = read_object(folder / "inspect.json")
+    about = SELECTION.told(folder)
     words = [word.get("file") for word in _entries(about, "words") if isinstance(word, dict)]
     found = {"inspect.json"}
     drawn = [(about or {}).get("sheet"), *_entries(about, "over")]
@@ -112,7 +115,7 @@ _RUN_NAMES = _names(_RUN, _WORD).pattern
 RUN = Kind(
     "a run of heedmap",
     "run.json",
-    frozenset({"format", "settings"}),
+    schemas.RunFile,
     re.compile(_RUN_NAMES),
     _of_run,
     re.compile("words"),
@@ -120,7 +123,7 @@ RUN = Kind(
 PAIR = Kind(
     "an edit of heedmap",
     "pair.json",
-    frozenset({"format", "about"}),
+    schemas.PairFile,
     _names(_PAIR, rf"(?:source|edited)/(?:{_RUN_NAMES})"),
     _of_pair,
     re.compile(r"(?:source|edited)(?:/words)?"),
@@ -128,7 +131,7 @@ PAIR = Kind(
 GRID = Kind(
     "a grid of heedmap",
     "grid.json",
-    frozenset({"format", "about", "cells"}),
+    schemas.GridFile,
     _names(_GRID, rf"(?:sources/-?\d+|cells/\d+)/(?:{_RUN_NAMES})", r"cells/\d+/blend\.png"),
     _of_grid,
     re.compile(r"sources|cells|(?:sources/-?\d+|cells/\d+)(?:/words)?"),
@@ -136,7 +139,7 @@ GRID = Kind(
 SELECTION = Kind(
     "a selection of a run",
     "inspect.json",
-    frozenset({"run", "folder", "selection", "words"}),
+    schemas.SelectionFile,
     _names(_SELECTION, _OF_SELECTION, r"words/[^/]+\.png"),
     _of_selection,
     re.compile("words"),

@@ -20,6 +20,7 @@ from heedmap.files.notes import Note, noted, to_json
 from heedmap.files.reports import EditReport, GridReport
 from heedmap.files.settings import Settings
 from heedmap.files.values import (
+    MAX_CELLS,
     MAX_LAYER_NAME,
     MAX_LAYERS,
     MAX_PROMPT,
@@ -147,7 +148,23 @@ class GridFile(Struct, frozen=True, kw_only=True):
     format: int
     files: Files = UNSET
     about: GridReport
-    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=10_000)]
+    cells: Annotated[tuple[CellRow, ...], Meta(min_length=1, max_length=MAX_CELLS)]
+
+
+class SelectionWord(Struct, frozen=True, kw_only=True):
+    """A word of a selection, and the file of its overlay."""
+
+    word: str
+    file: str
+
+
+class SelectionFile(Struct, frozen=True, kw_only=True):
+    """`inspect.json`; it is only asked which files were written, and never read back."""
+
+    run: str
+    folder: str
+    selection: dict[str, Any]
+    words: list[SelectionWord]
 
 
 # --- reading and writing ----------------------------------------------------------------------

@@ -207,23 +207,28 @@ def move_up(path: Path, there: Path) -> None:
     os.rename(path, there)
 
 
-def _discard(folder: Path, known: Container[str] | None = None, within: str = "") -> None:
+def _discard(folder: Path, known: Container[str] | None = None) -> None:
     """Delete what is in a folder, all or what is known by name, and the folder if it is empty.
 
     What the system does not let go stays.
     """
-    with suppress(OSError):
-        os.chmod(folder, 0o700)
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in [*entries]:
-            name = f"{within}{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                _discard(Path(entry.path), known, f"{name}/")
-            elif known is None or name in known:
-                with suppress(OSError):
-                    os.unlink(entry.path)
-    with suppress(OSError):
-        os.rmdir(folder)
+    waiting, folders = [(os.fspath(folder), "")], list[str]()
+    while waiting:  # no recursion: a stranger's folders may lie in one another as deep as paths
+        path, within = waiting.pop()
+        folders.append(path)
+        with suppress(OSError):
+            os.chmod(path, 0o700)
+        with suppress(OSError), os.scandir(path) as entries:
+            for entry in [*entries]:
+                name = f"{within}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, f"{name}/"))
+                elif known is None or name in known:
+                    with suppress(OSError):
+                        os.unlink(entry.path)
+    for path in reversed(folders):  # what a folder holds comes after it
+        with suppress(OSError):
+            os.rmdir(path)
 
 
 def _put_back(old: Path, parent: Path, name: str) -> None:

@@ -38,6 +38,7 @@ from heedmap.files.exchange import be_like, fill, swap
 from heedmap.files.marks import Kind, walk
 from heedmap.files.reading import path_of
 from heedmap.files.scratch import alone, scratch_folder, tidy, write_journal
+from heedmap.files.seals import sealed
 
 __all__ = [
     "Destination",
@@ -107,12 +108,12 @@ def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iter
 
 
 def put_file(path: str | Path, data: bytes, *, force: bool = False) -> Path:
-    """Write a file, whole or not at all.
+    """Write a figure's file, whole or not at all, with a seal by which it is known (`seals`).
 
     Args:
         path: of the file.
         data: what is in it.
-        force: whether a file that is there is replaced.
+        force: whether a figure that is there is replaced, as heedmap saved it: no other file is.
 
     Returns:
         The path.
@@ -129,7 +130,7 @@ def put_file(path: str | Path, data: bytes, *, force: bool = False) -> Path:
         new = made / "new" / "file"
         with _writing(path):
             new.parent.mkdir()
-            new.write_bytes(data)
+            new.write_bytes(sealed(data))
         with _placing(path, target.parent):
             check_file(path, force=force)
             if force:
@@ -259,7 +260,8 @@ def _scratch(parent: Path, name: str) -> Iterator[Path]:
     try:
         with ExitStack() as stack:
             try:
-                parent.mkdir(parents=True, exist_ok=True)
+                for path in (*reversed(missing), parent):  # mkdir(parents=True) calls itself
+                    path.mkdir(exist_ok=True)
                 made = stack.enter_context(scratch_folder(parent, name))
             except OSError as error:
                 raise WriteError(f"nothing can be written to {shown(parent)}", error) from error

@@ -16,6 +16,7 @@ from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.reports import GridReport
+from heedmap.files.values import MAX_CELLS
 from heedmap.files.writing import whole_folder
 from heedmap.results.cells import Cell, label
 from heedmap.results.pairs import Pair, evidence_fits, read_mask
@@ -140,8 +141,8 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, `force` neither True nor False, or the cells are
-                not every combination of what varies.
+            ArgumentError: if `folder` is no path, `force` neither True nor False, the cells are
+                not every combination of what varies, or more than `Grid.load` reads.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
         """
@@ -150,6 +151,8 @@ class Grid:
                 f"these {len(self.cells)} cells are not every combination of what varies among "
                 "them, in order and numbered from 1: expected them as `grid` makes them"
             )
+        if too := excess(len(self.cells), self.cells[0].pair.source.image.size):
+            raise ArgumentError(f"this grid has {too}; save its cells as pairs, or fewer")
         with whole_folder(folder, kinds.GRID, force=force) as partial:
             (partial / "grid.png").write_bytes(self.figure().data())
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
@@ -192,8 +195,10 @@ class Grid:
             if row.seed not in sources:
                 size = next(iter(sources.values())).image.size if sources else None
                 sources[row.seed] = read_run(folder / "sources" / str(row.seed), size)
-                if not size:
-                    _check_amount(path, len(told.cells), sources[row.seed].image.size)
+                if too := excess(len(told.cells), sources[row.seed].image.size):
+                    raise RunError(
+                        f"{path} has {too}; open single ones, as in Run.load('cells/001')"
+                    )
             cells.append(_read_cell(folder, row, sources[row.seed]))
         found = cls(tuple(cells), told.about)
         if not found._is_whole():
@@ -246,6 +251,17 @@ class Grid:
         return " · ".join([*fixed, settings.model])
 
 
+def excess(cells: int, each: tuple[int, int] = (1, 1)) -> str:
+    """Why a grid of so many cells, each of a size (W, H), is not read back; empty if it is."""
+    if cells > MAX_CELLS:
+        return f"{cells:,} cells: expected at most {MAX_CELLS:,}"
+    width, height = each
+    if cells * width * height > _MOST_PIXELS:
+        most = _MOST_PIXELS // (width * height)
+        return f"{cells:,} cells of {width}×{height} pixels: expected at most {most:,} of those"
+    return ""
+
+
 def _csv(value: Any) -> Any:
     """A value for a table: text that a spreadsheet would run as a formula stays text."""
     if isinstance(value, str) and value.startswith(_FORMULA):
@@ -254,15 +270,6 @@ def _csv(value: Any) -> Any:
 
 
 # --- from files, which are never trusted ------------------------------------------------------
-
-
-def _check_amount(path: Path, cells: int, size: tuple[int, int]) -> None:
-    """Raise a RunError if the pictures of a grid are more than the memory should have to hold."""
-    if cells * size[0] * size[1] > _MOST_PIXELS:
-        raise RunError(
-            f"{path} has {cells} cells of {size[0]}×{size[1]} pixels: more than is opened at once; "
-            "open single ones, as in Run.load('cells/001')"
-        )
 
 
 def _row(cell: Cell) -> schemas.CellRow:
