@@ -14,12 +14,12 @@ from heedmap.checks import is_unicode
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEditNoted
+from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
 from heedmap.options import BranchName, DrawOptions, GenerateOptions
-from heedmap.recording.edits import Edit, described
+from heedmap.recording.edits import Edit, note_of
 from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import names, steered
@@ -156,26 +156,9 @@ def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[s
         "tokens": options.tokens,
         "branches": tuple(sorted(options.branches)),
         **settings.describe(pipe),
-        "edits": tuple(map(_edit, edits)),
+        "edits": tuple(map(note_of, edits)),
         "arguments": {name: noted_argument(value) for name, value in options.arguments.items()},
     }
-
-
-def _edit(edit: Edit) -> WordEditNoted:
-    """What was asked of the attention of a word, as settings note it."""
-    about = described(edit)
-    kind = about.pop("kind")
-    if kind == "rule":
-        return Ruled(**about)
-    if kind == "reweight":
-        return Reweighted(**about)
-    where, along = about.pop("where"), about.pop("along")
-    if isinstance(where, dict):
-        mask: dict[str, Any] = where
-        where = Mask(**{**mask, "mask": tuple(mask["mask"])})
-    else:
-        where = tuple(where)
-    return Confined(**about, where=where, along=None if along is None else tuple(along))
 
 
 def drawn_seed() -> int:
