@@ -18,7 +18,7 @@ from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
-from heedmap.options import BranchName, DrawOptions, GenerateOptions
+from heedmap.options import OWN_NAMES, BranchName, DrawOptions, GenerateOptions
 from heedmap.recording.edits import Edit, note_of
 from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
@@ -33,19 +33,12 @@ Progress = Callable[[int, int], None]
 Preview = Callable[[torch.Tensor], None]
 """Called after every step with a copy of the latents (B, C, h, w), as they go on from there."""
 
-_OURS = {
-    "prompt": "the prompt",
-    "generator": "seed",
-    "num_inference_steps": "steps",
-    "guidance_scale": "guidance",
-    "width": "size",
-    "height": "size",
-    "negative_prompt": "negative",
-    "num_images_per_prompt": "a call for each seed",
-    "prompt_embeds": "the prompt as text, or trace() around a call of your own",
-    "output_type": "run.image",
-    "return_dict": "run.image",
-}
+
+def part_of(progress: Progress | None, done: int, count: int) -> Progress | None:
+    """For one of so many drawings alike, of which some are done: its steps are told as of all."""
+    if progress is None:
+        return None
+    return lambda step, steps: progress(done * steps + step, count * steps)
 
 
 @dataclass(frozen=True)
@@ -197,8 +190,10 @@ def check_seed(seed: object) -> int:
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
-    for name in arguments.keys() & _OURS.keys():
-        raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
+    for name in arguments.keys() & OWN_NAMES.keys():
+        raise ArgumentError(
+            f"the pipeline argument {name} is set by heedmap: use {OWN_NAMES[name]}"
+        )
     for name, value in arguments.items():
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, str):
@@ -211,7 +206,7 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
 def _check_taken(pipe: DiffusionPipeline, options: DrawOptions) -> None:
     """Raise an ArgumentError if a pipeline could do nothing with what was asked for."""
     taken = settings.parameters(pipe)  # many take any name, and do nothing with it
-    for name, ours in _OURS.items():
+    for name, ours in OWN_NAMES.items():
         asked = getattr(options, ours, None)
         if name not in taken and asked is not None:
             raise ArgumentError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heedmap.drawing import generation, settings
-from heedmap.drawing.edit_plans import read_window, read_windows
+from heedmap.drawing.edit_plans import read_window
 from heedmap.drawing.pipeline_arguments import OBJECT, in_words, is_argument, restorable, restored
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
@@ -93,7 +93,7 @@ def read_edit(about: Settings) -> SavedEdit:
         raise _wrong("edit", None, "what was asked of an edit")
     options = EditOptions(
         kind=edit.kind if "kind_asked" in edit.unnoted else edit.kind_asked,
-        words=read_windows(edit.windows),
+        words=edit.windows,
         renormalize=edit.renormalize,
         only=edit.only,
         protect=edit.protect,
