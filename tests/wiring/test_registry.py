@@ -7,7 +7,6 @@ import pytest
 import torch
 from diffusers.models.attention_processor import Attention
 from making import random_pipeline, random_pixart
-from PIL import Image
 
 from heedmap.drawing.settings import describe
 from heedmap.errors import ModelError
@@ -20,7 +19,6 @@ from heedmap.wiring.registry import (
     family_of,
     grids,
     own_size,
-    picture_size,
     processors,
     self_attention_layers,
     unit,
@@ -109,21 +107,3 @@ def test_settings_tell_the_parts_of_every_family(make):
     about, family = describe(pipe), family_of(pipe)
     assert about["parts"][family.component] == family.kind.__name__
     assert about["attention"] == () and about["adapters"] == {}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "size"),
-    [
-        ({}, (256, 256)),
-        ({"image": Image.new("RGB", (101, 71))}, (96, 64)),
-        ({"image": [Image.new("RGB", (101, 71))]}, (96, 64)),
-        ({"image": torch.zeros(1, 3, 72, 99)}, (96, 72)),
-        ({"image": Image.new("RGB", (96, 64)), "mask_image": None}, (256, 256)),
-        ({"image": []}, (256, 256)),
-    ],
-)
-def test_the_size_of_the_picture_that_will_be(arguments, size):
-    pipe = random_pipeline()
-    pipe.unet.register_to_config(sample_size=32)
-    assert pipe.vae_scale_factor == 8
-    assert picture_size(pipe, arguments) == size

@@ -24,6 +24,7 @@ from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import names, steered
 from heedmap.results.runs import Run
+from heedmap.text.weights import Span
 from heedmap.text.words import TokenTable
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
@@ -49,7 +50,8 @@ class Batch:
         prompts: what the model reads.
         written: the same with the weights that the user wrote.
         seeds: of their noise.
-        edits: what was asked for, for the settings.
+        edits: what is changed in the attention of each prompt.
+        spans: for each prompt its weights, as far as they are not in a steering.
         tables: what the model reads of the prompts, as far as it is known.
     """
 
@@ -57,6 +59,7 @@ class Batch:
     written: Sequence[str]
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
+    spans: Sequence[Sequence[Span]] = ()
     tables: Sequence[TokenTable] = ()
 
 
@@ -73,7 +76,8 @@ def draw(
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
-    Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
+    Errors are those of `generate`; `steering` is what to change, in the place of the batch's edits
+    and weights. `change` is given the open trace
     after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
     with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`).
     """
@@ -101,6 +105,8 @@ def draw(
         limit=options.limit,
         tables=batch.tables,
         steering=steering,
+        edits=batch.edits,
+        spans=batch.spans,
         watch=watch,
         after_step=_after_step(progress, change, preview),
     )

@@ -6,9 +6,7 @@ A new one is a file beside this one and a row of the table.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import torch
 from diffusers.models.attention_processor import Attention
-from PIL import Image
 
 from heedmap.errors import ModelError, TraceError
 from heedmap.wiring.family import Family, GridShape, made_from
@@ -119,18 +117,6 @@ def own_size(pipe: Any) -> tuple[int, int]:
     h, w = (cells, cells) if isinstance(cells, int) else cells
     side = family.cell_side(pipe)
     return w * side, h * side
-
-
-def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
-    """The (width, height) that a pipeline draws with these arguments, but no size."""
-    start = arguments.get("image")
-    start = start[0] if isinstance(start, list | tuple) and start else start
-    # Inpainting brings its picture to the model's size; others go by the picture.
-    if "mask_image" in arguments or not isinstance(start, Image.Image | torch.Tensor):
-        return own_size(pipe)
-    side = family_of(pipe).cell_side(pipe)
-    w, h = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
-    return w - w % side, h - h % side
 
 
 def unit(pipe: Any) -> int:
