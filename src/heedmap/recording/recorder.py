@@ -107,11 +107,6 @@ class Trace:
         """How many steps the last call has in all."""
         return self._done()[-1].steps
 
-    @property
-    def sites(self) -> list[Site]:
-        """The layers of the last call at each of its steps."""
-        return self._done()[-1].sites
-
     def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
         """Where watched tokens act, as far as the open run has come: (h, w), for a blend.
 
