@@ -162,7 +162,7 @@ def _windowed(text: str) -> None:
 
 
 def _edited(text: str) -> None:
-    from heedmap.recording.edits import Confine, Reweight, described, edit_from, rules_of
+    from heedmap.recording.edits import Confine, Reweight, edit_from, note_of, rules_of
 
     word, _, said = text.partition("=")
     value = _number(said or word)
@@ -175,8 +175,8 @@ def _edited(text: str) -> None:
         lambda: Confine(*parsing.parse_box(text)),
     ][len(text) % 8]  # fmt: skip
     edit = made()
-    again = edit_from(described(edit))
-    if again is None or described(again) != described(edit):
+    again = edit_from(note_of(edit))
+    if again is None or note_of(again) != note_of(edit):
         raise Wrong("unequal", "edit: not read back as it was", "word_edits.edit_from")
     rules_of(edit, _table(PROMPTS[0]), (32, 32))
 

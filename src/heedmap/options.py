@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, get_args
 
 __all__ = [
     "AXES",
+    "OWN_NAMES",
     "Axis",
     "BranchName",
     "Device",
@@ -38,6 +39,20 @@ Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 """How precisely; "auto" is float32 on the CPU, else float16."""
 Window = float | tuple[float, float]
 """A fraction of the run up to which, or two from and up to which, something is done."""
+OWN_NAMES = {
+    "prompt": "the prompt",
+    "generator": "seed",
+    "num_inference_steps": "steps",
+    "guidance_scale": "guidance",
+    "width": "size",
+    "height": "size",
+    "negative_prompt": "negative",
+    "num_images_per_prompt": "a call for each seed",
+    "prompt_embeds": "the prompt as text, or trace() around a call of your own",
+    "output_type": "run.image",
+    "return_dict": "run.image",
+}
+"""Arguments of pipelines that heedmap passes itself, and what takes their place."""
 
 
 class _Taken:

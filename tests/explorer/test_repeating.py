@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from making import EMBEDDED, made_run, noting, settings_of, small
 
 import heedmap
-from heedmap import cli, explorer
-from heedmap.drawing import batch
+from heedmap import cli, explorer, options
 from heedmap.drawing.settings import describe
 from heedmap.errors import RunError
 from heedmap.explorer import spelling
@@ -273,7 +272,7 @@ def test_arguments_of_odd_names_are_left_out_and_told(name, edit):
 
 def test_names_that_are_taken_are_those_of_the_verbs():
     taken = set(inspect.signature(heedmap.generate).parameters)
-    taken |= set(inspect.signature(heedmap.edit).parameters) | set(batch._OURS)
+    taken |= set(inspect.signature(heedmap.edit).parameters) | set(options.OWN_NAMES)
     assert taken | {"__debug__"} == spelling.TAKEN
 
 

@@ -108,7 +108,7 @@ def test_the_picture_comes_first_and_rows_follow_in_order():
     colours = [(200, 0, 0), (0, 160, 0), (0, 0, 220), (150, 150, 0), (0, 150, 150)]
     panels = [Panel("", Image.new("RGB", (64, 64), c)) for c in colours]
     bar = ScaleBar("", 0, 1)
-    got = pixels(layout.sheet(panels[0].picture, panels[1:], title="", bar=bar, columns=3))
+    got = pixels(layout.sheet(panels[0].picture, panels[1:], title="", bar=bar))
     first = [np.argwhere((got == c).all(-1)).min(0) for c in colours]
     assert first == sorted(first, key=lambda at: (at[0], at[1]))
     assert first[0][0] == first[2][0] < first[3][0] and first[0][1] == first[3][1]
@@ -191,7 +191,7 @@ def test_the_footer_names_the_scale():
     one, other = (pixels(example(bar=ScaleBar(name, 0, 0.25))) for name in names)
     changed = np.nonzero((one != other).any((1, 2)))[0]
     assert changed.min() > one.shape[0] - 70
-    for more in ({"low": 0.1}, {"opacity": 0.5}, {"low": "least", "high": "most"}):
+    for more in ({"low": 0.1}, {"alone": True}, {"low": "least", "high": "most"}):
         again = pixels(example(bar=ScaleBar("raw", **{"low": 0, "high": 0.25} | more)))
         assert again.shape == one.shape and (again != one).any()
 

@@ -80,19 +80,19 @@ def test_rows_stay_rows_on_a_picture_that_is_not_square():
 
 
 @pytest.mark.parametrize(
-    ("size", "factor", "short", "wanted"),
+    ("size", "short", "wanted"),
     [
-        ((128, 128), None, 256, (256, 256)),
-        ((130, 200), None, 256, (260, 400)),
-        ((64, 96), None, 512, (512, 768)),
-        ((256, 900), None, 256, (256, 900)),
-        ((832, 1216), None, 256, (832, 1216)),
-        ((40, 30), 3, 256, (120, 90)),
+        ((128, 128), 256, (256, 256)),
+        ((130, 200), 256, (260, 400)),
+        ((64, 96), 512, (512, 768)),
+        ((256, 900), 256, (256, 900)),
+        ((832, 1216), 256, (832, 1216)),
+        ((40, 30), 90, (120, 90)),
     ],
 )
-def test_enlarge_by_whole_numbers(size, factor, short, wanted):
+def test_enlarge_by_whole_numbers(size, short, wanted):
     image = scene(*size)
-    got = enlarge(image, factor=factor, short_side=short)
+    got = enlarge(image, short_side=short)
     assert got.size == wanted and got.mode == "RGB" and got is not image
 
 
@@ -242,8 +242,8 @@ def test_several_maps_by_hand():
         (lambda: overlay(np.zeros((4, 4, 3)), [[0]], low=0, high=1), "Pillow image; got ndarray"),
         (lambda: overlay(Image.new("F", (4, 4)), [[0]], low=0, high=1), "mode 'F'"),
         (lambda: enlarge(Image.new("RGB", (0, 4))), "0×4"),
-        (lambda: enlarge(scene(), factor=0), "factor is 0: expected a whole number from 1 to 256"),
-        (lambda: enlarge(scene(), factor=1.5), "factor is 1.5: expected a whole"),
+        (lambda: enlarge(scene(), short_side=0), "short_side is 0: expected a whole number from 1"),
+        (lambda: enlarge(scene(), short_side=1.5), "short_side is 1.5: expected a whole"),
     ],
 )
 def test_errors_say_what_is_wrong(call, says):

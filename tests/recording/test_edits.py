@@ -5,6 +5,7 @@ import re
 import warnings
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,7 @@ from heedmap import Confine, Reweight, Run
 from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
 from heedmap.files.notes import to_json
-from heedmap.files.settings import Confined, Reweighted, Ruled
+from heedmap.files.settings import Confined, Reweighted, Ruled, WordEditNoted
 from heedmap.maps.masks import packed
 from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.recording.tracing import trace
@@ -231,7 +232,7 @@ def test_the_settings_say_which(pipe, tmp_path):
             "tail": True,
         },
         {
-            "kind": "confine", "word": "a", "where": packed(of_left((128, 128))),
+            "kind": "confine", "word": "a", "where": to_json(packed(of_left((128, 128)))),
             "strength": 2.0, "start": 0.25, "end": Confine.end,
             "along": None, "tail": True,
         },
@@ -241,7 +242,7 @@ def test_the_settings_say_which(pipe, tmp_path):
     box = back.settings.edits[1].where
     again = [edits[0], Confine("house", box, end=1, along=["red"]), edits[2]]
     assert same(run, generate(pipe, edits=again, steps=4))
-    read = [edit_from(about) for about in to_json(back.settings.edits)]
+    read = list(map(edit_from, back.settings.edits))
     assert same(run, generate(pipe, edits=read, steps=4))
 
 
@@ -498,6 +499,8 @@ def test_self_attention_that_cannot_be_seen_is_nothing_to_a_weight(pipe):
     "about",
     [
         None, 3, {}, {"kind": "reweight"}, {"kind": "reweight", "word": "red", "weight": "x"},
+        {"kind": "reweight", "word": "red", "weight": 1e7},
+        {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "start": 0.7},
         {"kind": "confine", "word": "red"},
         {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "along": "red"},
         {"kind": "confine", "word": "red", "where": [0, 0, 1, 1], "strength": []},
@@ -505,8 +508,9 @@ def test_self_attention_that_cannot_be_seen_is_nothing_to_a_weight(pipe):
     ],
 )  # fmt: skip
 def test_what_tells_of_no_edit(about):
-    with pytest.raises(ArgumentError):
-        edit_from(about)
+    """By the schema of the file, or else as whoever writes it is told."""
+    with pytest.raises((ArgumentError, msgspec.ValidationError)):
+        edit_from(msgspec.convert(about, WordEditNoted))
 
 
 def test_rules_that_tell_what_they_do_are_asked_for_it():

@@ -24,11 +24,6 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError
 
-NO_SOURCE = (
-    "this rule takes attention from a source prompt, and there is none: use it in edit(), which "
-    "runs the source beside"
-)
-
 
 @dataclass(frozen=True, eq=False)
 class Site:
@@ -74,7 +69,7 @@ class Mix:
         if self.source is None:
             return mixed
         if source is None:
-            raise ArgumentError(NO_SOURCE)
+            raise no_source()
         return mixed + source @ self.source.to(p)
 
     def then(self, other: "Mix") -> "Mix":
@@ -83,6 +78,14 @@ class Mix:
         if other.source is not None:
             source = other.source if source is None else source + other.source
         return Mix(source, self.own @ other.own)
+
+
+def no_source() -> ArgumentError:
+    """The error of a rule that takes from a source prompt where there is none."""
+    return ArgumentError(
+        "this rule takes attention from a source prompt, and there is none: use it in edit(), "
+        "which runs the source beside"
+    )
 
 
 class Linear(Protocol):

@@ -14,16 +14,17 @@ from heedmap.checks import is_unicode
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, Settings, WordEditNoted
+from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
-from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions
-from heedmap.recording.edits import Edit, described
+from heedmap.options import AXES, OWN_NAMES, BranchName, DrawOptions, GenerateOptions
+from heedmap.recording.edits import Edit, note_of
 from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
+from heedmap.text.weights import Span
 from heedmap.text.words import TokenTable
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
@@ -33,19 +34,12 @@ Progress = Callable[[int, int], None]
 Preview = Callable[[torch.Tensor], None]
 """Called after every step with a copy of the latents (B, C, h, w), as they go on from there."""
 
-_OURS = {
-    "prompt": "the prompt",
-    "generator": "seed",
-    "num_inference_steps": "steps",
-    "guidance_scale": "guidance",
-    "width": "size",
-    "height": "size",
-    "negative_prompt": "negative",
-    "num_images_per_prompt": "a call for each seed",
-    "prompt_embeds": "the prompt as text, or trace() around a call of your own",
-    "output_type": "run.image",
-    "return_dict": "run.image",
-}
+
+def part_of(progress: Progress | None, done: int, count: int) -> Progress | None:
+    """For one of so many drawings alike, of which some are done: its steps are told as of all."""
+    if progress is None:
+        return None
+    return lambda step, steps: progress(done * steps + step, count * steps)
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,8 @@ class Batch:
         prompts: what the model reads.
         written: the same with the weights that the user wrote.
         seeds: of their noise.
-        edits: what was asked for, for the settings.
+        edits: what is changed in the attention of each prompt.
+        spans: for each prompt its weights, as far as they are not in a steering.
         tables: what the model reads of the prompts, as far as it is known.
     """
 
@@ -64,6 +59,7 @@ class Batch:
     written: Sequence[str]
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
+    spans: Sequence[Sequence[Span]] = ()
     tables: Sequence[TokenTable] = ()
 
 
@@ -80,7 +76,8 @@ def draw(
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
-    Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
+    Errors are those of `generate`; `steering` is what to change, in the place of the batch's edits
+    and weights. `change` is given the open trace
     after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
     with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`).
     """
@@ -111,6 +108,8 @@ def draw(
         limit=options.limit,
         tables=batch.tables,
         steering=steering,
+        edits=batch.edits,
+        spans=batch.spans,
         watch=watch,
         after_step=_after_step(progress, change, preview),
     )
@@ -159,26 +158,9 @@ def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[s
         "tokens": options.tokens,
         "branches": tuple(sorted(options.branches)),
         **settings.describe(pipe),
-        "edits": tuple(map(_edit, edits)),
+        "edits": tuple(map(note_of, edits)),
         "arguments": {name: noted_argument(value) for name, value in options.arguments.items()},
     }
-
-
-def _edit(edit: Edit) -> WordEditNoted:
-    """What was asked of the attention of a word, as settings note it."""
-    about = described(edit)
-    kind = about.pop("kind")
-    if kind == "rule":
-        return Ruled(**about)
-    if kind == "reweight":
-        return Reweighted(**about)
-    where, along = about.pop("where"), about.pop("along")
-    if isinstance(where, dict):
-        mask: dict[str, Any] = where
-        where = Mask(**{**mask, "mask": tuple(mask["mask"])})
-    else:
-        where = tuple(where)
-    return Confined(**about, where=where, along=None if along is None else tuple(along))
 
 
 def drawn_seed() -> int:
@@ -217,8 +199,10 @@ def check_seed(seed: object) -> int:
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
-    for name in arguments.keys() & _OURS.keys():
-        raise ArgumentError(f"the pipeline argument {name} is set by heedmap: use {_OURS[name]}")
+    for name in arguments.keys() & OWN_NAMES.keys():
+        raise ArgumentError(
+            f"the pipeline argument {name} is set by heedmap: use {OWN_NAMES[name]}"
+        )
     for name, value in arguments.items():
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, str):
@@ -231,7 +215,7 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
 def _check_taken(pipe: DiffusionPipeline, options: DrawOptions) -> None:
     """Raise an ArgumentError if a pipeline could do nothing with what was asked for."""
     taken = settings.parameters(pipe)  # many take any name, and do nothing with it
-    for name, ours in _OURS.items():
+    for name, ours in OWN_NAMES.items():
         asked = getattr(options, ours, None)
         if name not in taken and asked is not None:
             raise ArgumentError(

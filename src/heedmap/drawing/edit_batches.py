@@ -17,7 +17,7 @@ from PIL import Image
 
 from heedmap.attention.rules import blend, blend_mask
 from heedmap.attention.windows import steps_within
-from heedmap.drawing.batch import Batch, Preview, Progress, draw
+from heedmap.drawing.batch import Batch, Preview, Progress, draw, part_of
 from heedmap.drawing.edit_plans import EditBase, Plan
 from heedmap.errors import quoted
 from heedmap.figures import overlays
@@ -80,14 +80,8 @@ def draw_edits(
 
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
-
-        def report(step: int, steps: int) -> None:
-            assert progress is not None
-            progress(done * steps + step, (done + left) * steps)
-
-        runs, recorder, blending = _draw(
-            base, some, seed, options, None if progress is None else report, preview
-        )
+        mine = part_of(progress, done, done + left)
+        runs, recorder, blending = _draw(base, some, seed, options, mine, preview)
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
         for number, plan in enumerate(some, 1):

@@ -13,9 +13,9 @@ from diffusers import DiffusionPipeline
 from msgspec import structs
 
 from heedmap import checks
-from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed
+from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
 from heedmap.drawing.edit_batches import draw_edits
-from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window, read_windows
+from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import noted_argument
@@ -221,14 +221,10 @@ def _cells(
     cells: list[Cell] = []
     troubles: list[str] = []
     batches = largest = 0
+    plans = [plan for *_, plan in places]
     for before, seed in enumerate(seeds):
-
-        def report(step: int, total: int, before: int = before) -> None:
-            assert progress is not None
-            progress(before * total + step, len(seeds) * total)
-
-        plans = [plan for *_, plan in places]
-        drawn = draw_edits(base, plans, seed, options, progress and report, preview)
+        mine = part_of(progress, before, len(seeds))
+        drawn = draw_edits(base, plans, seed, options, mine, preview)
         batches, largest = batches + drawn.batches, max(largest, drawn.largest)
         troubles += drawn.troubles
         for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
@@ -265,7 +261,6 @@ def edit_base(
     weights = {} if alone else token_weights(parsed.spans, table)
     options = replace(
         options,
-        words=read_windows(options.words),
         renormalize=checks.flag("renormalize", options.renormalize),
         protect=_words(options.protect),
     )

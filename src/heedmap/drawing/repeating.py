@@ -17,7 +17,7 @@ from diffusers import DiffusionPipeline
 from msgspec import structs
 
 from heedmap.drawing import editing, generation, settings
-from heedmap.drawing.batch import Progress
+from heedmap.drawing.batch import Progress, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
 from heedmap.drawing.redrawn import Drawing, Repetition, compared
@@ -200,11 +200,6 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
     cells: list[Cell] = []
     sources: dict[int, Run] = {}
     for done, (some, edits) in enumerate(together):
-
-        def report(step: int, steps: int, done: int = done) -> None:
-            assert progress is not None
-            progress(done * steps + step, len(together) * steps)
-
         plans: list[Plan] = []
         for cell, own in zip(some, edits, strict=True):
             if replace(own, cross=edit.cross, own=edit.own) != edit:
@@ -214,7 +209,7 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
         seed = some[0].seed
         at_once = replace(planner.base.options, batch=len(some) + 1)
         base = replace(planner.base, options=at_once)
-        drawn = draw_edits(base, plans, seed, options, progress and report)
+        drawn = draw_edits(base, plans, seed, options, part_of(progress, done, len(together)))
         sources.setdefault(seed, drawn.pairs[0].source)
         for cell, pair in zip(some, drawn.pairs, strict=True):
             cells.append(replace(cell, pair=replace(pair, source=sources[seed])))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from heedmap.drawing import generation, settings
-from heedmap.drawing.edit_plans import read_window, read_windows
+from heedmap.drawing.edit_plans import read_window
 from heedmap.drawing.pipeline_arguments import OBJECT, in_words, is_argument, restorable, restored
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
 from heedmap.files.notes import to_json
-from heedmap.files.settings import Confined, Mask, Settings, WordEditNoted
+from heedmap.files.settings import Confined, Mask, Ruled, Settings, WordEditNoted
 from heedmap.options import EditOptions, GenerateOptions
-from heedmap.recording.edits import Edit, described, edit_from
+from heedmap.recording.edits import Edit, edit_from, note_of
 
 _MOST_AT_ONCE = 1024  # pictures in a batch
 _MOST_STEPS = 10_000  # in a list of timesteps or sigmas
@@ -67,7 +67,7 @@ def saved_call(about: Settings, pipe: Any, given: Mapping[str, Any]) -> SavedCal
     given, size = dict(given), _size(told, pipe)
     if "edits" not in given:
         _check_masks(told.edits, size)
-    edits = _edits(to_json(told.edits), given)
+    edits = _edits(told.edits, given)
     options = GenerateOptions(
         steps=_own(told, "steps", pipe),
         guidance=_own(told, "guidance", pipe),
@@ -93,7 +93,7 @@ def read_edit(about: Settings) -> SavedEdit:
         raise _wrong("edit", None, "what was asked of an edit")
     options = EditOptions(
         kind=edit.kind if "kind_asked" in edit.unnoted else edit.kind_asked,
-        words=read_windows(edit.windows),
+        words=edit.windows,
         renormalize=edit.renormalize,
         only=edit.only,
         protect=edit.protect,
@@ -133,19 +133,20 @@ def _size(told: Settings, pipe: Any) -> tuple[int, int] | None:
     return None if chosen else told.size
 
 
-def _edits(noted: list[Any], given: dict[str, Any]) -> tuple[Edit, ...]:
+def _edits(asked: Sequence[WordEditNoted], given: dict[str, Any]) -> tuple[Edit, ...]:
     if "edits" in given:
         edits = tuple(given.pop("edits"))
-        if [_told_apart(described(edit)) for edit in edits] != list(map(_told_apart, noted)):
+        told = [to_json(note_of(edit)) for edit in edits]
+        if list(map(_told_apart, told)) != [_told_apart(to_json(one)) for one in asked]:
             raise ArgumentError(
-                f"edits are {[described(edit)['kind'] for edit in edits]}, and not those that the "
-                f"settings of this run tell of: expected {len(noted)} that are told alike"
+                f"edits are {[one['kind'] for one in told]}, and not those that the settings of "
+                f"this run tell of: expected {len(asked)} that are told alike"
             )
         return edits
-    read = [edit_from(edit) for edit in noted]
-    for edit, told_of in zip(read, noted, strict=True):
+    read = [edit_from(edit) for edit in asked]
+    for edit, about in zip(read, asked, strict=True):
         if edit is None:
-            what = told_of.get("name") or f"the mask of {told_of.get('word')}"
+            what = about.name if isinstance(about, Ruled) else f"the mask of {about.word}"
             raise ArgumentError(
                 f"the edit {quoted(what)} of this run is not in its settings: pass all edits, as "
                 "in hm.repeat(pipe, run, edits=[…])"

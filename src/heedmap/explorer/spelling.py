@@ -7,57 +7,22 @@ import json
 import math
 import shlex
 from collections.abc import Mapping
+from dataclasses import fields
 from keyword import iskeyword
 from typing import Any
 
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
+from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
 
-TAKEN = frozenset(
-    {
-        "pipe",
-        "prompt",
-        "source",
-        "target",
-        "kind",
-        "cross",
-        "words",
-        "self_attention",
-        "self_cells",
-        "renormalize",
-        "only",
-        "protect",
-        "blend_from",
-        "threshold",
-        "seed",
-        "steps",
-        "guidance",
-        "size",
-        "negative",
-        "keep",
-        "tokens",
-        "branches",
-        "limit",
-        "edits",
-        "batch",
-        "progress",
-        "preview",
-        "generator",
-        "num_inference_steps",
-        "guidance_scale",
-        "width",
-        "height",
-        "negative_prompt",
-        "num_images_per_prompt",
-        "prompt_embeds",
-        "output_type",
-        "return_dict",
-        "arguments",
-        "__debug__",
-    }
-)
+_OPTIONS = (*fields(GenerateOptions), *fields(EditOptions))
+TAKEN = {
+    *("pipe", "prompt", "source", "target", "seed", "edits", "progress", "preview", "__debug__"),
+    *(option.name for option in _OPTIONS),
+    *OWN_NAMES,
+}
 """Names that `heedmap.generate` or `heedmap.edit` use themselves, so that no argument of a pipeline
-can have them. Not read from there, since that loads torch."""
+can have them."""
 _UNSAYABLE = object()
 
 

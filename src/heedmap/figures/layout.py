@@ -16,7 +16,7 @@ from heedmap.checks import finite, whole
 from heedmap.errors import ArgumentError
 from heedmap.figures.blocks import SOFT, Block, LineAt, PictureAt, lines_at, picture_at
 from heedmap.figures.lettering import fit_text
-from heedmap.figures.overlays import COLORMAP, OPACITY, heat, overlay, to_rgb
+from heedmap.figures.overlays import heat, overlay, to_rgb
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -43,20 +43,18 @@ class Panel:
 class ScaleBar:
     """What the colours of a sheet mean: a scale's name, and what is cold and what is hot on it.
 
+    The bar is an overlay on grey, so that it shows the colours of overlays.
+
     Attributes:
         name: of the scale, such as "shared by the words".
         low: the number at the cold end of the bar, or words for it.
         high: the same at the hot end.
-        opacity: that of the overlays: the bar is one on grey, so that it shows their colours.
-        colormap: that of the pictures.
         alone: whether the pictures are `heat` alone, without a picture below it.
     """
 
     name: str
     low: float | str
     high: float | str
-    opacity: float = OPACITY
-    colormap: str = COLORMAP
     alone: bool = False
 
     def ends(self) -> tuple[str, str]:
@@ -90,9 +88,9 @@ class ScaleBar:
         """The bar without its texts, at a size (W, H)."""
         ramp = np.linspace(0, 1, 256)[None]
         if self.alone:
-            return heat(ramp, size, low=0, high=1, colormap=self.colormap)
+            return heat(ramp, size, low=0, high=1)
         grey = Image.new("RGB", size, (176, 176, 176))
-        return overlay(grey, ramp, low=0, high=1, opacity=self.opacity, colormap=self.colormap)
+        return overlay(grey, ramp, low=0, high=1)
 
 
 def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
@@ -158,7 +156,6 @@ def sheet(
     *,
     title: str,
     bar: ScaleBar,
-    columns: int | None = None,
     caption: str = "",
     note: str = "the picture",
 ) -> "Sheet":
@@ -169,12 +166,11 @@ def sheet(
         panels: as a rule one a word, each an `overlay`.
         title: the prompt; as in `framed`.
         bar: what the colours of the panels mean.
-        columns: as in `in_rows`.
         caption: of the picture.
         note: below it, smaller.
     """
     first = [] if image is None else [Panel(caption, image, note)]
-    return framed(in_rows([*first, *panels], columns=columns), title=title, bar=bar)
+    return framed(in_rows([*first, *panels]), title=title, bar=bar)
 
 
 def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":

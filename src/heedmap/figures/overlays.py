@@ -50,18 +50,14 @@ GREY_SEVERAL = 0.9  # hues are told apart more easily where the picture has hard
 HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2")
 
 
-def enlarge(image: Image.Image, *, factor: int | None = None, short_side: int = 256) -> Image.Image:
+def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     """Enlarge a small picture by a whole number, so that it can be looked at (RGB, Lanczos).
 
-    Without a `factor` (at least 1) it is the smallest that brings the short side to `short_side`
-    pixels; a picture that has them keeps its size.
+    It is the smallest that brings the short side to `short_side` pixels; a picture that has them
+    keeps its size.
     """
     picture, enough = to_rgb(image), whole("short_side", short_side, least=1, most=MAX_SIDE)
-    times = (
-        math.ceil(enough / min(picture.size))
-        if factor is None
-        else whole("factor", factor, least=1, most=256)
-    )
+    times = math.ceil(enough / min(picture.size))
     size = picture.width * times, picture.height * times
     return picture.resize(size, Image.Resampling.LANCZOS)
 
@@ -219,14 +215,12 @@ def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np
     return picture + (quiet - picture) * min(1.0, opacity / OPACITY), opacity
 
 
-def heat(
-    values: ArrayLike, size: tuple[int, int], *, low: float, high: float, colormap: str = COLORMAP
-) -> Image.Image:
+def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -> Image.Image:
     """Draw the heat of a map alone, where no picture is known or a picture would hide it.
 
     The arguments are those of `overlay`, with the `size` (W, H) in place of the picture.
     """
-    return Image.fromarray(colour(_scaled(values, size, low, high), colormap))
+    return Image.fromarray(colour(_scaled(values, size, low, high)))
 
 
 def _scaled(

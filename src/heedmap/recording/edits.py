@@ -25,6 +25,8 @@ from heedmap.attention.rules import (
     is_linear,
 )
 from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.files.notes import to_json
+from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.files.values import MAX_EDITS
 from heedmap.maps import masks
 from heedmap.text.prompts import describes
@@ -68,14 +70,14 @@ class Reweight:
         weights = weights_rule(dict.fromkeys(table.find(self.word), float(self.weight)), table)
         return [weights, Renormalize()] if self.renormalize else [weights]
 
+    def noted(self) -> Reweighted:
+        """What was asked for, as settings note it."""
+        weight, renormalize = float(self.weight), bool(self.renormalize)
+        return Reweighted(word=self.word, weight=weight, renormalize=renormalize)
+
     def about(self) -> dict[str, Any]:
         """What was asked for, in plain JSON types."""
-        return {
-            "kind": "reweight",
-            "word": self.word,
-            "weight": float(self.weight),
-            "renormalize": bool(self.renormalize),
-        }
+        return to_json(self.noted())
 
 
 Where = Sequence[float] | Sequence[Sequence[bool]] | np.ndarray | torch.Tensor | Image.Image
@@ -168,23 +170,22 @@ class Confine:
             rules.append(Region(tail, region, 0.0, start, end))
         return rules
 
+    def noted(self) -> Confined:
+        """What was asked for, as settings note it; a mask is packed (`edit_from` reads it back)."""
+        place: Any = self._place
+        return Confined(
+            word=self.word,
+            where=place if isinstance(place, tuple) else masks.packed(place),
+            strength=float(self.strength),
+            start=float(self.start),
+            end=float(self.end),
+            along=None if self.along is None else tuple(self.along),
+            tail=bool(self.tail),
+        )
+
     def about(self) -> dict[str, Any]:
-        """What was asked for, in plain JSON types; a mask is packed (`edit_from` reads it back)."""
-        place = self._place
-        if isinstance(place, tuple):
-            where: Any = list(place)
-        else:
-            where = masks.packed(place)
-        return {
-            "kind": "confine",
-            "word": self.word,
-            "where": where,
-            "strength": float(self.strength),
-            "start": float(self.start),
-            "end": float(self.end),
-            "along": None if self.along is None else list(self.along),
-            "tail": bool(self.tail),
-        }
+        """What was asked for, in plain JSON types."""
+        return to_json(self.noted())
 
 
 WordEdit = Reweight | Confine
@@ -244,41 +245,30 @@ def rules_of(edit: Edit, table: TokenTable, size: tuple[int, int]) -> list[Rule]
     return [cast(Rule, edit) if knows else Watched(cast(Rule, edit))]
 
 
-def described(edit: Edit) -> dict[str, Any]:
-    """What was asked for, in plain JSON types; a rule of a user's own by its name."""
-    return edit.about() if isinstance(edit, WordEdit) else {"kind": "rule", "name": _name(edit)}
+def note_of(edit: Edit) -> WordEditNoted:
+    """What was asked for, as settings note it; a rule of a user's own by its name."""
+    return edit.noted() if isinstance(edit, WordEdit) else Ruled(name=_name(edit))
 
 
-def edit_from(about: object) -> WordEdit | None:
-    """The edit that `described` told, from a file; None where the file does not hold it.
+def edit_from(about: WordEditNoted) -> WordEdit | None:
+    """The edit that was noted, as a file has it; None where the file does not hold it.
 
     That is a rule of a user's own, or a mask that was too large for the file.
 
     Raises:
-        ArgumentError: if it tells of no edit, or of one that `Reweight` or `Confine` refuses.
+        ArgumentError: if it is one that `Reweight` or `Confine` refuses.
     """
-    said = about if isinstance(about, Mapping) else {}
-    kind, word = said.get("kind"), said.get("word")
-    if kind == "rule":
+    if isinstance(about, Ruled):
         return None
-    if not isinstance(word, str) or kind not in ("reweight", "confine"):
-        raise ArgumentError(f"{quoted(about)} tells of no edit: expected what heedmap wrote of one")
-    if kind == "reweight":
-        weight = cast(Any, said.get("weight"))  # whatever it is, `Reweight` looks at it
-        return Reweight(word, weight, said.get("renormalize") is True)
-    where, along = said.get("where"), said.get("along")
-    listed = isinstance(along, list) and all(isinstance(w, str) for w in along)
-    if not (along is None or listed):
-        raise ArgumentError(f"along of {quoted(word)} is {quoted(along)}: expected a list of words")
-    if isinstance(where, Mapping):
-        where = masks.unpacked(where, quoted(word))
-        if where is None:
-            return None
-    numbers: dict[str, Any] = {
-        name: said.get(name, getattr(Confine, name)) for name in ("strength", "start", "end")
-    }
-    place = cast(Any, where)  # whatever it is, `Confine` looks at it
-    return Confine(word, place, **numbers, along=along, tail=said.get("tail") is not False)
+    if isinstance(about, Reweighted):
+        return Reweight(about.word, about.weight, about.renormalize)
+    where = about.where
+    if isinstance(where, Mask):
+        where = masks.unpacked(where, quoted(about.word))
+    if where is None:
+        return None
+    numbers = about.strength, about.start, about.end
+    return Confine(about.word, where, *numbers, along=about.along, tail=about.tail)
 
 
 def warn_of_idle(
@@ -306,7 +296,7 @@ def _called(edit: Edit) -> str:
         return f"Reweight({quoted(edit.word)}, {edit.weight:g})"
     if isinstance(edit, Confine):
         return f"Confine({quoted(edit.word)}, …)"
-    return quoted(described(edit)["name"])
+    return quoted(_name(edit))
 
 
 def _is_idle(rules: Sequence[Rule], sites: Sequence[Site]) -> bool:

@@ -1,6 +1,7 @@
 """What stands in a pipeline while a trace is open, and how all of it is taken off again."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ class Installation:
         self._installed: Mapping[str, RecordingProcessor] = {}
         self._in_front: dict[str, list[RecordingProcessor]] = {}  # of self-attention layers
         self._schedulers: list[Any] = []  # that are listened to
-        self._undo: list[Callable[[], None]] = []
+        self._undo = ExitStack()
 
     def put(self, record: Record, before_pass: Callable[..., None]) -> None:
         """Put a processor in front of each layer, and a hook in front of the model.
@@ -43,17 +44,19 @@ class Installation:
             before_pass: called with the model and its arguments before it runs.
         """
         steerer = self._steerer
-        self._installed = install(self.layers, record, self._undo.append, steerer and steerer.cross)
+        self._installed = install(
+            self.layers, record, self._undo.callback, steerer and steerer.cross
+        )
         self.follow()
         model = family_of(self._pipe).part(self._pipe)
-        run_uncompiled(model, self._undo.append)
+        run_uncompiled(model, self._undo.callback)
         handle = model.register_forward_pre_hook(before_pass, with_kwargs=True)
-        self._undo.append(handle.remove)
-        guard(self._pipe, self._undo.append)
+        self._undo.callback(handle.remove)
+        guard(self._pipe, self._undo.callback)
 
     def also(self, undo: Callable[[], None]) -> None:
         """Take off something else, too."""
-        self._undo.append(undo)
+        self._undo.callback(undo)
 
     def follow(self) -> None:
         """Stand in front of self-attention too, also where the pipeline has just replaced it.
@@ -67,7 +70,9 @@ class Installation:
             for name, layer in self._own.items()
             if layer.processor not in self._in_front.get(name, ())
         }
-        for name, recorder in install(bare, _ignore, self._undo.append, self._steerer.own).items():
+        for name, recorder in install(
+            bare, _ignore, self._undo.callback, self._steerer.own
+        ).items():
             self._in_front.setdefault(name, []).append(recorder)
 
     def listen(self, after_call: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -75,7 +80,7 @@ class Installation:
         scheduler = self._pipe.scheduler
         if all(scheduler is not other for other in self._schedulers):
             self._schedulers.append(scheduler)
-            self._undo.append(schedules.listen(scheduler, after_call))
+            self._undo.callback(schedules.listen(scheduler, after_call))
 
     def check(self) -> None:
         """Raise a TraceError if a processor was replaced since it was put there."""
@@ -88,18 +93,11 @@ class Installation:
                 )
 
     def take_off(self) -> None:
-        """Leave the pipeline as it was; the first error is raised when all is undone."""
+        """Leave the pipeline as it was; an error is raised when all is undone."""
         self._installed = {}
         self._in_front.clear()
         self._schedulers.clear()
-        first: BaseException | None = None
-        while self._undo:
-            try:
-                self._undo.pop()()
-            except BaseException as error:  # the rest must be undone all the same
-                first = first or error
-        if first is not None:
-            raise first
+        self._undo.close()
 
 
 def _ignore(name: str, scores: Scores) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from heedmap.attention.probabilities import Scores
-from heedmap.attention.rules import NO_SOURCE, Rule, Site, apply, is_biased, linear, mixture
+from heedmap.attention.rules import Rule, Site, apply, is_biased, linear, mixture, no_source
 from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError
 from heedmap.options import EditOptions
@@ -93,7 +93,7 @@ class Steering:
         edited = _attend(scores, row, own, bias)
         if mix is not None and mix.source is not None:
             if image not in self.sources:
-                raise ArgumentError(NO_SOURCE)
+                raise no_source()
             there = mix.source.to(value) @ value[row]
             edited = edited + _attend(scores, first + self.sources[image], there, None)
         return edited

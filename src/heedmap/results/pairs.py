@@ -16,7 +16,7 @@ from heedmap.errors import ArgumentError, RunError
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
-from heedmap.figures.overlays import colour, enlarge, overlay
+from heedmap.figures.overlays import colour, enlarge
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.reports import Change, EditReport, Measures
 from heedmap.files.writing import whole_folder
@@ -72,7 +72,8 @@ class Pair:
         Returns:
             A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
-        before, after = self._heats(self.source, "source"), self._heats(self.edited, "edited")
+        words = self.about.words
+        before, after = _heats(self.source, words.source), _heats(self.edited, words.edited)
         heats = (*before, *after)
         top = max([float(heat.values.max()) for heat in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
@@ -81,9 +82,7 @@ class Pair:
             Panel("the difference", enlarge(self.difference()), self._said()),
         ]
         for side, heats in (("before", before), ("after", after)):
-            panels += [
-                Panel(f"{heat.label} ({side})", self._overlay(heat, low, top)) for heat in heats
-            ]
+            panels += [Panel(f"{heat.label} ({side})", heat.drawn(low, top)) for heat in heats]
         if self.blend is not None:
             mask = Image.fromarray((self.blend * 255).astype(np.uint8))
             panels.append(Panel("let in", enlarge(mask.convert("RGB"))))
@@ -159,20 +158,14 @@ class Pair:
         blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
         return cls(source, edited, told.about, blend)
 
-    def _heats(self, run: Run, side: str) -> list[HeatMap]:
-        words = self.about.words.source if side == "source" else self.about.words.edited
-        return [run.maps.at(number) for number in words]
-
-    def _overlay(self, heat: HeatMap, low: float, top: float) -> Image.Image:
-        picture = heat.image
-        if picture is None:
-            raise ArgumentError("these maps know no picture")
-        return overlay(enlarge(picture), heat.values, low=low, high=top)
-
     def _said(self) -> str:
         sides = self.about.change.sides().items()
         said = [f"{what.mse:.2g} {side}" for side, what in sides if what.mse is not None]
         return f"up to {self._changes().max():.0%} of full range; MSE {', '.join(said)}"
+
+
+def _heats(run: Run, words: Sequence[int]) -> list[HeatMap]:
+    return [run.maps.at(number) for number in words]
 
 
 def evidence_fits(about: EditReport, source: Run, edited: Run) -> bool:
