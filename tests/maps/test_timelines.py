@@ -9,6 +9,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import layout, overlays
+from heedmap.files.seals import sealed
 from heedmap.maps import timelines
 
 # --- over the steps ---------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def test_long_runs_are_bounded():
 def test_an_animation_is_saved_and_shows_itself(tmp_path, monkeypatch):
     moving = timelines.animation(maps_of(prompt="at <house> sea"), "<house>")
     path = moving.save(tmp_path / "house.gif")
-    assert path.read_bytes() == moving.gif()
+    assert path.read_bytes() == sealed(moving.gif())
     shown = moving._repr_html_()
     assert shown.startswith('<img alt="Over the steps: &lt;house&gt;" src="data:image/gif;base64,')
     monkeypatch.setattr(Image.Image, "quantize", lambda *_, **__: 1 / 0)
