@@ -355,6 +355,25 @@ def test_each_module_has_tests_of_its_own(path: Path):
 
 # --- names ------------------------------------------------------------------------------------
 
+# A verb has its name on the command line too; a window of a file is one that was checked; each kind
+# of file counts its own formats; a variable of types stands for any.
+SHARED = {"compare", "edit", "generate", "grid", "repeat", "serve", "Window", "FORMAT", "F"}
+
+
+def test_one_meaning_a_name():
+    """What a module names for others, no other module names; not even a file of another folder."""
+    homes: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            targets = getattr(node, "targets", [getattr(node, "target", None)])
+            found = [getattr(node, "name", None), *(getattr(one, "id", None) for one in targets)]
+            for name in found:
+                if name is not None and not name.startswith("_"):
+                    homes.setdefault(name, set()).add(path.relative_to(SOURCE).as_posix())
+    twice = {name: sorted(where) for name, where in homes.items() if len(where) > 1}
+    assert {name: where for name, where in twice.items() if name not in SHARED} == {}
+    assert twice.keys() == SHARED
+
 
 def test_public_names_resolve():
     for name in heedmap.__all__:

@@ -19,11 +19,11 @@ from heedmap.wiring.registry import (
     family_named,
     family_of,
     grids,
-    own_size,
     picture_size,
     processors,
     self_attention_layers,
     unit,
+    usual_size,
 )
 
 
@@ -99,7 +99,7 @@ def test_a_new_family_is_a_row(monkeypatch):
     assert cross_attention_layers(pipe) == {"text": pipe.painter.text}
     assert self_attention_layers(pipe) == {"own": pipe.painter.own}
     assert grids(pipe, ["text"], (6, 9)) == {"text": (2, 3)}
-    assert (own_size(pipe), unit(pipe)) == ((36, 24), 12)
+    assert (usual_size(pipe), unit(pipe)) == ((36, 24), 12)
     assert family_of(random_pixart()).component == "transformer"
 
 

@@ -104,14 +104,14 @@ def compare(
         "scale": scale,
         "words": list(dict.fromkeys(words)),
         "runs": [
-            about_run(folder, run, label, words)
+            about_compared(folder, run, label, words)
             for folder, run, label in zip(folders, loaded, comparisons.labels(loaded), strict=True)
         ],
     }
     told.tell(about, [str(path)], lambda: print_comparison(about))
 
 
-def about_run(folder: Path, run: "Run", label: str, words: Sequence[str]) -> dict[str, Any]:
+def about_compared(folder: Path, run: "Run", label: str, words: Sequence[str]) -> dict[str, Any]:
     """What `compare --json` says of a run: how much each word drew, null where it was not read."""
     found: dict[str, Any] = {}
     for word in words:

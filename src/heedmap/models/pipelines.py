@@ -179,7 +179,7 @@ def own_size(pipe: Any) -> tuple[int, int]:
     """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
     from heedmap.wiring import registry
 
-    return registry.own_size(pipe)
+    return registry.usual_size(pipe)
 
 
 def unit_of(pipe: Any) -> int:

@@ -7,7 +7,7 @@ from heedmap.errors import ArgumentError
 
 __all__ = ["best_matches"]
 
-MAX_CELLS = 500_000  # of the table of the dynamic program: about a second
+MAX_TABLE = 500_000  # of the table of the dynamic program: about a second
 
 
 def best_matches(
@@ -41,7 +41,7 @@ def best_matches(
     Raises:
         ArgumentError: if the sequences are too long and differ too much.
     """
-    if len(a) * len(b) > MAX_CELLS:
+    if len(a) * len(b) > MAX_TABLE:
         return _inner_matches(a, b, match=match, swap=swap, gap=gap, what=what)
     return _Table(a, b, a_sizes, b_sizes, match, swap, gap).pairs()
 
@@ -137,7 +137,7 @@ def _inner_matches(
     rest = shorter - head
     tail = next((i for i in range(rest) if a[-1 - i] != b[-1 - i]), rest)
     inner_a, inner_b = a[head : len(a) - tail], b[head : len(b) - tail]
-    if len(inner_a) * len(inner_b) > MAX_CELLS:
+    if len(inner_a) * len(inner_b) > MAX_TABLE:
         raise ArgumentError(
             f"The prompts are too long to be aligned: {len(inner_a)} {what} of the one differ from "
             f"{len(inner_b)} of the other; make both shorter."

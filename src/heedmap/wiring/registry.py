@@ -112,7 +112,7 @@ def processors(pipe: Any) -> dict[str, Any]:
     return {}
 
 
-def own_size(pipe: Any) -> tuple[int, int]:
+def usual_size(pipe: Any) -> tuple[int, int]:
     """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
     family = family_of(pipe)
     cells = family.denoiser(pipe).config.sample_size
@@ -127,7 +127,7 @@ def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
     start = start[0] if isinstance(start, list | tuple) and start else start
     # Inpainting brings its picture to the model's size; others go by the picture.
     if "mask_image" in arguments or not isinstance(start, Image.Image | torch.Tensor):
-        return own_size(pipe)
+        return usual_size(pipe)
     side = family_of(pipe).cell_side(pipe)
     w, h = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
     return w - w % side, h - h % side
