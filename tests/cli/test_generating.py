@@ -83,7 +83,7 @@ def test_count_draws_the_pictures_of_the_seeds_alone(model, desk: Path):
 
 def test_the_last_seed_of_a_count_is_looked_at_before_any_is_drawn(model, desk: Path):
     said = bad("generate", PROMPT, "--steps", 1, "--seed", 2**63 - 1, "--count", 2)
-    assert f"the seed is {2**63}: expected a whole number from 0 to 2**63 - 1" in said
+    assert f"--count 2 from seed {2**63 - 1} on leads beyond the largest seed" in said
     assert files(desk) == set()
 
 

@@ -118,9 +118,9 @@ def test_more_cells_than_are_read_back_are_told_before_anything_is_loaded(desk, 
 
 def test_more_pixels_than_are_read_back_are_told_before_anything_is_drawn(model, monkeypatch):
     monkeypatch.setattr(editing, "draw_edits", raising(AssertionError("it draws")))
-    said = bad(*GRID, "--count", 1025, "--size", "512x512")
+    said = bad(*GRID, "a red car", "--count", 1025, "--size", "512x512")
     assert "would have 1,025 cells of 512×512 pixels: expected at most 1,024 of those" in said
-    said = bad(*GRID, "--count", 9000, "--cross", "0", "--size", "256x256")
+    said = bad(*GRID, "a red car", "--count", 9000, "--cross", "0", "--size", "256x256")
     assert "9,000 cells of 256×256 pixels: expected at most 4,096" in said
-    said = call(*GRID, "--count", 1024, "--size", "512x512").output
+    said = call(*GRID, "a red car", "--count", 1024, "--size", "512x512").output
     assert "expected at most" not in said

@@ -81,7 +81,7 @@ def test_seeds():
 
 
 def fade(p, site):
-    return p / 2
+    return p
 
 
 def test_edits_are_noted_as_they_were_asked_for(pipe):

@@ -120,6 +120,7 @@ def test_settings_tell_the_parts_of_every_family(make):
         ({"image": torch.zeros(1, 3, 72, 99)}, (96, 72)),
         ({"image": Image.new("RGB", (96, 64)), "mask_image": None}, (256, 256)),
         ({"image": []}, (256, 256)),
+        ({"image": torch.zeros(3)}, (256, 256)),
     ],
 )
 def test_the_size_of_the_picture_that_will_be(arguments, size):

@@ -10,7 +10,7 @@ from heedmap.cli.console import print_files, progress_bar, warnings_told
 from heedmap.cli.options import DrawFlags, LoadFlags, OutputFlags, Prompt, SaveFlags, grouped
 from heedmap.cli.parsing import parse_box
 from heedmap.cli.words import print_unread
-from heedmap.errors import plural
+from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
     from heedmap.results.runs import Run
@@ -52,12 +52,16 @@ def generate(
     made: list[tuple[dict[str, Any], TokenTable]] = []
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import generation
+    from heedmap.files.values import MAX_WHOLE
     from heedmap.recording.edits import Confine
 
     edits = [Confine(word, box) for word, box in confine or ()]
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         first = drawn.first_seed()
-        generation.check_prompts([prompt], [first + count - 1])  # the last before any is drawn
+        if first + count - 1 > MAX_WHOLE:
+            raise ArgumentError(
+                f"--count {count} from seed {first} on leads beyond the largest seed, 2**63 - 1"
+            )
         for number in range(count):  # one by one: the pictures are those of the seeds alone
 
             def report(step: int, total: int, before: int = number) -> None:

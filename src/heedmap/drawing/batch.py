@@ -24,7 +24,6 @@ from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
-from heedmap.text.weights import Span
 from heedmap.text.words import TokenTable
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
@@ -50,8 +49,7 @@ class Batch:
         prompts: what the model reads.
         written: the same with the weights that the user wrote.
         seeds: of their noise.
-        edits: what is changed in the attention of each prompt.
-        spans: for each prompt its weights, as far as they are not in a steering.
+        edits: what was asked for, for the settings.
         tables: what the model reads of the prompts, as far as it is known.
     """
 
@@ -59,7 +57,6 @@ class Batch:
     written: Sequence[str]
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
-    spans: Sequence[Sequence[Span]] = ()
     tables: Sequence[TokenTable] = ()
 
 
@@ -76,8 +73,7 @@ def draw(
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
-    Errors are those of `generate`; `steering` is what to change, in the place of the batch's edits
-    and weights. `change` is given the open trace
+    Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
     after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
     with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`).
     """
@@ -108,8 +104,6 @@ def draw(
         limit=options.limit,
         tables=batch.tables,
         steering=steering,
-        edits=batch.edits,
-        spans=batch.spans,
         watch=watch,
         after_step=_after_step(progress, change, preview),
     )
@@ -264,7 +258,7 @@ def as_noted(pipe: DiffusionPipeline, options: D) -> D:
         "size": None if size is None else pipelines.check_size(pipe, size),
     }
     if isinstance(options, GenerateOptions):
-        branches = checks.any_of("branches", options.branches, get_args(BranchName), least=1)
+        branches = checks.any_of("branches", options.branches, get_args(BranchName))
         numbers["branches"] = branches
     return replace(
         options,

@@ -16,13 +16,12 @@ from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
-from heedmap.drawing.grid_axes import Axes
+from heedmap.drawing.grid_axes import Axes, check_amount
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
-from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions, Window
 from heedmap.results.cells import Cell
 from heedmap.results.grids import Grid
@@ -184,15 +183,14 @@ def grid(
     how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
     asked = _targets(source, target)
     axes = Axes.read(weights, self_attention, cross, seeds)
-    size = drawing.size
-    pictured = picture_size(pipe, rest) if size is None else pipelines.check_size(pipe, size)
-    axes.check(asked, pictured)
+    axes.check(asked)
     check_prompts([source, *asked], [0] * (len(asked) + 1))
     base = edit_base(pipe, source, how, rest, alone=target is None)
     planner = Planner(base)
     places = list(_places(planner, asked, axes))
     base.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
+    check_amount(len(places) * len(axes.seeds), drawing.size or picture_size(pipe, rest))
     cells, batches, largest = _cells(base, places, axes.seeds, drawing, progress, preview)
     about = GridReport(
         source=source,

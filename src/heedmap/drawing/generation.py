@@ -6,13 +6,26 @@ from typing import Any, Unpack
 
 from diffusers import DiffusionPipeline
 
+from heedmap.attention.rules import Rule
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
+from heedmap.errors import warn
+from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
-from heedmap.recording.edits import Edit, checked_edits
+from heedmap.recording.edits import (
+    Confine,
+    Edit,
+    checked_edits,
+    rules_of,
+    warn_of_idle,
+    weights_rule,
+)
+from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
-from heedmap.text.weights import parse_weights
-from heedmap.wiring.registry import cross_attention_layers
+from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
+from heedmap.text.words import TokenTable
+from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import cross_attention_layers, picture_size
 
 
 @spelled_out(GenerateOptions)
@@ -78,13 +91,47 @@ def generate_batch(
     asked = GenerateOptions.taken(rest)
     prompts, seeds = check_prompts(prompts, seeds)
     cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    edits = checked_edits(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
-    batch = Batch(
-        [prompt.text for prompt in parsed],
-        prompts,
-        seeds,
-        edits=checked_edits(edits),
-        spans=[prompt.spans for prompt in parsed],
+    pictured = (0, 0)  # edits that name places name them in the picture that will be
+    if edits:
+        size = asked.size
+        pictured = picture_size(pipe, rest) if size is None else pipelines.check_size(pipe, size)
+    texts = [prompt.text for prompt in parsed]
+    read = {}
+    if edits or any(prompt.spans for prompt in parsed):
+        read = {text: prompt_table(pipe, text, rest) for text in dict.fromkeys(texts)}
+    tables = [read[text] for text in texts] if read else []
+    made = [[rules_of(edit, table, pictured) for edit in edits] for table in tables]
+    rules = _rules(parsed, tables, made)
+    batch = Batch(texts, prompts, seeds, edits, list(read.values()))
+    steering = Steering(rules) if rules else None
+    runs, recorder = draw(
+        pipe, batch, replace(asked, arguments=rest), steering, progress=progress, preview=preview
     )
-    runs, _ = draw(pipe, batch, replace(asked, arguments=rest), progress=progress, preview=preview)
+    if edits:
+        warn_of_idle(edits, made, recorder.sites)
+        drawn = runs[0].image.size
+        if drawn != pictured and any(isinstance(edit, Confine) for edit in edits):
+            warn(
+                "the words were confined in a picture of {}×{} pixels, but it came out with "
+                "{}×{}: pass the size".format(*pictured, *drawn)
+            )
     return runs
+
+
+def _rules(
+    prompts: Sequence[WeightedPrompt],
+    tables: Sequence[TokenTable],
+    made: Sequence[Sequence[list[Rule]]],
+) -> dict[int, list[Rule]]:
+    """By prompt its rules: its own weights, then those that were made of each edit."""
+    found: dict[int, list[Rule]] = {}
+    for number, (table, of_edits) in enumerate(zip(tables, made, strict=True)):
+        mine = [rule for rules in of_edits for rule in rules]
+        weights = token_weights(prompts[number].spans, table)
+        if any(weight != 1 for weight in weights.values()):
+            mine = [weights_rule(weights, table), *mine]
+        if mine:
+            found[number] = mine
+    return found

@@ -54,16 +54,14 @@ class Axes:
         for values in itertools.product(*self.weights.values()):
             yield dict(zip(self.weights, values, strict=True))
 
-    def check(self, targets: Sequence[str], size: tuple[int, int]) -> None:
+    def check(self, targets: Sequence[str]) -> None:
         """Raise an ArgumentError if nothing varies, something is there twice, or there is too much.
 
         Args:
             targets: those of the grid.
-            size: (W, H) in pixels of a cell.
         """
         axes = {"target": targets, **self.named()}
-        if too := excess(math.prod(map(len, axes.values())), size):
-            raise ArgumentError(f"this grid would have {too}; leave some values out")
+        check_amount(math.prod(map(len, axes.values())))
         for name, values in axes.items():
             twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
             if twice is not None:
@@ -73,6 +71,12 @@ class Axes:
                 "nothing varies in this grid: give several values of cross, self_attention, a "
                 "weight, the seeds or the targets, as in weights={'red': [0, 1, 2]}"
             )
+
+
+def check_amount(cells: int, each: tuple[int, int] = (1, 1)) -> None:
+    """Raise an ArgumentError if there are more cells, or pixels of all, than can be read back."""
+    if too := excess(cells, each):
+        raise ArgumentError(f"this grid would have {too}; leave some values out")
 
 
 def _mapping(weights: object) -> Mapping[str, Any]:

@@ -20,11 +20,10 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call, Wanted, middle, sides
-from heedmap.recording.edits import Edit, rules_of, warn_of_idle, weights_rule
+from heedmap.recording.edits import Edit, rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, unedited
-from heedmap.text.weights import Span, token_weights
 from heedmap.wiring import encodings, frames, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.processors import uncompiled
@@ -44,7 +43,6 @@ class Intervention:
     Attributes:
         steering: what to change in the attention of the conditional branch.
         edits: what to change in it once a prompt is read, in the place of a steering.
-        spans: for each image the weights of its prompt, which act before the edits.
         watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
         after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
             those to go on with.
@@ -52,15 +50,8 @@ class Intervention:
 
     steering: Steering | None = None
     edits: tuple[Edit, ...] = ()
-    spans: Sequence[Sequence[Span]] = ()
     watch: Mapping[int, Sequence[int]] = field(default_factory=dict)
     after_step: AfterStep | None = None
-
-    @property
-    def begun(self) -> Steering | None:
-        """What is changed before a prompt is read; None where nothing will be."""
-        weighted = any(weight != 1 for spans in self.spans for _, _, weight in spans)
-        return Steering({}) if self.edits or weighted else self.steering
 
 
 class Trace:
@@ -72,7 +63,7 @@ class Trace:
         self._wanted = wanted
         self._intervention = intervention
         self._family = family_of(pipe)
-        steering = intervention.begun
+        steering = Steering({}) if intervention.edits else intervention.steering
         self.steerer = Steerer(steering, self._now) if steering else None
         """What was changed, and how much; None without steering."""
         self._installation = Installation(pipe, self.steerer)
@@ -106,6 +97,11 @@ class Trace:
     def steps(self) -> int:
         """How many steps the last call has in all."""
         return self._done()[-1].steps
+
+    @property
+    def sites(self) -> list[Site]:
+        """The layers of the last call at each of its steps."""
+        return self._done()[-1].sites
 
     def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
         """Where watched tokens act, as far as the open run has come: (h, w), for a blend.
@@ -291,23 +287,15 @@ class Trace:
             call.watch = Tally(frozenset({"layer"}), positions)
             call.watched = middle(call.grids)
         call.schedule = schedule
-        if self._intervention.edits or self._intervention.spans:
-            self._read_edits(call)
-
-    def _read_edits(self, call: Call) -> None:
-        """Make the rules of a call of what was asked for: weights of its prompts, then edits."""
-        assert call.encoding is not None
-        tables, (h, w) = call.encoding.conditional.tables, call.latent
-        edits, side = self._intervention.edits, self._family.cell_side(self._pipe)
-        size = (w * side, h * side)
-        call.edited = [[rules_of(edit, table, size) for edit in edits] for table in tables]
-        rules = {n: [r for some in of for r in some] for n, of in enumerate(call.edited)}
-        for image, spans in enumerate(self._intervention.spans):
-            weights = token_weights(spans, tables[image])
-            if any(weight != 1 for weight in weights.values()):
-                rules[image].insert(0, weights_rule(weights, tables[image]))
-        if self.steerer is not None:
-            self.steerer.steering = Steering({n: mine for n, mine in rules.items() if mine})
+        if self._intervention.edits and self.steerer is not None:
+            h, w = call.latent
+            side = self._family.cell_side(self._pipe)
+            call.edited = [
+                [rules_of(edit, table, (w * side, h * side)) for edit in self._intervention.edits]
+                for table in call.encoding.conditional.tables
+            ]
+            rules = {n: [r for some in of for r in some] for n, of in enumerate(call.edited)}
+            self.steerer.steering = Steering(rules)
 
     def _check_memory(self, call: Call) -> None:
         """Raise if a call would keep more than may be kept in all; warn if it is much."""

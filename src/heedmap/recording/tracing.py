@@ -14,7 +14,6 @@ from heedmap.recording.calls import Wanted
 from heedmap.recording.edits import Edit, checked_edits
 from heedmap.recording.recorder import AfterStep, Intervention, Trace
 from heedmap.recording.steering import Steering
-from heedmap.text.weights import Span
 from heedmap.text.words import TokenTable
 
 
@@ -74,8 +73,6 @@ def steered(
     limit: int = DrawOptions.limit,
     tables: Iterable[TokenTable] = (),
     steering: Steering | None = None,
-    edits: Iterable[Edit] = (),
-    spans: Sequence[Sequence[Span]] = (),
     watch: Mapping[int, Sequence[int]] | None = None,
     after_step: AfterStep | None = None,
 ) -> Trace:
@@ -86,7 +83,7 @@ def steered(
     """
     wanted = _wanted(keep, tokens, branches, limit)
     wanted = replace(wanted, tables={table.prompt: table for table in tables})
-    return Trace(pipe, wanted, Intervention(steering, tuple(edits), spans, watch or {}, after_step))
+    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step))
 
 
 def _wanted(

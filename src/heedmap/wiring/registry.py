@@ -128,8 +128,11 @@ def picture_size(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int]:
     # Inpainting brings its picture to the model's size; others go by the picture.
     if "mask_image" in arguments or not isinstance(start, Image.Image | torch.Tensor):
         return usual_size(pipe)
+    sides = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
+    if len(sides) < 2:  # no picture, as the pipeline will say
+        return usual_size(pipe)
     side = family_of(pipe).cell_side(pipe)
-    w, h = start.size if isinstance(start, Image.Image) else start.shape[:-3:-1]
+    w, h = sides
     return w - w % side, h - h % side
 
 
