@@ -127,3 +127,11 @@ def test_names_that_are_known():
             checks.any_of("keep", odd, "abc")
     with pytest.raises(ArgumentError, match=r"^keep is \[\]: expected a list of 'a'$"):
         checks.any_of("keep", (), "a", least=1)
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0661", "\u0668.\u0665", "", "x", "1,5"])
+def test_numbers_are_typed_in_plain_digits(text):
+    assert (checks.typed(" 12 ", int), checks.typed("-1.5e1", float)) == (12, -15.0)
+    for kind in (int, float):
+        with pytest.raises(ValueError):
+            checks.typed(text, kind)

@@ -7,7 +7,7 @@ number, NaN, infinities or arrays. The functions return plain Python values, whi
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from heedmap.errors import ArgumentError, quoted
 
@@ -21,10 +21,12 @@ __all__ = [
     "one_of",
     "several",
     "text",
+    "typed",
     "whole",
 ]
 
 
+_Number = TypeVar("_Number", int, float)
 _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
 
 
@@ -104,6 +106,18 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def typed(text: str, kind: type[_Number]) -> _Number:
+    """A number that somebody typed, in plain digits.
+
+    Raises:
+        ValueError: if it is none, or in digits of another script or with `_` between them, which
+            Python would read.
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError
+    return kind(text)
 
 
 def one_of(what: str, value: object, known: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 import math
 import re
 
+from heedmap.checks import typed
 from heedmap.errors import ArgumentError, quoted
 
 
@@ -18,7 +19,7 @@ def real_number(text: object, name: str) -> float | None:
     """What a field for a number holds; None where it was left empty."""
     said = _said(text)
     try:
-        number = float(said or 0) if said.isascii() and "_" not in said else math.nan
+        number = typed(said or "0", float)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):

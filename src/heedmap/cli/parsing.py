@@ -5,6 +5,7 @@ from pathlib import Path
 
 import typer
 
+from heedmap.checks import typed
 from heedmap.errors import quoted
 from heedmap.options import AXES
 
@@ -26,7 +27,7 @@ def parse_range(text: str) -> slice:
     """Read `a:b` (from a up to, not including, b), `a:`, `:b`, or one number."""
     first, colon, last = (part.strip() for part in text.partition(":"))
     try:
-        start, stop = (_whole(part) if part else None for part in (first, last))
+        start, stop = (typed(part, int) if part else None for part in (first, last))
     except ValueError:
         start = stop = None
     if start is None and stop is None:
@@ -48,7 +49,9 @@ def parse_window(text: str) -> tuple[float, float]:
     """Read `a:b`, fractions of a run, or one: up to which."""
     first, colon, last = text.partition(":")
     try:
-        low, high = (_real(first), _real(last)) if colon else (0.0, _real(first))
+        low, high = (
+            (typed(first, float), typed(last, float)) if colon else (0.0, typed(first, float))
+        )
     except ValueError:
         low = high = math.nan
     if not 0 <= low <= high <= 1:
@@ -76,12 +79,12 @@ def parse_strip(text: str) -> tuple[str, list[float]]:
     try:
         if ":" in said:
             first, last, count = said.split(":")
-            start, end, steps = _real(first), _real(last), _whole(count)
+            start, end, steps = typed(first, float), typed(last, float), typed(count, int)
             if not (2 <= steps <= _MOST and start != end):
                 raise ValueError
             weights = [round(start + (end - start) * k / (steps - 1), 6) for k in range(steps)]
         else:
-            weights = [_real(part) for part in _listed(said)]
+            weights = [typed(part, float) for part in _listed(said)]
     except ValueError:
         weights = [math.nan]
     if not all(map(math.isfinite, weights)):
@@ -90,20 +93,6 @@ def parse_strip(text: str) -> tuple[str, list[float]]:
             "such as 0,1,3."
         )
     return word, weights
-
-
-def _real(text: str) -> float:
-    """A number in plain digits; Python would read those of other scripts, and `1_0`, too."""
-    if "_" in text or not text.isascii():
-        raise ValueError
-    return float(text)
-
-
-def _whole(text: str) -> int:
-    """A whole number in plain digits."""
-    if "_" in text or not text.isascii():
-        raise ValueError
-    return int(text)
 
 
 def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
@@ -122,7 +111,11 @@ def _listed(text: str) -> list[str]:
             values.append(part)
             continue
         try:
-            first, second, last = _real(values[-2]), _real(values[-1]), _real(parts[place + 1])
+            first, second, last = (
+                typed(values[-2], float),
+                typed(values[-1], float),
+                typed(parts[place + 1], float),
+            )
             steps = (last - second) / (second - first)
             if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
                 raise ValueError
@@ -139,7 +132,7 @@ def _listed(text: str) -> list[str]:
 def parse_numbers(text: str) -> list[int]:
     """Read whole numbers with commas between them."""
     try:
-        return [_whole(part) for part in text.split(",")]
+        return [typed(part, int) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(
             f"{quoted(text)} is not a list of whole numbers; write them with commas, such as 0,2."
@@ -167,7 +160,7 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
     try:
-        sides = tuple(_real(part) for part in box.split(","))
+        sides = tuple(typed(part, float) for part in box.split(","))
     except ValueError:
         sides = ()
     if len(sides) != 4:
