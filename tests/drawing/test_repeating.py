@@ -8,6 +8,7 @@ import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,14 +67,20 @@ SCHEDULERS = [
 ]
 
 
+def drawn_by(scheduler: Any, pipe: Any) -> Run:
+    """What a pipeline draws with another scheduler; it has its own again."""
+    own = pipe.scheduler
+    pipe.scheduler = scheduler
+    try:
+        return generate(pipe, PROMPT, seed=1, steps=4)
+    finally:
+        pipe.scheduler = own
+
+
 @pytest.mark.parametrize(("kind", "options"), SCHEDULERS)
 def test_any_scheduler_on_the_embedded_model(embedded, tmp_path, kind, options):
     own, config = embedded.scheduler, dict(embedded.config)
-    embedded.scheduler = kind.from_config(own.config, **options)
-    try:
-        run = generate(embedded, PROMPT, seed=1, steps=4)
-    finally:
-        embedded.scheduler = own
+    run = drawn_by(kind.from_config(own.config, **options), embedded)
     found = again(embedded, run, tmp_path / "run")
     assert_same(found)
     assert found.changed["schedulers.scheduler.class"] == (kind.__name__, type(own).__name__)
@@ -84,11 +91,7 @@ def test_any_scheduler_on_the_embedded_model(embedded, tmp_path, kind, options):
 
 def test_settings_of_a_scheduler_of_the_same_class(embedded, tmp_path):
     own = embedded.scheduler
-    embedded.scheduler = DDIMScheduler.from_config(own.config, timestep_spacing="leading")
-    try:
-        run = generate(embedded, PROMPT, seed=1, steps=4)
-    finally:
-        embedded.scheduler = own
+    run = drawn_by(DDIMScheduler.from_config(own.config, timestep_spacing="leading"), embedded)
     found = again(embedded, run, tmp_path / "run")
     assert_same(found)
     assert found.changed == {

@@ -9,7 +9,6 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import layout, overlays
-from heedmap.files.seals import sealed
 from heedmap.maps import timelines
 
 # --- over the steps ---------------------------------------------------------------------------
@@ -164,13 +163,6 @@ def test_long_runs_are_bounded():
     assert len(moving.gif()) < timelines.MOVING * 40_000
 
 
-def test_an_animation_is_saved_and_shows_itself(tmp_path, monkeypatch):
+def test_an_animation_says_whose_word_it_is():
     moving = timelines.animation(maps_of(prompt="at <house> sea"), "<house>")
-    path = moving.save(tmp_path / "house.gif")
-    assert path.read_bytes() == sealed(moving.gif())
-    shown = moving._repr_html_()
-    assert shown.startswith('<img alt="Over the steps: &lt;house&gt;" src="data:image/gif;base64,')
-    monkeypatch.setattr(Image.Image, "quantize", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        moving.save(tmp_path / "other.gif")
-    assert [p.name for p in tmp_path.iterdir()] == ["house.gif"]
+    assert moving._repr_html_().startswith('<img alt="Over the steps: &lt;house&gt;" src="data:')
