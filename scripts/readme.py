@@ -201,11 +201,13 @@ def _gone_wrong(pipe: Any) -> Image.Image:
     rows = [
         blocks.beside(threes[at : at + 2], across=True, gap=64) for at in range(0, len(threes), 2)
     ]
-    return framed(
+    sheet = framed(
         blocks.beside(rows, across=False),
         title="Swaps that went wrong",
         note="Each: the source, the edit, and what the edited prompt draws by itself.",
-    ).image()
+    )
+    sheet.dpi *= 2 / 3  # as wide as a page shows it
+    return sheet.image()
 
 
 PICTURES: dict[str, Callable[[Any], Image.Image]] = {
