@@ -111,7 +111,10 @@ def test_settings_are_short(server: Served, members):
 def test_a_recording_says_shortly_what_it_holds(server: Served, members):
     long = (2**21).to_bytes(8, "little") + b" " * 2**21
     said = said_of(server, members | {"maps.safetensors": long})
-    assert "In this zip maps.safetensors is not a recording" in said
+    assert (
+        "In this zip maps.safetensors begins with a table of 2048 KiB: expected at most 1024"
+        in said
+    )
 
 
 def test_a_page_is_made_of_so_many_numbers(run: Run):

@@ -95,6 +95,22 @@ def test_the_prompt_of_cycle_diffusion_is_the_one_that_is_drawn(load):
         assert len(recorder.maps) == 1
 
 
+@pytest.mark.parametrize("several", [{"prompt": [PROMPT, "a cat"]}, {"num_images_per_prompt": 2}])
+def test_cycle_diffusion_draws_one_picture_a_call(load, several):
+    """Of a batch it reads the first two rows alone, which are not those of any one picture."""
+    pipe = load("sd1", CycleDiffusionPipeline)
+    pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config)
+    with (
+        trace(pipe),
+        pytest.raises(TraceError, match="one picture a call, and was given 2 prompts"),
+    ):
+        pipe(
+            **{"prompt": PROMPT, "source_prompt": "a big tree", "strength": 0.99, **several},
+            image=picture(128, 128),
+            num_inference_steps=4,
+        )
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [

@@ -125,8 +125,12 @@ def check_files(folder: Path, limits: Limits) -> None:
             )
     for path in folder.rglob("*.safetensors"):
         with path.open("rb") as file:
-            if int.from_bytes(file.read(8), "little") > _HEADER:
-                raise RunError(f"in this zip {path.name} is not a recording that heedmap wrote")
+            length = int.from_bytes(file.read(8), "little")
+        if length > _HEADER:
+            raise RunError(
+                f"in this zip {path.name} begins with a table of {length / 2**10:.0f} KiB: "
+                f"expected at most {_HEADER // 2**10}"
+            )
 
 
 def check_cost(result: Run | Pair) -> None:

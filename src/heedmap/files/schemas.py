@@ -3,7 +3,7 @@
 `run.json`, `pair.json`, `grid.json` and the table and metadata of `maps.safetensors` come from
 whoever sent the folder. What has passed its schema has the types written here, finite numbers of a
 sensible size and text that can be written; elsewhere it is only asked whether the parts of a folder
-fit one another. Names that a schema does not know stay: they are plain JSON, not too deep.
+fit one another. A `Note` keeps names that its schema does not know; they are plain JSON, not deep.
 """
 
 import json

@@ -192,6 +192,11 @@ class Trace:
                 f"{type(self._pipe).__name__} was called from within its own call, whose maps "
                 "would be lost: call it after the other has ended"
             )
+        if self._family.source_first(self._pipe) and len(encoding.conditional.tables) > 1:
+            raise TraceError(
+                f"{type(self._pipe).__name__} draws one picture a call, and was given "
+                f"{len(encoding.conditional.tables)} prompts: call it once for each"
+            )
         last = self._calls[-1] if self._calls else None
         if last is not None and not last.started and not last.over:
             last.read.append(encoding)
