@@ -1,7 +1,10 @@
 """Sentences: one line, short, and nothing in them that a terminal would act upon."""
 
+import warnings
+
 import pytest
 
+from heedmap import errors
 from heedmap.errors import MAX_SENTENCE, HeedmapError, as_sentence, plural, quoted, reason
 
 
@@ -77,3 +80,19 @@ def test_counts():
 )
 def test_a_message_that_stands_by_itself(said: str, sentence: str):
     assert as_sentence(said) == sentence
+
+
+def test_warnings_are_told_when_they_come_and_before_a_failure():
+    told: list[str] = []
+    with pytest.raises(MemoryError), errors.warnings_heard(told.append) as said:
+        warnings.warn("of a library", UserWarning, stacklevel=1)
+        assert told == []
+        errors.warn("it will take 4 GiB")
+        assert told == said == ["it will take 4 GiB"]
+        errors.warn("it will take 4 GiB")
+        errors.warn("it changed nothing")
+        raise MemoryError
+    assert told == said == ["it will take 4 GiB", "it changed nothing"]
+    with errors.warnings_heard() as quiet:
+        errors.warn("again")
+    assert quiet == ["again"] and len(told) == 2

@@ -5,8 +5,9 @@ Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug
 
 import sys
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any
 
 MAX_SENTENCE = 2000
 """The most characters that a sentence may have."""
@@ -79,17 +80,28 @@ def warn(said: str) -> None:
 
 
 @contextmanager
-def warnings_heard() -> Generator[list[str]]:
+def warnings_heard(tell: Callable[[str], None] | None = None) -> Generator[list[str]]:
     """Keep what heedmap warns of meanwhile to itself; what libraries warn of is for programmers.
 
-    Gives a list that holds each warning once, when the block has ended.
+    Args:
+        tell: is given each warning when it comes, and not when all is over: some costs can still
+            be saved then.
+
+    Gives a list that holds each warning once.
     """
     said: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
+
+    def hear(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in said:
+            said.append(str(message))
+            if tell is not None:
+                tell(said[-1])
+
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.filterwarnings("always", category=HeedmapWarning)
+        warnings.showwarning = hear
         yield said
-    said += dict.fromkeys(str(one.message) for one in caught)
 
 
 def quoted(value: object) -> str:

@@ -25,7 +25,7 @@ def test_the_same(model, saved, desk):
     about = json.loads(good("repeat", "saved", "--json"))
     assert about == {
         "run": "saved", "same": True, "largest": 0, "differing": 0, "pixels": 128 * 128,
-        "changed": {}, "unknown": [], "folder": None,
+        "changed": {}, "unknown": [], "folder": None, "warnings": [],
     }  # fmt: skip
 
 
@@ -118,3 +118,13 @@ def test_a_crash_is_no_difference(model, saved, monkeypatch):
 
     monkeypatch.setattr("heedmap.drawing.repeating.repeat", crash)
     assert bad("repeat", saved).count("could not be drawn again (KeyError") == 1
+
+
+def test_what_the_run_warned_of_is_told_again(model, desk):
+    asked = ("--steps", 1, "--negative", "sea", "--guidance", 1, "--seed", 1, "--out", "x")
+    first = call("generate", "a house", *asked)
+    assert first.stderr.startswith("Warning: the negative prompt 'sea' changed nothing")
+    again = call("repeat", "x", "--json")
+    assert again.exit_code == 0 and again.stderr == first.stderr
+    (told,) = json.loads(again.stdout)["warnings"]
+    assert first.stderr == f"Warning: {told}\n"

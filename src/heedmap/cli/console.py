@@ -25,11 +25,9 @@ def fail(sentence: str) -> NoReturn:
 
 @contextmanager
 def warnings_told() -> Generator[list[str]]:
-    """Say on stderr what heedmap warned of meanwhile; the list is that of `warnings_heard`."""
-    with warnings_heard() as said:
+    """Say on stderr what heedmap warns of, when it does; the list is that of `warnings_heard`."""
+    with warnings_heard(lambda one: typer.echo(f"Warning: {printable(one)}", err=True)) as said:
         yield said
-    for one in said:
-        typer.echo(f"Warning: {printable(one)}", err=True)
 
 
 def printable(text: str) -> str:

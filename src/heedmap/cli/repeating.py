@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import fail, loading, printable, progress_bar
+from heedmap.cli.console import fail, loading, printable, progress_bar, warnings_told
 from heedmap.cli.options import LoadFlags, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, HeedmapError
@@ -93,11 +93,11 @@ def _repeated(run: Path, loaded: ReloadFlags, saved: SaveIfNamedFlags, told: Out
         from heedmap.drawing import repeating
 
         pipe = repeating.load_for(former, loaded.model, device=loaded.device, dtype=loaded.dtype)
-    with progress_bar("Drawing", hidden=told.hidden) as advance:
+    with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         found = repeating.repeat(pipe, former, progress=advance)
     folder = None if place is None else str(place.put(found.run.save, run.name))
     told.tell(
-        {"run": str(run), **found.to_dict(), "folder": folder},
+        {"run": str(run), **found.to_dict(), "folder": folder, "warnings": warned},
         [folder] if folder else [],
         lambda: print_repetition(str(run), found, folder),
     )
