@@ -2,6 +2,7 @@
 
 import os
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,9 +89,10 @@ def test_shares_where_a_weight_is_negative(show: Any):
     """They are those of Python, 0 to 1; a place's list ranks by how much acted, of either sign."""
     run = small()
     made = run.maps.recording
-    column = made.positions.index(run.maps.tokens.find("house")[0])
-    for array in made.arrays:
-        array[..., column] *= -3
+    signs = np.ones(len(made.positions), np.float32)
+    signs[made.positions.index(run.maps.tokens.find("house")[0])] = -3
+    turned = replace(made, arrays=tuple(array * signs for array in made.arrays))
+    run = replace(run, maps=replace(run.maps, recording=turned))
     opened = show(explorer.page(run))
     opened.choose("Scale", "content")
     opened.word("house").hover()

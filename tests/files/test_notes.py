@@ -108,6 +108,45 @@ def test_a_note_is_frozen():
     assert not mutable(read)
 
 
+SHARED = ["__setitem__", "__delitem__", "clear", "pop"]
+CHANGES = {
+    dict: [*SHARED, "__ior__", "popitem", "setdefault", "update"],
+    list: [
+        *SHARED,
+        "__iadd__",
+        "__imul__",
+        "append",
+        "extend",
+        "insert",
+        "remove",
+        "reverse",
+        "sort",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "again", [lambda one: one, deepcopy, lambda o: pickle.loads(pickle.dumps(o))]
+)
+def test_nor_can_what_it_holds_be_changed(again):
+    about = {"ip": [1, {"a": [2]}]}
+    for note in (settings_of(**FULL), settings_of(arguments=about, loras=[about])):
+        note = again(note)
+        before, number = json.dumps(to_json(note)), hash(note)
+        held = [note.arguments, note.defaults, note.more, note.schedulers, *note.loras]
+        held += (
+            [note.arguments["ip"], note.loras[0]["ip"][1]] if note.loras else [note.more["mine"]]
+        )
+        for one in held:
+            kind = dict if isinstance(one, dict) else list
+            for name in CHANGES[kind]:
+                with pytest.raises(TypeError, match=f"this {kind.__name__} is part of a note"):
+                    getattr(one, name)(*[0, 0][: name == "__setitem__"])
+            assert kind(one) == one and type(kind(one)) is kind
+        assert (json.dumps(to_json(note)), hash(note)) == (before, number)
+    about["ip"].clear()  # whoever gave it may do with it as he likes
+
+
 def test_a_note_can_be_copied_and_sent():
     read = settings_of(**FULL)
     assert deepcopy(read) == pickle.loads(pickle.dumps(read)) == read

@@ -6,17 +6,57 @@ know (a later one did, or a user), so that a folder that is loaded and saved los
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, structs
 
 
-class Note(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+def _refuse(self: object, *_: Any, **__: Any) -> NoReturn:
+    raise TypeError(
+        f"this {type(self).__bases__[0].__name__} is part of a note, which is never changed: make "
+        "another note with msgspec.structs.replace"
+    )
+
+
+class FrozenDict(dict[Any, Any]):
+    """A dictionary that refuses to be changed; `dict(it)` may be."""
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
+
+
+class FrozenList(list[Any]):
+    """A list that refuses to be changed; `list(it)` may be."""
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return hash(tuple(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (list(self),)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, FrozenDict | FrozenList):
+        return value
+    if isinstance(value, Mapping):
+        return FrozenDict({key: _frozen(one) for key, one in value.items()})
+    return FrozenList(map(_frozen, value)) if isinstance(value, list) else value
+
+
+class Note(Struct, frozen=True, kw_only=True):
     """What a file says of one thing.
 
-    A note is never changed; `msgspec.structs.replace(note, seed=8)` makes another one. Its lists
-    are tuples; its mappings are plain dictionaries, and nobody changes those either.
+    A note is never changed, nor what it holds; `msgspec.structs.replace(note, seed=8)` makes
+    another one.
 
     Attributes:
         unnoted: what the version that wrote the file did not note; these attributes have the value
@@ -30,6 +70,21 @@ class Note(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset()
     """The attributes that a file leaves out where they are None."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Mapping | list):
+                structs.force_setattr(self, name, _frozen(value))
+            elif isinstance(value, tuple):
+                structs.force_setattr(self, name, tuple(map(_frozen, value)))
+
+    def __repr__(self) -> str:
+        usual = {name: field.default for name, field in _fields(type(self)).items()}
+        usual |= {"unnoted": (), "more": {}}
+        held = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        said = ", ".join(f"{name}={one!r}" for name, one in held if one != usual[name])
+        return f"{type(self).__name__}({said})"
 
 
 class _Field(NamedTuple):

@@ -60,7 +60,8 @@ class Recording:
 
     Attributes:
         layers: the layers, in the order of the model; one named "mean" where layers were averaged.
-        arrays: one float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
+        arrays: one float32 array (S, H, Q, K) a layer, which is read-only; S or H is 1 where it was
+            averaged.
         keep: the axes that were kept, of "layer", "step", "head".
         timesteps: the scheduler's timestep of every step that was run.
         positions: which positions of the encoded text the K axis holds.
@@ -77,6 +78,12 @@ class Recording:
     table: TokenTable
     latent: tuple[int, int]
     size: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        held = tuple(array.view() for array in self.arrays)
+        for array in held:
+            array.flags.writeable = False
+        object.__setattr__(self, "arrays", held)
 
     @property
     def nbytes(self) -> int:
