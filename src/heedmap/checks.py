@@ -6,6 +6,7 @@ number, NaN, infinities or arrays. The functions return plain Python values, whi
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any, TypeGuard, TypeVar, cast
 
@@ -27,6 +28,7 @@ __all__ = [
 
 
 _Number = TypeVar("_Number", int, float)
+_LONGEST = 100_000  # values of a list that somebody gives
 _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
 
 
@@ -152,14 +154,16 @@ def flag(what: str, value: object) -> bool:
 def several(value: object) -> list[Any] | None:
     """What a list, or anything else that can be iterated over, holds; None for all else.
 
-    A text is one thing, and so is a mapping: neither counts as a list of its parts.
+    A text is one thing, and so is a mapping: neither counts as a list of its parts; nor does what
+    goes on beyond any list that is meant.
     """
     if isinstance(value, str | bytes | Mapping):
         return None
     try:
-        return list(cast(Any, value))
+        found = list(islice(cast(Any, value), _LONGEST + 1))
     except TypeError:
         return None
+    return found if len(found) <= _LONGEST else None
 
 
 def _span(least: float | None, most: float | None) -> str:

@@ -85,6 +85,7 @@ def test_the_last_seed_of_a_count_is_looked_at_before_any_is_drawn(model, desk: 
     said = bad("generate", PROMPT, "--steps", 1, "--seed", 2**63 - 1, "--count", 2)
     assert f"--count 2 from seed {2**63 - 1} on leads beyond the largest seed" in said
     assert files(desk) == set()
+    good("generate", PROMPT, "--steps", 1, "--seed", 2**63 - 2, "--count", 2, "-q")
 
 
 def test_out_replaces_a_run_by_force_but_nothing_else(model, desk: Path, monkeypatch):

@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
+from heedmap.cli.inspecting import numbered
 from heedmap.drawing import generation
-from heedmap.errors import RunError
+from heedmap.errors import ArgumentError, RunError
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
 from heedmap.maps import layer_heads
@@ -268,3 +269,10 @@ assert not {{"torch", "diffusers", "transformers"}} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("odd", ["#\u0663", "#", "#-1", "#1_0", "#1234567890", "#\u00b2"])
+def test_numbers_of_words_are_plain_digits(odd):
+    assert numbered(" #3".strip()) == 3 and numbered("# 12") == 12 and numbered("cat") == "cat"
+    with pytest.raises(ArgumentError, match="'#' and its number, as in #2"):
+        numbered(odd)

@@ -22,6 +22,7 @@ from cli.calling import bad, call, files, in_a_process
 from heedmap.app.options import Limits, Options
 from heedmap.cli.serving import parse_hosts, parse_users
 from heedmap.errors import ArgumentError
+from heedmap.files import reading, values
 from heedmap.options import LoadOptions
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
@@ -353,3 +354,15 @@ def test_a_place_for_results_that_cannot_be_written_to_is_told_at_once(desk: Pat
     (desk / "file").write_text("mine")
     assert "nothing can be written to /proc" in bad("app", "--out", "/proc/x")
     assert "file is no folder" in bad("app", "--out", "file")
+
+
+@pytest.mark.parametrize(
+    ("option", "most", "files_take"),
+    [("--max-size", 2**14, reading.MAX_SIDE), ("--max-steps", 10_000, values.MAX_STEPS)],
+)
+def test_a_limit_allows_what_can_be_read_back(desk: Path, monkeypatch, option, most, files_take):
+    assert most == files_take
+    _, options = served(monkeypatch, option, most)
+    assert most in (options.limits.size, options.limits.steps)
+    refused = call("app", option, most + 1)
+    assert refused.exit_code == 2 and option in refused.stderr

@@ -77,3 +77,8 @@ def test_no_more_cells_than_a_grid_that_is_read_back_has():
         ArgumentError, match="with seeds this grid would have 1,000,000,000,000 cel"
     ):
         axes(seeds=range(10**12))
+    for many in (range(2**63), range(2**70), range(2**70, 0, -3)):
+        with pytest.raises(ArgumentError, match="cells: expected at most 10,000"):
+            axes(seeds=many)
+    with pytest.raises(ArgumentError, match="seeds is empty"):
+        axes(seeds=range(5, 5))

@@ -25,6 +25,8 @@ KIND = Kind("a thing", "thing.json", Thing, re.compile("thing.json"))
         ('{"thing": 1, "format": 1, "more": []}', True),
         ('{"thing": 1}', False),
         ('{"thing": "1", "format": 1}', False),
+        ('{"thing": "\\ud800", "format": 1}', False),
+        ('{"thing": 1, "\\ud800": 1}', False),
         ("[]", False),
         ("{", False),
         ("", False),

@@ -18,6 +18,7 @@ from heedmap.figures.blocks import Block
 from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
+from heedmap.maps.word_sheets import check_many
 from heedmap.results import comparisons
 from heedmap.results.runs import Run
 
@@ -154,3 +155,11 @@ def test_a_map_alone_is_the_map():
         assert (alone.label, alone.size, alone.shared) == (one.label, one.size, (0.0, 1.0))
     with pytest.raises(UnknownWordError):
         maps.alone("cathedral")
+
+
+@pytest.mark.parametrize("of", ["steps", "heads", "layers"])
+def test_as_many_as_a_sheet_shows(of):
+    maps = maps_of()
+    check_many(maps, 7, 7, of, "word")
+    with pytest.raises(SelectionError, match=f"these are 8 {of}: expected at most 7 on a sheet"):
+        check_many(maps, 8, 7, of, "word")

@@ -24,7 +24,7 @@ from heedmap.files.destinations import check_folder
 from heedmap.files.notes import to_json
 from heedmap.models import batches
 from heedmap.models.batches import fitting, image_bytes, in_batches
-from heedmap.results.grids import Grid
+from heedmap.results.grids import Grid, excess
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
@@ -688,3 +688,11 @@ def test_a_cells_mask_that_is_told_of_and_is_not_there(saved):
     path.write_text(json.dumps(about))
     with pytest.raises(RunError, match=r"cells/001 lacks blend\.png, which grid\.json tells of"):
         Grid.load(saved)
+
+
+def test_how_many_cells_a_grid_has():
+    assert excess(10_000) == "" and excess(10_001).startswith(
+        "10,001 cells: expected at most 10,000"
+    )
+    assert excess(2**14, (128, 128)) != "" and excess(2**12, (256, 256)) == ""
+    assert excess(2**12 + 1, (256, 256)).endswith("expected at most 4,096 of those")

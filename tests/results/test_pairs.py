@@ -119,6 +119,19 @@ def test_a_sheet_of_negative_weights():
     assert pair.sheet().width > 256
 
 
+def test_each_side_shows_the_words_that_changed_there():
+    pair = made_pair()
+    for source, edited in (((1,), ()), ((), (0,)), ((0,), (1,))):
+        words = ChangedWords(source=source, edited=edited)
+        shown = replace(pair, about=structs.replace(pair.about, words=words)).figure().data("svg")
+        labels = [
+            *(f"{pair.source.maps.at(n).label} (before)" for n in source),
+            *(f"{pair.edited.maps.at(n).label} (after)" for n in edited),
+        ]
+        assert all(label.encode() in shown for label in labels)
+        assert (b"(before)" in shown, b"(after)" in shown) == (bool(source), bool(edited))
+
+
 # --- on disk ----------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import typer
 
 from heedmap.cli.console import fail, loading, printable, progress_bar, warnings_told
 from heedmap.cli.options import LoadFlags, OutputFlags, SaveFlags, grouped, out_option
-from heedmap.cli.parsing import parse_path
+from heedmap.cli.parsing import parse_model, parse_path
 from heedmap.errors import ArgumentError, HeedmapError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class ReloadFlags(LoadFlags):
         typer.Option(
             "--model",
             "-m",
+            parser=parse_model,
             metavar="MODEL",
             help="A folder or a hub id. Left out: the model that the run's settings name.",
         ),

@@ -65,7 +65,7 @@ class LimitFlags:
         int, typer.Option(min=8, max=2**14, metavar="PIXELS", help="On a side of a picture.")
     ] = Limits.size
     max_steps: Annotated[
-        int, typer.Option(min=1, max=10**6, metavar="N", help="Of one picture.")
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Of one picture.")
     ] = Limits.steps
     max_upload: Annotated[
         int, typer.Option(min=1, max=2**20, metavar="MB", help="Of a run's zip that is opened.")
@@ -203,7 +203,7 @@ def parse_hosts(texts: list[str]) -> tuple[str, ...]:
 
 def _told_unseen(text: str | None) -> list[str]:
     """The lines of HEEDMAP_AUTH; one that was meant to hold a password must not mean none."""
-    lines = [] if text is None else [line for line in text.splitlines() if line.strip()]
+    lines = [] if text is None else [line for line in text.split("\n") if line.strip()]
     if text is not None and not lines:
         raise ArgumentError("HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it")
     return lines

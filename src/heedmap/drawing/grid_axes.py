@@ -92,10 +92,17 @@ def _windows(windows: Any, name: str) -> list[Any]:
     return [windows] if isinstance(windows, tuple) else _several(windows, name)
 
 
+def _count(values: range) -> int:
+    """How many there are; `len` ends at 2**63."""
+    return max(0, -((values.start - values.stop) // values.step))
+
+
 def _several(values: Any, name: str) -> list[Any]:
     """One value or several as a list."""
     if isinstance(values, np.ndarray | range | list | tuple):
-        if isinstance(values, range) and (too := excess(len(values))):  # else it fills the memory
+        if isinstance(values, range) and (
+            too := excess(_count(values))
+        ):  # else it fills the memory
             raise ArgumentError(f"with {name} this grid would have {too}; leave some values out")
         found = values.tolist() if isinstance(values, np.ndarray) else list(values)
         if not isinstance(found, list) or not found:

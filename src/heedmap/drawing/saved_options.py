@@ -13,11 +13,11 @@ from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Ruled, Settings, WordEditNoted
+from heedmap.files.values import MAX_STEPS
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.recording.edits import Edit, edit_from, note_of
 
 _MOST_AT_ONCE = 1024  # pictures in a batch
-_MOST_STEPS = 10_000  # in a list of timesteps or sigmas
 _UNNAMED = re.compile(r"<\w+>")  # how older versions noted an argument that was an object
 _OWN = frozenset(inspect.signature(generation.generate_batch).parameters)
 
@@ -201,8 +201,8 @@ def _arguments(about: Settings, pipe: Any, given: Mapping[str, Any]) -> dict[str
             )
     for name in ("timesteps", "sigmas"):
         listed = noted.get(name)
-        if isinstance(listed, list) and len(listed) > _MOST_STEPS:
-            raise _wrong(name, listed, f"at most {_MOST_STEPS}")
+        if isinstance(listed, list) and len(listed) > MAX_STEPS:
+            raise _wrong(name, listed, f"at most {MAX_STEPS}")
     for name in given:
         if name not in noted:
             raise ArgumentError(f"{name} was passed, but this run had no such argument")

@@ -46,7 +46,7 @@ class Kind:
         about = read_object(folder / self.mark)
         try:
             msgspec.convert(about, self.schema)
-        except (msgspec.ValidationError, RecursionError):
+        except (msgspec.ValidationError, RecursionError, UnicodeError):
             return None
         return about
 

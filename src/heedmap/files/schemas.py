@@ -24,6 +24,7 @@ from heedmap.files.values import (
     MAX_LAYER_NAME,
     MAX_LAYERS,
     MAX_PROMPT,
+    MAX_STEPS,
     MAX_TOKENS,
     Files,
     Name,
@@ -92,7 +93,7 @@ class Maps(Struct, frozen=True):
     format: int
     layers: Annotated[list[LayerRow], Meta(min_length=1, max_length=MAX_LAYERS)]
     keep: list[Axis]
-    timesteps: Annotated[list[Number], Meta(min_length=1, max_length=10_000)]
+    timesteps: Annotated[list[Number], Meta(min_length=1, max_length=MAX_STEPS)]
     positions: Annotated[list[Small], Meta(min_length=1, max_length=MAX_TOKENS)]
     table: Table
     latent: tuple[SideLength, SideLength]

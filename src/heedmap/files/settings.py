@@ -8,6 +8,7 @@ from msgspec import Meta, field
 from heedmap.files.notes import Note
 from heedmap.files.values import (
     MAX_EDITS,
+    MAX_STEPS,
     Fraction,
     Given,
     Name,
@@ -177,7 +178,7 @@ class Settings(Note, frozen=True, kw_only=True):
     text: Text = ""
     seed: Whole
     negative: Text | None = None
-    steps: Annotated[int, Meta(ge=1, le=10_000)] | None
+    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None
     guidance: Given | None
     size: tuple[SideLength, SideLength]
     defaults: Mapping[Name, Name] = {}

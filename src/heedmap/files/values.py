@@ -18,6 +18,8 @@ MAX_EDITS = 256
 """Edits of the attention of words in one run."""
 MAX_CELLS = 10_000
 """Cells of a grid."""
+MAX_STEPS = 10_000
+"""Denoising steps of a run."""
 MAX_WHOLE = 2**63 - 1
 """The largest whole number, and so the largest seed."""
 _LARGEST = 1e30  # of any number that is measured or asked for
