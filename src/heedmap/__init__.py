@@ -12,36 +12,54 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from heedmap.attention.rules import Site
     from heedmap.drawing.editing import edit, grid
     from heedmap.drawing.generation import generate
+    from heedmap.drawing.redrawn import Repetition
     from heedmap.drawing.repeating import repeat
     from heedmap.errors import HeedmapError, HeedmapWarning
-    from heedmap.files.reports import Change, EditReport
+    from heedmap.figures.animations import Animation
+    from heedmap.figures.sheet import Sheet
+    from heedmap.files.reports import Change, EditReport, GridReport
     from heedmap.files.settings import Settings
+    from heedmap.maps.heatmaps import HeatMaps
     from heedmap.maps.word_map import HeatMap
-    from heedmap.models.dimensions import layer_shapes
+    from heedmap.models.dimensions import LayerShapes, layer_shapes
     from heedmap.models.pipelines import load
     from heedmap.recording.edits import Confine, Reweight
+    from heedmap.recording.recorder import Trace
     from heedmap.recording.tracing import trace
+    from heedmap.results.cells import Cell
     from heedmap.results.comparisons import compare
     from heedmap.results.grids import Grid
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run
+    from heedmap.text.words import TokenTable
 
     __version__: str
 
 __all__ = [
+    "Animation",
+    "Cell",
     "Change",
     "Confine",
     "EditReport",
     "Grid",
+    "GridReport",
     "HeatMap",
+    "HeatMaps",
     "HeedmapError",
     "HeedmapWarning",
+    "LayerShapes",
     "Pair",
+    "Repetition",
     "Reweight",
     "Run",
     "Settings",
+    "Sheet",
+    "Site",
+    "TokenTable",
+    "Trace",
     "compare",
     "edit",
     "generate",
@@ -53,17 +71,27 @@ __all__ = [
 ]
 
 _HOME = {
+    "Animation": "figures.animations",
+    "Cell": "results.cells",
     "Change": "files.reports",
     "Confine": "recording.edits",
     "EditReport": "files.reports",
     "Grid": "results.grids",
+    "GridReport": "files.reports",
     "HeatMap": "maps.word_map",
+    "HeatMaps": "maps.heatmaps",
     "HeedmapError": "errors",
     "HeedmapWarning": "errors",
+    "LayerShapes": "models.dimensions",
     "Pair": "results.pairs",
+    "Repetition": "drawing.redrawn",
     "Reweight": "recording.edits",
     "Run": "results.runs",
     "Settings": "files.settings",
+    "Sheet": "figures.sheet",
+    "Site": "attention.rules",
+    "TokenTable": "text.words",
+    "Trace": "recording.recorder",
     "compare": "results.comparisons",
     "edit": "drawing.editing",
     "generate": "drawing.generation",

@@ -13,6 +13,7 @@ __all__ = [
     "OWN_NAMES",
     "Axis",
     "BranchName",
+    "ConfineOptions",
     "Device",
     "DrawOptions",
     "Dtype",
@@ -152,3 +153,14 @@ class EditOptions(_Taken):
     blend_from: float = 0.2
     threshold: float = 0.4
     batch: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfineOptions:
+    """How a word is kept inside of a place, as `heedmap.Confine` tells it."""
+
+    strength: float = 3.0
+    start: float = 0.0
+    end: float = 0.6
+    along: Iterable[str] | None = None
+    tail: bool = True

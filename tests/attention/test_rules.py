@@ -76,7 +76,7 @@ def test_reweight_by_hand():
 def test_region_is_a_bias_before_the_softmax():
     scores = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
     region = torch.tensor([[1.0, 0], [0, 0]])
-    rule = Region((1,), region, strength=1.5)
+    rule = Region((1,), region, strength=1.5, end=0.6)
     bias = rule.bias(site(grid=(2, 2)))
     expected = (scores + torch.nn.functional.pad(bias, (0, 1))).softmax(-1)
     edited = rule(scores.softmax(-1), site(grid=(2, 2)))
@@ -117,7 +117,7 @@ def test_a_token_that_is_not_seen_stays_so():
 def test_a_region_smaller_than_a_cell_has_the_fullest():
     region = torch.zeros(8, 8)
     region[0, 0] = 1
-    bias = Region((0,), region).bias(site(grid=(2, 2)))
+    bias = Region((0,), region, strength=3.0).bias(site(grid=(2, 2)))
     assert torch.isfinite(bias[:, 0]).tolist() == [True, False, False, False]
 
 
@@ -191,7 +191,7 @@ def test_the_fast_way_is_the_definition(kind, mask, source):
     every = {
         "inject": inject(torch.rand(k, k, generator=generator)),
         "reweight": Weights(torch.randn(k, generator=generator)),
-        "confine": Region((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]])),
+        "confine": Region((1, 2), torch.tensor([[1.0, 0, 1], [0, 1, 1]]), 3.0, end=0.6),
     }
     rules = list(every.values()) if kind == "all" else [every[kind]]
     steering = Steering({1: rules}, {1: source})

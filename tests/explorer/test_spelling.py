@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from making import settings_of
+from msgspec import structs
 
 import heedmap as hm
 from heedmap.cli.parsing import parse_box
@@ -154,3 +155,14 @@ def test_a_box_is_written_where_it_says_it_all(edit, said):
 def test_a_box_is_what_the_option_reads():
     word, box = parse_box(spelling.confine_flag(Confined(word="red house", where=tuple(BOX))))
     assert (word, list(box)) == ("red house", BOX)
+
+
+def test_what_is_not_usual_of_a_confine_is_spelled():
+    usual = Confined(word="cat", where=(0, 0, 8, 8))
+    assert spelling.rule(usual) == 'hm.Confine("cat", (0, 0, 8, 8))'
+    assert spelling.confine_flag(usual) == "cat=0,0,8,8"
+    assert usual == hm.Confine("cat", (0, 0, 8, 8)).noted()
+    for name, value in (("strength", 2.0), ("start", 0.1), ("end", 0.7), ("tail", False)):
+        other = structs.replace(usual, **{name: value})
+        assert spelling.rule(other) == f'hm.Confine("cat", (0, 0, 8, 8), {name}={value})'
+        assert spelling.confine_flag(other) == ""

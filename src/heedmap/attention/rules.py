@@ -202,9 +202,9 @@ class Region:
 
     tokens: tuple[int, ...]
     region: torch.Tensor
-    strength: float = 3.0
+    strength: float
     start: float = 0.0
-    end: float = 0.6
+    end: float = 1.0
 
     def bias(self, site: Site) -> torch.Tensor | None:
         """(Q, K) with as many columns as the last of the tokens; the rest is 0."""

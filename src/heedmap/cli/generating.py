@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import print_files, progress_bar, warnings_told
-from heedmap.cli.options import DrawFlags, LoadFlags, OutputFlags, Prompt, SaveFlags, grouped
+from heedmap.cli.options import DrawFlags, LoadFlags, OutputFlags, SaveFlags, grouped
 from heedmap.cli.parsing import parse_box
 from heedmap.cli.words import print_unread
 from heedmap.errors import ArgumentError, plural
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @grouped
 def generate(
-    prompt: Prompt,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to draw.")],
     *,
     loaded: LoadFlags,
     drawn: DrawFlags,

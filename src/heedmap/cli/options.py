@@ -27,7 +27,6 @@ Format = Annotated[
     Literal["png", "svg", "pdf"] | None,
     typer.Option("--format", help="Of figures: png, or svg or pdf for papers. Left out: png."),
 ]
-Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="What to draw.")]
 Model = Annotated[
     str | None,
     typer.Option(

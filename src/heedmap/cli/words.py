@@ -1,19 +1,23 @@
 """`heedmap words`: which tokens each word of a prompt becomes."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedmap.cli.console import loading, print_json, print_table, printable
-from heedmap.cli.options import Json, Model, Prompt
+from heedmap.cli.options import Json, Model
 from heedmap.errors import plural
 
 if TYPE_CHECKING:
     from heedmap.text.words import TokenTable
 
 
-def words(prompt: Prompt, model: Model = None, json: Json = False) -> None:
+def words(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What a model is to read.")],
+    model: Model = None,
+    json: Json = False,
+) -> None:
     """Print the tokens that each word of PROMPT becomes.
 
     And which words are past what the model reads.

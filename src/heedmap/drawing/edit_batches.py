@@ -215,7 +215,7 @@ def _pair(
     about = EditReport(
         kind=plan.kind,
         why=plan.alignment.why,
-        weights={str(position): weight for position, weight in plan.weights.items()},
+        weights=dict(plan.weights),
         words=ChangedWords(source=tuple(before), edited=tuple(after)),
         steps=steps,
         sites=steerer.acted.get(number, 0),

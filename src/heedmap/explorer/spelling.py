@@ -7,13 +7,13 @@ import json
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from keyword import iskeyword
 from typing import Any
 
 from heedmap.files.notes import to_json
-from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
-from heedmap.options import OWN_NAMES, EditOptions, GenerateOptions
+from heedmap.files.settings import Confined, Mask, Reweighted, WordEditNoted
+from heedmap.options import OWN_NAMES, ConfineOptions, EditOptions, GenerateOptions
 
 _OPTIONS = (*fields(GenerateOptions), *fields(EditOptions))
 TAKEN = {
@@ -43,7 +43,7 @@ def rule(edit: WordEditNoted) -> str:
     if isinstance(edit, Reweighted):
         more = ", renormalize=True" if edit.renormalize else ""
         return f"hm.Reweight({literal(edit.word)}, {number(edit.weight)}{more})"
-    if isinstance(edit, Ruled) or isinstance(edit.where, Mask):
+    if not isinstance(edit, Confined) or isinstance(edit.where, Mask):
         return ""
     parts = [literal(edit.word), f"({', '.join(map(number, edit.where))})"]
     parts += [f"{name}={_value(to_json(value))}" for name, value in _unusual(edit)]
@@ -60,9 +60,8 @@ def confine_flag(edit: WordEditNoted) -> str:
 
 def _unusual(edit: Confined) -> list[tuple[str, Any]]:
     """What of a `Confine` is not as it is where nothing is said."""
-    usual = Confined(word=edit.word, where=edit.where)
-    names = ("strength", "start", "end", "along", "tail")
-    return [(n, getattr(edit, n)) for n in names if getattr(edit, n) != getattr(usual, n)]
+    usual = asdict(ConfineOptions())
+    return [(name, said) for name in usual if (said := getattr(edit, name)) != usual[name]]
 
 
 def literal(value: Any) -> str:

@@ -45,7 +45,7 @@ class Kind:
         """What the mark of a folder of this kind holds; None of any other folder."""
         about = read_object(folder / self.mark)
         try:
-            msgspec.convert(about, self.schema)
+            msgspec.convert(about, self.schema, str_keys=True)
         except (msgspec.ValidationError, RecursionError, UnicodeError):
             return None
         return about

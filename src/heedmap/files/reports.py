@@ -114,7 +114,7 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     cross: Window
     windows: Mapping[Text, Window] = {}
     self_attention: Window = field(name="self")
-    weights: Mapping[Name, Number] = {}
+    weights: Mapping[Small, Number] = {}
     words: ChangedWords
     steps: Whole = 0
     sites: Whole

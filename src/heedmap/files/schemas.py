@@ -251,7 +251,8 @@ def validated(held: object, schema: type[_File], what: str) -> _File:
 
 
 def _converted(held: object, schema: type[_File]) -> _File:
-    found = msgspec.convert(held, schema)  # first, since it is quick to refuse what is long
+    # First, since it is quick to refuse what is long.
+    found = msgspec.convert(held, schema, str_keys=True)
     _check_plain(held)
     return noted(found, held)
 

@@ -102,7 +102,7 @@ class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweigh
 
 
 class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
-    """A `Confine`."""
+    """A `Confine`; what older versions did not note was so then."""
 
     word: Text
     where: tuple[Given, Given, Given, Given] | Mask

@@ -29,6 +29,7 @@ from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.files.values import MAX_EDITS
 from heedmap.maps import masks
+from heedmap.options import ConfineOptions
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
 from heedmap.text.words import TokenTable
@@ -119,11 +120,11 @@ class Confine:
 
     word: str
     where: Where
-    strength: float = 3.0
-    start: float = 0.0
-    end: float = 0.6
-    along: Sequence[str] | None = None
-    tail: bool = True
+    strength: float = ConfineOptions.strength
+    start: float = ConfineOptions.start
+    end: float = ConfineOptions.end
+    along: Iterable[str] | None = ConfineOptions.along
+    tail: bool = ConfineOptions.tail
     _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
-from heedmap.explorer import RunLike
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block, beside
 from heedmap.files.notes import to_json
@@ -16,6 +15,7 @@ from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_map import check_scale
 from heedmap.maps.word_sheets import SIDE, shown_at, span_of
+from heedmap.results.runs import Run
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -46,7 +46,7 @@ _TOLD = (
 
 
 def compare(
-    runs: Sequence[RunLike], words: Sequence[str] | None = None, *, scale: Scale = "shared"
+    runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
 ) -> "Sheet":
     """Draw runs below one another: each with its picture and the overlays of words.
 
@@ -110,7 +110,7 @@ def compare(
     )
 
 
-def labels(runs: Sequence[RunLike]) -> list[str]:
+def labels(runs: Sequence[Run]) -> list[str]:
     """What tells each run from the others: its prompt, seed, steps, model …, where they differ."""
     named: list[list[str]] = [[] for _ in runs]
     for name in _TOLD:
@@ -147,7 +147,7 @@ _WORDING: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _in_common(runs: Sequence[RunLike]) -> str:
+def _in_common(runs: Sequence[Run]) -> str:
     """What all runs share, but for their prompts, in the words of a label."""
     said = [
         {_told(name, run.settings) for run in runs}
@@ -156,7 +156,7 @@ def _in_common(runs: Sequence[RunLike]) -> str:
     return " · ".join(text for texts in said if len(texts) == 1 for text in texts if text)
 
 
-def common_words(runs: Sequence[RunLike]) -> list[str]:
+def common_words(runs: Sequence[Run]) -> list[str]:
     """The words that all runs have read, in the order of the first; ArgumentError if none."""
     texts: dict[str, str] = {}
     for word in runs[0].maps.words:
