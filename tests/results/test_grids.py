@@ -13,12 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import apart, random_pipeline, weigh
+from msgspec import structs
 from PIL import Image
 
 from heedmap.drawing import edit_batches
 from heedmap.drawing.editing import edit, grid
 from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
 from heedmap.figures import layout
+from heedmap.figures.animations import Animation
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
 from heedmap.files.notes import to_json
@@ -54,6 +56,27 @@ def saved(strip, tmp_path):
 
 
 # --- what it gives ----------------------------------------------------------------------------
+
+
+def test_an_interpreter_shows_a_line_of_each(strip):
+    pair = strip.cells[0].pair
+    maps = pair.edited.maps
+    heat = replace(maps["red"], values=np.array([[0.25, 0.5]], np.float32))
+    shown = {
+        strip: "<Grid of 'a red house': 12 cells over seed (2), weight of red (3), cross (2)>",
+        strip.cells[1]: "<Cell 2 'a red house': seed 7, red ×−1, self 0.4, cross 0.8>",
+        pair: "<Pair 'a red house' → 'a (red:-1) house', seed 7: reweight>",
+        pair.source: "<Run 'a red house', seed 7: 128×128, 2 steps, 3 words>",
+        maps: "<HeatMaps of 'a red house': 3 words, 7 layers>",
+        heat: "<HeatMap of 'red': 2×1 cells, 0.25 to 0.5>",
+        maps.tokens: "<TokenTable of 'a red house': 3 words, 77 tokens>",
+        maps.recording: "<Recording of 'a red house': 7 tokens, axes kept: layer, 0.0 MiB>",
+        Animation("house", (Image.new("RGB", (8, 4)),), (40,)): "<Animation 'house': 1 frame, 8×4>",
+    }
+    for one, said in shown.items():
+        assert repr(one) == said
+    long = replace(pair.source, settings=structs.replace(pair.source.settings, prompt="x" * 9999))
+    assert len(repr(long)) < 120
 
 
 def test_every_cell_is_the_edit_alone(pipe, strip):

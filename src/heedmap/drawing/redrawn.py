@@ -39,6 +39,9 @@ class Repetition:
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Repetition of {self.run!r}: {self}>"
+
     def __str__(self) -> str:
         """Whether it is the same, in a sentence."""
         if self.same:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from heedmap.errors import plural, quoted
 from heedmap.files.writing import put_file
 
 __all__ = ["Animation"]
@@ -30,6 +31,11 @@ class Animation:
     label: str
     frames: tuple[Image.Image, ...]
     durations: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        width, height = self.frames[0].size
+        count = plural(len(self.frames), "frame")
+        return f"<Animation {quoted(self.label)}: {count}, {width}×{height}>"
 
     def gif(self) -> bytes:
         """The bytes of a GIF file. All frames have one palette, so that no colour flickers."""

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, quoted
+from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, plural, quoted
 from heedmap.figures import layout, overlays
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import LayerFilter, Selection
@@ -38,6 +38,19 @@ class HeatMaps:
     recording: Recording
     image: Image.Image | None = None
     _selection: Selection = field(default_factory=Selection)
+
+    def __repr__(self) -> str:
+        found, keep = [plural(len(self), "word")], self.recording.keep
+        found += [
+            plural(len(numbers(self.recording)), axis)
+            for axis, numbers in (
+                ("layer", self._selection.layers_of),
+                ("step", self._selection.steps_of),
+                ("head", self._selection.heads_of),
+            )
+            if axis in keep
+        ]
+        return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(found)}>"
 
     @property
     def tokens(self) -> TokenTable:

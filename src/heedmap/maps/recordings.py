@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, plural, quoted
 from heedmap.files import reading, schemas
 from heedmap.files.writing import WriteError
 from heedmap.options import Axis
@@ -84,6 +84,13 @@ class Recording:
         for array in held:
             array.flags.writeable = False
         object.__setattr__(self, "arrays", held)
+
+    def __repr__(self) -> str:
+        kept = " and ".join(sorted(self.keep)) or "none"
+        return (
+            f"<Recording of {quoted(self.table.prompt)}: {plural(len(self.positions), 'token')}, "
+            f"axes kept: {kept}, {self.nbytes / 2**20:.1f} MiB>"
+        )
 
     @property
     def nbytes(self) -> int:

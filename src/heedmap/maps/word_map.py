@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block
 
@@ -50,6 +50,10 @@ class HeatMap:
     size: tuple[int, int]
     image: Image.Image | None = None
     shared: tuple[float, float] = (0.0, 1.0)
+
+    def __repr__(self) -> str:
+        (height, width), (low, high) = self.values.shape, self.span()
+        return f"<HeatMap of {quoted(self.label)}: {width}×{height} cells, {low:.3g} to {high:.3g}>"
 
     def span(self, scale: Scale = "word") -> tuple[float, float]:
         """The values that a picture shows as coldest and hottest.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from heedmap.errors import quoted
 from heedmap.results.pairs import Pair
 
 
@@ -28,6 +29,10 @@ class Cell:
     cross: tuple[float, float]
     self_attention: tuple[float, float]
     pair: Pair
+
+    def __repr__(self) -> str:
+        place = ", ".join(label(*one) for one in self.place().items() if one[0] != "target")
+        return f"<Cell {self.number} {quoted(self.target)}: {place}>"
 
     @property
     def folder(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, RunError, plural
+from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
@@ -45,6 +45,11 @@ class Grid:
 
     cells: tuple[Cell, ...]
     about: GridReport
+
+    def __repr__(self) -> str:
+        over = ", ".join(f"{name} ({len(values)})" for name, values in self.axes.items())
+        cells = plural(len(self), "cell") + (f" over {over}" if over else "")
+        return f"<Grid of {quoted(self.about.source)}: {cells}>"
 
     def __len__(self) -> int:
         return len(self.cells)

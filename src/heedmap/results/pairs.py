@@ -12,7 +12,7 @@ from PIL import Image
 from skimage import metrics
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
@@ -51,6 +51,11 @@ class Pair:
     edited: Run
     about: EditReport
     blend: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        source, edited = self.source.settings, self.edited.settings
+        change = f"{quoted(source.prompt)} → {quoted(edited.prompt)}"
+        return f"<Pair {change}, seed {source.seed}: {self.about.kind}>"
 
     def difference(self) -> Image.Image:
         """How much each pixel changed: 0 to the largest change, as heat."""

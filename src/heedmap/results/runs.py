@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from heedmap import explorer
 from heedmap.checks import flag
-from heedmap.errors import RunError
+from heedmap.errors import RunError, plural, quoted
 from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
@@ -47,6 +47,14 @@ class Run:
     maps: HeatMaps
     settings: Settings
     negative_maps: HeatMaps | None = None
+
+    def __repr__(self) -> str:
+        (width, height), about = self.image.size, self.settings
+        steps = plural(len(self.maps.recording.timesteps), "step")
+        words = plural(len(self.maps), "word")
+        return (
+            f"<Run {quoted(about.prompt)}, seed {about.seed}: {width}×{height}, {steps}, {words}>"
+        )
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """What `figure` shows, as a picture."""

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Any
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError, quoted
+from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError, plural, quoted
 from heedmap.files.values import MAX_PROMPT, TokenKind
 from heedmap.text.prompts import describes, fold, is_content, word_keys
 
@@ -91,6 +91,10 @@ class TokenTable:
     words: tuple[Word, ...]
     limit: int
     missing: int = 0
+
+    def __repr__(self) -> str:
+        words, tokens = plural(len(self.words), "word"), plural(len(self.tokens), "token")
+        return f"<TokenTable of {quoted(self.prompt)}: {words}, {tokens}>"
 
     @property
     def read_words(self) -> tuple[Word, ...]:
