@@ -234,7 +234,7 @@ class MapsOf:
     @property
     def tokens(self) -> Any:
         spans = enumerate(split_words(self.caption.text))
-        return SimpleNamespace(words=[Word(k, "", a, b, (k,)) for k, (a, b) in spans])
+        return SimpleNamespace(words=[Word(k, "", a, b, (k,), 0) for k, (a, b) in spans])
 
     def at(self, number: int) -> Any:
         return SimpleNamespace(peak=self.peaks[self.tokens.words[number].start])
