@@ -35,7 +35,7 @@ from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
 from heedmap.figures.layout import Panel, in_rows
 from heedmap.figures.sheet import Sheet
-from heedmap.models import pipelines
+from heedmap.tiny.card import FOLDER
 
 # --- sub-commands -----------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ def judge_options(parser: argparse.ArgumentParser) -> None:
 
 def run_on_model(options: argparse.Namespace) -> None:
     """A sub-command that measures a model."""
-    folder = options.model or pipelines.embedded_folder()
+    folder = options.model or FOLDER
     pipe = heedmap.load(options.model)
     if options.guidance is None:
         card = folder / "card.json"

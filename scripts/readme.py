@@ -9,6 +9,7 @@ of the README with the recipes.
 """
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -251,10 +252,11 @@ def main() -> None:
     if unknown := set(options.pictures) - set(PICTURES):
         parser.error(f"no recipe for {', '.join(sorted(unknown))}: there are {', '.join(PICTURES)}")
     import heedmap as hm
-    from heedmap.models import pipelines
+    from heedmap.tiny.card import FOLDER
 
+    card = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
     text = README.read_text(encoding="utf-8")
-    for name, table in tables(pipelines.card()).items():
+    for name, table in tables(card).items():
         before, rest = text.split(f"<!-- {name} -->")
         text = before + marked(name, table) + rest.split(f"<!-- /{name} -->")[1]
     README.write_text(text, encoding="utf-8")

@@ -181,10 +181,10 @@ def table_of(prompt: str, limit: int = 77) -> TokenTable:
     words = []
     for n, (a, b) in enumerate(spans):
         tokens.append(Token(n + 1, n + 1, prompt[a:b], a, b, "text"))
-        words.append(Word(n, prompt[a:b], a, b, (n + 1,)))
+        words.append(Word(n, prompt[a:b], a, b, (n + 1,), 0))
     tokens.append(Token(len(tokens), 9, LABELS["end"], 0, 0, "end"))
     tokens += [Token(p, 9, LABELS["pad"], 0, 0, "pad") for p in range(len(tokens), limit)]
-    return TokenTable(prompt, tuple(tokens), tuple(words), limit)
+    return TokenTable(prompt, limit, 0, tuple(tokens), tuple(words))
 
 
 def weigh(written: str, table: TokenTable, weights: dict[str, float]) -> str:

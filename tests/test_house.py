@@ -29,9 +29,9 @@ SOURCE = ROOT / "src" / "heedmap"
 # A folder imports only from folders on floors below its own. The ground, three files, serves all.
 FLOORS: list[set[str]] = [
     {"errors", "checks", "options"},
-    {"files", "tiny"},
+    {"files"},
     {"text", "attention", "figures"},
-    {"maps"},
+    {"maps", "tiny"},
     {"wiring", "explorer"},
     {"recording", "models", "results"},
     {"drawing"},
@@ -216,8 +216,6 @@ OTHERS = {
     "recording/calls.py": {"size"},  # bytes of a recording
     "recording/edits.py": {"renormalize"},  # of one word
     "text/tokens.py": {"limit"},  # of a tokenizer
-    "tiny/sprites.py": {"size"},
-    "tiny/shapes.py": {"steps"},
 }
 # What the command line alone has: where nothing is said, one picture is drawn, and so on.
 ITS_OWN = {

@@ -8,6 +8,7 @@ import random
 import re
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,7 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.models import pipelines
 from heedmap.text import alignment, prompts, tokens, weights
-from heedmap.text.saved_tables import checked_table
+from heedmap.text.saved_tables import check_table
 from heedmap.text.words import TokenTable
 
 # What the command line tells as one sentence, and the app as a refusal.
@@ -115,8 +116,9 @@ def _escaped(text: str) -> None:
 
 def _tokenized(text: str) -> None:
     table = _table.__wrapped__(text)
-    if checked_table(schemas.validated(table.to_dict(), schemas.Table, "it")) != table:
-        raise Wrong("unequal", "table: not read back as it was", "saved_tables.checked_table")
+    if schemas.validated(asdict(table), TokenTable, "it") != table:
+        raise Wrong("unequal", "table: not read back as it was", "saved_tables.check_table")
+    check_table(table)
     if "".join(word.text for word in table.words) and table.prompt != text:
         raise Wrong("unequal", "prompt: another", "tokens.tokenize")
 

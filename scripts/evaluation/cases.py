@@ -14,7 +14,7 @@ from evaluation import judge
 from heedmap.drawing import generation
 from heedmap.models import pipelines
 from heedmap.text.tokens import tokenize
-from heedmap.tiny import captions, layouts, scenes
+from world import captions, layouts, scenes
 
 SwapKind = Literal["noun", "colour"]
 FIRST = layouts.HELD_OUT_SEED + 100_000_000

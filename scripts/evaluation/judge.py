@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
-from heedmap.tiny import layouts, scenes
 from training.muon import Muon
+from world import layouts, scenes
 
 WEIGHTS = Path(__file__).with_name("judge.safetensors")
 GRID = 32

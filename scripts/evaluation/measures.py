@@ -10,7 +10,7 @@ from skimage.color import rgb2lab
 from skimage.morphology import dilation, footprint_rectangle
 
 from evaluation import judge
-from heedmap.tiny import layouts
+from world import layouts
 
 Figures = dict[str, Any]
 MARGIN = 2

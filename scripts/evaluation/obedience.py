@@ -21,7 +21,7 @@ from evaluation import cases, judge, strangers, weights
 from evaluation.cases import BATCH, Plan, Progress, is_unseen
 from evaluation.measures import Figures, share
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.tiny import captions, layouts, scenes
+from world import captions, layouts, scenes
 
 STEPS, GUIDANCE = 25, 4.0  # guidance where neither --guidance nor the card says one
 DIRECTIONS = ("left", "right", "above", "below")

@@ -13,7 +13,7 @@ from evaluation import judge
 from evaluation.cases import Plan, Progress, as_array, singles
 from evaluation.measures import Figures, share
 from heedmap.figures.layout import Panel
-from heedmap.tiny import scenes
+from world import scenes
 
 MIDDLE, SIDE = scenes.SIZE // 2, scenes.SIZE
 HALVES = {

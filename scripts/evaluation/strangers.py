@@ -15,7 +15,7 @@ from evaluation.cases import Progress, draw
 from evaluation.measures import Figures, share
 from heedmap import Run
 from heedmap.figures.layout import Panel
-from heedmap.tiny import layouts
+from world import layouts
 
 NOUNS = (
     *("giraffe", "unicorn", "robot", "elephant", "lion", "horse", "bird", "monkey", "dragon"),

@@ -19,13 +19,13 @@ from diffusers import AutoencoderKL
 from torch import nn
 
 from heedmap.files.writing import whole_folder
-from heedmap.tiny import layouts, scenes
 from training.descent import Average, Descent, make_optimiser, resume
 from training.kinds import AUTOENCODER
 from training.models import latents_of, pictures_of, trained_vae, vae_model
 from training.pictures import contact_sheet, crops, to_pictures, to_tensor, training_layout
 from training.run import Run
 from training.whitening import EPSILON, whiten
+from world import layouts, scenes
 
 CROP = 64
 """Side of the crops that the stage `vae` trains on."""

@@ -8,10 +8,12 @@ import torch
 from diffusers import StableDiffusionPipeline
 
 from heedmap.files.writing import whole_folder
-from heedmap.tiny import layouts
+from heedmap.tiny.card import EMBEDDED
 from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
 from training.unet import Model
+from world import layouts
+from world.scenes import SIZE
 
 
 def export(options: argparse.Namespace) -> None:
@@ -42,7 +44,7 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
     """What the model is, what it draws, and how it was trained."""
     parts = {"unet": pipe.unet, "text_encoder": pipe.text_encoder, "vae": pipe.vae}
     return {
-        "name": "heedmap-tiny",
+        "name": EMBEDDED,
         "licence": "Apache-2.0",
         "draws": {
             "nouns": layouts.NOUNS,
@@ -54,10 +56,10 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
         "limits": "Cartoon scenes of one to three of these things, all looking to the right, "
         "128x128 pixels, and nothing else; for an unknown word it draws one of its things. More "
         "than three things, things within things, text, people and photographs cannot be drawn.",
-        "defaults": {"steps": 25, "guidance": guidance},
+        "defaults": {"steps": 25, "guidance": guidance, "size": (SIZE, SIZE)},
         "training": {
             "samples_seen": seen,
-            "world": "heedmap.tiny.scenes; held-out combinations are never shown",
+            "world": "scripts/world; held-out combinations are never shown",
             "attention_supervision": False,
             "loss": "squared error of v; cells with things count up to four times",
             "captions": "told anew each time; half of those that could say which of two things "

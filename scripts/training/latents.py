@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
 
-from heedmap.tiny import scenes
 from training.models import latents_of, trained_vae
 from training.pictures import to_tensor, training_layout
 from training.run import Run
+from world import scenes
 
 SHARD = 4096
 """Scenes in one file of latents."""

@@ -10,7 +10,7 @@ import torch
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
 
-from heedmap.tiny import scenes
+from world import scenes
 
 EXPORT = Path(__file__).parents[2] / "src" / "heedmap" / "tiny" / "model"
 """The embedded model's folder in the package."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heedmap.tiny import layouts, scenes
+from world import layouts, scenes
 
 
 def training_layout(seed: int, count: int | None = None) -> layouts.Layout:

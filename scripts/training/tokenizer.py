@@ -13,10 +13,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
 from heedmap.files.writing import whole_folder
-from heedmap.tiny import captions, layouts
 from training.kinds import TOKENIZER
 from training.models import MAX_TOKENS
 from training.pictures import training_layout
+from world import captions, layouts
 
 SPLIT_WORDS = ("butterfly", "mushroom", "purple", "cactus")
 """Words of the world that are several tokens, because the byte-pair training never sees them."""

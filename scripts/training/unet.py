@@ -17,7 +17,6 @@ from diffusers.models.attention_processor import AttnProcessor
 from torch import nn
 from transformers import CLIPTextModel, CLIPTokenizer
 
-from heedmap.tiny import captions, layouts
 from training.descent import Average, Descent, make_optimiser, resume
 from training.latents import Latents
 from training.models import (
@@ -32,6 +31,7 @@ from training.models import (
 )
 from training.pictures import contact_sheet
 from training.run import Run
+from world import captions, layouts
 
 PLAIN = ("conv_in", "conv_out", "embedd")
 """Layers that Muon does not serve."""

@@ -19,13 +19,13 @@ from typing import Any
 from heedmap.app.jobs import Job, State
 from heedmap.app.middleware import Incoming
 from heedmap.app.options import Limits, Options
-from heedmap.models import pipelines
+from heedmap.tiny.card import EMBEDDED
 
 PROMPT = "a red house"
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
-FIELDS: list[Any] = [pipelines.EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
+FIELDS: list[Any] = [EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
 
-EDIT_FIELDS: list[Any] = [pipelines.EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
+EDIT_FIELDS: list[Any] = [EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
 
 
 def ended(job: Job) -> State:

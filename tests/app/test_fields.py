@@ -12,13 +12,13 @@ import gradio as gr
 from heedmap.app import fields
 from heedmap.app.options import MOST_LETTERS
 from heedmap.errors import ArgumentError
-from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions
+from heedmap.tiny.card import EMBEDDED
 
 
 def test_empty_fields_leave_all_to_the_model():
     found = fields.shared_values(None, fields.EMPTY)
-    assert found == {"model": pipelines.EMBEDDED, "seed": None, "options": DrawOptions()}
+    assert found == {"model": EMBEDDED, "seed": None, "options": DrawOptions()}
 
 
 def test_fields_are_numbers_and_texts():

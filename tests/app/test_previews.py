@@ -92,7 +92,7 @@ def test_a_vae_that_is_raised_for_the_fit_is_afterwards_as_it_was():
     vae = random_pipeline().vae.to(torch.float16)
     vae.register_to_config(force_upcast=True)
     before = {name: value.clone() for name, value in vae.state_dict().items()}
-    fit_colours(vae, side=64, count=1)
+    fit_colours(vae)
     after = vae.state_dict()
     assert vae.dtype == torch.float16
     assert all(torch.equal(before[name], after[name]) for name in before)

@@ -10,7 +10,7 @@ from heedmap.models import pipelines
 from heedmap.text.alignment import pair_words, swap_of
 from heedmap.text.tokens import tokenize
 from heedmap.text.weights import parse_weights
-from heedmap.tiny import captions
+from world import captions
 
 
 def test_the_examples_are_of_the_world_that_the_embedded_model_draws():

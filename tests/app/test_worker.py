@@ -19,6 +19,7 @@ from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.runs import Run
+from heedmap.tiny.card import EMBEDDED
 
 
 def test_generate_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueue, desk: Path):
@@ -139,7 +140,7 @@ def test_one_pipeline_is_held(worker: Worker, monkeypatch: pytest.MonkeyPatch):
     worker.pipeline("org/a")
     worker.pipeline("org/a")
     worker.pipeline("org/b")
-    worker.pipeline(pipelines.EMBEDDED)
+    worker.pipeline(EMBEDDED)
     assert len(loaded) == 3
 
 
@@ -243,7 +244,7 @@ def test_a_model_without_a_size_that_is_small_enough(queue: JobQueue, model, tmp
 def test_models_of_the_operator_and_free_text(tmp_path: Path):
     store = ResultStore(tmp_path, 1)
     named = Worker(store, Options(models=("org/model", "org/model"), names=("app.example",)))
-    assert named.models == (pipelines.EMBEDDED, "org/model")
+    assert named.models == (EMBEDDED, "org/model")
     named.check(GenerateRequest(prompt="a", model="org/model"))
     Worker(store, Options()).check(GenerateRequest(prompt="a", model="/my/folder"))
 

@@ -65,11 +65,13 @@ def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: An
     opened.word("red").hover()
     heat = run.maps.select(resolution=8)["red"]
     low, high = heat.span("word")
-    expected = overlays.overlay(
-        overlays.enlarge(run.image), heat.values, low=low, high=high, opacity=0.4,
-        colormap="cividis",
-    )  # fmt: skip
-    same(canvas(opened), expected)
+    picture = np.asarray(overlays.enlarge(run.image), dtype=float)
+    grey = picture @ [0.299, 0.587, 0.114]
+    dull = (picture + (grey[..., None] - picture) * overlays.GREY) * overlays.LIGHT
+    base = picture + (dull - picture) * 0.4 / overlays.OPACITY
+    hot = (overlays.resize_map(heat.values, picture.shape[1::-1]) - low) / (high - low)
+    colours = overlays.colour(hot.clip(0, 1), "cividis")
+    same(canvas(opened), base + (colours - base) * (0.4 * hot)[..., None])
 
 
 @pytest.mark.parametrize("word", ["house", "next"])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_layers_json_is_one_object(model):
     about = json.loads(good("layers", "--json"))
     assert about["size"] == [128, 128]
     shapes = dimensions.layer_shapes(model)
-    assert about["layers"] == json.loads(json.dumps([layer.to_dict() for layer in shapes]))
+    assert about["layers"] == json.loads(json.dumps([asdict(layer) for layer in shapes]))
 
 
 @pytest.mark.parametrize("columns", [80, 100])

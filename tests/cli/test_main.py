@@ -11,8 +11,8 @@ import pytest
 import heedmap
 from cli.calling import PROMPT, good, in_a_process
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.models import pipelines
 from heedmap.results.runs import Run
+from heedmap.tiny.card import EMBEDDED
 
 
 def test_version():
@@ -109,7 +109,7 @@ def test_first_light(desk: Path):
     assert [word["word"] for word in about["words"]] == prompt.split()
     loaded = Run.load(about["folder"])
     assert loaded.image.size == (128, 128)
-    assert loaded.settings.model == pipelines.EMBEDDED
+    assert loaded.settings.model == EMBEDDED
     assert isinstance(loaded.maps, HeatMaps)
     done = in_a_process("inspect", about["folder"], "--word", "blue tree", "--layers", "up")
     assert done.returncode == 0, done.stderr

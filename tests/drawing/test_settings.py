@@ -19,7 +19,6 @@ from heedmap import edit, generate
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, restored
 from heedmap.files.notes import to_json
-from heedmap.models import pipelines
 
 
 def test_an_interrupted_run_notes_what_was_asked_for(pipe):
@@ -70,8 +69,7 @@ def test_what_nobody_said_is_told_with_whose_it_is(pipe, embedded):
     noted = generate(pipe, "a house", seed=1, steps=1, guidance=2).settings
     assert noted.defaults == {"size": "pipeline"}
     own = settings.asked(embedded, "steps", None), settings.asked(embedded, "guidance", None)
-    card = pipelines.card()["defaults"]
-    assert own == ((card["steps"], "card"), (card["guidance"], "card"))
+    assert own == ((25, "card"), (4.0, "card"))
     assert settings.asked(pipe, "steps", None) == (50, "pipeline")
     assert settings.asked(pipe, "guidance", None) == (7.5, "pipeline")
 

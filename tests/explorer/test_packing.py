@@ -68,12 +68,12 @@ def test_the_first_table_is_the_mean_of_all_steps_and_heads():
 def test_words_of_several_tokens_are_added_up_and_specials_come_after():
     run = small("a red house")
     table = run.maps.tokens
-    joined = Word(2, "house", 6, 11, (3, 4))
+    joined = Word(2, "house", 6, 11, (3, 4), 0)
     tokens = (
         *table.tokens[:3], Token(3, 3, "hou", 6, 9, "text"), Token(4, 4, "se", 9, 11, "text"),
         *(replace(token, position=p) for p, token in enumerate(table.tokens[4:], 5)),
     )[:77]  # fmt: skip
-    table = TokenTable("a red house", tokens, (*table.words[:2], joined), 77)
+    table = TokenTable("a red house", 77, 0, tokens, (*table.words[:2], joined))
     random = np.random.default_rng(0)
     recording = run.maps.recording
     arrays = tuple(random.random((*a.shape[:3], 6), np.float32) for a in recording.arrays)

@@ -21,7 +21,7 @@ from heedmap.errors import RunError
 from heedmap.files import schemas
 from heedmap.files.reports import ChangedWords
 from heedmap.files.settings import Settings
-from heedmap.maps.recordings import Recording, check_fit
+from heedmap.maps.recordings import Recording, RecordingFile, check_fit
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
@@ -263,7 +263,7 @@ WORD = {"number": 0, "text": "", "start": 0, "end": 0, "tokens": [], "missing": 
 LAYER = {"name": "x", "heads": 1, "grid": [1, 1]}
 TABLE = {"prompt": "", "limit": 0, "missing": 0, "tokens": [TOKEN], "words": [WORD]}
 PLAIN: dict[Any, dict[str, Any]] = {
-    schemas.Maps: {
+    RecordingFile: {
         "format": 1, "layers": [LAYER], "keep": [], "timesteps": [1], "positions": [0],
         "table": TABLE, "latent": [1, 1], "size": [1, 1],
     },
@@ -283,12 +283,12 @@ PLAIN: dict[Any, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("schema", "path", "least", "most"),
     [
-        (schemas.Maps, ("layers",), 1, 1024),
-        (schemas.Maps, ("timesteps",), 1, 10_000),
-        (schemas.Maps, ("positions",), 1, 2048),
-        (schemas.Maps, ("table", "tokens"), 0, 2048),
-        (schemas.Maps, ("table", "words"), 0, 100_000),
-        (schemas.Maps, ("table", "words", 0, "tokens"), 0, 2048),
+        (RecordingFile, ("layers",), 1, 1024),
+        (RecordingFile, ("timesteps",), 1, 10_000),
+        (RecordingFile, ("positions",), 1, 2048),
+        (RecordingFile, ("table", "tokens"), 0, 2048),
+        (RecordingFile, ("table", "words"), 0, 100_000),
+        (RecordingFile, ("table", "words", 0, "tokens"), 0, 2048),
         (schemas.RunFile, ("files",), 0, 10_000),
         (schemas.RunFile, ("settings", "edits"), 0, 256),
         (schemas.RunFile, ("settings", "edits", 0, "along"), 0, 2048),
@@ -316,8 +316,8 @@ def test_how_many_of_each_there_may_be(schema, path, least, most):
 @pytest.mark.parametrize(
     ("schema", "path", "fine", "odd"),
     [
-        (schemas.Maps, ("layers", 0, "name"), "x" * 512, "x" * 513),
-        (schemas.Maps, ("layers", 0, "heads"), 1024, 1025),
+        (RecordingFile, ("layers", 0, "name"), "x" * 512, "x" * 513),
+        (RecordingFile, ("layers", 0, "heads"), 1024, 1025),
         (schemas.RunFile, ("settings", "steps"), 10_000, 10_001),
         (schemas.RunFile, ("settings", "mine"), [2**64, -(2**64)], {"a": [2**64 + 1]}),
         (schemas.RunFile, ("settings", "mine"), 0, -(2**64) - 1),

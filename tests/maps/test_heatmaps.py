@@ -425,7 +425,7 @@ CALLS: dict[str, Callable[[HeatMaps, Any], Any]] = {
     "sheet title": lambda maps, value: maps.sheet(title=value),
     "timeline word": lambda maps, value: timelines.timeline(maps, value),
     "timeline frames": lambda maps, value: timelines.timeline(maps, "house", frames=value),
-    "animation side": lambda maps, value: timelines.animation(maps, "house", side=value),
+    "animation word": lambda maps, value: timelines.animation(maps, value),
     "axes": lambda maps, value: layer_heads.layers_by_heads(maps, "house", axes=value),
     "find": lambda maps, value: maps.tokens.find("house", value),
 }

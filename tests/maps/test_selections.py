@@ -129,7 +129,7 @@ def test_timesteps_are_a_range_in_either_order():
 
 def test_a_selection_is_narrowed_and_never_widened():
     layers = tuple(replace(one, heads=4 + 4 * (n > 3)) for n, one in enumerate(LAYERS))
-    table = TokenTable("", (), (), 0)
+    table = TokenTable("", 0, 0, (), ())
     axes = frozenset(AXES)
     run = Recording(layers, (), axes, (900.0, 600.0, 300.0, 0.0), (), table, (64, 64), (512, 512))
     every = selections.Selection()

@@ -91,12 +91,10 @@ def test_a_step_or_a_word_of_no_recording():
             draw(averaged, "house")
         with pytest.raises(UnknownWordError, match="'hous' is not in the prompt"):
             draw(maps_of(), "hous")
-        with pytest.raises(
-            ArgumentError, match="frames is 0: expected a whole number of at least 1"
-        ):
-            draw(maps_of(), "house", frames=0)
         with pytest.raises(ArgumentError, match="scale is 'loud': expected 'shared'"):
             draw(maps_of(), "house", scale="loud")
+    with pytest.raises(ArgumentError, match="frames is 0: expected a whole number of at least 1"):
+        timelines.timeline(maps_of(), "house", frames=0)
 
 
 def test_without_a_picture_the_heat_alone(panels, framed):
@@ -148,16 +146,18 @@ def test_every_step_is_a_frame_of_the_gif(latent):
         assert (paper[-20:] == 255).all()
 
 
-def test_each_frame_says_its_step(framed):
-    timelines.animation(maps_of(steps=5), "house", frames=3)
+def test_each_frame_says_its_step(framed, monkeypatch):
+    monkeypatch.setattr(timelines, "MOVING", 3)
+    timelines.animation(maps_of(steps=5), "house")
     assert [said["note"] for said in framed] == ["step 1 of 5", "step 3 of 5", "step 5 of 5"]
     assert {said["title"] for said in framed} == {"Over the steps: house"}
     assert len({(said["bar"].low, said["bar"].high) for said in framed}) == 1
 
 
-def test_long_runs_are_bounded():
+def test_long_runs_are_bounded(monkeypatch):
+    monkeypatch.setattr(timelines, "MOVING_SIDE", 128)  # pixels, or it would take long
     maps = stable_diffusion("a cat", keep=frozenset({"step"}), steps=150, side=16, heads=1).maps
-    moving = timelines.animation(maps, "cat", side=128)
+    moving = timelines.animation(maps, "cat")
     assert len(moving.frames) == timelines.MOVING
     assert sum(moving.durations) < 7000
     assert len(moving.gif()) < timelines.MOVING * 40_000

@@ -29,7 +29,7 @@ def kinds(maps: HeatMaps, word: str) -> list[Image.Image]:
     run = Made(maps.image or gradient(), maps, settings_of(prompt=maps.tokens.prompt))
     other = replace(run, settings=settings_of(prompt="other", seed=3))
     return [
-        timelines.animation(maps, word, frames=1, side=128).frames[0],
+        timelines.animation(maps.select(steps=0), word).frames[0],
         timelines.timeline(maps, word, frames=2).image(),
         layer_heads.layers_by_heads(maps, word).image(),
         layer_heads.layers_by_heads(maps, word, axes=["layer"]).image(),

@@ -12,6 +12,7 @@ from making import random_pipeline, random_pixart
 from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.models import pipelines
+from heedmap.tiny.card import FOLDER
 from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import cross_attention_layers
 
@@ -37,7 +38,7 @@ def test_the_embedded_model_is_a_whole_pipeline(embedded):
 
 
 def test_the_embedded_model_is_small_and_half_precision():
-    files = [f for f in pipelines.embedded_folder().rglob("*") if f.is_file()]
+    files = [f for f in FOLDER.rglob("*") if f.is_file()]
     assert sum(f.stat().st_size for f in files) <= 24 * 2**20
     assert {f.suffix for f in files} <= {".json", ".safetensors", ".txt"}
     from safetensors import safe_open
@@ -113,7 +114,7 @@ def test_folders_that_are_no_pipeline(tmp_path, folder):
 
 
 def test_the_embedded_files_name_no_folder_of_where_they_were_made():
-    for path in pipelines.embedded_folder().rglob("*.json"):
+    for path in FOLDER.rglob("*.json"):
         named = re.findall(r'"(?:_name_or_path|name_or_path)": "([^"]*)"', path.read_text())
         assert not any(named), path
 

@@ -18,7 +18,7 @@ from evaluation.cases import Plan, Swap
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
 from heedmap.text.tokens import tokenize
-from heedmap.tiny import captions, layouts, scenes
+from world import captions, layouts, scenes
 
 # --- measures ---------------------------------------------------------------------------------
 

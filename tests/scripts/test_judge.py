@@ -11,7 +11,7 @@ import torch
 
 import evaluate
 from evaluation import judge
-from heedmap.tiny import layouts, scenes
+from world import layouts, scenes
 
 
 @pytest.mark.slow

@@ -18,10 +18,10 @@ import heedmap
 import readme
 from evaluation import cases, judge, obedience, strangers
 from heedmap.maps.recordings import Layer
-from heedmap.models import pipelines
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
-from heedmap.tiny import captions, layouts, scenes
+from heedmap.tiny.card import FOLDER
+from world import captions, layouts, scenes
 
 N = 24
 KINDS = ("noun_one", "colour_one", "noun_two", "colour_two")  # of words, and of things
@@ -44,7 +44,7 @@ def least(measured: float, n: int) -> float:
 
 @pytest.fixture(scope="module")
 def card() -> dict[str, Any]:
-    path = pipelines.embedded_folder() / "card.json"
+    path = FOLDER / "card.json"
     measured = json.loads(path.read_text(encoding="utf-8")).get("measured")
     assert measured, "no figures on the card: run python scripts/evaluate.py obey --card"
     return measured
@@ -118,7 +118,7 @@ def test_autoencoder_is_as_sharp_as_its_card_says(pipe: Any, card: dict[str, Any
 
 def test_the_model_is_small_enough_to_be_part_of_a_package(card: dict[str, Any]):
     # The card itself changes by some bytes when the figures are written on it.
-    size = obedience.size_mib(pipelines.embedded_folder())
+    size = obedience.size_mib(FOLDER)
     assert size <= 24
     assert size == pytest.approx(card["size_mib"], abs=0.05)
 
@@ -234,7 +234,7 @@ class MapsOf:
     @property
     def tokens(self) -> Any:
         spans = enumerate(split_words(self.caption.text))
-        return SimpleNamespace(words=[Word(k, "", a, b, (k,)) for k, (a, b) in spans])
+        return SimpleNamespace(words=[Word(k, "", a, b, (k,), 0) for k, (a, b) in spans])
 
     def at(self, number: int) -> Any:
         return SimpleNamespace(peak=self.peaks[self.tokens.words[number].start])

@@ -18,7 +18,6 @@ from torch import nn
 import train_tiny
 import training
 from heedmap.errors import RunError
-from heedmap.tiny import captions, layouts, scenes
 from training import latents, run
 from training.autoencoder import picture_loss
 from training.descent import Average, Descent, differing, falling_rate, make_optimiser, resume
@@ -37,6 +36,7 @@ from training.run import Run
 from training.tokenizer import PIECES, SPLIT_WORDS, corpus
 from training.unet import UNSAID, Model, bound_queries, retold
 from training.whitening import EPSILON, whiten
+from world import captions, layouts, scenes
 
 CPU = torch.device("cpu")
 
@@ -444,10 +444,9 @@ def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path
 
 
 def test_all_that_an_export_writes_is_known_to_be_its_own():
-    from heedmap import tiny
     from heedmap.files.destinations import check_folder
+    from heedmap.tiny.card import FOLDER
     from training.kinds import PIPELINE
 
-    model = Path(str(tiny.__file__)).parent / "model"
-    files = {p.relative_to(model).as_posix() for p in model.rglob("*") if p.is_file()}
-    assert check_folder(model, PIPELINE, force=True) == files
+    files = {p.relative_to(FOLDER).as_posix() for p in FOLDER.rglob("*") if p.is_file()}
+    assert check_folder(FOLDER, PIPELINE, force=True) == files

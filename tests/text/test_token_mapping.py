@@ -149,7 +149,7 @@ def test_replace_refuses():
         replacement(target, source, alignment)
     with pytest.raises(ArgumentError, match="alignment is of another target than 'a'"):
         replacement(source, table("a"), alignment)
-    none = TokenTable("", (), (), 0)
+    none = TokenTable("", 0, 0, (), ())
     with pytest.raises(ArgumentError, match="The target has no tokens at all"):
         replacement(table(""), none, pair_words(table(""), none))
     assert replacement(none, none, pair_words(none, none)) == []

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,9 @@ from making import PROMPTS, build_tokenizer, pieces, shared_tokenizer
 from heedmap.errors import ArgumentError, ModelError, TruncatedWordError, UnknownWordError
 from heedmap.files import schemas
 from heedmap.text.prompts import split_words
-from heedmap.text.saved_tables import checked_table
+from heedmap.text.saved_tables import check_table
 from heedmap.text.tokens import read_tokens, tokenize
+from heedmap.text.words import TokenTable
 
 
 def test_table_of_a_plain_prompt(clip):
@@ -132,8 +134,9 @@ def test_tables_hold_together(prompt, limit):
     spans = [(w.start, w.end) for w in table.words]
     for start, end in split_words(prompt):
         assert any(a <= start and end <= b for a, b in spans)
-    told = json.loads(json.dumps(table.to_dict()))
-    assert checked_table(schemas.validated(told, schemas.Table, "it")) == table
+    told = json.loads(json.dumps(asdict(table)))
+    assert schemas.validated(told, TokenTable, "it") == table
+    check_table(table)
 
 
 @pytest.mark.parametrize("prompt", ["", "   ", "\n", "!?", "'\"'"])

@@ -203,7 +203,7 @@ def test_places_are_those_of_a_search_word_by_word(query):
 def test_a_phrase_of_twenty_thousand_words_is_sought_in_linear_time():
     text = "a " * 20_000
     table = TokenTable(
-        text, (), tuple(Word(n, "a", 2 * n, 2 * n + 1, (n,)) for n in range(20_000)), 77
+        text, 77, 0, (), tuple(Word(n, "a", 2 * n, 2 * n + 1, (n,), 0) for n in range(20_000))
     )
     began = time.process_time()
     assert len(table.matches("a " * 10_000 + "a")) == 1
@@ -218,7 +218,7 @@ def test_a_phrase_of_twenty_thousand_words_is_sought_in_linear_time():
 
 def test_a_query_longer_than_any_prompt_is_not_looked_for(monkeypatch):
     monkeypatch.setattr("heedmap.text.words.word_keys", lambda text: pytest.fail("looked for"))
-    table = TokenTable("a cat", (), (), 77)
+    table = TokenTable("a cat", 77, 0, (), ())
     for ask in (table.matches, table.find, table.phrase):
         with pytest.raises(ArgumentError, match="has 100001 characters; at most 100000 are taken"):
             ask("x" * 100_001)

@@ -11,8 +11,8 @@ import gradio as gr
 from heedmap.app.numbers import real_number, whole_number
 from heedmap.app.options import MOST_LETTERS
 from heedmap.errors import ArgumentError, quoted
-from heedmap.models.pipelines import EMBEDDED
 from heedmap.options import DrawOptions, EditOptions
+from heedmap.tiny.card import EMBEDDED
 
 _CROSS: Any = EditOptions.cross  # both windows from the start of the run, as sliders have them
 _OWN: Any = EditOptions.self_attention

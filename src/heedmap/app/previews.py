@@ -55,23 +55,21 @@ def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def fit_colours(vae: Any, *, side: int = 256, count: int = 4) -> Colours:
+def fit_colours(vae: Any) -> Colours:
     """The linear map from channels to colours that fits an autoencoder best.
 
     Args:
         vae: of a pipeline. One in float16 that must not compute in it is raised to float32 for the
             time being, and is afterwards as it was, to the bit.
-        side: pixels of the pictures that are encoded.
-        count: how many.
     """
     chance = np.random.default_rng(0)
     fields = [
         np.asarray(
             Image.fromarray(chance.integers(0, 256, (8, 8, 3), dtype=np.uint8)).resize(
-                (side, side), Image.Resampling.BICUBIC
+                (256, 256), Image.Resampling.BICUBIC
             )
         )
-        for _ in range(count)
+        for _ in range(4)
     ]
     pixels = torch.from_numpy(np.stack(fields)).movedim(-1, 1).float() / 255  # (B, 3, H, W)
     dtype = vae.dtype

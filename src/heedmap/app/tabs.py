@@ -10,7 +10,7 @@ from heedmap.app.forms import UNSEEN, JobForm, VisitorJobs, sentence
 from heedmap.app.upload_reader import UploadReader
 from heedmap.app.worker import EditRequest, GenerateRequest, ResultSummary, Worker
 from heedmap.errors import ArgumentError
-from heedmap.models.pipelines import EMBEDDED
+from heedmap.tiny.card import EMBEDDED
 
 PICTURES = (
     "a red house next to a blue tree",

@@ -16,13 +16,14 @@ from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
+from heedmap.tiny.card import EMBEDDED
 
 
 @dataclass(frozen=True)
 class JobRequest:
     """What a visitor asks for, of both kinds of jobs."""
 
-    model: str = pipelines.EMBEDDED
+    model: str = EMBEDDED
     seed: int | None = None
     options: DrawOptions = field(default_factory=DrawOptions)
 
@@ -73,7 +74,7 @@ class Worker:
 
     def __init__(self, store: ResultStore, options: Options) -> None:
         self.store, self.limits, self.free = store, options.limits, options.is_private
-        self.models = tuple(dict.fromkeys([pipelines.EMBEDDED, *options.models]))
+        self.models = tuple(dict.fromkeys([EMBEDDED, *options.models]))
         self._loading = options.loading
         self._held: tuple[str, Any] | None = None
 
@@ -127,7 +128,7 @@ class Worker:
         if self._held is None or self._held[0] != name:
             self._held = None
             _free_memory()
-            model = None if name == pipelines.EMBEDDED else name
+            model = None if name == EMBEDDED else name
             self._held = (name, pipelines.load(model, **asdict(self._loading)))
         return self._held[1]
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,7 +50,7 @@ def layers(
     if json:
         listed = found if layer is None else chosen
         about = {"model": pipelines.name_of(pipe), "size": drawn}
-        print_json({**about, "layers": [one.to_dict() for one in listed]})
+        print_json({**about, "layers": [asdict(one) for one in listed]})
     else:
         print_layers(
             f"{pipelines.name_of(pipe)}, {'{}×{}'.format(*drawn)} pixels: "

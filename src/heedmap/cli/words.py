@@ -1,6 +1,7 @@
 """`heedmap words`: which tokens each word of a prompt becomes."""
 
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +29,7 @@ def words(
 
         table = pipelines.token_table(prompt, model)
     if json:
-        print_json(table.to_dict())
+        print_json(asdict(table))
     else:
         print_tokens(table)
 

@@ -25,6 +25,7 @@ from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
 from heedmap.text.words import TokenTable
+from heedmap.tiny import card
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
 
@@ -269,11 +270,11 @@ def as_noted(pipe: DiffusionPipeline, options: D) -> D:
 
 
 def _call_arguments(pipe: DiffusionPipeline, options: DrawOptions) -> dict[str, Any]:
-    own = pipelines.card()["defaults"] if pipelines.is_embedded(pipe) else {}
+    own = card.defaults() if pipelines.is_embedded(pipe) else None
     call: dict[str, Any] = {}
     for name, argument in (("steps", "num_inference_steps"), ("guidance", "guidance_scale")):
         asked = getattr(options, name)
-        value = asked if asked is not None else own.get(name)
+        value = asked if asked is not None else getattr(own, name, None)
         if value is not None:
             call[argument] = value
     if options.size is not None:

@@ -20,6 +20,7 @@ import torch
 from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.files.settings import Scheduler, Versions
 from heedmap.models import pipelines
+from heedmap.tiny import card
 from heedmap.wiring.family import default_of
 from heedmap.wiring.registry import processors
 
@@ -50,9 +51,8 @@ def asked(
             return len(listed), argument
     if given is not None:
         return noted_argument(given), None
-    own = pipelines.card()["defaults"] if pipelines.is_embedded(pipe) else {}
-    if name in own:
-        return own[name], "card"
+    if pipelines.is_embedded(pipe):
+        return getattr(card.defaults(), name), "card"
     argument = {"steps": "num_inference_steps", "guidance": "guidance_scale"}[name]
     found = default_of(pipe, argument)
     return (found, "pipeline") if isinstance(found, int | float) else (None, "pipeline")
@@ -162,7 +162,7 @@ def _part(pipe: Any, name: str, part: Any) -> str:
     if freed:
         said.append(f"FreeU {freed}")
     source, own = _source(part), pipelines.name_of(pipe)
-    folder = str(pipelines.embedded_folder()) if own == pipelines.EMBEDDED else own
+    folder = str(card.FOLDER) if own == card.EMBEDDED else own
     if source and folder not in source and f"models--{own.replace('/', '--')}" not in source:
         said.append(f"from {source}")
     return ", ".join(said)
@@ -235,7 +235,7 @@ def _revision(pipe: Any) -> str | None:
 def _embedded_weights() -> str:
     """SHA-256 of the embedded model's weights."""
     digest = hashlib.sha256()
-    for path in sorted(pipelines.embedded_folder().rglob("*.safetensors")):
+    for path in sorted(card.FOLDER.rglob("*.safetensors")):
         digest.update(path.read_bytes())
     return f"sha256:{digest.hexdigest()}"
 

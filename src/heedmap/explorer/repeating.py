@@ -5,18 +5,16 @@ reads back as the settings of the run. What has no option (a scheduler, LoRAs, r
 beside it, and `heedmap repeat` draws with that too.
 """
 
-import json
 from collections.abc import Iterable
-from importlib import resources
-from typing import Any
 
 from heedmap.explorer import spelling
 from heedmap.files.settings import Scheduler, Settings
 from heedmap.options import DrawOptions, EditOptions
+from heedmap.tiny import card
+from heedmap.tiny.card import EMBEDDED
 
 __all__ = ["repeat_edit", "repeat_run"]
 
-_EMBEDDED = "heedmap-tiny"
 _USUAL_KEEP = tuple(DrawOptions.keep)
 
 
@@ -148,15 +146,15 @@ def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
 def _shared(settings: Settings) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
     model = settings.model
-    own = _own_settings() if model == _EMBEDDED else {}
-    options = [] if model == _EMBEDDED else [f"--model {spelling.shell_quoted(model)}"]
+    own = card.defaults() if model == EMBEDDED else None
+    options = [] if model == EMBEDDED else [f"--model {spelling.shell_quoted(model)}"]
     named: list[str] = []
     for name in ("seed", "steps", "guidance"):
         value = getattr(settings, name)
-        if value is not None and value != own.get(name):
+        if value is not None and value != getattr(own, name, None):
             options.append(f"--{name} {spelling.number(value)}")
             named.append(f"{name}={spelling.number(value)}")
-    if "size" not in settings.defaults and settings.size != own.get("size"):
+    if "size" not in settings.defaults and settings.size != getattr(own, "size", None):
         width, height = settings.size
         options.append(f"--size {width}x{height}")
         named.append(f"size=({width}, {height})")
@@ -197,7 +195,7 @@ def _kept(settings: Settings) -> list[str]:
 def _loaded(settings: Settings) -> list[str]:
     """What was done to the model after it was loaded."""
     said: list[str] = []
-    noted = settings.schedulers.get("scheduler") if settings.model == _EMBEDDED else None
+    noted = settings.schedulers.get("scheduler") if settings.model == EMBEDDED else None
     if noted is not None and not _is_own(noted):
         said.append(f"the scheduler ({settings.scheduler})")
     said += ["the LoRAs"] if settings.loras else []
@@ -208,31 +206,14 @@ def _loaded(settings: Settings) -> list[str]:
 
 def _is_own(noted: Scheduler) -> bool:
     """Whether it is the embedded model's own scheduler; what is not noted is usual."""
-    own = _own_scheduler()
-    return noted.kind == own.pop("_class_name") and all(
-        noted.config.get(key) == value for key, value in own.items() if not key.startswith("_")
-    )
-
-
-def _own_settings() -> dict[str, Any]:
-    """What the embedded model draws with when nothing is said."""
-    return {**_read("card.json").get("defaults", {}), "size": (128, 128)}
-
-
-def _own_scheduler() -> dict[str, Any]:
-    """The settings of the embedded model's own scheduler."""
-    return _read("scheduler/scheduler_config.json")
-
-
-def _read(name: str) -> dict[str, Any]:
-    file = resources.files("heedmap.tiny").joinpath("model", *name.split("/"))
-    return json.loads(file.read_text(encoding="utf-8"))
+    kind, own = card.scheduler()
+    return noted.kind == kind and all(noted.config.get(key) == own[key] for key in own)
 
 
 def _python(settings: Settings, call: str) -> str:
     model = settings.model
     device, dtype = _placed(settings)
-    given = [] if model == _EMBEDDED else [spelling.literal(model)]
+    given = [] if model == EMBEDDED else [spelling.literal(model)]
     given += [f"device={spelling.literal(device)}"] if device else []
     given += [f"dtype={spelling.literal(dtype)}"] if dtype else []
     return f"import heedmap as hm\n\npipe = hm.load({', '.join(given)})\n{call}"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from heedmap.checks import finite, fraction, several, whole
+from heedmap.checks import finite, several, whole
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.reading import MAX_SIDE
 
@@ -42,7 +42,7 @@ __all__ = [
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
 
-# How bright and how grey the picture is under the heat at full opacity. Chosen by eye on bright,
+# How bright and how grey the picture is under the heat. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
 LIGHT, GREY = 0.6, 0.4
 GREY_SEVERAL = 0.9  # hues are told apart more easily where the picture has hardly any
@@ -88,27 +88,15 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     if shares.min() < 0 or shares.max() > 1:
         span = f"{shares.min():.4g} to {shares.max():.4g}"
         raise ArgumentError(f"values to colour must lie in [0, 1]; got {span}: scale them first")
-    if not isinstance(colormap, str) or colormap not in COLORMAPS:
-        raise ArgumentError(
-            f"colormap must be one of {', '.join(COLORMAPS)}; got {quoted(colormap)}"
-        )
     return _table(colormap)[np.rint(shares * 255).astype(np.uint8)]
 
 
-def overlay(
-    image: Image.Image,
-    values: ArrayLike,
-    *,
-    low: float,
-    high: float,
-    opacity: float = OPACITY,
-    colormap: str = COLORMAP,
-) -> Image.Image:
+def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -> Image.Image:
     """Lay the heat of a map over a picture.
 
     Values from `low` to `high` become heat from 0 to 1; what lies outside is clipped. The picture
     is dimmed and greyed a little, everywhere alike, so that heat reads on bright and on dark; then
-    colour covers it as heat goes, from nothing at 0 to `opacity` at 1. With `low == high` (a
+    colour covers it as heat goes, from nothing at 0 to `OPACITY` at 1. With `low == high` (a
     constant map on its own scale) there is no contrast to show, and all is cold.
 
     Args:
@@ -116,27 +104,20 @@ def overlay(
         values: (h, w), finite; resized to the picture by `resize_map`.
         low: the value that is cold; the caller decides if the scale is a word's own or shared.
         high: the value that is hot, not below `low`.
-        opacity: in [0, 1]; 0 gives the picture itself.
-        colormap: one of `COLORMAPS`.
 
     Returns:
         An RGB picture of size (W, H).
     """
-    base, opacity = _dimmed(image, opacity, GREY)
+    base = _dimmed(image, GREY)
     hot = _scaled(values, image.size, low, high)
-    mixed = base + (colour(hot, colormap) - base) * (opacity * hot)[..., None]
+    mixed = base + (colour(hot) - base) * (OPACITY * hot)[..., None]
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
 def overlay_several(
-    image: Image.Image,
-    maps: Sequence[ArrayLike],
-    spans: Sequence[tuple[float, float]],
-    *,
-    opacity: float = OPACITY,
-    hues: Sequence[str] = HUES,
+    image: Image.Image, maps: Sequence[ArrayLike], spans: Sequence[tuple[float, float]]
 ) -> Image.Image:
-    """Lay several maps over an almost grey picture, each in a hue of its own.
+    """Lay several maps over an almost grey picture, each in one of `HUES`, in their order.
 
     Where several act, their hues are averaged by how much each acts, and the picture shines through
     as if the heats lay one over the other: their order does not matter.
@@ -145,21 +126,19 @@ def overlay_several(
         image: a picture of any mode, of size (W, H).
         maps: each (h, w), finite.
         spans: of each map, the value that is cold and the value that is hot.
-        opacity: in [0, 1].
-        hues: a colour for each map, as "#rrggbb"; more than there are maps are left.
 
     Returns:
         An RGB picture of size (W, H).
     """
-    if len(maps) != len(spans) or not 1 <= len(maps) <= len(hues):
-        given = f"{len(maps)} maps, {len(spans)} spans, {len(hues)} hues"
+    if len(maps) != len(spans) or not 1 <= len(maps) <= len(HUES):
+        given = f"{len(maps)} maps, {len(spans)} spans, {len(HUES)} hues"
         raise ArgumentError(f"several maps need a span and a hue each; got {given}")
-    base, opacity = _dimmed(image, opacity, GREY_SEVERAL)
+    base = _dimmed(image, GREY_SEVERAL)
     hot = [_scaled(one, image.size, *span) for one, span in zip(maps, spans, strict=True)]
-    cover = opacity * np.stack(hot, axis=-1)  # (H, W, N)
+    cover = OPACITY * np.stack(hot, axis=-1)  # (H, W, N)
     clear = np.prod(1 - cover, axis=-1, keepdims=True)
     total = cover.sum(axis=-1, keepdims=True)
-    colours = [[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in hues[: len(maps)]]
+    colours = [[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in HUES[: len(maps)]]
     mixed = base * clear + cover @ np.array(colours) / np.where(total > 0, total, 1) * (1 - clear)
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
@@ -192,9 +171,10 @@ def plot(
         )
     hot, cover = _scaled(values, size, low, high), None
     if image is not None:
-        base, opacity = _dimmed(image, OPACITY, GREY)
-        cover = opacity * hot
-        ax.imshow(np.rint(base).astype(np.uint8), origin="upper", interpolation="auto")
+        cover = OPACITY * hot
+        ax.imshow(
+            np.rint(_dimmed(image, GREY)).astype(np.uint8), origin="upper", interpolation="auto"
+        )
     ax.set_axis_off()
     return ax.imshow(
         low + hot * (high - low),
@@ -207,12 +187,11 @@ def plot(
     )
 
 
-def _dimmed(image: Image.Image, opacity: float, grey: float) -> tuple[NDArray[np.floating], float]:
-    """A picture (H, W, 3) as it lies under heat of this opacity, and the opacity, checked."""
-    picture, opacity = np.asarray(to_rgb(image), dtype=np.float32), fraction("opacity", opacity)
+def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:
+    """A picture (H, W, 3) as it lies under heat."""
+    picture = np.asarray(to_rgb(image), dtype=np.float32)
     light = picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    quiet = (picture + (light[..., None] - picture) * grey) * LIGHT
-    return picture + (quiet - picture) * min(1.0, opacity / OPACITY), opacity
+    return (picture + (light[..., None] - picture) * grey) * LIGHT
 
 
 def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -> Image.Image:

@@ -1,9 +1,10 @@
-"""What the files of a saved result hold: a schema for each, read and written nowhere else.
+"""What the files of a saved result hold: a schema for each, read and written here.
 
-`run.json`, `pair.json`, `grid.json` and the table and metadata of `maps.safetensors` come from
-whoever sent the folder. What has passed its schema has the types written here, finite numbers of a
-sensible size and text that can be written; elsewhere it is only asked whether the parts of a folder
-fit one another. A `Note` keeps names that its schema does not know; they are plain JSON, not deep.
+`run.json`, `pair.json`, `grid.json` and what `maps.safetensors` says of itself (its schema is made
+of the types that it holds: `RecordingFile` in `maps.recordings`) come from whoever sent the folder.
+What has passed its schema has the types written there, finite numbers of a sensible size and text
+that can be written; elsewhere it is only asked whether the parts of a folder fit one another. A
+`Note` keeps names that its schema does not know; they are plain JSON, not deep.
 """
 
 import json
@@ -19,85 +20,12 @@ from heedmap.files import reading
 from heedmap.files.notes import Note, noted, to_json
 from heedmap.files.reports import EditReport, GridReport
 from heedmap.files.settings import Settings
-from heedmap.files.values import (
-    MAX_CELLS,
-    MAX_LAYER_NAME,
-    MAX_LAYERS,
-    MAX_PROMPT,
-    MAX_STEPS,
-    MAX_TOKENS,
-    Files,
-    Name,
-    Number,
-    SideLength,
-    Small,
-    Text,
-    TokenKind,
-    Whole,
-    Window,
-)
-from heedmap.options import Axis
+from heedmap.files.values import MAX_CELLS, Files, Name, Number, Text, Whole, Window
 
 DEPTH = 32
 """How deeply lists and objects of a file may be nested."""
 MAX_VALUES = 1_000_000
 """How many values a file may hold in all; a grid of a thousand cells has some 30,000."""
-
-
-# --- maps.safetensors -------------------------------------------------------------------------
-
-
-class TokenRow(Struct, frozen=True):
-    """A token; its end is past its start only where it stands in the prompt."""
-
-    position: Small
-    id: Small
-    text: Text
-    start: Small
-    end: Small
-    kind: TokenKind
-
-
-class WordRow(Struct, frozen=True):
-    """A word; `tokens` are those that were read, `missing` counts the others."""
-
-    number: Small
-    text: Text
-    start: Small
-    end: Small
-    tokens: Annotated[list[Small], Meta(max_length=MAX_TOKENS)]
-    missing: Small
-
-
-class Table(Struct, frozen=True):
-    """The words and tokens of a prompt."""
-
-    prompt: Text
-    limit: Small
-    missing: Small
-    tokens: Annotated[list[TokenRow], Meta(max_length=MAX_TOKENS)]
-    words: Annotated[list[WordRow], Meta(max_length=MAX_PROMPT)]
-
-
-class LayerRow(Struct, frozen=True):
-    """A layer."""
-
-    name: Annotated[str, Meta(max_length=MAX_LAYER_NAME)]
-    heads: Annotated[int, Meta(ge=1, le=1024)]
-    grid: tuple[SideLength, SideLength]
-
-
-class Maps(Struct, frozen=True):
-    """The metadata of a recording."""
-
-    format: int
-    layers: Annotated[list[LayerRow], Meta(min_length=1, max_length=MAX_LAYERS)]
-    keep: list[Axis]
-    timesteps: Annotated[list[Number], Meta(min_length=1, max_length=MAX_STEPS)]
-    positions: Annotated[list[Small], Meta(min_length=1, max_length=MAX_TOKENS)]
-    table: Table
-    latent: tuple[SideLength, SideLength]
-    size: tuple[SideLength, SideLength]
 
 
 # --- run.json, pair.json, grid.json -----------------------------------------------------------
@@ -171,7 +99,7 @@ class SelectionFile(Struct, frozen=True, kw_only=True):
 # --- reading and writing ----------------------------------------------------------------------
 
 
-_File = TypeVar("_File", bound=Struct)
+_File = TypeVar("_File")
 
 
 def write_file(path: Path, content: Struct) -> None:

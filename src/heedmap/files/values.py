@@ -34,7 +34,9 @@ Given = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 """A number that a user gave: 4 stays 4, and 4.0 stays 4.0."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Fraction, Fraction]
-Words = Annotated[tuple[Text, ...], Meta(max_length=MAX_TOKENS)]
+TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
+"""How many of a prompt a file may list."""
+Words = Annotated[tuple[Text, ...], TOKENS_AT_MOST]
 TokenKind = Literal["text", "start", "end", "pad"]
 Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)] | UnsetType
 """Those that heedmap wrote into a folder; whatever else lies there is the user's."""

@@ -12,21 +12,31 @@ import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
 
 import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 from safetensors import SafetensorError
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from heedmap.errors import RunError, plural, quoted
 from heedmap.files import reading, schemas
+from heedmap.files.values import (
+    MAX_LAYER_NAME,
+    MAX_LAYERS,
+    MAX_STEPS,
+    MAX_TOKENS,
+    Number,
+    SideLength,
+    Small,
+)
 from heedmap.files.writing import WriteError
 from heedmap.options import Axis
-from heedmap.text.saved_tables import checked_table
+from heedmap.text.saved_tables import check_table
 from heedmap.text.words import TokenTable
 
 FORMAT = 1
@@ -41,9 +51,9 @@ LARGEST = 1e20
 class Layer:
     """One cross-attention layer: its dotted path in the model, its heads, its grid (h, w)."""
 
-    name: str
-    heads: int
-    grid: tuple[int, int]
+    name: Annotated[str, Meta(max_length=MAX_LAYER_NAME)]
+    heads: Annotated[int, Meta(ge=1, le=1024)]
+    grid: tuple[SideLength, SideLength]
 
     @property
     def short(self) -> str:
@@ -52,6 +62,19 @@ class Layer:
         for part in ("_blocks", "_block", ".attentions", ".transformer"):
             short = short.replace(part, "")
         return short.replace(".", " ", 1)
+
+
+class RecordingFile(Struct, frozen=True):
+    """What `maps.safetensors` says of its arrays."""
+
+    format: int
+    layers: Annotated[tuple[Layer, ...], Meta(min_length=1, max_length=MAX_LAYERS)]
+    keep: tuple[Axis, ...]
+    timesteps: Annotated[tuple[Number, ...], Meta(min_length=1, max_length=MAX_STEPS)]
+    positions: Annotated[tuple[Small, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
+    table: TokenTable
+    latent: tuple[SideLength, SideLength]
+    size: tuple[SideLength, SideLength]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,23 +134,22 @@ class Recording:
             RunError: if the file cannot be written; an older one stays.
         """
         path = Path(path)
-        layers = [asdict(layer) for layer in self.layers]
-        about = {
-            "format": FORMAT,
-            "layers": layers,
-            "keep": sorted(self.keep),
-            "timesteps": self.timesteps,
-            "positions": self.positions,
-            "table": self.table.to_dict(),
-            "latent": self.latent,
-            "size": self.size,
-        }
+        about = RecordingFile(
+            FORMAT,
+            self.layers,
+            (*sorted(self.keep),),
+            self.timesteps,
+            self.positions,
+            self.table,
+            self.latent,
+            self.size,
+        )
         arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
         new = not os.path.lexists(path)
         try:
             with path.open("xb" if new else "rb") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            save_file(arrays, path, metadata={"heedmap": json.dumps(about)})
+            save_file(arrays, path, metadata={"heedmap": json.dumps(msgspec.to_builtins(about))})
             os.chmod(path, mode)  # otherwise it would be its owner's alone, whatever the umask
         except (SafetensorError, OSError) as error:
             if new:
@@ -148,7 +170,7 @@ class Recording:
         try:
             with reading.opened(path, most=MAX_FILE, otherwise=missing) as file:
                 held = _Arrays(file)
-                told = schemas.read(held.about, schemas.Maps, str(path), version=FORMAT)
+                told = schemas.read(held.about, RecordingFile, str(path), version=FORMAT)
                 return _read_recording(told, held)
         except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
             why = f" ({error})" if type(error) is ValueError else ""
@@ -186,7 +208,7 @@ def check_fit(
         raise ValueError(f"a layer has a grid of {strange[0]} under a latent of {latent}")
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _Entry(Struct, frozen=True):
     dtype: str
     shape: list[int]
     data_offsets: tuple[int, int]
@@ -240,17 +262,16 @@ class _Arrays:
         return array
 
 
-def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
+def _read_recording(about: RecordingFile, file: _Arrays) -> Recording:
     def need(holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(what)
 
-    layers = tuple(Layer(row.name, row.heads, row.grid) for row in about.layers)
+    layers, keep, positions = about.layers, frozenset(about.keep), about.positions
     check_fit((layer.grid for layer in layers), about.latent, about.size)
-    keep, positions = frozenset(about.keep), tuple(about.positions)
-    table = checked_table(about.table)
+    check_table(about.table)
     need(len({*positions}) == len(positions), "it has a token twice")
-    need(max(positions) < len(table.tokens), "it has a token that its prompt has not")
+    need(max(positions) < len(about.table.tokens), "it has a token that its prompt has not")
     need(file.names == {f"layer.{i}" for i in range(len(layers))}, "it has not one array a layer")
     arrays: list[np.ndarray] = []
     for i, layer in enumerate(layers):
@@ -273,9 +294,9 @@ def _read_recording(about: schemas.Maps, file: _Arrays) -> Recording:
         layers,
         tuple(arrays),
         keep,
-        tuple(about.timesteps),
+        about.timesteps,
         positions,
-        table,
+        about.table,
         about.latent,
         about.size,
     )

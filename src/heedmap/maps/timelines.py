@@ -10,7 +10,6 @@ from heedmap.figures import layout
 from heedmap.figures.animations import Animation
 from heedmap.figures.blocks import Block
 from heedmap.figures.layout import Panel
-from heedmap.files.reading import MAX_SIDE
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_sheets import SIDE, check_many, heat_of, mean_of, scale_bar, shown_at
 
@@ -21,6 +20,8 @@ FRAMES = 9
 """Steps on a timeline."""
 MOVING = 60
 """Steps in an animation at most."""
+MOVING_SIDE = 384
+"""Pixels of the picture in an animation, the geometric mean of its sides."""
 MOST_STEPS = 1000
 """Steps of which a timeline or an animation can be made."""
 _DONE, _REST = (99, 99, 104), (225, 225, 229)  # the strip that shows how far a run is
@@ -68,24 +69,22 @@ def timeline(
     )
 
 
-def animation(
-    maps: HeatMaps, word: str | int, *, frames: int = MOVING, scale: Scale = "word", side: int = 384
-) -> Animation:
+def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Animation:
     """Draw a word's overlay step by step, each with its step's number, on one scale.
+
+    Of more than `MOVING` steps, so many are shown, evenly chosen.
 
     Args:
         maps: as in `timeline`.
         word: a word or phrase of the prompt, or a word's number.
-        frames: how many steps at most, evenly chosen; every step, where there are no more.
         scale: "word", "shared" or "raw", over all steps.
-        side: pixels of the picture in it, the geometric mean of its sides.
 
     Raises:
         SelectionError: if the steps were averaged while recording, or are more than 1000.
         WordError: if the model did not read such a word.
     """
-    maps = shown_at(maps, checks.whole("side", side, least=1, most=MAX_SIDE))
-    heats, low, high = _each_step(maps, word, scale, frames)
+    maps = shown_at(maps, MOVING_SIDE)
+    heats, low, high = _each_step(maps, word, scale, MOVING)
     total = len(maps.recording.timesteps)
     bar = scale_bar(scale, heats[0][1], "at all steps", low, high)
     label = f"Over the steps: {heats[0][1].label}"

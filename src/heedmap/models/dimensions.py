@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -74,10 +74,6 @@ class LayerShapes:
     joined: Shape
     output: Shape
     masked: tuple[int, ...] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain types for JSON."""
-        return asdict(self)
 
     def chain(self) -> list[tuple[str, str, Shape]]:
         """From the hidden states and the text to the output, line by line.

@@ -5,8 +5,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,24 +15,12 @@ from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
+from heedmap.tiny.card import EMBEDDED, FOLDER
 
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
-EMBEDDED = "heedmap-tiny"
-"""The name of the embedded model, in settings and in `--model`."""
 DEVICES, DTYPES = get_args(Device), get_args(Dtype)
-
-
-def embedded_folder() -> Path:
-    """The folder of the embedded model."""
-    return Path(str(files("heedmap.tiny") / "model"))
-
-
-@cache
-def card() -> dict[str, Any]:
-    """The embedded model's card: how it was trained, what it can draw, its default settings."""
-    return json.loads((embedded_folder() / "card.json").read_text(encoding="utf-8"))
 
 
 def is_embedded(pipe: Any) -> bool:
@@ -45,7 +31,7 @@ def is_embedded(pipe: Any) -> bool:
 def name_of(pipe: Any) -> str:
     """What the pipeline was loaded from: a hub id, a folder, or "heedmap-tiny"."""
     name = str(getattr(pipe, "name_or_path", "") or type(pipe).__name__)
-    return EMBEDDED if name == str(embedded_folder()) else name
+    return EMBEDDED if name == str(FOLDER) else name
 
 
 def load(
@@ -124,7 +110,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         ModelError: if there is no tokenizer, or nothing is known of how the model reads.
     """
     where = _where(model)
-    index = {} if where == embedded_folder() else _index(where)
+    index = {} if where == FOLDER else _index(where)
     kind = (index.get("tokenizer") or (None, None))[-1]
     if kind is None or str(kind).startswith("CLIP"):
         return tokenize(prompt, tokenizer(model))
@@ -209,7 +195,7 @@ def _without_advice() -> Iterator[None]:
 
 def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
-        return embedded_folder()
+        return FOLDER
     if not isinstance(model, str | os.PathLike):
         raise ModelError(
             f"the model is {quoted(model)}: expected a folder, a hub id such as 'org/model', or "
@@ -255,7 +241,7 @@ def _place(device: str, dtype: str) -> tuple[Any, Any]:
 
 def _why_not(where: Path | str, error: Exception) -> str:
     reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
-    name = EMBEDDED if where == embedded_folder() else str(where)
+    name = EMBEDDED if where == FOLDER else str(where)
     if isinstance(where, Path):
         return (
             f"the model {name} cannot be loaded ({type(error).__name__}: {reason}): expected a "

@@ -1,15 +1,12 @@
 """Token tables from files, which are never trusted."""
 
-from collections.abc import Sequence
-
 from heedmap import checks
 from heedmap.errors import RunError, quoted
-from heedmap.files import schemas
-from heedmap.text.words import LABELS, Token, TokenTable, Word
+from heedmap.text.words import LABELS, TokenTable
 
 
-def checked_table(table: schemas.Table) -> TokenTable:
-    """A table that was read from a file.
+def check_table(table: TokenTable) -> None:
+    """Check a table that was read from a file; its types and bounds are right.
 
     Raises:
         RunError: if it contradicts itself.
@@ -18,46 +15,41 @@ def checked_table(table: schemas.Table) -> TokenTable:
     _demand(checks.is_unicode(prompt), "its prompt is not text")
     _demand(len(table.tokens) == limit, f"{len(table.tokens)} tokens do not make its limit {limit}")
     _demand(len(table.words) <= len(prompt), f"{len(table.words)} words do not fit in the prompt")
-    tokens: list[Token] = []
-    for position, row in enumerate(table.tokens):
-        label = LABELS.get(row.kind)
+    for position, token in enumerate(table.tokens):
+        label = LABELS.get(token.kind)
         _demand(
-            row.position == position
-            and 0 <= row.start <= row.end <= (0 if label else len(prompt))
-            and row.text == (label or prompt[row.start : row.end]),
+            token.position == position
+            and 0 <= token.start <= token.end <= (0 if label else len(prompt))
+            and token.text == (label or prompt[token.start : token.end]),
             f"token {position} contradicts its place, its kind or the prompt",
         )
-        tokens.append(Token(position, row.id, row.text, row.start, row.end, row.kind))
-    words = _parsed_words(table.words, tokens, prompt)
-    unread = sum(word.missing for word in words)
+    _check_words(table)
+    unread = sum(word.missing for word in table.words)
     _demand(unread <= table.missing, f"its words miss {unread} tokens, of {table.missing} in all")
-    return TokenTable(prompt, tuple(tokens), tuple(words), limit, table.missing)
 
 
-def _parsed_words(
-    rows: Sequence[schemas.WordRow], tokens: Sequence[Token], prompt: str
-) -> list[Word]:
-    words: list[Word] = []
-    free = {token.position for token in tokens if token.kind == "text"}
-    for index, row in enumerate(rows):
+def _check_words(table: TokenTable) -> None:
+    tokens, prompt = table.tokens, table.prompt
+    free, past = set(table.positions()), 0
+    for index, word in enumerate(table.words):
         _demand(
-            row.number == index
-            and (words[-1].end if words else 0) <= row.start < row.end <= len(prompt)
-            and row.text == prompt[row.start : row.end]
-            and len(row.tokens) + row.missing > 0,
+            word.number == index
+            and past <= word.start < word.end <= len(prompt)
+            and word.text == prompt[word.start : word.end]
+            and len(word.tokens) + word.missing > 0,
             f"word {index} contradicts its place or the prompt",
         )
-        for position in row.tokens:
+        for position in word.tokens:
             _demand(
                 position in free
-                and tokens[position].start < row.end
-                and row.start < tokens[position].end,
+                and tokens[position].start < word.end
+                and word.start < tokens[position].end,
                 f"word {index} claims a token that is not its own, {quoted(position)}",
             )
             free.remove(position)
-        _demand(row.tokens == sorted(row.tokens), f"word {index} has its tokens out of order")
-        words.append(Word(index, row.text, row.start, row.end, tuple(row.tokens), row.missing))
-    return words
+        ordered = word.tokens == (*sorted(word.tokens),)
+        _demand(ordered, f"word {index} has its tokens out of order")
+        past = word.end
 
 
 def _demand(holds: bool, what: str) -> None:

@@ -78,7 +78,7 @@ def read_tokens(
         )
         for number, (start, end, members) in enumerate(_assign(split_words(prompt), spans))
     )
-    return TokenTable(prompt, tuple(tokens), words, len(ids), len(text_ids) - count)
+    return TokenTable(prompt, len(ids), len(text_ids) - count, tuple(tokens), words)
 
 
 def _whole_spans(prompt: str, offsets: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -255,6 +255,6 @@ def by_position(count: int) -> TokenTable:
         text = str(position)
         end = at + len(text)
         tokens.append(Token(position, 0, text, at, end, "text"))
-        words.append(Word(position, text, at, end, (position,)))
+        words.append(Word(position, text, at, end, (position,), 0))
         at = end + 1
-    return TokenTable(prompt, tuple(tokens), tuple(words), count)
+    return TokenTable(prompt, count, 0, tuple(tokens), tuple(words))

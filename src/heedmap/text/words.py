@@ -5,18 +5,19 @@ token covers, `split_words` which characters a person would call a word, and a t
 word whose span it overlaps. Nothing is searched by its text in the token list, so repeats, commas,
 case and words of several tokens need no special care.
 
-Positions count on the `K` axis, the text tokens of the encoded sequence, specials included.
+Positions count on the `K` axis, the text tokens of the encoded sequence, specials included. The
+types of a table are its schema, too, where it is read from a file (`saved_tables`).
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import accumulate
-from typing import Any
+from typing import Annotated
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError, plural, quoted
-from heedmap.files.values import MAX_PROMPT, TokenKind
+from heedmap.files.values import MAX_PROMPT, TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
 from heedmap.text.prompts import describes, fold, is_content, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
@@ -40,11 +41,11 @@ class Token:
         kind: "text", or which special token it is.
     """
 
-    position: int
-    id: int
-    text: str
-    start: int
-    end: int
+    position: Small
+    id: Small
+    text: Text
+    start: Small
+    end: Small
     kind: TokenKind
 
 
@@ -61,12 +62,12 @@ class Word:
         missing: how many of its tokens lie past the limit and were not read.
     """
 
-    number: int
-    text: str
-    start: int
-    end: int
-    tokens: tuple[int, ...]
-    missing: int = 0
+    number: Small
+    text: Text
+    start: Small
+    end: Small
+    tokens: Annotated[tuple[Small, ...], TOKENS_AT_MOST]
+    missing: Small
 
     @property
     def truncated(self) -> bool:
@@ -80,17 +81,17 @@ class TokenTable:
 
     Attributes:
         prompt: the text as given.
-        tokens: all positions of the encoded sequence, specials included.
-        words: all words of the prompt, those past the limit too.
         limit: how many tokens the model reads, specials included (77 for CLIP).
         missing: how many tokens of the prompt lie past the limit.
+        tokens: all positions of the encoded sequence, specials included.
+        words: all words of the prompt, those past the limit too.
     """
 
-    prompt: str
-    tokens: tuple[Token, ...]
-    words: tuple[Word, ...]
-    limit: int
-    missing: int = 0
+    prompt: Text
+    limit: Small
+    missing: Small
+    tokens: Annotated[tuple[Token, ...], TOKENS_AT_MOST]
+    words: Annotated[tuple[Word, ...], WORDS_AT_MOST]
 
     def __repr__(self) -> str:
         words, tokens = plural(len(self.words), "word"), plural(len(self.tokens), "token")
@@ -279,16 +280,6 @@ class TokenTable:
         rest = len(texts) - _LISTED
         more = f", … and {rest} more" if rest > 0 else ""
         return f"The prompt has: {', '.join(map(quoted, texts[:_LISTED]))}{more}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the table as plain JSON types; `saved_tables` reads it back equal."""
-        return {
-            "prompt": self.prompt,
-            "limit": self.limit,
-            "missing": self.missing,
-            "tokens": [asdict(token) for token in self.tokens],
-            "words": [asdict(word) | {"tokens": list(word.tokens)} for word in self.words],
-        }
 
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:

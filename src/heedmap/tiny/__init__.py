@@ -1,4 +1,6 @@
-"""The embedded world (captions, pictures, exact masks) and the embedded model's files.
+"""The embedded model: its files in `model/`, and what they say of it without being loaded.
 
-The world is drawn without a model: no torch, no diffusers.
+No torch, no diffusers. The drawn world that it was trained on is `scripts/world`.
 """
+
+__all__ = ["card"]

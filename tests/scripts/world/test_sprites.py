@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from heedmap.tiny import shapes, sprites
+from world import shapes, sprites
 
 
 def area(points) -> float:

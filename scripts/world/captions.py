@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from heedmap.tiny.layouts import COLOURS, NOUNS, RELATIONS, SETTINGS, SIZES, Layout
+from world.layouts import COLOURS, NOUNS, RELATIONS, SETTINGS, SIZES, Layout
 
 PREFIXES = ("a photo of ", "a picture of ", "a drawing of ", "an image of ", "there is ")
 FILLERS = ("lovely", "very", "nice", "old", "happy", "funny", "beautiful", "tiny cute", "shiny")

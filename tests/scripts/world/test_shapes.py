@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from heedmap.tiny import shapes
+from world import shapes
 
 
 def area(points) -> float:

@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from heedmap.tiny import layouts, scenes
-from heedmap.tiny.scenes import Scene
+from world import layouts, scenes
+from world.scenes import Scene
 
 SEEDS = range(90)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from heedmap.tiny.sprites import DRAWINGS
+from world.sprites import DRAWINGS
 
 NOUNS: tuple[str, ...] = tuple(DRAWINGS)
 COLOURS: dict[str, tuple[int, int, int]] = {

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from heedmap.tiny import captions, layouts
-from heedmap.tiny.captions import Caption
-from heedmap.tiny.layouts import Layout
+from world import captions, layouts
+from world.captions import Caption
+from world.layouts import Layout
 
 
 def laid_out(n: int = 1500, **kind: object) -> list[Layout]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from random import Random
 
-from heedmap.tiny.shapes import INSET, Part, box, curve, ellipse, mirrored, polygon, stroke
+from world.shapes import INSET, Part, box, curve, ellipse, mirrored, polygon, stroke
 
 
 def _eye(x: float, y: float, size: float = 0.1) -> list[Part]:

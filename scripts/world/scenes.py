@@ -14,9 +14,9 @@ from random import Random
 import numpy as np
 from PIL import Image, ImageDraw
 
-from heedmap.tiny.layouts import COLOURS, Layout, Thing
-from heedmap.tiny.shapes import Part
-from heedmap.tiny.sprites import DRAWINGS
+from world.layouts import COLOURS, Layout, Thing
+from world.shapes import Part
+from world.sprites import DRAWINGS
 
 SIZE = 128
 """Side of a picture in pixels."""

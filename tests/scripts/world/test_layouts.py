@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from heedmap.tiny import layouts, sprites
-from heedmap.tiny.layouts import HELD_OUT_SEED, Layout
+from world import layouts, sprites
+from world.layouts import HELD_OUT_SEED, Layout
 
 
 def laid_out(n: int = 1500, **kind: object) -> list[Layout]:
