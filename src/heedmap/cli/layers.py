@@ -63,7 +63,7 @@ def print_layers(
     title: str, layers: "Sequence[LayerShapes]", followed: "Sequence[LayerShapes]"
 ) -> None:
     """Print the shapes of all layers, and some of them line by line."""
-    from heedmap.models.dimensions import short_names
+    from heedmap.maps.layer_names import short_patterns
 
     columns = {
         "grid": [layer.grid for layer in layers],
@@ -82,7 +82,7 @@ def print_layers(
     ]
     rows, shorter = (
         [(name, *row) for name, row in zip(column, shapes, strict=True)]
-        for column in (names, short_names(names))
+        for column in (names, short_patterns(names))
     )
     print_table(("layer", *columns), rows, title, right=columns, shorter=shorter)
     typer.echo("Heads: number × channels. Scores: of one head. Q, K, V and output: of all.")

@@ -25,6 +25,7 @@ from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariable
 from heedmap.errors import RunError
 from heedmap.files import reading, schemas
 from heedmap.files.writing import WriteError
+from heedmap.maps.layer_names import short_name
 from heedmap.options import Axis
 from heedmap.text.saved_tables import checked_table
 from heedmap.text.words import TokenTable
@@ -48,10 +49,7 @@ class Layer:
     @property
     def short(self) -> str:
         """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
-        short = self.name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
-        for part in ("_blocks", "_block", ".attentions", ".transformer"):
-            short = short.replace(part, "")
-        return short.replace(".", " ", 1)
+        return short_name(self.name)
 
 
 @dataclass(frozen=True, eq=False)
