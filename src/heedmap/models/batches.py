@@ -14,6 +14,8 @@ import torch
 
 from heedmap.errors import ArgumentError, quoted
 from heedmap.models import pipelines
+from heedmap.wiring.decoding import channels_at_once
+from heedmap.wiring.parts import device_of
 from heedmap.wiring.registry import family_of
 
 T = TypeVar("T")
@@ -41,16 +43,10 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     model, decoder, side = family.denoiser(pipe), family.decoder(pipe), family.cell_side(pipe)
     cells = math.ceil(width / side) * math.ceil(height / side)
     stage = _STAGE * 2 * cells * family.width(model) * _item(model)
-    if decoder is None or getattr(decoder, "use_slicing", False):
+    if decoder is None:
         return stage
-    widths = getattr(decoder.config, "block_out_channels", None) or (128, 256)
-    widest = max(widths[:2])  # the second widest stage is enlarged before it is narrowed
-    return max(stage, _PICTURE * width * height * widest * _item(decoder))
-
-
-def device_of(pipe: Any) -> torch.device:
-    """Where a pipeline computes; one whose parts wait on the CPU does so elsewhere."""
-    return torch.device(getattr(pipe, "_execution_device", pipe.device))
+    picture = _PICTURE * width * height * channels_at_once(decoder) * _item(decoder)
+    return max(stage, picture)
 
 
 def free_bytes(device: torch.device) -> int:

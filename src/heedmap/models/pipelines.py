@@ -89,6 +89,15 @@ def load(
     return pipe.to(torch_device)
 
 
+def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
+    """A pipeline of the class of this name, of the same parts; the pipeline if there is none."""
+    import diffusers
+
+    kind: Any = getattr(diffusers, name, None)
+    other = isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)
+    return kind.from_pipe(pipe, dtype=pipe.dtype) if other and kind is not type(pipe) else pipe
+
+
 def tokenizer(model: str | Path | None = None) -> Any:
     """Only the tokenizer of a model: no weights are read and no pipeline is imported.
 

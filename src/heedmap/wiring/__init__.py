@@ -4,4 +4,15 @@ Which layers read the text, what a pipeline encodes, at which step it is. A fami
 file and a row of `registry`. Nothing of what is recorded or changed there.
 """
 
-__all__ = ["encodings", "family", "frames", "processors", "prompt_tables", "registry", "schedules"]
+__all__ = [
+    "arguments",
+    "decoding",
+    "encodings",
+    "family",
+    "frames",
+    "parts",
+    "processors",
+    "prompt_tables",
+    "registry",
+    "schedules",
+]
