@@ -8,7 +8,7 @@ import torch
 from families.checking import paint
 from making import random_pipeline
 
-from heedmap.wiring.decoding import channels_at_once, decoded, encoded, overflows, unscaled
+from heedmap.wiring.decoding import channels_at_once, latents_of, overflows, pictures_of, unscaled
 
 
 def autoencoder(**config: Any) -> Any:
@@ -31,7 +31,7 @@ def test_latents_are_scaled_back():
 def test_what_is_decoded_is_the_picture(pipe):
     latents = torch.from_numpy(paint(pipe, "a house", output_type="latent"))
     with torch.no_grad():
-        pixels = decoded(pipe.vae, unscaled(pipe.vae, latents)).clamp(0, 1)
+        pixels = pictures_of(pipe.vae, unscaled(pipe.vae, latents)).clamp(0, 1)
     whole = (pixels.movedim(1, -1) * 255).round().byte().numpy()
     assert np.array_equal(whole, (paint(pipe, "a house") * 255).round().astype("uint8"))
 
@@ -44,7 +44,7 @@ def test_what_is_raised_to_encode_is_afterwards_as_it_was():
     assert overflows(vae)
     before = {name: value.clone() for name, value in vae.state_dict().items()}
     with torch.no_grad():
-        codes = encoded(vae, torch.rand(1, 3, 64, 64))
+        codes = latents_of(vae, torch.rand(1, 3, 64, 64))
     assert codes.dtype == torch.float32
     after = vae.state_dict()
     assert vae.dtype == torch.float16

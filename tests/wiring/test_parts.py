@@ -92,7 +92,7 @@ def test_loras_with_their_matrices():
     assert not parts.loras(pipe)[0].active
     pipe.unet.enable_adapters()
     pipe.fuse_lora(components=["unet"])
-    assert parts.loras(pipe)[0].fused and parts.fused_loras(pipe) == {"red"}
+    assert parts.loras(pipe)[0].fused and parts.fused_names(pipe) == {"red"}
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])

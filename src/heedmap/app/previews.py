@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from heedmap.wiring.decoding import decoded, encoded, overflows, unscaled
+from heedmap.wiring.decoding import latents_of, overflows, pictures_of, unscaled
 from heedmap.wiring.registry import family_of
 
 FULL = 32 * 32
@@ -62,7 +62,7 @@ def fit_colours(vae: Any, *, side: int = 256, count: int = 4) -> Colours:
         for _ in range(count)
     ]
     pixels = torch.from_numpy(np.stack(fields)).movedim(-1, 1).float() / 255  # (B, 3, H, W)
-    codes = encoded(vae, pixels)
+    codes = latents_of(vae, pixels)
     cells = torch.nn.functional.adaptive_avg_pool2d(pixels, (codes.shape[-2], codes.shape[-1]))
     inputs = codes.float().cpu().movedim(1, -1).flatten(0, -2)  # (B·h·w, C)
     ones = torch.ones(len(inputs), 1)
@@ -106,7 +106,7 @@ class Previewer:
     def _pictures(self, latents: torch.Tensor) -> list[Image.Image]:
         latents = unscaled(self._vae, latents)
         if latents.shape[-2] * latents.shape[-1] <= FULL and not overflows(self._vae):
-            colours = decoded(self._vae, latents)
+            colours = pictures_of(self._vae, latents)
         else:
             colours = self._colours(latents)
         colours = torch.nan_to_num(colours).clamp(0, 1)

@@ -163,7 +163,7 @@ def _loras(pipe: Any) -> tuple[dict[str, Any], ...]:
     """The LoRAs of each part: of which weights, at which scale, and whether they act."""
     found = [_lora(lora) for lora in parts.loras(pipe)]
     # What was fused into the weights and then unloaded acts on, and is known by name alone.
-    gone = parts.fused_loras(pipe) - {lora["name"] for lora in found}
+    gone = parts.fused_names(pipe) - {lora["name"] for lora in found}
     return (*found, *({"name": adapter, "fused": True} for adapter in sorted(gone)))
 
 

@@ -7,17 +7,17 @@ a UNet are put together, since a user says "down", "mid" and "up" of it.
 import fnmatch
 from collections.abc import Sequence
 
-STAGES = ("down", "mid", "up")
+_STAGES = ("down", "mid", "up")
 
 
 def stage_of(name: str) -> str:
     """Where in a UNet a layer is: "down", "mid" or "up"; empty if it is in none."""
-    return next((stage for stage in STAGES if name.startswith(f"{stage}_block")), "")
+    return next((stage for stage in _STAGES if name.startswith(f"{stage}_block")), "")
 
 
 def name_fits(name: str, wanted: str) -> bool:
     """Whether a layer's name is the one wanted: "down", "mid", "up", a name, or a pattern."""
-    if wanted in STAGES:
+    if wanted in _STAGES:
         return stage_of(name) == wanted
     return name == wanted or fnmatch.fnmatchcase(name, wanted)
 

@@ -25,12 +25,12 @@ def overflows(vae: Any) -> bool:
     return vae.dtype == torch.float16 and bool(getattr(vae.config, "force_upcast", False))
 
 
-def decoded(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     """The pictures (B, 3, H, W), 0 to 1, of latents as the decoder takes them."""
     return vae.decode(latents).sample.float().cpu() / 2 + 0.5
 
 
-def encoded(vae: Any, pixels: torch.Tensor) -> torch.Tensor:
+def latents_of(vae: Any, pixels: torch.Tensor) -> torch.Tensor:
     """The latents (B, C, h, w), as the decoder takes them, of pictures (B, 3, H, W), 0 to 1.
 
     An autoencoder that `overflows` is raised to float32 for the time being, and is afterwards as it

@@ -144,8 +144,8 @@ def loras(pipe: Any) -> list[Lora]:
     ]
 
 
-def fused_loras(pipe: Any) -> set[str]:
-    """The names of those fused into the weights; they act on after they were unloaded, too."""
+def fused_names(pipe: Any) -> set[str]:
+    """The LoRAs that were fused into the weights, by name; unloaded ones act on."""
     return {str(adapter) for adapter in getattr(pipe, "fused_loras", ())}
 
 
