@@ -170,8 +170,6 @@ def test_a_table_reads_no_weights(patches, tmp_path):
 
 def test_sizes_of_patches():
     pipe = random_pixart()
-    assert pipelines.own_size(pipe) == (256, 256)
-    assert pipelines.unit_of(pipe) == 16
     assert pipelines.check_size(pipe, (64, 48)) == (64, 48)
     with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
         pipelines.check_size(pipe, (64, 40))

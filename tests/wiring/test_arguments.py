@@ -1,6 +1,5 @@
 """What a pipeline is called with: what its own signature says it takes."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from heedmap.wiring.arguments import (
     for_batch,
     for_one_step,
     size_of_latents,
-    takes_size,
     without_bar,
 )
 from heedmap.wiring.family import parameters
@@ -60,7 +58,7 @@ def test_one_step_has_all_that_a_pipeline_must_be_told(family):
     pipe = models.FAMILIES[family]()
     call, takes = for_one_step(pipe, "a cat", (96, 64)), parameters(pipe)
     assert set(call) <= set(takes)
-    assert takes_size(pipe) == ("width" in call)
+    assert ("width" in call) == ("height" in call) == (THEIR_NAMES["size"] in takes)
     for name in ("image", "control_image", "mask_image"):
         assert (name in call) == (name in takes)
 
@@ -93,10 +91,3 @@ def test_a_bar_comes_back_as_it_was(own: dict[str, Any] | None):
         assert pipe.progress_bar(total=3).disable
         raise KeyError
     assert dict(vars(pipe)) == before
-
-
-def test_a_pipeline_that_cannot_be_told_a_size():
-    class Fixed(SimpleNamespace):
-        def __call__(self, prompt: str) -> None: ...
-
-    assert not takes_size(Fixed())

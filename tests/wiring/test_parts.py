@@ -79,20 +79,19 @@ def test_loras_with_their_matrices():
     pipe = random_pipeline()
     asked = LoraConfig(r=2, lora_alpha=3, init_lora_weights=False, target_modules=["to_q"])
     pipe.unet.add_adapter(asked, "red")
-    (lora,) = parts.loras(pipe)
-    assert (lora.name, lora.part, lora.rank, lora.active, lora.fused) == (
-        "red", "unet", 2, True, False,
-    )  # fmt: skip
-    assert set(lora.scales) == {3 / 2}
+    ((lora, weights),) = parts.loras(pipe)
+    assert set(lora.pop("scale")) == {3 / 2}
+    told = {"name": "red", "part": "unet", "from": None, "rank": 2, "active": True, "fused": False}
+    assert lora == told
     state = {name: value for name, value in pipe.unet.state_dict().items() if "lora_" in name}
-    assert {f"{path}.red.weight" for path in lora.weights} == set(state)
-    for path, weight in lora.weights.items():
+    assert {f"{path}.red.weight" for path in weights} == set(state)
+    for path, weight in weights.items():
         assert torch.equal(weight, state[f"{path}.red.weight"])
     pipe.unet.disable_adapters()
-    assert not parts.loras(pipe)[0].active
+    assert not parts.loras(pipe)[0][0]["active"]
     pipe.unet.enable_adapters()
     pipe.fuse_lora(components=["unet"])
-    assert parts.loras(pipe)[0].fused and parts.fused_names(pipe) == {"red"}
+    assert parts.loras(pipe)[0][0]["fused"] and parts.fused_names(pipe) == {"red"}
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])

@@ -39,13 +39,14 @@ def layers(
     hidden = json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
         from heedmap.models import dimensions, pipelines
+        from heedmap.wiring.registry import usual_size
 
         pipe = pipelines.load(model, device=device, dtype=dtype)
     pipe.set_progress_bar_config(disable=True)
     with progress_bar("Taking one step", hidden=hidden):
         found = dimensions.layer_shapes(pipe, size=size)
     chosen = found[:1] if layer is None else dimensions.pick(found, layer)
-    drawn = size or pipelines.own_size(pipe)
+    drawn = size or usual_size(pipe)
     if json:
         listed = found if layer is None else chosen
         about = {"model": pipelines.name_of(pipe), "size": drawn}

@@ -15,7 +15,7 @@ from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Ruled, Settings, WordEditNoted
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.recording.edits import Edit, edit_from, note_of
-from heedmap.wiring.arguments import STEP_LISTS, takes_size
+from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.wiring.family import parameters
 
 _MOST_AT_ONCE = 1024  # pictures in a batch
@@ -131,7 +131,7 @@ def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
 def _size(told: Settings, pipe: Any) -> tuple[int, int] | None:
     """The (width, height) that was asked for; None where the pipeline chose."""
     # Older settings do not tell whether it was asked for, but where it cannot be, it was not.
-    chosen = "size" in told.defaults or not takes_size(pipe)
+    chosen = "size" in told.defaults or THEIR_NAMES["size"] not in parameters(pipe)
     return None if chosen else told.size
 
 

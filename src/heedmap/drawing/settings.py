@@ -161,27 +161,17 @@ def _embedded_weights() -> str:
 
 def _loras(pipe: Any) -> tuple[dict[str, Any], ...]:
     """The LoRAs of each part: of which weights, at which scale, and whether they act."""
-    found = [_lora(lora) for lora in parts.loras(pipe)]
+    found = [_lora(*lora) for lora in parts.loras(pipe)]
     # What was fused into the weights and then unloaded acts on, and is known by name alone.
     gone = parts.fused_names(pipe) - {lora["name"] for lora in found}
     return (*found, *({"name": adapter, "fused": True} for adapter in sorted(gone)))
 
 
-def _lora(lora: parts.Lora) -> dict[str, Any]:
+def _lora(told: dict[str, Any], weights: dict[str, torch.Tensor]) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for path, weight in lora.weights.items():
-        digest.update(path.encode())
-        digest.update(str(_digest(weight)).encode())
-    return {
-        "name": lora.name,
-        "part": lora.part,
-        "from": lora.source,
-        "rank": noted_argument(lora.rank),
-        "scale": _one(lora.scales),
-        "active": lora.active,
-        "fused": lora.fused,
-        "sha256": digest.hexdigest(),
-    }
+    for path, weight in weights.items():
+        digest.update(f"{path}{_digest(weight)}".encode())
+    return {**_noted(told), "scale": _one(told["scale"]), "sha256": digest.hexdigest()}
 
 
 def _adapters(pipe: Any) -> dict[str, Any]:

@@ -13,10 +13,9 @@ import psutil
 import torch
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.models import pipelines
 from heedmap.wiring.decoding import channels_at_once
 from heedmap.wiring.parts import device_of
-from heedmap.wiring.registry import family_of
+from heedmap.wiring.registry import family_of, usual_size
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -78,7 +77,7 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
             )
         return int(batch)
     device = device_of(pipe)
-    each = image_bytes(pipe, size or pipelines.own_size(pipe))
+    each = image_bytes(pipe, size or usual_size(pipe))
     return max(2, int(_SHARE * free_bytes(device) / each))
 
 

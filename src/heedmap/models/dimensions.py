@@ -19,8 +19,8 @@ from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.layer_names import name_fits
 from heedmap.models import pipelines
 from heedmap.wiring import arguments as called
+from heedmap.wiring import registry
 from heedmap.wiring.processors import install, projections, uncompiled
-from heedmap.wiring.registry import check_places, cross_attention_layers, family_of, grids, guard
 
 Shape = tuple[int, int]
 PROMPT = "a cat"
@@ -135,14 +135,14 @@ def layer_shapes(
     """
     if "prompt_embeds" not in arguments:
         checks.text("the prompt", prompt, "a red house")
-    layers = cross_attention_layers(pipe)
-    drawn = pipelines.own_size(pipe) if size is None else pipelines.check_size(pipe, size)
+    layers = registry.cross_attention_layers(pipe)
+    drawn = registry.usual_size(pipe) if size is None else pipelines.check_size(pipe, size)
     call = called.for_one_step(pipe, prompt, drawn) | arguments
     measure = _Measure(pipe, layers)
     with ExitStack() as stack:
         install(layers, measure.record, stack.callback)
-        family = family_of(pipe)
-        guard(pipe, stack.callback)
+        family = registry.family_of(pipe)
+        registry.guard(pipe, stack.callback)
         before = family.part(pipe).register_forward_pre_hook(measure.begin, with_kwargs=True)
         stack.callback(before.remove)
         for name, layer in layers.items():
@@ -185,7 +185,7 @@ class _Measure:
     @uncompiled
     def begin(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is about to run."""
-        sample, _, _ = family_of(self._pipe).passed(args, kwargs)
+        sample, _, _ = registry.family_of(self._pipe).passed(args, kwargs)
         self._latent = (sample.shape[-2], sample.shape[-1])
 
     def hear(self, name: str, what: str) -> Callable[..., None]:
@@ -207,8 +207,8 @@ class _Measure:
             key = value = (tokens, width // 2)
         joined, output = heard["output"]
         _, heads, positions, _ = scores.query.shape
-        grid = grids(self._pipe, [name], self._latent)[name]
-        check_places(name, positions, grid)
+        grid = registry.grids(self._pipe, [name], self._latent)[name]
+        registry.check_places(name, positions, grid)
         self.found[name] = LayerShapes(
             name=name,
             grid=grid,

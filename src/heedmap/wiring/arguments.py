@@ -13,7 +13,7 @@ from heedmap.wiring.family import parameters
 from heedmap.wiring.registry import family_of
 
 THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
-"""What pipelines call "steps", "guidance" and "negative"."""
+"""What pipelines call "steps", "guidance", "negative", and of "size" the height."""
 STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in the place of their number."""
 SECOND_TEXTS = ("prompt_2", "negative_prompt_2")
@@ -70,7 +70,7 @@ def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any
         "generator": noise(0),  # torch's own stays as it is
         **family.defaults,
     }
-    if takes_size(pipe):
+    if "height" in takes:
         call["width"], call["height"] = size
     start = family.start_size(pipe, size)
     for name in ("image", "control_image"):
@@ -86,11 +86,6 @@ def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any
 def noise(seed: int) -> torch.Generator:
     """What noise is drawn with: on the CPU, so that a seed means the same on every device."""
     return torch.Generator("cpu").manual_seed(seed)
-
-
-def takes_size(pipe: Any) -> bool:
-    """Whether a pipeline can be told the size of its picture."""
-    return "height" in parameters(pipe)
 
 
 def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:

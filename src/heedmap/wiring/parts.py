@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -110,33 +109,8 @@ def unusual_attention(pipe: Any) -> tuple[str, ...]:
 # --- what was attached ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Lora:
-    """A LoRA that a part has.
-
-    Attributes:
-        name: as the user calls it.
-        part: which part of the pipeline.
-        source: what it was loaded from, if it is known.
-        rank: of its matrices.
-        scales: with which it acts, in each layer.
-        active: whether it does.
-        fused: whether it was added to the weights of the model.
-        weights: its matrices, by path.
-    """
-
-    name: str
-    part: str
-    source: str | None
-    rank: Any
-    scales: list[float]
-    active: bool
-    fused: bool
-    weights: Mapping[str, torch.Tensor]
-
-
-def loras(pipe: Any) -> list[Lora]:
-    """The LoRAs of each part."""
+def loras(pipe: Any) -> list[tuple[dict[str, Any], dict[str, torch.Tensor]]]:
+    """The LoRAs of each part: what is told of them, scales layer by layer, and their matrices."""
     return [
         _lora(name, part, adapter, config)
         for name, part in parts_of(pipe)
@@ -149,7 +123,7 @@ def fused_names(pipe: Any) -> set[str]:
     return {str(adapter) for adapter in getattr(pipe, "fused_loras", ())}
 
 
-def _lora(name: str, part: Any, adapter: str, config: Any) -> Lora:
+def _lora(name: str, part: Any, adapter: str, config: Any) -> Any:
     weights: dict[str, torch.Tensor] = {}
     scales, fused, active = [], False, False
     for path, module in part.named_modules():
@@ -164,9 +138,16 @@ def _lora(name: str, part: Any, adapter: str, config: Any) -> Lora:
             held = getattr(module, letter, None) or {}
             if adapter in held:
                 weights[f"{path}.{letter}"] = getattr(held[adapter], "weight", held[adapter])
-    source = getattr(config, "base_model_name_or_path", None) or None
-    rank = getattr(config, "r", None)
-    return Lora(str(adapter), name, source, rank, scales, active, fused, weights)
+    told_of = {
+        "name": str(adapter),
+        "part": name,
+        "from": getattr(config, "base_model_name_or_path", None) or None,
+        "rank": getattr(config, "r", None),
+        "scale": scales,
+        "active": active,
+        "fused": fused,
+    }
+    return told_of, weights
 
 
 def image_prompts(pipe: Any) -> list[tuple[Any, Any]]:
