@@ -518,13 +518,13 @@ PROMPTS = st.text(max_size=60) | st.lists(st.sampled_from(SCRAPS), max_size=30).
 
 @contextmanager
 def texts_read(tokenizer) -> Iterator[list[str]]:
-    """The texts that heedmap tokenizes meanwhile; pipelines do so without asking for offsets."""
+    """The texts that heedmap tokenizes meanwhile; pipelines ask for tensors."""
     found: list[str] = []
     kind = type(tokenizer)
     call = kind.__call__
 
     def counted(self, text, *args, **kwargs):
-        if kwargs.get("return_offsets_mapping"):
+        if isinstance(text, str) and "return_tensors" not in kwargs:
             found.append(text)
         return call(self, text, *args, **kwargs)
 

@@ -39,8 +39,23 @@ FLOORS: list[set[str]] = [
     {"cli"},
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
-KNOW_DIFFUSERS = {"wiring", "recording", "models", "drawing"}
-KNOW_TORCH = KNOW_DIFFUSERS | {"attention", "app"}
+KNOW_DIFFUSERS = {"wiring", "models/pipelines.py"}  # how its models are built; where one is loaded
+KNOW_TORCH = {"wiring", "models", "recording", "drawing", "attention", "app"}
+WRITE_NOTHING = {"text", "attention", "wiring", "models", "recording", "drawing"}
+# What diffusers, peft and transformers call what they make: nobody else spells it.
+THEIR_WORDS = set(
+    re.findall(
+        r"\w+",
+        """
+        AttnProcessor2_0 _execution_device _orig_mod _progress_bar_config added_kv_proj_dim
+        attn_processors block_out_channels callback_on_step_end down_blocks force_upcast fused_loras
+        latents_mean lora_A maybe_free_model_hooks mid_block negative_prompt_2 pag_applied_layers
+        peft_config prompt_2 scaling_factor set_attn_processor set_processor shift_factor
+        text_encoder text_encoder_2 to_k to_kv to_out to_q to_v tokenizer_2 transformer unet
+        up_blocks use_slicing use_tiling vae vae_scale_factor
+        """,
+    )
+)
 HEAVY = {"torch", "diffusers", "transformers", "accelerate", "matplotlib", "numpy", "PIL", "scipy"}
 
 
@@ -135,10 +150,20 @@ def test_no_circle_within_a_folder():
 def test_knows_only_the_libraries_of_its_floor(path: Path):
     here = room(path)
     known = {name.partition(".")[0] for name in imports(path)}
-    assert not known & {"diffusers", "transformers"} or here in KNOW_DIFFUSERS
+    file = path.relative_to(SOURCE).as_posix()
+    assert not known & {"diffusers", "transformers"} or KNOW_DIFFUSERS & {here, file}
     assert "torch" not in known or here in KNOW_TORCH
     if here == "text":
         assert known <= set(sys.stdlib_module_names) | {"heedmap"}
+    if here in WRITE_NOTHING:
+        assert not any(name.startswith("heedmap.files.writing") for name in imports(path))
+
+
+@each_file
+def test_only_the_wiring_spells_the_names_of_diffusers(path: Path):
+    for node in ast.walk(parsed(path)):
+        said = node.value if isinstance(node, ast.Constant) else getattr(node, "attr", None)
+        assert room(path) == "wiring" or said not in THEIR_WORDS, f"ask the wiring for {said}"
 
 
 @each_file
@@ -277,8 +302,10 @@ def test_what_is_another_thing_is_there():
         assert names <= {name for name, _ in defaults_in(SOURCE / file)}, file
 
 
-FLOORED, DOOR, READS, WRITTEN, HOME = (
+FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME = (
     test_a_folder_imports_only_from_folders_below,
+    test_knows_only_the_libraries_of_its_floor,
+    test_only_the_wiring_spells_the_names_of_diffusers,
     test_a_folder_is_entered_by_its_door,
     test_reads_no_file_that_could_run_code,
     test_an_import_is_written_as_one,
@@ -293,6 +320,13 @@ FLOORED, DOOR, READS, WRITTEN, HOME = (
         (FLOORED, "files/planted.py", "def f():\n    from ..drawing import batch"),
         (FLOORED, "files/planted.py", "from heedmap import drawing"),
         (FLOORED, "files/planted.py", "import heedmap.errors\nheedmap.drawing.batch.draw()"),
+        (LIBRARY, "drawing/planted.py", "from diffusers import DiffusionPipeline"),
+        (LIBRARY, "models/planted.py", "def f():\n    import diffusers"),
+        (LIBRARY, "results/planted.py", "import torch"),
+        (LIBRARY, "text/planted.py", "import msgspec"),
+        (LIBRARY, "recording/planted.py", "from heedmap.files.writing import put_file"),
+        (THEIRS, "drawing/planted.py", "x = pipe.unet"),
+        (THEIRS, "models/planted.py", "x = getattr(part, '_orig_mod', part)"),
         (DOOR, "drawing/planted.py", "from heedmap.files.scratch import Scratch"),
         (DOOR, "drawing/planted.py", "from heedmap import files\nfiles.scratch.Scratch()"),
         (DOOR, "drawing/planted.py", "import heedmap.files as f\nx = f.scratch"),
@@ -504,6 +538,15 @@ def loaded_by(code: str, folder: Path) -> set[str]:
         check=True,
     )
     return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def test_what_knows_no_torch_loads_none(tmp_path: Path):
+    """Not by what it imports, either; nor does `text` load what computes."""
+    light = [p.relative_to(SOURCE.parent) for p in FILES if room(p) not in {*KNOW_TORCH, "cli"}]
+    names = sorted(".".join(p.with_suffix("").parts).removesuffix(".__init__") for p in light)
+    assert not loaded_by(f"import {', '.join(names)}", tmp_path) & {"torch", "diffusers"}
+    texts = [name for name in names if name.startswith("heedmap.text")]
+    assert not loaded_by(f"import {', '.join(texts)}", tmp_path) & (HEAVY - {"PIL"})
 
 
 def test_import_costs_nothing(tmp_path: Path):

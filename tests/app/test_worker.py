@@ -20,6 +20,7 @@ from heedmap.models import pipelines
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.runs import Run
 from heedmap.tiny.card import EMBEDDED
+from heedmap.wiring import registry
 
 
 def test_generate_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueue, desk: Path):
@@ -198,7 +199,7 @@ SIZE = (
 def test_what_is_left_to_the_model_is_drawn_within_the_limits(
     queue: JobQueue, model, tmp_path: Path, monkeypatch, limits, own, size, notes
 ):
-    monkeypatch.setattr(pipelines, "own_size", lambda _: own)
+    monkeypatch.setattr(registry, "usual_size", lambda _: own)
     worker = Worker(ResultStore(tmp_path, 10), Options(limits=Limits(**limits)))
     options = DrawOptions(size=None if "size" in limits else size)
     asked = GenerateRequest(prompt=PROMPT, seed=1, options=options)

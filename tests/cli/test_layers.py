@@ -7,6 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from cli.calling import bad, good
+from heedmap.maps.layer_names import short_patterns
 from heedmap.models import dimensions
 
 CROSS = "{}.attentions.{}.transformer_blocks.0.attn2".format
@@ -72,7 +73,7 @@ def test_layers_at_a_terminal_folds_nothing(model, monkeypatch, columns: int):
     lines = re.sub(r"\x1b\[[0-9;]*m", "", good("layers", "--layer", "*")).splitlines()
     assert max(map(len, lines)) <= columns
     rows = [line.split()[0] for line in lines if "256×77" in line or "×77 " in line]
-    assert rows == (NAMES if columns == 100 else dimensions.short_names(NAMES))
+    assert rows == (NAMES if columns == 100 else short_patterns(NAMES))
     assert [line for line in lines if line in NAMES] == NAMES  # the headings are whole
 
 

@@ -11,7 +11,6 @@ from PIL import Image
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.figures import layout, overlays
 from heedmap.maps import layer_heads
-from heedmap.maps.recordings import Layer
 
 
 def test_a_row_a_layer_and_a_column_a_head(tables, framed):
@@ -112,17 +111,6 @@ def test_tables_of_every_model_are_legible_and_bounded(layers, heads, size, bloc
     )
     assert blocks * table.width + (blocks - 1) * 32 + 64 <= layout.MAX_WIDTH
     assert table.height <= 2500
-
-
-def test_names_of_layers():
-    name = "{}.attentions.{}.transformer_blocks.{}.attn2".format
-    labels = {
-        name("up_blocks.1", 2, 0): "up 1.2",
-        name("mid_block", 0, 0): "mid 0",
-        name("down_blocks.2", 1, 7): "down 2.1.7",
-        "mean": "mean",
-    }
-    assert {n: Layer(n, 1, (1, 1)).short for n in labels} == labels
 
 
 def test_layers_whose_names_are_patterns_are_themselves(panels):

@@ -12,7 +12,7 @@ from making import recording
 from safetensors.numpy import load_file, save_file
 
 from heedmap.errors import RunError
-from heedmap.maps.recordings import Layer, Recording, check_fit
+from heedmap.maps.recordings import Recording, check_fit
 
 FIELDS = ("layers", "keep", "timesteps", "positions", "table", "latent", "size")
 
@@ -37,16 +37,6 @@ def test_its_file_has_the_rights_that_any_file_has(tmp_path: Path, umask: int):
         assert (tmp_path / "maps").stat().st_mode & 0o777 == 0o666 & ~umask
     finally:
         os.umask(before)
-
-
-def test_short_names_of_layers():
-    shorts = {
-        "up_blocks.1.attentions.0.transformer_blocks.0.attn2": "up 1.0",
-        "mid_block.attentions.0.transformer_blocks.0.attn2": "mid 0",
-        "down_blocks.2.attentions.1.transformer_blocks.7.attn2": "down 2.1.7",
-        "mean": "mean",
-    }
-    assert {name: Layer(name, 1, (1, 1)).short for name in shorts} == shorts
 
 
 # --- what is refused --------------------------------------------------------------------------

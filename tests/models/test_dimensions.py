@@ -14,7 +14,7 @@ from making import random_pipeline, random_pixart
 import heedmap
 from heedmap.attention import probabilities
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError, TraceError
-from heedmap.models.dimensions import LayerShapes, layer_shapes, pick, short_names
+from heedmap.models.dimensions import LayerShapes, layer_shapes, pick
 from heedmap.recording.tracing import trace
 from heedmap.wiring.registry import cross_attention_layers
 
@@ -349,21 +349,6 @@ def test_models_that_cannot_be_asked(pipe, monkeypatch):
 
 
 # --- names ---
-
-
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler"])
-def test_short_names_fit_one_layer_each(family):
-    names = list(cross_attention_layers(models.FAMILIES[family]()))
-    layers = [LayerShapes(name, *[(1, 1)] * 15) for name in names]
-    shorts = short_names(names)
-    assert shorts[0].startswith("down_blocks.") and max(map(len, shorts)) <= 27
-    for name, short in zip(names, shorts, strict=True):
-        assert [layer.name for layer in pick(layers, short)] == [name]
-
-
-def test_short_names_that_would_fit_two_stay_long():
-    names = ["up.attentions.0.attn2", "up.motion.0.attn2"]
-    assert short_names(names) == ["up.attentions.0.attn2", "up.motion.0.attn2"]
 
 
 def test_pick_lists_what_there_is():

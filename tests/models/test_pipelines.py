@@ -171,8 +171,14 @@ def test_a_table_reads_no_weights(patches, tmp_path):
 
 def test_sizes_of_patches():
     pipe = random_pixart()
-    assert pipelines.own_size(pipe) == (256, 256)
-    assert pipelines.unit_of(pipe) == 16
     assert pipelines.check_size(pipe, (64, 48)) == (64, 48)
     with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
         pipelines.check_size(pipe, (64, 40))
+
+
+def test_the_same_parts_in_a_pipeline_of_another_class():
+    pipe = random_pipeline()
+    made = pipelines.of_kind(pipe, "StableDiffusionImg2ImgPipeline")
+    assert type(made).__name__ == "StableDiffusionImg2ImgPipeline" and made.unet is pipe.unet
+    for name in (type(pipe).__name__, "UNet2DConditionModel", "nothing", ""):
+        assert pipelines.of_kind(pipe, name) is pipe

@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
+from diffusers.models.attention_processor import Attention, AttnProcessor, AttnProcessor2_0
 from making import random_pipeline, run
 
 from heedmap.errors import TraceError
@@ -245,3 +245,11 @@ def test_processors_whose_attention_cannot_be_seen(pipe):
     pipe.unet.set_attn_processor(Hidden())
     with pytest.raises(TraceError, match=r"Hidden at .* computes its attention where"), trace(pipe):
         run(pipe, "a house")
+
+
+def test_the_linear_maps_of_a_layer():
+    layer = Attention(query_dim=8, cross_attention_dim=6, heads=2, dim_head=4)
+    maps = {"query": layer.to_q, "key": layer.to_k, "value": layer.to_v, "output": layer.to_out[0]}
+    assert processors.projections(layer) == maps
+    layer.fuse_projections()
+    assert processors.projections(layer) == {**maps, "key and value": layer.to_kv}

@@ -83,8 +83,7 @@ def test_as_many_texts_as_pictures(pipe):
 
 
 def test_encoders_are_pairs(pipe):
-    (pair,) = encoders(pipe)
-    assert pair == (pipe.tokenizer, pipe.text_encoder)
-    assert encoders(SimpleNamespace(tokenizer=1, text_encoder=None, text_encoder_2=2)) == []
+    assert encoders(pipe) == {"tokenizer": (pipe.tokenizer, pipe.text_encoder)}
+    assert encoders(SimpleNamespace(tokenizer=1, text_encoder=None, text_encoder_2=2)) == {}
     both = SimpleNamespace(tokenizer=None, text_encoder=None, tokenizer_2=1, text_encoder_2=2)
-    assert encoders(both) == [(1, 2)]
+    assert encoders(both) == {"tokenizer_2": (1, 2)}

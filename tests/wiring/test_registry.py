@@ -100,6 +100,7 @@ def test_a_new_family_is_a_row(monkeypatch):
     assert self_attention_layers(pipe) == {"own": pipe.painter.own}
     assert grids(pipe, ["text"], (6, 9)) == {"text": (2, 3)}
     assert (usual_size(pipe), unit(pipe)) == ((36, 24), 12)
+    assert (usual_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
     assert family_of(random_pixart()).component == "transformer"
 
 

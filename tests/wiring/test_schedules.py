@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from diffusers import DDIMScheduler
 
 from heedmap.errors import TraceError
-from heedmap.wiring.schedules import Moment, Schedule, announced, listen, matches
+from heedmap.wiring.schedules import Moment, Schedule, announced, listen, matches, scheduler_kind
 
 
 def pipe(timesteps, own=None, **scheduler):
@@ -150,3 +151,13 @@ def test_an_end_before_the_end(own, steps):
     assert announced(made, 900.0).timesteps == (900.0, 700.0)[:steps]
     made.denoising_end = None
     assert len(announced(made, 900.0).timesteps) == (own or 5)
+
+
+def test_a_scheduler_by_the_name_of_its_class():
+    class Mine(DDIMScheduler):
+        pass
+
+    assert scheduler_kind(Mine, "Mine") is Mine
+    assert scheduler_kind(Mine, "DDIMScheduler") is DDIMScheduler
+    for name in ("Other", "UNet2DConditionModel", ""):
+        assert scheduler_kind(Mine, name) is None

@@ -19,6 +19,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from heedmap.wiring.decoding import latents_of, overflows, pictures_of, unscaled
+from heedmap.wiring.registry import family_of
+
 FULL = 32 * 32
 """Cells of a latent up to which the whole decoder is used."""
 _SHARE = 0.2  # of the time may go into previews
@@ -40,27 +43,12 @@ class Colours:
         return flat.movedim(-1, 1).clamp(0, 1)
 
 
-def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
-    """Latents of a pipeline (B, C, h, w) as its decoder takes them."""
-    config = vae.config
-    scaled = latents / getattr(config, "scaling_factor", 1.0)
-    mean, spread = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
-    if mean is not None and spread is not None:
-        mean, spread = (
-            torch.tensor(values, device=latents.device, dtype=latents.dtype).view(1, -1, 1, 1)
-            for values in (mean, spread)
-        )
-        return scaled * spread + mean
-    return scaled + (getattr(config, "shift_factor", None) or 0.0)
-
-
 @torch.no_grad()
 def fit_colours(vae: Any) -> Colours:
     """The linear map from channels to colours that fits an autoencoder best.
 
     Args:
-        vae: of a pipeline. One in float16 that must not compute in it is raised to float32 for the
-            time being, and is afterwards as it was, to the bit.
+        vae: of a pipeline; it is afterwards as it was, to the bit.
     """
     chance = np.random.default_rng(0)
     fields = [
@@ -72,16 +60,8 @@ def fit_colours(vae: Any) -> Colours:
         for _ in range(4)
     ]
     pixels = torch.from_numpy(np.stack(fields)).movedim(-1, 1).float() / 255  # (B, 3, H, W)
-    dtype = vae.dtype
-    raised = dtype == torch.float16 and bool(getattr(vae.config, "force_upcast", False))
-    try:
-        if raised:
-            vae.to(torch.float32)
-        codes = vae.encode((pixels * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mode()
-    finally:
-        if raised:
-            vae.to(dtype)
-    cells = torch.nn.functional.adaptive_avg_pool2d(pixels, codes.shape[-2:])
+    codes = latents_of(vae, pixels)
+    cells = torch.nn.functional.adaptive_avg_pool2d(pixels, (codes.shape[-2], codes.shape[-1]))
     inputs = codes.float().cpu().movedim(1, -1).flatten(0, -2)  # (B·h·w, C)
     ones = torch.ones(len(inputs), 1)
     wanted = cells.movedim(1, -1).flatten(0, -2)  # (B·h·w, 3)
@@ -104,7 +84,7 @@ class Previewer:
         show: Callable[[Image.Image], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._vae, self._show, self._clock = pipe.vae, show, clock
+        self._vae, self._show, self._clock = family_of(pipe).decoder(pipe), show, clock
         self._next = -float("inf")
 
     def __call__(self, latents: torch.Tensor) -> None:
@@ -122,11 +102,9 @@ class Previewer:
 
     @torch.no_grad()
     def _pictures(self, latents: torch.Tensor) -> list[Image.Image]:
-        latents = unscaled(self._vae, latents.to(self._vae.device, self._vae.dtype))
-        config = self._vae.config
-        safe = latents.dtype != torch.float16 or not getattr(config, "force_upcast", False)
-        if safe and latents.shape[-2] * latents.shape[-1] <= FULL:
-            colours = self._vae.decode(latents).sample.float().cpu() / 2 + 0.5
+        latents = unscaled(self._vae, latents)
+        if latents.shape[-2] * latents.shape[-1] <= FULL and not overflows(self._vae):
+            colours = pictures_of(self._vae, latents)
         else:
             colours = self._colours(latents)
         colours = torch.nan_to_num(colours).clamp(0, 1)

@@ -20,9 +20,7 @@ from heedmap.app.result_store import made_with, read_result
 from heedmap.app.upload_pages import UploadPages
 from heedmap.app.uploads import Uploads
 from heedmap.errors import HeedmapError, RunError
-from heedmap.explorer.packing import GROUPS
-from heedmap.maps.recordings import Layer
-from heedmap.maps.selections import name_fits
+from heedmap.maps.layer_names import stage_of
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
@@ -144,7 +142,7 @@ def check_cost(result: Run | Pair) -> None:
         for maps in filter(None, (run.maps, run.negative_maps)):
             recording = maps.recording
             words = recording.table.words
-            parts = {(_group(layer), layer.grid) for layer in recording.layers}
+            parts = {(stage_of(layer.name), layer.grid) for layer in recording.layers}
             told = sum(h * w for _, (h, w) in parts) * (len(words) + 3)  # start, end, padding
             places = sum(layer.grid[0] * layer.grid[1] for layer in recording.layers)
             added = places * (len(recording.positions) + sum(len(word.tokens) for word in words))
@@ -155,10 +153,6 @@ def check_cost(result: Run | Pair) -> None:
                     f"this result has {len(words)} words and {len(recording.layers)} layers of "
                     f"{places} places in all, and {steps} steps: more than this server shows"
                 )
-
-
-def _group(layer: Layer) -> str:
-    return next((group for group in GROUPS if name_fits(layer.name, group)), "")
 
 
 def _size(path: Path) -> tuple[int, int]:

@@ -144,6 +144,7 @@ class Worker:
     def _fitted(self, asked: Asked, pipe: Any) -> tuple[Asked, list[str]]:
         """What was asked for, and within the limits also where it was left to the model."""
         from heedmap.drawing import settings
+        from heedmap.wiring import registry
 
         notes: list[str] = []
         most, (own, _) = self.limits.steps, settings.asked(pipe, "steps", None)
@@ -154,7 +155,7 @@ class Worker:
                 f"drawn in {plural(most, 'step')}, the most that this server draws; the model's "
                 f"own are {own}"
             )
-        width, height = pipelines.own_size(pipe)
+        width, height = registry.usual_size(pipe)
         if options.size is None and max(width, height) > self.limits.size:
             size = _shrunk(pipe, (width, height), self.limits.size)
             self.limits.check_size(size)  # a model may have no size as small as that
@@ -192,7 +193,9 @@ class Worker:
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
     """The largest size of about that shape that a pipeline draws with no side above `most`."""
-    factor = pipelines.unit_of(pipe)
+    from heedmap.wiring.registry import unit
+
+    factor = unit(pipe)
     width, height = (max(factor, side * most // max(size) // factor * factor) for side in size)
     return width, height
 

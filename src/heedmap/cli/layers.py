@@ -40,13 +40,14 @@ def layers(
     hidden = json or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
         from heedmap.models import dimensions, pipelines
+        from heedmap.wiring.registry import usual_size
 
         pipe = pipelines.load(model, device=device, dtype=dtype)
     pipe.set_progress_bar_config(disable=True)
     with progress_bar("Taking one step", hidden=hidden):
         found = dimensions.layer_shapes(pipe, size=size)
     chosen = found[:1] if layer is None else dimensions.pick(found, layer)
-    drawn = size or pipelines.own_size(pipe)
+    drawn = size or usual_size(pipe)
     if json:
         listed = found if layer is None else chosen
         about = {"model": pipelines.name_of(pipe), "size": drawn}
@@ -64,7 +65,7 @@ def print_layers(
     title: str, layers: "Sequence[LayerShapes]", followed: "Sequence[LayerShapes]"
 ) -> None:
     """Print the shapes of all layers, and some of them line by line."""
-    from heedmap.models.dimensions import short_names
+    from heedmap.maps.layer_names import short_patterns
 
     columns = {
         "grid": [layer.grid for layer in layers],
@@ -83,7 +84,7 @@ def print_layers(
     ]
     rows, shorter = (
         [(name, *row) for name, row in zip(column, shapes, strict=True)]
-        for column in (names, short_names(names))
+        for column in (names, short_patterns(names))
     )
     print_table(("layer", *columns), rows, title, right=columns, shorter=shorter)
     typer.echo("Heads: number × channels. Scores: of one head. Q, K, V and output: of all.")

@@ -1,13 +1,12 @@
 """One batch of pictures with its trace: what generating and editing have in common."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
 import torch
-from diffusers import DiffusionPipeline
 
 from heedmap import checks
 from heedmap.checks import is_unicode
@@ -26,6 +25,8 @@ from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
 from heedmap.text.words import TokenTable
 from heedmap.tiny import card
+from heedmap.wiring import arguments as called
+from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
 
@@ -62,7 +63,7 @@ class Batch:
 
 
 def draw(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     batch: Batch,
     options: GenerateOptions,
     steering: Steering | None = None,
@@ -87,15 +88,6 @@ def draw(
     negative = options.negative
     _check_taken(pipe, options)
     _check_latents(pipe, options)
-    call = {**family_of(pipe).defaults, **_call_arguments(pipe, options)}
-    call = {name: value for name, value in call.items() if name not in options.arguments}
-    # Noise is drawn on the CPU, so that a seed means the same picture on every device.
-    generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
-    if negative is not None:
-        call["negative_prompt"] = [negative] * len(prompts)
-    given = {**options.arguments}
-    if isinstance(second := given.get("prompt_2"), str):  # which diffusers takes for one prompt
-        given["prompt_2"] = [second] * len(prompts)
     sides: set[BranchName] = {"conditional", *options.branches}
     recorder = steered(
         pipe,
@@ -110,9 +102,9 @@ def draw(
     )
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
-    with recorder, _own_bar(pipe, shown=progress is None):
+    with recorder, nullcontext() if progress is None else called.without_bar(pipe):
         run: Any = pipe  # the base class of all pipelines is not callable itself
-        made = run(prompt=list(prompts), generator=generators, **call, **given)
+        made = run(**called.for_batch(pipe, prompts, seeds, _with_own(pipe, options)))
         images = family_of(pipe).pictures(made)
     if negative and not recorder.guided:
         warn(
@@ -202,14 +194,14 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
         for one in value if isinstance(value, list | tuple) else (value,):
             if isinstance(one, str):
                 checks.text(name, one)
-    for name in ("callback", "callback_on_step_end"):
+    for name in called.CALLBACKS:
         if arguments.get(name) is not None and not callable(arguments[name]):
             raise ArgumentError(f"{name} is {quoted(arguments[name])}: expected a function")
 
 
-def _check_taken(pipe: DiffusionPipeline, options: DrawOptions) -> None:
+def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
     """Raise an ArgumentError if a pipeline could do nothing with what was asked for."""
-    taken = settings.parameters(pipe)  # many take any name, and do nothing with it
+    taken = parameters(pipe)  # many take any name, and do nothing with it
     for name, ours in OWN_NAMES.items():
         asked = getattr(options, ours, None)
         if name not in taken and asked is not None:
@@ -219,14 +211,10 @@ def _check_taken(pipe: DiffusionPipeline, options: DrawOptions) -> None:
             )
 
 
-def _check_latents(pipe: DiffusionPipeline, options: DrawOptions) -> None:
+def _check_latents(pipe: Pipeline, options: DrawOptions) -> None:
     """Raise an ArgumentError if noise is given for another size than was asked for."""
-    size, latents = options.size, options.arguments.get("latents")
-    if size is None or not isinstance(latents, torch.Tensor) or latents.ndim < 2:
-        return
-    side = family_of(pipe).cell_side(pipe)
-    theirs = latents.shape[-1] * side, latents.shape[-2] * side
-    if theirs != size:
+    size, theirs = options.size, called.size_of_latents(pipe, options.arguments)
+    if size is not None and theirs is not None and theirs != size:
         raise ArgumentError(
             f"the latents are for {theirs[0]}×{theirs[1]} pixels, and the size is "
             f"{size[0]}×{size[1]}: leave one of the two out, or make them agree"
@@ -236,7 +224,7 @@ def _check_latents(pipe: DiffusionPipeline, options: DrawOptions) -> None:
 D = TypeVar("D", bound=DrawOptions)
 
 
-def as_noted(pipe: DiffusionPipeline, options: D) -> D:
+def as_noted(pipe: Pipeline, options: D) -> D:
     """The same as Python's own values, as they will be noted and drawn again.
 
     Pipelines tell a float of numpy from one of Python's.
@@ -269,17 +257,12 @@ def as_noted(pipe: DiffusionPipeline, options: D) -> D:
     )
 
 
-def _call_arguments(pipe: DiffusionPipeline, options: DrawOptions) -> dict[str, Any]:
-    own = card.defaults() if pipelines.is_embedded(pipe) else None
-    call: dict[str, Any] = {}
-    for name, argument in (("steps", "num_inference_steps"), ("guidance", "guidance_scale")):
-        asked = getattr(options, name)
-        value = asked if asked is not None else getattr(own, name, None)
-        if value is not None:
-            call[argument] = value
-    if options.size is not None:
-        call["width"], call["height"] = options.size
-    return call
+def _with_own(pipe: Pipeline, options: D) -> D:
+    """What is asked for, and what the embedded model draws with where nothing is."""
+    if not pipelines.is_embedded(pipe):
+        return options
+    unsaid = (name for name in ("steps", "guidance") if getattr(options, name) is None)
+    return replace(options, **{name: getattr(card.defaults(), name) for name in unsaid})
 
 
 def _after_step(
@@ -300,20 +283,3 @@ def _after_step(
         return latents
 
     return after_step
-
-
-@contextmanager
-def _own_bar(pipe: DiffusionPipeline, shown: bool) -> Iterator[None]:
-    """The pipeline's own progress bar, where nobody else shows one."""
-    if shown:
-        yield
-        return
-    before = getattr(pipe, "_progress_bar_config", None)
-    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
-    try:
-        yield
-    finally:
-        if before is None:
-            del pipe._progress_bar_config
-        else:
-            pipe._progress_bar_config = before

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, overload
 
-from diffusers import DiffusionPipeline
 from msgspec import structs
 
 from heedmap import checks
@@ -27,6 +26,7 @@ from heedmap.results.cells import Cell
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
+from heedmap.wiring.family import Pipeline
 from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import cross_attention_layers, picture_size
 
@@ -36,7 +36,7 @@ Windows = Window | Sequence[Window]
 
 @overload
 def edit(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     source: str,
     target: str | None = None,
     *,
@@ -47,7 +47,7 @@ def edit(
 ) -> Pair: ...
 @overload
 def edit(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     source: str,
     target: Sequence[str],
     *,
@@ -58,7 +58,7 @@ def edit(
 ) -> list[Pair]: ...
 @spelled_out(EditOptions, DrawOptions)
 def edit(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     source: str,
     target: str | Sequence[str] | None = None,
     *,
@@ -133,7 +133,7 @@ def edit(
 
 @spelled_out(EditOptions, DrawOptions)
 def grid(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     source: str,
     target: str | Sequence[str] | None = None,
     *,

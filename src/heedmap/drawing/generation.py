@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from diffusers import DiffusionPipeline
-
 from heedmap.attention.rules import Rule
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
@@ -24,13 +22,14 @@ from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
 from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
 from heedmap.text.words import TokenTable
+from heedmap.wiring.family import Pipeline
 from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import cross_attention_layers, picture_size
 
 
 @spelled_out(GenerateOptions)
 def generate(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     prompt: str,
     *,
     seed: int | None = None,
@@ -74,7 +73,7 @@ def generate(
 
 @spelled_out(GenerateOptions)
 def generate_batch(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     prompts: Sequence[str],
     *,
     seeds: Sequence[int],

@@ -11,12 +11,12 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from diffusers import DiffusionPipeline
 from typing_extensions import TypedDict
 
-from heedmap.drawing.settings import parameters
 from heedmap.errors import ArgumentError
 from heedmap.options import Axis, BranchName, EditKind, Tokens, Window
+from heedmap.wiring.arguments import UNTOLD
+from heedmap.wiring.family import Pipeline, parameters
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,7 +87,7 @@ def spelled_out(*options: type) -> Callable[[F], F]:
         @wraps(function)
         def checked(*args: Any, **given: Any) -> Any:
             pipe = args[0] if args else given.get("pipe")
-            if isinstance(pipe, DiffusionPipeline):
+            if isinstance(pipe, Pipeline):
                 _check_names(pipe, given, names)
             return function(*args, **given)
 
@@ -98,10 +98,10 @@ def spelled_out(*options: type) -> Callable[[F], F]:
     return spell
 
 
-def _check_names(pipe: DiffusionPipeline, given: Iterable[str], ours: Iterable[str]) -> None:
+def _check_names(pipe: Pipeline, given: Iterable[str], ours: Iterable[str]) -> None:
     """Raise an ArgumentError if a keyword is neither ours nor the pipeline's."""
     theirs = [*parameters(pipe)][1:]  # many take any name, and do nothing with it
-    for name in {*given} - {*ours, *theirs, "callback", "callback_steps"}:
+    for name in {*given} - {*ours, *theirs, *UNTOLD}:
         begun = [one for one in ours if one.startswith(name)]
         near = begun or get_close_matches(name, [*ours, *theirs], n=1)
         hint = f"did you mean {near[0]}?" if near else "leave it out"

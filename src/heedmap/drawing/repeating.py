@@ -11,9 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import diffusers
 import torch
-from diffusers import DiffusionPipeline
 from msgspec import structs
 
 from heedmap.drawing import editing, generation, settings
@@ -39,10 +37,14 @@ from heedmap.results.folders import load_result
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
+from heedmap.wiring.arguments import SECOND_TEXTS
+from heedmap.wiring.family import Pipeline
+from heedmap.wiring.parts import device_of
+from heedmap.wiring.schedules import SCHEDULERS
 
 
 def repeat(
-    pipe: DiffusionPipeline | None,
+    pipe: Pipeline | None,
     run: Drawing | str | Path,
     *,
     progress: Progress | None = None,
@@ -82,7 +84,7 @@ def repeat(
     changed = settings.differences(noted, {name: now[name] for name in noted})
     if "schedulers" in noted:
         changed.pop("scheduler", None)  # its class is told there
-    for name in settings.SCHEDULERS:
+    for name in SCHEDULERS:
         start = f"schedulers.{name}."
         if f"{start}class" in changed:  # another class has other settings
             changed = {k: v for k, v in changed.items() if not k.startswith(f"{start}config")}
@@ -124,12 +126,8 @@ def load_for(
     except ModelError as error:
         other = "" if model is not None else "; pass --model, or a pipeline, to draw with another"
         raise ModelError(f"{error}{other}") from error
-    kind: Any = getattr(diffusers, about.pipeline, None)
-    other = isinstance(kind, type) and issubclass(kind, DiffusionPipeline)
-    if other and kind is not type(pipe):
-        with _explained():
-            pipe = kind.from_pipe(pipe, dtype=pipe.dtype)
-    return pipe
+    with _explained():
+        return pipelines.of_kind(pipe, about.pipeline)
 
 
 # --- drawing again ----------------------------------------------------------------------------
@@ -160,7 +158,7 @@ def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) 
     noted = asked.options.arguments
     own: dict[str, Any] = {
         name: [texts[number]] * size
-        for name in ("prompt_2", "negative_prompt_2")
+        for name in SECOND_TEXTS
         if isinstance(texts := noted.get(name), list) and len(texts) == size
     }
     options = replace(asked.options, limit=_limit(run) * size, arguments={**noted, **own})
@@ -257,7 +255,7 @@ def _check_room(pipe: Any, run: Run, size: int) -> None:
         return  # no more than `generate` takes
     width, height = run.image.size
     each = batches.image_bytes(pipe, (width, height)) + _held(run)
-    room = batches.free_bytes(batches.device_of(pipe))
+    room = batches.free_bytes(device_of(pipe))
     if size * each > room:
         raise RunError(
             f"this run was drawn in a batch of {size} pictures of {width}×{height}, which take "

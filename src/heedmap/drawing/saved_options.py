@@ -16,6 +16,8 @@ from heedmap.files.settings import Confined, Mask, Ruled, Settings, WordEditNote
 from heedmap.files.values import MAX_STEPS
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.recording.edits import Edit, edit_from, note_of
+from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
+from heedmap.wiring.family import parameters
 
 _MOST_AT_ONCE = 1024  # pictures in a batch
 _UNNAMED = re.compile(r"<\w+>")  # how older versions noted an argument that was an object
@@ -120,7 +122,7 @@ def checked_settings(about: Settings) -> Settings:
 def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
     """The steps or the guidance; None where the pipeline's own are what was noted."""
     noted, whose = getattr(told, name), told.defaults.get(name)
-    if whose in ("timesteps", "sigmas"):
+    if whose in STEP_LISTS:
         return None
     default = settings.asked(pipe, name, None)[0]
     return None if noted == default and whose is not None else noted
@@ -129,7 +131,7 @@ def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
 def _size(told: Settings, pipe: Any) -> tuple[int, int] | None:
     """The (width, height) that was asked for; None where the pipeline chose."""
     # Older settings do not tell whether it was asked for, but where it cannot be, it was not.
-    chosen = "size" in told.defaults or "height" not in settings.parameters(pipe)
+    chosen = "size" in told.defaults or THEIR_NAMES["size"] not in parameters(pipe)
     return None if chosen else told.size
 
 
@@ -191,7 +193,7 @@ def _arguments(about: Settings, pipe: Any, given: Mapping[str, Any]) -> dict[str
             name: {OBJECT: str(value).strip("<>")} if _is_unnamed(value) else value
             for name, value in noted.items()
         }
-    taken = settings.parameters(pipe)
+    taken = parameters(pipe)
     free = any(p.kind is p.VAR_KEYWORD for p in taken.values())
     for name in noted:
         if name in _OWN or name == "self" or not (free or name in taken):
@@ -199,7 +201,7 @@ def _arguments(about: Settings, pipe: Any, given: Mapping[str, Any]) -> dict[str
                 f"the settings have an argument {quoted(name)}, which {type(pipe).__name__} does "
                 "not take: draw with the pipeline that they name"
             )
-    for name in ("timesteps", "sigmas"):
+    for name in STEP_LISTS:
         listed = noted.get(name)
         if isinstance(listed, list) and len(listed) > MAX_STEPS:
             raise _wrong(name, listed, f"at most {MAX_STEPS}")

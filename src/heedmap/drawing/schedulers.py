@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
-
-import diffusers
 
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import restorable, restored
 from heedmap.errors import RunError, quoted, reason
 from heedmap.files.settings import Scheduler, Settings
+from heedmap.wiring.schedules import scheduler_kind
 
 _MOST = 100_000
 """Of any number in a configuration, and of what a list there holds: noise has 1000 steps as a rule,
@@ -50,11 +50,11 @@ def set_up(pipe: Any, about: Settings) -> Iterator[None]:
 def _scheduler(own: type, wanted: Scheduler) -> Any:
     """A scheduler as it was noted: of the pipeline's own class, or one of diffusers."""
     name, config = wanted.kind, wanted.config
-    kind = own if own.__name__ == name else getattr(diffusers, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, diffusers.SchedulerMixin)):
+    kind = scheduler_kind(own, name)
+    if kind is None:
         raise RunError(
             f"the scheduler {quoted(name)} of this run is none that diffusers "
-            f"{diffusers.__version__} has: pass a pipeline with it, or another version of diffusers"
+            f"{version('diffusers')} has: pass a pipeline with it, or another version of diffusers"
         )
     unknown = next((name for name, value in config.items() if not restorable(value)), None)
     if unknown is not None:
@@ -65,7 +65,7 @@ def _scheduler(own: type, wanted: Scheduler) -> Any:
     for key, value in config.items():
         _check_setting(key, value)
     try:
-        return kind.from_config(restored(dict(config)))  # pyright: ignore[reportAttributeAccessIssue]
+        return kind.from_config(restored(dict(config)))
     except Exception as error:  # whatever a constructor finds wrong in a file's values
         raise RunError(
             f"the scheduler {name} cannot be set up as this run notes it ({reason(error)})"

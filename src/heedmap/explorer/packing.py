@@ -24,14 +24,13 @@ import numpy as np
 from heedmap.errors import NothingRecordedError
 from heedmap.files.values import TokenKind
 from heedmap.maps.heatmaps import cells
+from heedmap.maps.layer_names import stage_of
 from heedmap.maps.recordings import Layer, Recording
-from heedmap.maps.selections import name_fits
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
 
 __all__ = ["pack"]
 
-GROUPS = ("down", "mid", "up")
 _SPECIALS: tuple[tuple[TokenKind, str], ...] = (
     ("start", "start token"),
     ("end", "end token"),
@@ -121,15 +120,11 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 # --- layers -----------------------------------------------------------------------------------
 
 
-def _group(layer: Layer) -> str:
-    return next((group for group in GROUPS if name_fits(layer.name, group)), "")
-
-
 def _told(layer: Layer) -> dict[str, Any]:
     return {
         "name": layer.name,
         "short": layer.short,
-        "group": _group(layer),
+        "group": stage_of(layer.name),
         "grid": list(layer.grid),
         "heads": layer.heads,
     }
@@ -142,7 +137,7 @@ def _parts(recording: Recording, shape: _Shape) -> list[list[int]]:
     parts: dict[Any, list[int]] = {}
     for i, layer in enumerate(recording.layers):
         heads = layer.heads if shape.heads else 0
-        parts.setdefault((_group(layer), layer.grid, heads), []).append(i)
+        parts.setdefault((stage_of(layer.name), layer.grid, heads), []).append(i)
     return list(parts.values())
 
 

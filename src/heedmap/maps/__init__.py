@@ -8,6 +8,7 @@ Everything is numpy; no torch, so that a saved run opens at once.
 __all__ = [
     "heatmaps",
     "layer_heads",
+    "layer_names",
     "masks",
     "recordings",
     "selections",

@@ -35,6 +35,7 @@ from heedmap.files.values import (
     Small,
 )
 from heedmap.files.writing import WriteError
+from heedmap.maps.layer_names import short_name
 from heedmap.options import Axis
 from heedmap.text.saved_tables import check_table
 from heedmap.text.words import TokenTable
@@ -58,10 +59,7 @@ class Layer:
     @property
     def short(self) -> str:
         """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
-        short = self.name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
-        for part in ("_blocks", "_block", ".attentions", ".transformer"):
-            short = short.replace(part, "")
-        return short.replace(".", " ", 1)
+        return short_name(self.name)
 
 
 class RecordingFile(Struct, frozen=True):

@@ -4,7 +4,6 @@ A `Selection` is that part; each function takes what a user may have written and
 form, or says in one sentence what was expected.
 """
 
-import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -13,6 +12,7 @@ from typing import Any, TypeGuard, cast
 from heedmap import checks
 from heedmap.errors import ArgumentError, SelectionError, plural, quoted
 from heedmap.files.values import MAX_LAYER_NAME
+from heedmap.maps.layer_names import name_fits
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.options import Axis
 
@@ -102,13 +102,6 @@ def _check_kept(recording: Recording, axis: Axis) -> None:
             f"{axis}s cannot be selected, since they were averaged while recording (kept: "
             f"{kept}): record again with keep including '{axis}'"
         )
-
-
-def name_fits(name: str, wanted: str) -> bool:
-    """Whether a layer's name is the one wanted: "down", "mid", "up", a name, or a pattern."""
-    if wanted in ("down", "mid", "up"):
-        return name.startswith(f"{wanted}_block")
-    return name == wanted or fnmatch.fnmatchcase(name, wanted)
 
 
 def layer_filter(layers: object) -> LayerFilter | None:

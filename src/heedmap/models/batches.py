@@ -13,8 +13,9 @@ import psutil
 import torch
 
 from heedmap.errors import ArgumentError, quoted
-from heedmap.models import pipelines
-from heedmap.wiring.registry import family_of
+from heedmap.wiring.decoding import channels_at_once
+from heedmap.wiring.parts import device_of
+from heedmap.wiring.registry import family_of, usual_size
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,16 +42,10 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
     model, decoder, side = family.denoiser(pipe), family.decoder(pipe), family.cell_side(pipe)
     cells = math.ceil(width / side) * math.ceil(height / side)
     stage = _STAGE * 2 * cells * family.width(model) * _item(model)
-    if decoder is None or getattr(decoder, "use_slicing", False):
+    if decoder is None:
         return stage
-    widths = getattr(decoder.config, "block_out_channels", None) or (128, 256)
-    widest = max(widths[:2])  # the second widest stage is enlarged before it is narrowed
-    return max(stage, _PICTURE * width * height * widest * _item(decoder))
-
-
-def device_of(pipe: Any) -> torch.device:
-    """Where a pipeline computes; one whose parts wait on the CPU does so elsewhere."""
-    return torch.device(getattr(pipe, "_execution_device", pipe.device))
+    picture = _PICTURE * width * height * channels_at_once(decoder) * _item(decoder)
+    return max(stage, picture)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -82,7 +77,7 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
             )
         return int(batch)
     device = device_of(pipe)
-    each = image_bytes(pipe, size or pipelines.own_size(pipe))
+    each = image_bytes(pipe, size or usual_size(pipe))
     return max(2, int(_SHARE * free_bytes(device) / each))
 
 

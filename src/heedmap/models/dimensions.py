@@ -5,24 +5,22 @@ and give back is measured: X and E go in, Q, K and V are made of them and shared
 heads, and O is put together and projected to Y.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from diffusers.models.attention_processor import Attention
-from PIL import Image
 
 from heedmap import checks
 from heedmap.attention.probabilities import Scores
-from heedmap.errors import ModelError, SelectionError, TraceError, quoted
-from heedmap.maps.selections import name_fits
+from heedmap.errors import SelectionError, TraceError, quoted
+from heedmap.maps.layer_names import name_fits
 from heedmap.models import pipelines
-from heedmap.wiring.processors import install, uncompiled
-from heedmap.wiring.registry import check_places, cross_attention_layers, family_of, grids, guard
+from heedmap.wiring import arguments as called
+from heedmap.wiring import registry
+from heedmap.wiring.processors import install, projections, uncompiled
 
 Shape = tuple[int, int]
 PROMPT = "a cat"
@@ -133,17 +131,18 @@ def layer_shapes(
     """
     if "prompt_embeds" not in arguments:
         checks.text("the prompt", prompt, "a red house")
-    layers = cross_attention_layers(pipe)
-    call = _call(pipe, prompt, size) | arguments
+    layers = registry.cross_attention_layers(pipe)
+    drawn = registry.usual_size(pipe) if size is None else pipelines.check_size(pipe, size)
+    call = called.for_one_step(pipe, prompt, drawn) | arguments
     measure = _Measure(pipe, layers)
     with ExitStack() as stack:
         install(layers, measure.record, stack.callback)
-        family = family_of(pipe)
-        guard(pipe, stack.callback)
+        family = registry.family_of(pipe)
+        registry.guard(pipe, stack.callback)
         before = family.part(pipe).register_forward_pre_hook(measure.begin, with_kwargs=True)
         stack.callback(before.remove)
         for name, layer in layers.items():
-            for what, module in _projections(layer).items():
+            for what, module in projections(layer).items():
                 hook = module.register_forward_hook(measure.hear(name, what))
                 stack.callback(hook.remove)
         pipe(**call)
@@ -169,20 +168,10 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     return found
 
 
-def short_names(names: Sequence[str]) -> list[str]:
-    """For each layer a shorter pattern that fits no other; its name where there is none."""
-    shorts = []
-    for name in names:
-        short = name.replace("attentions", "*").replace("transformer_blocks", "*")
-        alone = [other for other in names if name_fits(other, short)] == [name]
-        shorts.append(short if alone else name)
-    return shorts
-
-
 class _Measure:
     """What one pass of the model has shown so far."""
 
-    def __init__(self, pipe: Any, layers: dict[str, Attention]) -> None:
+    def __init__(self, pipe: Any, layers: Iterable[str]) -> None:
         self._pipe = pipe
         self.found: dict[str, LayerShapes] = {}
         self._latent: Shape = (0, 0)
@@ -192,7 +181,7 @@ class _Measure:
     @uncompiled
     def begin(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is about to run."""
-        sample, _, _ = family_of(self._pipe).passed(args, kwargs)
+        sample, _, _ = registry.family_of(self._pipe).passed(args, kwargs)
         self._latent = (sample.shape[-2], sample.shape[-1])
 
     def hear(self, name: str, what: str) -> Callable[..., None]:
@@ -206,16 +195,16 @@ class _Measure:
     def record(self, name: str, scores: Scores) -> None:
         """A layer has run."""
         heard = self._heard[name]
-        hidden, query = heard["to_q"]
-        if "to_k" in heard:
-            (text, key), (_, value) = heard["to_k"], heard["to_v"]
-        else:  # both in one
-            text, (tokens, width) = heard["to_kv"]
+        hidden, query = heard["query"]
+        if "key" in heard:
+            (text, key), (_, value) = heard["key"], heard["value"]
+        else:
+            text, (tokens, width) = heard["key and value"]
             key = value = (tokens, width // 2)
-        joined, output = heard["to_out"]
+        joined, output = heard["output"]
         _, heads, positions, _ = scores.query.shape
-        grid = grids(self._pipe, [name], self._latent)[name]
-        check_places(name, positions, grid)
+        grid = registry.grids(self._pipe, [name], self._latent)[name]
+        registry.check_places(name, positions, grid)
         self.found[name] = LayerShapes(
             name=name,
             grid=grid,
@@ -237,12 +226,6 @@ class _Measure:
         )
 
 
-def _projections(layer: Any) -> dict[str, torch.nn.Module]:
-    """The linear maps of a layer; where K and V are made in one, that is to_kv."""
-    names = [name for name in ("to_q", "to_k", "to_v", "to_kv") if hasattr(layer, name)]
-    return {**{name: getattr(layer, name) for name in names}, "to_out": layer.to_out[0]}
-
-
 def _masked(scores: Scores) -> tuple[int, ...] | None:
     """How many tokens the mask hides in each row of the batch, so that they get exactly 0."""
     mask = scores.mask
@@ -256,36 +239,6 @@ def _masked(scores: Scores) -> tuple[int, ...] | None:
         zero = (scores.of(row, slice(None), tokens) == 0).flatten(0, 1).all(dim=0)  # (K,)
         counts.append(int((zero & lowered[row].flatten(0, 1).all(dim=0)).sum()))
     return tuple(counts)
-
-
-def _call(pipe: Any, prompt: str, size: Shape | None) -> dict[str, Any]:
-    """The arguments for one step of a pipeline, whatever it starts from."""
-    takes = inspect.signature(type(pipe).__call__).parameters
-    if "prompt" not in takes:
-        raise ModelError(
-            f"{type(pipe).__name__} takes no prompt: expected a pipeline that is told what to draw"
-        )
-    call: dict[str, Any] = {
-        "prompt": prompt,
-        "num_inference_steps": family_of(pipe).least_steps,
-        "output_type": "latent",
-        "generator": torch.Generator("cpu").manual_seed(0),  # torch's own stays as it is
-        **family_of(pipe).defaults,
-    }
-    if size is not None:
-        pipelines.check_size(pipe, size)
-    width, height = size or pipelines.own_size(pipe)
-    if "height" in takes:
-        call |= {"width": width, "height": height}
-    start = family_of(pipe).start_size(pipe, (width, height))
-    for name in ("image", "control_image"):
-        if name in takes:
-            call[name] = Image.new("RGB", start, "grey")
-    if "mask_image" in takes:
-        call["mask_image"] = Image.new("L", start, "white")
-    if "strength" in takes:  # of a single step, a part would be none at all
-        call["strength"] = 1.0
-    return call
 
 
 def _shape(tensor: torch.Tensor) -> Shape:

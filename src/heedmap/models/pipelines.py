@@ -75,6 +75,15 @@ def load(
     return pipe.to(torch_device)
 
 
+def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
+    """A pipeline of the class of this name, of the same parts; the pipeline if there is none."""
+    import diffusers
+
+    kind: Any = getattr(diffusers, name, None)
+    other = isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)
+    return kind.from_pipe(pipe, dtype=pipe.dtype) if other and kind is not type(pipe) else pipe
+
+
 def tokenizer(model: str | Path | None = None) -> Any:
     """Only the tokenizer of a model: no weights are read and no pipeline is imported.
 
@@ -144,7 +153,9 @@ def _index(where: Path | str) -> dict[str, Any]:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """A size (width, height) in pixels; ArgumentError unless a pipeline can draw it."""
-    factor = unit_of(pipe)
+    from heedmap.wiring.registry import unit
+
+    factor = unit(pipe)
     sides = checks.several(size) or []
     if len(sides) == 2:
         width, height = (checks.whole("a side of the size", side) for side in sides)
@@ -159,20 +170,6 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
         f"the size {quoted(size)} does not fit the model: expected a width and a height that are "
         f"multiples of {factor} pixels, up to {MAX_SIDE}"
     )
-
-
-def own_size(pipe: Any) -> tuple[int, int]:
-    """The (width, height) in pixels that a pipeline draws unless it is told otherwise."""
-    from heedmap.wiring import registry
-
-    return registry.usual_size(pipe)
-
-
-def unit_of(pipe: Any) -> int:
-    """Of how many pixels each side of a pipeline's pictures has to be a multiple."""
-    from heedmap.wiring.registry import unit
-
-    return unit(pipe)
 
 
 @contextmanager

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from diffusers import DiffusionPipeline
-
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.values import MAX_WHOLE
@@ -15,10 +13,11 @@ from heedmap.recording.edits import Edit, checked_edits
 from heedmap.recording.recorder import AfterStep, Intervention, Trace
 from heedmap.recording.steering import Steering
 from heedmap.text.words import TokenTable
+from heedmap.wiring.family import Pipeline
 
 
 def trace(
-    pipe: DiffusionPipeline,
+    pipe: Pipeline,
     keep: Iterable[Axis] = DrawOptions.keep,
     *,
     tokens: Tokens = GenerateOptions.tokens,

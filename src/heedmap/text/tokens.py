@@ -6,6 +6,7 @@ Any tokenizer that gives character offsets will do; nothing of transformers is i
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from heedmap.checks import is_unicode
@@ -193,16 +194,22 @@ def tokenize(
         )
     made = None if rewrite is None else rewrite(prompt)
     text = prompt if made is None else made.text
-    encoded = tokenizer(text, padding="max_length", max_length=limit, truncation=True)
-    # `verbose` off: that the whole prompt is longer than the model reads is what we want to know.
-    whole = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets: list[tuple[int, int]] = whole["offset_mapping"]
+    (read,) = tokenizer(text, padding="max_length", max_length=limit, truncation=True).encodings
+    # What is cut off is beside it, in parts of the same length, each with tokens that are no text.
+    rows: list[tuple[tuple[int, int], int, int]] = [
+        row
+        for part in (read, *read.overflowing)
+        for row in zip(part.offsets, part.ids, part.special_tokens_mask, strict=True)
+        if not row[2]
+    ]
+    rows.sort(key=itemgetter(0))  # the parts come in another order where the beginning is cut off
+    offsets = [row[0] for row in rows]
     if made is not None:
         offsets = [(made.origin[a][0], made.origin[max(a, b - 1)][1]) for a, b in offsets]
     return read_tokens(
         prompt,
-        encoded["input_ids"],
-        text_ids=whole["input_ids"],
+        read.ids,
+        text_ids=[row[1] for row in rows],
         text_offsets=offsets,
         start_id=tokenizer.bos_token_id,
         end_id=tokenizer.eos_token_id,

@@ -1,7 +1,19 @@
 """All that knows how diffusers builds its models, and where to listen.
 
-Which layers read the text, what a pipeline encodes, at which step it is. A family of models is one
-file and a row of `registry`. Nothing of what is recorded or changed there.
+Which layers read the text, what a pipeline encodes, at which step it is, what it is made of and
+called with. A family of models is one file and a row of `registry`. Nothing of what is recorded or
+changed there.
 """
 
-__all__ = ["encodings", "family", "frames", "processors", "prompt_tables", "registry", "schedules"]
+__all__ = [
+    "arguments",
+    "decoding",
+    "encodings",
+    "family",
+    "frames",
+    "parts",
+    "processors",
+    "prompt_tables",
+    "registry",
+    "schedules",
+]

@@ -107,7 +107,7 @@ def watch(
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         with ExitStack() as stack:
-            readers = [Reader(*pair, stack) for pair in encoders(pipe)]
+            readers = [Reader(*pair, stack) for pair in encoders(pipe).values()]
             result = encode(*args, **kwargs)
         given = bound.arguments
         if prompts is not None:

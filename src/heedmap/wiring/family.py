@@ -6,11 +6,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
 
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
+Pipeline = DiffusionPipeline
+"""What a user draws with; whichever it is, it is of a family."""
 GridShape = tuple[int, int]
 """(h, w) of a latent, or of a layer."""
 Guard = tuple[object, str, Callable[..., Any]]
@@ -139,8 +142,7 @@ class Family(ABC):
 
         It may be within what torch.compile made of it, or what peft did.
         """
-        part = self.part(pipe)
-        part = getattr(part, "_orig_mod", part)
+        part = as_written(self.part(pipe))
         base = getattr(part, "get_base_model", None)
         return part if base is None else base()
 
@@ -167,7 +169,17 @@ def made_from(pipe: Any, names: Container[str]) -> str | None:
     return next((kind.__name__ for kind in type(pipe).__mro__ if kind.__name__ in names), None)
 
 
+def as_written(module: Any) -> Any:
+    """A module as it was before `torch.compile`."""
+    return getattr(module, "_orig_mod", module)
+
+
+def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
+    """The arguments that a pipeline takes, by name."""
+    return inspect.signature(type(pipe).__call__).parameters
+
+
 def default_of(pipe: Any, argument: str) -> Any:
     """What a pipeline takes for an argument where nothing is said; None if it does not say."""
-    taken = inspect.signature(type(pipe).__call__).parameters.get(argument)
+    taken = parameters(pipe).get(argument)
     return None if taken is None or taken.default is taken.empty else taken.default

@@ -218,6 +218,16 @@ def install(
     return installed
 
 
+def projections(layer: Any) -> dict[str, torch.nn.Module]:
+    """The linear maps of a layer, by what they make: query, key, value and output.
+
+    Where key and value are made in one there is "key and value" as well, which then runs.
+    """
+    names = {"to_q": "query", "to_k": "key", "to_v": "value", "to_kv": "key and value"}
+    found = {ours: getattr(layer, name) for name, ours in names.items() if hasattr(layer, name)}
+    return {**found, "output": layer.to_out[0]}
+
+
 def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
     def undo() -> None:
         # A processor that the user set meanwhile is theirs to keep.

@@ -52,13 +52,13 @@ class Reader:
             self.states.append(output[0])
 
 
-def encoders(pipe: Any) -> list[tuple[Any, Any]]:
-    """The tokenizers and text encoders of a pipeline that it has, in their order."""
-    pairs = [
-        (getattr(pipe, f"tokenizer{n}", None), getattr(pipe, f"text_encoder{n}", None))
-        for n in ("", "_2")
-    ]
-    return [pair for pair in pairs if pair[0] is not None and pair[1] is not None]
+def encoders(pipe: Any) -> dict[str, tuple[Any, Any]]:
+    """The tokenizers and text encoders of a pipeline that it has, by the tokenizer's name."""
+    pairs = {
+        name: (getattr(pipe, name, None), getattr(pipe, encoder, None))
+        for name, encoder in (("tokenizer", "text_encoder"), ("tokenizer_2", "text_encoder_2"))
+    }
+    return {name: pair for name, pair in pairs.items() if None not in pair}
 
 
 def tables_read(

@@ -11,13 +11,22 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
+import diffusers
 import torch
 
 from heedmap.errors import TraceError
 from heedmap.wiring.patches import put
 
+SCHEDULERS = ("scheduler", "low_res_scheduler")
+"""What they are called in a pipeline."""
 PRK = 4
 """Calls of the scheduler that a Runge-Kutta step of PNDM takes (Liu et al., 2022)."""
+
+
+def scheduler_kind(own: type, name: str) -> Any:
+    """The class of schedulers of this name: a pipeline's own, or one of diffusers; None if none."""
+    kind = own if own.__name__ == name else getattr(diffusers, name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, diffusers.SchedulerMixin) else None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,40 @@
+"""The names of layers, dotted paths in a model, as a user says and reads them.
+
+A recording has the paths themselves, of whatever family; what is known of them here is how those of
+a UNet are put together, since a user says "down", "mid" and "up" of it.
+"""
+
+import fnmatch
+from collections.abc import Sequence
+
+_STAGES = ("down", "mid", "up")
+
+
+def stage_of(name: str) -> str:
+    """Where in a UNet a layer is: "down", "mid" or "up"; empty if it is in none."""
+    return next((stage for stage in _STAGES if name.startswith(f"{stage}_block")), "")
+
+
+def name_fits(name: str, wanted: str) -> bool:
+    """Whether a layer's name is the one wanted: "down", "mid", "up", a name, or a pattern."""
+    if wanted in _STAGES:
+        return stage_of(name) == wanted
+    return name == wanted or fnmatch.fnmatchcase(name, wanted)
+
+
+def short_name(name: str) -> str:
+    """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
+    short = name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
+    for part in ("_blocks", "_block", ".attentions", ".transformer"):
+        short = short.replace(part, "")
+    return short.replace(".", " ", 1)
+
+
+def short_patterns(names: Sequence[str]) -> list[str]:
+    """For each layer a shorter pattern that fits no other; its name where there is none."""
+    shorts: list[str] = []
+    for name in names:
+        short = name.replace("attentions", "*").replace("transformer_blocks", "*")
+        alone = [other for other in names if name_fits(other, short)] == [name]
+        shorts.append(short if alone else name)
+    return shorts

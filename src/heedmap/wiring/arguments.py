@@ -1,0 +1,111 @@
+"""With what a pipeline is called: its own names of what heedmap takes from a user."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from PIL import Image
+
+from heedmap.errors import ModelError
+from heedmap.options import OWN_NAMES, DrawOptions
+from heedmap.wiring.family import parameters
+from heedmap.wiring.registry import family_of
+
+THEIR_NAMES = {ours: theirs for theirs, ours in OWN_NAMES.items()}
+"""What pipelines call "steps", "guidance", "negative", and of "size" the height."""
+STEP_LISTS = ("timesteps", "sigmas")
+"""Arguments that list the steps one by one, in the place of their number."""
+SECOND_TEXTS = ("prompt_2", "negative_prompt_2")
+"""Texts for a second encoder, of which each picture of a batch may have its own."""
+CALLBACKS = ("callback", "callback_on_step_end")
+UNTOLD = ("callback", "callback_steps")
+"""Arguments of older versions that a pipeline still takes, without saying so."""
+
+
+def for_batch(
+    pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: DrawOptions
+) -> dict[str, Any]:
+    """All arguments of a call that draws a picture for each prompt, from noise of its seed."""
+    count, own = len(prompts), options.arguments
+    width, height = options.size or (None, None)
+    said = {
+        THEIR_NAMES["steps"]: options.steps,
+        THEIR_NAMES["guidance"]: options.guidance,
+        "width": width,
+        "height": height,
+        THEIR_NAMES["negative"]: None if options.negative is None else [options.negative] * count,
+    }
+    second = own.get("prompt_2")  # which diffusers takes for one prompt
+    return {
+        "prompt": list(prompts),
+        "generator": list(map(noise, seeds)),
+        **family_of(pipe).defaults,
+        **{name: value for name, value in said.items() if value is not None},
+        **own,
+        **({"prompt_2": [second] * count} if isinstance(second, str) else {}),
+    }
+
+
+def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any]:
+    """The arguments for one step of a pipeline, whatever it starts from: pictures are grey.
+
+    Args:
+        pipe: a pipeline.
+        prompt: what the model reads.
+        size: (width, height) in pixels.
+
+    Raises:
+        ModelError: if it takes no prompt.
+    """
+    takes, family = parameters(pipe), family_of(pipe)
+    if "prompt" not in takes:
+        raise ModelError(
+            f"{type(pipe).__name__} takes no prompt: expected a pipeline that is told what to draw"
+        )
+    call: dict[str, Any] = {
+        "prompt": prompt,
+        THEIR_NAMES["steps"]: family.least_steps,
+        "output_type": "latent",
+        "generator": noise(0),  # torch's own stays as it is
+        **family.defaults,
+    }
+    if "height" in takes:
+        call["width"], call["height"] = size
+    start = family.start_size(pipe, size)
+    for name in ("image", "control_image"):
+        if name in takes:
+            call[name] = Image.new("RGB", start, "grey")
+    if "mask_image" in takes:
+        call["mask_image"] = Image.new("L", start, "white")
+    if "strength" in takes:  # of a single step, a part would be none at all
+        call["strength"] = 1.0
+    return call
+
+
+def noise(seed: int) -> torch.Generator:
+    """What noise is drawn with: on the CPU, so that a seed means the same on every device."""
+    return torch.Generator("cpu").manual_seed(seed)
+
+
+def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The (width, height) in pixels of the noise that is among arguments; None if there is none."""
+    latents = arguments.get("latents")
+    if not isinstance(latents, torch.Tensor) or latents.ndim < 2:
+        return None
+    side = family_of(pipe).cell_side(pipe)
+    return latents.shape[-1] * side, latents.shape[-2] * side
+
+
+@contextmanager
+def without_bar(pipe: Any) -> Iterator[None]:
+    """A pipeline shows no progress bar of its own while this is open."""
+    before = getattr(pipe, "_progress_bar_config", None)
+    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
+    try:
+        yield
+    finally:
+        if before is None:
+            del pipe._progress_bar_config
+        else:
+            pipe._progress_bar_config = before

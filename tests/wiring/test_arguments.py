@@ -1,0 +1,93 @@
+"""What a pipeline is called with: what its own signature says it takes."""
+
+from typing import Any
+
+import pytest
+import torch
+from families import models
+
+from heedmap.errors import ModelError
+from heedmap.options import GenerateOptions
+from heedmap.wiring.arguments import (
+    THEIR_NAMES,
+    for_batch,
+    for_one_step,
+    size_of_latents,
+    without_bar,
+)
+from heedmap.wiring.family import parameters
+
+
+def test_names_are_those_of_the_pipeline(pipe):
+    assert {THEIR_NAMES[name] for name in ("steps", "guidance", "negative")} == {
+        "num_inference_steps", "guidance_scale", "negative_prompt",
+    }  # fmt: skip
+    assert set(for_batch(pipe, ["a"], [1], GenerateOptions(size=(8, 8)))) < set(parameters(pipe))
+
+
+def test_a_batch(pipe):
+    own = {"eta": 0.5, "prompt_2": "b", "negative_prompt_2": ["c", "d"]}
+    asked = GenerateOptions(steps=3, size=(96, 64), negative="", arguments=own)
+    call = for_batch(pipe, ["a", "b"], [1, 2], asked)
+    noise = [torch.randn(2, generator=one) for one in call.pop("generator")]
+    alone = [torch.randn(2, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    assert all(map(torch.equal, noise, alone))
+    assert call == {
+        "prompt": ["a", "b"],
+        "num_inference_steps": 3,
+        "width": 96,
+        "height": 64,
+        "negative_prompt": ["", ""],
+        "eta": 0.5,
+        "prompt_2": ["b", "b"],
+        "negative_prompt_2": ["c", "d"],
+    }
+    assert set(for_batch(pipe, ["a"], [1], GenerateOptions())) == {"prompt", "generator"}
+
+
+def test_a_users_argument_goes_before_a_familys():
+    pipe = models.FAMILIES["sigma"]()
+    name = "use_resolution_binning"
+    said = GenerateOptions(arguments={name: True})
+    assert for_batch(pipe, ["a"], [1], GenerateOptions())[name] is False
+    assert for_batch(pipe, ["a"], [1], said)[name] is True
+
+
+@pytest.mark.parametrize("family", list(models.FAMILIES))
+def test_one_step_has_all_that_a_pipeline_must_be_told(family):
+    pipe = models.FAMILIES[family]()
+    call, takes = for_one_step(pipe, "a cat", (96, 64)), parameters(pipe)
+    assert set(call) <= set(takes)
+    assert ("width" in call) == ("height" in call) == (THEIR_NAMES["size"] in takes)
+    for name in ("image", "control_image", "mask_image"):
+        assert (name in call) == (name in takes)
+
+
+def test_one_that_takes_no_prompt(pipe, monkeypatch):
+    monkeypatch.setattr(type(pipe), "__call__", lambda self, image: None)
+    with pytest.raises(ModelError, match="takes no prompt"):
+        for_one_step(pipe, "a cat", (64, 64))
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"latents": None}, {"latents": [1]}, {"latents": torch.ones(3)}]
+)
+def test_noise_of_no_size(pipe, odd: dict[str, Any]):
+    assert size_of_latents(pipe, odd) is None
+
+
+def test_noise_of_a_size(pipe):
+    assert size_of_latents(pipe, {"latents": torch.zeros(1, 4, 5, 7)}) == (56, 40)
+
+
+@pytest.mark.parametrize("own", [None, {}, {"desc": "mine", "disable": False}])
+def test_a_bar_comes_back_as_it_was(own: dict[str, Any] | None):
+    pipe = models.FAMILIES["sd1"]()
+    vars(pipe).pop("_progress_bar_config", None)
+    if own is not None:
+        pipe.set_progress_bar_config(**own)
+    before = dict(vars(pipe))
+    with pytest.raises(KeyError), without_bar(pipe):
+        assert pipe.progress_bar(total=3).disable
+        raise KeyError
+    assert dict(vars(pipe)) == before
