@@ -9,7 +9,13 @@ from msgspec import structs
 
 from heedmap.drawing.editing import edit, grid
 from heedmap.drawing.generation import generate, generate_batch
-from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapError,
+    HeedmapWarning,
+    TruncatedWordError,
+    UnknownWordError,
+)
 from heedmap.files.notes import to_json
 from heedmap.recording.edits import Reweight
 from heedmap.results.pairs import Pair
@@ -451,3 +457,14 @@ def test_each_prompt_is_read_once(pipe, draw, texts):
     with texts_read(pipe.tokenizer) as found:
         draw(pipe)
     assert sorted(found) == sorted(texts)
+
+
+def test_a_threshold_that_no_place_is_above(pipe):
+    with pytest.warns(
+        HeedmapWarning, match=r"^only='house->sea' let the edit in nowhere, .*=1: lo"
+    ):
+        pair = edit(
+            pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0,
+            threshold=1,
+        )  # fmt: skip
+    assert not pair.blend.any() and pair.edited.image == pair.source.image

@@ -139,6 +139,11 @@ def test_arguments_are_passed_on(pipe):
     check(pipe, found, (16, 16), tokens=5)
 
 
+def test_an_argument_that_nobody_takes(pipe):
+    with pytest.raises(ArgumentError, match=r"takes no argument sise: did you mean size\?$"):
+        layer_shapes(pipe, sise=(256, 256))
+
+
 def test_it_is_public():
     assert heedmap.layer_shapes is layer_shapes
 

@@ -242,6 +242,12 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
             f"only={quoted(only)} kept nothing in place: no step of {steps} is at or "
             f"after blend_from={about.blend_from}; blend from earlier on, or use more steps"
         )
+    if pair.blend is not None and not pair.blend.any():
+        return [
+            *troubles,
+            f"only={quoted(only)} let the edit in nowhere, since no place is above threshold="
+            f"{about.threshold:g}: lower the threshold",
+        ]
     images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
         troubles.append(

@@ -7,16 +7,14 @@ is written is an argument of the pipeline, and passed on.
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from typing_extensions import TypedDict
 
-from heedmap.errors import ArgumentError
 from heedmap.options import Axis, BranchName, EditKind, Tokens, Window
-from heedmap.wiring.arguments import UNTOLD
-from heedmap.wiring.family import Pipeline, parameters
+from heedmap.wiring.arguments import check_names
+from heedmap.wiring.family import Pipeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,7 +86,7 @@ def spelled_out(*options: type) -> Callable[[F], F]:
         def checked(*args: Any, **given: Any) -> Any:
             pipe = args[0] if args else given.get("pipe")
             if isinstance(pipe, Pipeline):
-                _check_names(pipe, given, names)
+                check_names(pipe, given, names)
             return function(*args, **given)
 
         rest = made("arguments", made.VAR_KEYWORD, annotation=Any)
@@ -96,13 +94,3 @@ def spelled_out(*options: type) -> Callable[[F], F]:
         return cast(F, checked)
 
     return spell
-
-
-def _check_names(pipe: Pipeline, given: Iterable[str], ours: Iterable[str]) -> None:
-    """Raise an ArgumentError if a keyword is neither ours nor the pipeline's."""
-    theirs = [*parameters(pipe)][1:]  # many take any name, and do nothing with it
-    for name in {*given} - {*ours, *theirs, *UNTOLD}:
-        begun = [one for one in ours if one.startswith(name)]
-        near = begun or get_close_matches(name, [*ours, *theirs], n=1)
-        hint = f"did you mean {near[0]}?" if near else "leave it out"
-        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")

@@ -125,13 +125,14 @@ def layer_shapes(
         The layers in the order in which the model runs them.
 
     Raises:
-        ArgumentError: if the size does not fit the model.
+        ArgumentError: if the size does not fit the model, or an argument is none of the pipeline's.
         ModelError: if the model has no text cross-attention, or does not take prompts.
         TraceError: if a trace is open on it, or its attention cannot be seen.
     """
     if "prompt_embeds" not in arguments:
         checks.text("the prompt", prompt, "a red house")
     layers = registry.cross_attention_layers(pipe)
+    called.check_names(pipe, arguments, ("prompt", "size"))
     drawn = registry.usual_size(pipe) if size is None else pipelines.check_size(pipe, size)
     call = called.for_one_step(pipe, prompt, drawn) | arguments
     measure = _Measure(pipe, layers)

@@ -1,13 +1,14 @@
 """With what a pipeline is called: its own names of what heedmap takes from a user."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from PIL import Image
 
-from heedmap.errors import ModelError
+from heedmap.errors import ArgumentError, ModelError
 from heedmap.options import OWN_NAMES, DrawOptions
 from heedmap.wiring.family import parameters
 from heedmap.wiring.registry import family_of
@@ -19,8 +20,18 @@ STEP_LISTS = ("timesteps", "sigmas")
 SECOND_TEXTS = ("prompt_2", "negative_prompt_2")
 """Texts for a second encoder, of which each picture of a batch may have its own."""
 CALLBACKS = ("callback", "callback_on_step_end")
-UNTOLD = ("callback", "callback_steps")
+_UNTOLD = ("callback", "callback_steps")
 """Arguments of older versions that a pipeline still takes, without saying so."""
+
+
+def check_names(pipe: Any, given: Iterable[str], ours: Iterable[str]) -> None:
+    """Raise an ArgumentError if a keyword is neither ours nor the pipeline's, with the nearest."""
+    theirs = [*parameters(pipe)][1:]  # many take any name, and do nothing with it
+    for name in {*given} - {*ours, *theirs, *_UNTOLD}:
+        begun = [one for one in ours if one.startswith(name)]
+        near = begun or get_close_matches(name, [*ours, *theirs], n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        raise ArgumentError(f"{type(pipe).__name__} takes no argument {name}: {hint}")
 
 
 def for_batch(
