@@ -86,8 +86,12 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def text(what: str, value: object, such: str = "") -> str:
-    """A text that can be written; ArgumentError otherwise, with an example of one."""
+def text(what: str, value: object, such: str = "", *, most: int | None = None) -> str:
+    """A text that can be written, of at most so many characters.
+
+    Raises:
+        ArgumentError: if it is no such text; the sentence gives an example.
+    """
     if not isinstance(value, str):
         example = f", such as {such!r}" if such else ""
         raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
@@ -96,6 +100,8 @@ def text(what: str, value: object, such: str = "") -> str:
             f"{what} is {quoted(value)}, which is not valid Unicode (a lone surrogate): expected "
             "UTF-8 text"
         )
+    if most is not None and len(value) > most:
+        raise ArgumentError(f"{what} has {len(value)} characters: expected at most {most}")
     return value
 
 

@@ -76,7 +76,7 @@ def test_inspect_of_a_prompt_without_words(pipe: Any, tmp_path: Path):
     about = json.loads(good("inspect", folder, "--json"))
     assert about["words"] == []
     assert Path(about["sheet"]).read_bytes() == (folder / "sheet.png").read_bytes()
-    assert "The prompt has no words" in bad("inspect", folder, "--word", "house")
+    assert "the prompt has no words" in bad("inspect", folder, "--word", "house")
 
 
 def test_inspect_selects_layers_steps_and_heads(saved: Path, run: Run):
@@ -188,8 +188,8 @@ def test_inspect_over_one_word_only(saved: Path, arguments, part):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["-w", "hose"], "'hose' is not in the prompt. Did you mean 'house'?"),
-        (["-w", "#9"], "There is no word number 9"),
+        (["-w", "hose"], "; did you mean 'house'?"),
+        (["-w", "#9"], "there is no word number 9"),
         (["-w", "#one"], "'#one' names no word: expected '#' and its number, as in #2"),
         (["-w", ""], "no word to look for"),
         (["--layers", "sideways"], "no layer fits"),

@@ -361,7 +361,7 @@ def test_a_prompt_without_words(prompt):
         with pytest.raises(ArgumentError, match="there is nothing to draw: expected a word"):
             bare.sheet(chosen)
     assert bare.sheet([bare.token(0)]).size
-    with pytest.raises(UnknownWordError, match="The prompt has no words"):
+    with pytest.raises(UnknownWordError, match="the prompt has no words"):
         maps["house"]
     with pytest.raises(UnknownWordError, match="there is none to pick"):
         maps.at(0)

@@ -13,7 +13,7 @@ from heedmap.text.words import TokenTable
 
 
 def read(data: object) -> TokenTable:
-    return checked_table(schemas.validated(data, schemas.Table, "The token table"))
+    return checked_table(schemas.validated(data, schemas.Table, "the token table"))
 
 
 def change(path, value):
@@ -74,7 +74,7 @@ def test_broken_tables_are_refused(apply, message):
 
 @pytest.mark.parametrize("data", [None, [], "", {}, {"prompt": "a"}])
 def test_what_is_no_table(data):
-    with pytest.raises(RunError, match="The token table is not what heedmap writes: "):
+    with pytest.raises(RunError, match="the token table is not what heedmap writes: "):
         read(data)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heedmap import checks
 from heedmap.errors import ArgumentError
 from heedmap.options import LoadOptions
 
@@ -41,10 +42,7 @@ class Limits:
 
     def check_text(self, name: str, text: str) -> None:
         """Raise an ArgumentError if a text is too long for a prompt."""
-        if len(text) > MOST_LETTERS:
-            raise ArgumentError(
-                f"the {name} has {len(text)} characters: expected at most {MOST_LETTERS}"
-            )
+        checks.text(f"the {name}", text, most=MOST_LETTERS)
 
     def check_steps(self, steps: int) -> None:
         """Raise an ArgumentError if that many steps are too many."""

@@ -10,7 +10,6 @@ import torch
 from diffusers import DiffusionPipeline
 
 from heedmap import checks
-from heedmap.checks import is_unicode
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.errors import ArgumentError, quoted, warn
@@ -162,6 +161,9 @@ def drawn_seed() -> int:
     return secrets.randbelow(2**31)
 
 
+_SUCH = "a red house"
+
+
 def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
     """The prompts and seeds of a batch as lists; ArgumentError if a prompt is none, or a seed."""
     asked, numbers = checks.several(prompts), checks.several(seeds)
@@ -175,14 +177,9 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
             f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
         )
     for prompt in asked:
-        if isinstance(prompt, str) and not is_unicode(prompt):
+        if not checks.text("the prompt", prompt, _SUCH).strip():
             raise ArgumentError(
-                f"the prompt {quoted(prompt)} holds half of a character (a lone surrogate): "
-                "expected a text that can be written as UTF-8"
-            )
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise ArgumentError(
-                f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
+                f"the prompt {quoted(prompt)} has no words: expected a text such as {_SUCH!r}"
             )
     return asked, [check_seed(seed) for seed in numbers]
 
@@ -245,11 +242,7 @@ def as_noted(pipe: DiffusionPipeline, options: D) -> D:
     """
     steps, guidance, size = options.steps, options.guidance, options.size
     if options.negative is not None:
-        length = len(checks.text("negative", options.negative, "blurry"))
-        if length > MAX_PROMPT:
-            raise ArgumentError(
-                f"negative has {length} characters: expected at most {MAX_PROMPT}, as of a prompt"
-            )
+        checks.text("negative", options.negative, "blurry", most=MAX_PROMPT)
     numbers: dict[str, Any] = {
         "steps": None if steps is None else checks.whole("steps", steps, least=1, most=999),
         "guidance": (

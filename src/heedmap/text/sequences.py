@@ -139,8 +139,8 @@ def _inner_matches(
     inner_a, inner_b = a[head : len(a) - tail], b[head : len(b) - tail]
     if len(inner_a) * len(inner_b) > MAX_TABLE:
         raise ArgumentError(
-            f"The prompts are too long to be aligned: {len(inner_a)} {what} of the one differ from "
-            f"{len(inner_b)} of the other; make both shorter."
+            f"the prompts are too long to be aligned: {len(inner_a)} {what} of the one differ from "
+            f"{len(inner_b)} of the other; make both shorter"
         )
     ones = [1] * max(len(inner_a), len(inner_b))
     inner = best_matches(
