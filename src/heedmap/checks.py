@@ -16,6 +16,7 @@ __all__ = [
     "finite",
     "flag",
     "fraction",
+    "function",
     "is_number",
     "is_text",
     "one_of",
@@ -153,6 +154,12 @@ def flag(what: str, value: object) -> bool:
     if isinstance(value, bool) or (kind.__module__ == "numpy" and kind.__name__ in _NUMPY_BOOL):
         return bool(value)
     raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
+
+
+def function(what: str, value: object) -> None:
+    """Raise an ArgumentError unless a value is a function, or None."""
+    if not (value is None or callable(value)):
+        raise ArgumentError(f"{what} is {quoted(value)}: expected a function")
 
 
 def several(value: object) -> list[Any] | None:

@@ -61,7 +61,7 @@ def test_blend_and_weights(model, desk):
     [
         (["edit", "a red house"], "the same words and the same weights"),
         ([*SWAP, "--only", "dog->sea"], "'dog'"),
-        ([*SWAP, "--only", "house"], "is no swap"),
+        ([*SWAP, "--only", "house"], "is not a swap"),
         ([*SWAP, "--protect", "red"], "pass only as well"),
         (["edit", "a house", "a red sea", "--kind", "replace"], "use refine"),
         (["edit", "a (house:2", "a sea"], "is not closed"),
@@ -79,7 +79,7 @@ def test_one_sentence_and_nothing_written(model, desk, arguments, sentence):
 def test_usage_errors():
     result = call("edit", "a house", "a sea", "--cross", "2")
     assert result.exit_code == 2
-    assert "'2' is no part of a run" in " ".join(result.stderr.split())
+    assert "--words is '2': expected a part of the run" in " ".join(result.stderr.split())
 
 
 def test_an_only_that_never_acted_is_told(model, desk):

@@ -352,4 +352,4 @@ def test_a_place_for_results_that_cannot_be_written_to_is_told_at_once(desk: Pat
     monkeypatch.setattr(application, "serve", lambda *_, **__: pytest.fail("it was served"))
     (desk / "file").write_text("mine")
     assert "nothing can be written to /proc" in bad("app", "--out", "/proc/x")
-    assert "file is no folder" in bad("app", "--out", "file")
+    assert "file is not a folder" in bad("app", "--out", "file")

@@ -102,7 +102,7 @@ def test_weights_may_be_negative_and_of_some_of_a_batch(pipe, tmp_path):
     ("prompt", "error", "sentence"),
     [
         ("a (red:2 house", ArgumentError, "is not closed"),
-        ("a (red:1,5) house", ArgumentError, "is no number"),
+        ("a (red:1,5) house", ArgumentError, "is not a number"),
         ("a (,:2) house", ArgumentError, "covers no word"),
         ("a house " * 40 + "(red:2)", TruncatedWordError, "has no effect"),
     ],

@@ -506,6 +506,6 @@ def test_the_model_that_the_settings_name(pipe, run, tmp_path):
 
 
 def test_what_is_no_folder_of_heedmaps(pipe, tmp_path):
-    with pytest.raises(RunError, match="is no run, edit or grid: expected a folder"):
+    with pytest.raises(RunError, match="is not a run, edit or grid: expected a folder"):
         repeat(pipe, tmp_path)
     assert list(tmp_path.iterdir()) == []

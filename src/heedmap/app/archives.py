@@ -89,8 +89,8 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         OverflowError,
     ) as error:
         raise RunError(
-            "this file is no zip that can be read: expected that of a run or an edit, as the app "
-            "gives it, or of a folder that heedmap saved"
+            "this file is not a zip that can be read: expected that of a run or an edit, as the "
+            "app gives it, or of a folder that heedmap saved"
         ) from error
 
 

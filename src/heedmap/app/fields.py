@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from heedmap import checks
 from heedmap.app.numbers import real_number, whole_number
 from heedmap.app.options import MOST_LETTERS
 from heedmap.errors import ArgumentError, quoted
@@ -120,9 +121,7 @@ def shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
 def _axes(value: Any) -> tuple[Any, ...]:
     """What the page tells apart."""
     known = [axis for _, axis in _AXES]
-    if not isinstance(value, list | None) or not all(axis in known for axis in value or ()):
-        raise ArgumentError(f"{quoted(value)} cannot be told apart: expected {', '.join(known)}")
-    return tuple(value or ())
+    return checks.any_of("keep", [] if value is None else value, known)
 
 
 def _part(value: Any, name: str, usual: float) -> float:

@@ -79,8 +79,7 @@ def draw(
     prompts, seeds = check_prompts(batch.prompts, batch.seeds)
     _check_arguments(options.arguments)
     for name, told in (("progress", progress), ("preview", preview)):
-        if told is not None and not callable(told):
-            raise ArgumentError(f"{name} is {quoted(told)}: expected a function")
+        checks.function(name, told)
     options = as_noted(pipe, options)
     negative = options.negative
     _check_taken(pipe, options)
@@ -199,8 +198,7 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
             if isinstance(one, str):
                 checks.text(name, one)
     for name in ("callback", "callback_on_step_end"):
-        if arguments.get(name) is not None and not callable(arguments[name]):
-            raise ArgumentError(f"{name} is {quoted(arguments[name])}: expected a function")
+        checks.function(name, arguments.get(name))
 
 
 def _check_taken(pipe: DiffusionPipeline, options: DrawOptions) -> None:

@@ -79,7 +79,7 @@ class EditBase:
             self.table.find(word)
 
     def about(self) -> dict[str, Any]:
-        """What holds for all its edits, beside their windows, as `EditTerms` has it."""
+        """What holds for all its edits, besides their windows, as `EditTerms` has it."""
         options = self.options
         return {
             "renormalize": options.renormalize,

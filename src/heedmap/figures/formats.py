@@ -24,7 +24,7 @@ def format_of(path: str | Path) -> str:
     suffix = path_of(path).suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
         raise ArgumentError(
-            f"{path} is no name for a figure: expected a file that ends in .png, .svg or .pdf"
+            f"{path} is not a name for a figure: expected a file that ends in .png, .svg or .pdf"
         )
     return suffix
 

@@ -186,8 +186,9 @@ class Call:
             if side.heard and not family.repeats_passes(pipe):
                 raise TraceError(
                     f"{type(pipe).__name__} ran its model twice on this prompt before the "
-                    "scheduler went on, and heedmap cannot tell which of the two draws the picture "
-                    "(another pipeline on the same model? an optimisation of the latents?)"
+                    "scheduler went on, and heedmap cannot tell which of the two draws the "
+                    "picture: expected one pass a step (another pipeline on the same model? an "
+                    "optimisation of the latents?)"
                 )
             if side.heard:
                 side.block = None

@@ -227,7 +227,7 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     for edit in found:
         if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
             raise ArgumentError(
-                f"{quoted(edit)} is no edit: expected Reweight(word, weight), "
+                f"{quoted(edit)} is not an edit: expected Reweight(word, weight), "
                 "Confine(word, where), or a callable rule(p, site)"
             )
     return tuple(found)

@@ -156,15 +156,15 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
     about = told.settings
     if size is not None and about.size != size:
         raise RunError(
-            f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels beside one of "
-            f"{size[0]}×{size[1]}: they do not belong together; make them again"
+            f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels: expected "
+            f"{size[0]}×{size[1]}, as of its source; make both again"
         )
     image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
     recording = Recording.load(folder / "maps.safetensors")
     negative = folder / "negative.safetensors"
     has = told.files is UNSET or negative.name in told.files  # else it is a user's
-    if has and told.files is not UNSET and not reading.is_there(negative):
-        raise RunError(f"{folder} lacks {negative.name}, which it lists: make the run again")
+    if has and told.files is not UNSET:
+        reading.check_listed(negative, "run")
     against = Recording.load(negative) if has and reading.is_there(negative) else None
     if (
         recording.table.prompt != (about.prompt if "text" in about.unnoted else about.text)
@@ -172,10 +172,7 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
         or (against is not None and against.size != image.size)
         or not _is_placed(about)
     ):
-        raise RunError(
-            f"{folder} does not hold together: its picture, maps and settings are of different "
-            "runs; make the run again"
-        )
+        raise reading.torn(folder, "its picture, maps and settings", "run")
     negative_maps = None if against is None else HeatMaps(against, image)
     return Run(image, HeatMaps(recording, image), about, negative_maps)
 
