@@ -138,7 +138,7 @@ def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) ->
     """What a list holds, if these are some of the names, `least` of them or more.
 
     Raises:
-        ArgumentError: if it is no list, as one name by itself, or holds anything else.
+        ArgumentError: if it is not a list, as one name by itself, or holds anything else.
     """
     given, known = several(value), tuple(known)
     known_alone = all(isinstance(one, str) and one in known for one in given or ())

@@ -62,7 +62,7 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         most: bytes that all that is taken may have.
 
     Raises:
-        RunError: if it is no zip, holds neither a run nor an edit, or is hostile.
+        RunError: if it is not a zip, holds neither a run nor an edit, or is hostile.
     """
     try:
         with zipfile.ZipFile(_Sparing(file)) as archive:

@@ -131,7 +131,7 @@ def _part(value: Any, name: str, usual: float) -> float:
 
 
 def text_of(value: Any) -> str:
-    """What a field for a text holds; ArgumentError if that is no text."""
+    """What a field for a text holds; ArgumentError if that is not a text."""
     if value is not None and not isinstance(value, str):
         raise ArgumentError(f"{quoted(value)} was given: expected a text")
     return value or ""

@@ -19,7 +19,7 @@ def format_of(path: str | Path) -> str:
     """The format of a figure's file, by the suffix of its name.
 
     Raises:
-        ArgumentError: if it is no path, or has no such suffix.
+        ArgumentError: if it is not a path, or has no such suffix.
     """
     suffix = path_of(path).suffix.lower().removeprefix(".")
     if suffix not in FORMATS:

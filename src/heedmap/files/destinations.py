@@ -57,7 +57,7 @@ def target_of(given: str | Path) -> Path:
     """The absolute path of a file or folder that is to be written, its parents' links followed.
 
     Raises:
-        ArgumentError: if it is no path.
+        ArgumentError: if it is not a path.
         RunError: if its parents' links go round in circles.
     """
     path = path_of(given)
@@ -75,7 +75,7 @@ def writable(given: str | Path) -> Path:
     """The absolute path of what is to be written, as of `target_of`, if it can be.
 
     Raises:
-        ArgumentError: if it is no path.
+        ArgumentError: if it is not a path.
         RunError: if nothing can be written there; the sentence says why.
     """
     path, target = path_of(given), target_of(given)
@@ -130,14 +130,14 @@ def check_place(given: str | Path, name: str = "") -> None:
         name: of what is to be written into it.
 
     Raises:
-        ArgumentError: if it is no path.
+        ArgumentError: if it is not a path.
         RunError: if nothing can be written there; the sentence says why.
     """
     path = path_of(given)
     there = path.absolute()
     while not os.path.lexists(there):
         there = there.parent
-    if not there.is_dir():  # a link that ends nowhere is no folder either
+    if not there.is_dir():  # a link that ends nowhere is not a folder either
         raise RunError(f"{shown(there)} is not a folder: name one that is, or a new one")
     try:
         parts = (*path.absolute().relative_to(there).parts, name)

@@ -156,7 +156,7 @@ class Call:
             family: what is known of that pipeline.
 
         Raises:
-            TraceError: if it is no pass of this call on the picture's own latents.
+            TraceError: if it is not a pass of this call on the picture's own latents.
         """
         assert self.encoding is not None and self.schedule is not None
         if states is not self._states:

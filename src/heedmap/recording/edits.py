@@ -48,7 +48,7 @@ class Reweight:
             gains the other tokens lose.
 
     Raises:
-        ArgumentError: if the weight is no number from -1e6 to 1e6.
+        ArgumentError: if the weight is not a number from -1e6 to 1e6.
     """
 
     word: str
@@ -215,7 +215,7 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """The edits of a list, of which each is one.
 
     Raises:
-        ArgumentError: if it is no list, or something in it is no edit.
+        ArgumentError: if it is not a list, or something in it is not an edit.
     """
     found = checks.several(edits)
     if found is None:

@@ -141,7 +141,7 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, `force` neither True nor False, the cells are
+            ArgumentError: if `folder` is not a path, `force` neither True nor False, the cells are
                 not every combination of what varies, or more than `Grid.load` reads.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
@@ -178,7 +178,7 @@ class Grid:
         """Read a saved grid, with its maps; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is no grid, or something in it is broken or hostile.
+            RunError: if the folder is not a grid, or something in it is broken or hostile.
         """
         folder = reading.path_of(folder)
         path = folder / "grid.json"

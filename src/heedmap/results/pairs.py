@@ -116,7 +116,7 @@ class Pair:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, or `force` neither True nor False.
+            ArgumentError: if `folder` is not a path, or `force` neither True nor False.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
         """
@@ -138,7 +138,7 @@ class Pair:
         """Read a saved pair; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is no pair, or something in it is broken or hostile.
+            RunError: if the folder is not a pair, or something in it is broken or hostile.
         """
         folder = reading.path_of(folder)
         told = schemas.read_file(

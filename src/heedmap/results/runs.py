@@ -100,7 +100,7 @@ class Run:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, or `overlays` or `force` neither True nor False.
+            ArgumentError: if `folder` is not a path, or `overlays` or `force` not True or False.
             RunError: if something is there already (an empty folder may be), or nothing can be
                 written there; then nothing is left there either.
         """
@@ -143,7 +143,7 @@ class Run:
         """Read a saved run; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is no run, or something in it is broken or hostile.
+            RunError: if the folder is not a run, or something in it is broken or hostile.
         """
         return read_run(reading.path_of(folder))
 

@@ -25,7 +25,7 @@ def best_matches(
 
     Global alignment after Needleman and Wunsch (1970). Among alignments of the same score the best
     has the most items in units that were matched whole, then the fewest seams (places where a match
-    follows what is no match; so surplus goes to the end where it can), then its surplus as early
+    follows what is not a match; so surplus goes to the end where it can), then its surplus as early
     as possible: the words before a noun stay with the noun.
 
     Args:

@@ -256,7 +256,7 @@ def weighed(
         weights: by word or phrase; all places of a phrase are meant.
 
     Raises:
-        ArgumentError: if a weight is no number from -1e6 to 1e6, or a word is weighted twice.
+        ArgumentError: if a weight is not a number from -1e6 to 1e6, or a word is weighted twice.
         UnknownWordError: if a word is not in the prompt.
         TruncatedWordError: if the model does not read it.
     """
@@ -304,7 +304,7 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
 
 
 def _escaped(text: str, mark: str) -> str:
-    """Text before a sign that is no text: its last backslashes must not reach that sign."""
+    """Text before a sign that is not a text: its last backslashes must not reach that sign."""
     bare = text.rstrip("\\")
     return escape(bare) + (text[len(bare) :] * (2 if mark else 1))
 

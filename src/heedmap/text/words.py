@@ -134,7 +134,7 @@ class TokenTable:
         as one token are one word, and found by any of them.
 
         Raises:
-            ArgumentError: if the query is no text, or longer than a prompt may be.
+            ArgumentError: if the query is not a text, or longer than a prompt may be.
             UnknownWordError: if there is no such place; the message says which words there are.
         """
         if not checks.is_text(query):
