@@ -73,7 +73,7 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["saved"], "a comparison needs 1 run cannot be compared: expected two"),
+        (["saved"], "1 run cannot be compared: expected two"),
         (["saved", "nowhere"], "nowhere is not a run"),
         (["saved", "other", "-w", "dog"], "'dog' is not in the prompt"),
         (["saved", "other", "--out", "x.jpg"], "x.jpg is not a name for a figure: expected a file"),

@@ -173,8 +173,8 @@ def test_inspect_saves_figures_for_papers(saved: Path, run: Run, kind):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ([], "--over shows one word; got 3: name one with --word"),
-        (["-w", "red", "-w", "house"], "--over shows one word; got 2"),
+        ([], "--over shows one word, not 3: name one with --word"),
+        (["-w", "red", "-w", "house"], "--over shows one word, not 2"),
         (["-w", "hose"], "'hose' is not in the prompt"),
     ],
 )

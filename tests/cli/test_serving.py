@@ -36,7 +36,7 @@ def test_users():
         with pytest.raises(ArgumentError, match="is not USER:PASSWORD") as error:
             parse_users([text])
         assert "secret" not in str(error.value)
-    with pytest.raises(ArgumentError, match="has the user 'ann' twice"):
+    with pytest.raises(ArgumentError, match="has 'ann' twice"):
         parse_users(["ann:1", "ann:2"])
 
 

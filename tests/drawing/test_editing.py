@@ -302,7 +302,7 @@ BAD = [
     ({"target": ""}, ArgumentError, "the prompt '' has no words"),
     ({"target": " "}, ArgumentError, "has no words"),
     ({"target": ["a red sea", ""]}, ArgumentError, "has no words"),
-    ({"target": [3]}, ArgumentError, "has no words"),
+    ({"target": [3]}, ArgumentError, "the prompt is 3: expected a text"),
     ({"source": ""}, ArgumentError, "has no words"),
     ({"target": None}, ArgumentError, "the same words and the same weights"),
     ({"target": "A red  house"}, ArgumentError, "the edit would change nothing"),

@@ -115,7 +115,7 @@ def test_what_a_file_cannot_hold_is_given_and_nothing_else():
     assert read({"eta": 3}, arguments=noted).options.arguments == {"eta": 3}
     with pytest.raises(ArgumentError, match="the eta that was passed is not the one"):
         read({"eta": 0.25}, arguments={"eta": 0.5})
-    with pytest.raises(ArgumentError, match="image was passed, but this run had no such argument"):
+    with pytest.raises(ArgumentError, match="image was passed, but this run had none"):
         read({"image": 3})
 
 
