@@ -280,7 +280,7 @@ def test_what_is_another_thing_is_there():
 
 
 SAID = {name for name in vars(errors) if name.endswith("Error")}
-SAID |= {"TakenError", "WriteError", "BadParameter", "Refused", "warn"}
+SAID |= {"TakenError", "WriteError", "BadParameter", "warn"}
 # Sentences of which another hand writes the end, which says what to do.
 OPEN = {
     "{} is {}": "whoever reads an option says what it expected",

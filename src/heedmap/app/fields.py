@@ -13,7 +13,7 @@ from heedmap.app.numbers import real_number, whole_number
 from heedmap.app.options import MOST_LETTERS
 from heedmap.errors import ArgumentError, quoted
 from heedmap.models.pipelines import EMBEDDED
-from heedmap.options import DrawOptions, EditOptions
+from heedmap.options import AXES, DrawOptions, EditOptions
 
 _CROSS: Any = EditOptions.cross  # both windows from the start of the run, as sliders have them
 _OWN: Any = EditOptions.self_attention
@@ -113,15 +113,9 @@ def shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
             guidance=real_number(guidance, "guidance"),
             size=None if sides[0] is None or sides[1] is None else (sides[0], sides[1]),
             negative=text_of(negative) or None,
-            keep=_axes(keep),
+            keep=checks.any_of("keep", [] if keep is None else keep, AXES),
         ),
     }
-
-
-def _axes(value: Any) -> tuple[Any, ...]:
-    """What the page tells apart."""
-    known = [axis for _, axis in _AXES]
-    return checks.any_of("keep", [] if value is None else value, known)
 
 
 def _part(value: Any, name: str, usual: float) -> float:

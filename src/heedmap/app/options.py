@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heedmap import checks
 from heedmap.errors import ArgumentError
 from heedmap.options import LoadOptions
 
@@ -39,10 +38,6 @@ class Limits:
     def unpacked(self) -> int:
         """Bytes that an upload may have when it is unpacked: maps pack well, but not that well."""
         return 4 * self.upload
-
-    def check_text(self, name: str, text: str) -> None:
-        """Raise an ArgumentError if a text is too long for a prompt."""
-        checks.text(f"the {name}", text, most=MOST_LETTERS)
 
     def check_steps(self, steps: int) -> None:
         """Raise an ArgumentError if that many steps are too many."""

@@ -21,7 +21,7 @@ def parse_size(text: str) -> tuple[int, int]:
     width, cross, height = text.lower().replace("×", "x").partition("x")
     sides = width.strip(), height.strip()
     if not (cross and all(s.isascii() and s.isdecimal() and len(s) <= _DIGITS for s in sides)):
-        raise _refused(text, "WxH in pixels, such as 512x768")
+        raise Refused(text, "WxH in pixels, such as 512x768")
     return int(width), int(height)
 
 
@@ -33,7 +33,7 @@ def parse_range(text: str) -> slice:
     except ValueError:
         start = stop = None
     if start is None and stop is None:
-        raise _refused(text, "a range of steps, a:b (0:10 are the first ten), or one number")
+        raise Refused(text, "a range of steps, a:b (0:10 are the first ten), or one number")
     if not colon and start is not None:
         return slice(start, start + 1 or None)
     return slice(start, stop)
@@ -54,7 +54,7 @@ def parse_window(text: str) -> tuple[float, float]:
     except ValueError:
         low = high = math.nan
     if not 0 <= low <= high <= 1:
-        raise _refused(text, "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1")
+        raise Refused(text, "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1")
     return low, high
 
 
@@ -84,14 +84,14 @@ def parse_strip(text: str) -> tuple[str, list[float]]:
     except ValueError:
         weights = [math.nan]
     if not all(map(math.isfinite, weights)):
-        raise _refused(said, "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3")
+        raise Refused(said, "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3")
     return word, weights
 
 
 def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
     word, sign, value = text.rpartition("=")
     if not (sign and word.strip() and value.strip()):
-        raise _refused(text, f"{what}, as in {such}")
+        raise Refused(text, f"{what}, as in {such}")
     return word.strip(), value.strip()
 
 
@@ -114,7 +114,7 @@ def _listed(text: str) -> list[str]:
                 raise ValueError
         except (IndexError, ValueError, ZeroDivisionError):
             expected = "two numbers before the dots and one after that their step meets"
-            raise _refused(text, f"{expected}, such as 0,0.2,…,1") from None
+            raise Refused(text, f"{expected}, such as 0,0.2,…,1") from None
         step = second - first
         values += [f"{round(second + step * k, 9):.12g}" for k in range(1, round(steps))]
     return values
@@ -125,7 +125,7 @@ def parse_numbers(text: str) -> list[int]:
     try:
         return [typed(part, int) for part in text.split(",")]
     except ValueError:
-        raise _refused(text, "whole numbers with commas between them, such as 0,2") from None
+        raise Refused(text, "whole numbers with commas between them, such as 0,2") from None
 
 
 def parse_names(text: str) -> list[str]:
@@ -140,7 +140,7 @@ def parse_over(text: str) -> list[str]:
         if sorted(axes) == sorted(known):
             return list(known)
     *some, last = map(",".join, OVER)
-    raise _refused(text, f"{', '.join(some)} or {last}")
+    raise Refused(text, f"{', '.join(some)} or {last}")
 
 
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
@@ -151,21 +151,21 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     except ValueError:
         sides = ()
     if len(sides) != 4:
-        raise _refused(box, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128")
+        raise Refused(box, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128")
     return word, sides
 
 
 def parse_path(text: str) -> Path:
     """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
     if not text:
-        raise _refused(text, "a file or folder; write . for the one you are in")
+        raise Refused(text, "a file or folder; write . for the one you are in")
     return Path(text)
 
 
 def parse_model(text: str) -> str:
     """Read the name of a model: an empty one is none, and not the folder one is in."""
     if not text.strip():
-        raise _refused(text, "a folder or a hub id")
+        raise Refused(text, "a folder or a hub id")
     return text
 
 
@@ -175,13 +175,7 @@ def parse_axes(text: str) -> frozenset[str]:
 
 
 def check_option(option: str, given: Any, annotation: Any) -> None:
-    """Raise an ArgumentError if a text is none of an option's choices, or out of its range.
-
-    Args:
-        option: as a user writes it.
-        given: what was written.
-        annotation: of the verb's parameter, with what Typer is told.
-    """
+    """Raise an ArgumentError for what is none of the choices, or out of the range, of an option."""
     kind, told = get_args(annotation)[:2]
     bounds = {"least": getattr(told, "min", None), "most": getattr(told, "max", None)}
     bounds = {name: bound for name, bound in bounds.items() if bound is not None}
@@ -197,6 +191,5 @@ def check_option(option: str, given: Any, annotation: Any) -> None:
 class Refused(typer.BadParameter):
     """What an option cannot be: the end of a sentence that its name begins."""
 
-
-def _refused(text: str, expected: str) -> Refused:
-    return Refused(f"{quoted(text)}: expected {expected}")
+    def __init__(self, text: str, expected: str) -> None:
+        super().__init__(f"{quoted(text)}: expected {expected}")

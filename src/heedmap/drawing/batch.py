@@ -160,9 +160,6 @@ def drawn_seed() -> int:
     return secrets.randbelow(2**31)
 
 
-_SUCH = "a red house"
-
-
 def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
     """The prompts and seeds of a batch as lists; ArgumentError if a prompt is none, or a seed."""
     asked, numbers = checks.several(prompts), checks.several(seeds)
@@ -176,9 +173,9 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
             f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
         )
     for prompt in asked:
-        if not checks.text("the prompt", prompt, _SUCH).strip():
+        if not checks.text("the prompt", prompt, "a red house").strip():
             raise ArgumentError(
-                f"the prompt {quoted(prompt)} has no words: expected a text such as {_SUCH!r}"
+                f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
             )
     return asked, [check_seed(seed) for seed in numbers]
 

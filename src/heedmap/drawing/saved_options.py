@@ -205,9 +205,7 @@ def _arguments(about: Settings, pipe: Any, given: Mapping[str, Any]) -> dict[str
             raise _wrong(name, listed, f"at most {_MOST_STEPS}")
     for name in given:
         if name not in noted:
-            raise ArgumentError(
-                f"{name} was passed, but this run had no such argument: leave it out"
-            )
+            raise ArgumentError(f"{name} was passed, but this run had no such argument: omit it")
     return {name: _argument(name, value, given) for name, value in noted.items()}
 
 

@@ -252,12 +252,7 @@ class Grid:
 
 
 def check_axes(axes: Iterable[Sized], such: str) -> None:
-    """Raise an ArgumentError if nothing varies, or there is more than can be read back.
-
-    Args:
-        axes: the values of each.
-        such: how one is written.
-    """
+    """Raise an ArgumentError if nothing varies (`such` is how it would), or too much does."""
     axes = [*axes]
     check_amount(math.prod(map(len, axes)))
     if all(len(axis) == 1 for axis in axes):
