@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import heedmap
-from heedmap import options
+from heedmap import errors, options
 from heedmap.app import options as app_options
 
 ROOT = Path(__file__).parents[1]
@@ -302,7 +302,62 @@ def test_what_is_another_thing_is_there():
         assert names <= {name for name, _ in defaults_in(SOURCE / file)}, file
 
 
-FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME = (
+SAID = {name for name in vars(errors) if name.endswith("Error")}
+SAID |= {"TakenError", "WriteError", "BadParameter", "warn"}
+# Sentences of which another hand writes the end, which says what to do.
+OPEN = {
+    "{} is {}": "whoever reads an option says what it expected",
+    "{} {}": "a family says why its pictures cannot be blended",
+    "{}{}": "what `load` says, and where the model's name came from",
+    "{} is not what heedmap writes{}": "a schema says what it expected, and where",
+}
+
+
+def sentences(node: ast.expr) -> list[str]:
+    """What a message may be, with {} for what is put in; nothing if it is not written there."""
+    if isinstance(node, ast.IfExp):
+        return sentences(node.body) + sentences(node.orelse)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return sentences(node.func.value)  # "…".format
+    if isinstance(node, ast.JoinedStr):
+        parts = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
+        return ["".join(map(str, parts))]
+    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+
+
+def messages(path: Path) -> Iterator[tuple[str, str]]:
+    """Who says them, and what is said, of all errors and warnings that are worded in a file."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call) and node.args:
+            name = ast.unparse(node.func).rpartition(".")[2]
+            if name in SAID:
+                yield from ((name, said) for said in sentences(node.args[0]))
+
+
+@each_file
+def test_messages_have_one_voice(path: Path):
+    """`what was given: expected what; do what`; `as_sentence` adds the capital and the stop."""
+    for name, said in messages(path):
+        assert not re.match("[A-Z][a-z ]", said), f"begins with a capital: {said}"
+        assert not said.endswith((".", "!")), f"ends with a stop: {said}"
+        # A WriteError adds the system's reason and what to do.
+        told = name == "WriteError" or said in OPEN or re.search("[:;] ", said)
+        assert told, f"does not say what was expected, or what to do: {said}"
+        odd = re.search(r"(?<!there )\b(?:is|are) no |; got |\bmust |\bbeside ", said)
+        assert not odd, f"{odd} is said in another way everywhere else: {said}"
+
+
+def test_a_message_has_one_place():
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for _, said in messages(path):
+            places.setdefault(said, []).append(path.relative_to(SOURCE).as_posix())
+    long = {said: where for said, where in places.items() if len(said.replace("{}", "")) > 20}
+    assert {said: where for said, where in long.items() if len(where) > 1} == {}
+    assert places.keys() >= OPEN.keys()
+
+
+FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME, VOICE = (
     test_a_folder_imports_only_from_folders_below,
     test_knows_only_the_libraries_of_its_floor,
     test_only_the_wiring_spells_the_names_of_diffusers,
@@ -310,6 +365,7 @@ FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME = (
     test_reads_no_file_that_could_run_code,
     test_an_import_is_written_as_one,
     test_a_default_has_one_home,
+    test_messages_have_one_voice,
 )
 
 
@@ -350,6 +406,13 @@ FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME = (
         (HOME, "drawing/editing.py", "CROSS = 0.8\ndef edit(*, cross=CROSS): ..."),
         (HOME, "drawing/editing.py", "def edit(*, cross=elsewhere.CROSS): ..."),
         (HOME, "drawing/editing.py", "def edit(*, renormalize=False): ..."),
+        (VOICE, "maps/planted.py", "raise ArgumentError('Steps is 3: expected 4')"),
+        (VOICE, "maps/planted.py", "raise errors.ArgumentError(f'steps is {x}: expected 4.')"),
+        (VOICE, "maps/planted.py", "raise ArgumentError(f'steps is {x}') from error"),
+        (VOICE, "maps/planted.py", "raise RunError('a: b' if x else 'steps must be 4; got 3')"),
+        (VOICE, "maps/planted.py", "found = WordError('{} is no word: use one'.format(x))"),
+        (VOICE, "cli/planted.py", "raise typer.BadParameter('nonsense')"),
+        (VOICE, "maps/planted.py", "warn(f'{x} did nothing')"),
     ],
 )
 def test_a_law_sees_who_breaks_it(law, file: str, code: str, monkeypatch):

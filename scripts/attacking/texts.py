@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from attacking.findings import Trouble, Wrong, trouble
 from attacking.wording import any_text, written
-from heedmap import cli
+from heedmap import checks, cli
 from heedmap.app import messages, numbers, options
 from heedmap.cli import parsing, serving
 from heedmap.drawing import edit_plans
@@ -216,7 +216,7 @@ def _mapped(text: str) -> None:
 def _field(text: str) -> None:
     for read in (numbers.whole_number, numbers.real_number):
         read(text, "the seed")
-    options.Limits().check_text("prompt", text)
+    checks.text("the prompt", text, most=options.MOST_LETTERS)
 
 
 def _message(text: str) -> None:

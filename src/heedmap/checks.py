@@ -17,6 +17,7 @@ __all__ = [
     "finite",
     "flag",
     "fraction",
+    "function",
     "is_number",
     "is_text",
     "one_of",
@@ -88,8 +89,12 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def text(what: str, value: object, such: str = "") -> str:
-    """A text that can be written; ArgumentError otherwise, with an example of one."""
+def text(what: str, value: object, such: str = "", *, most: int | None = None) -> str:
+    """A text that can be written, of at most so many characters.
+
+    Raises:
+        ArgumentError: if it is no such text; the sentence gives an example.
+    """
     if not isinstance(value, str):
         example = f", such as {such!r}" if such else ""
         raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
@@ -98,6 +103,8 @@ def text(what: str, value: object, such: str = "") -> str:
             f"{what} is {quoted(value)}, which is not valid Unicode (a lone surrogate): expected "
             "UTF-8 text"
         )
+    if most is not None and len(value) > most:
+        raise ArgumentError(f"{what} has {len(value)} characters: expected at most {most}")
     return value
 
 
@@ -133,7 +140,7 @@ def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) ->
     """What a list holds, if these are some of the names, `least` of them or more.
 
     Raises:
-        ArgumentError: if it is no list, as one name by itself, or holds anything else.
+        ArgumentError: if it is not a list, as one name by itself, or holds anything else.
     """
     given, known = several(value), tuple(known)
     known_alone = all(isinstance(one, str) and one in known for one in given or ())
@@ -149,6 +156,12 @@ def flag(what: str, value: object) -> bool:
     if isinstance(value, bool) or (kind.__module__ == "numpy" and kind.__name__ in _NUMPY_BOOL):
         return bool(value)
     raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
+
+
+def function(what: str, value: object) -> None:
+    """Raise an ArgumentError unless a value is a function, or None."""
+    if not (value is None or callable(value)):
+        raise ArgumentError(f"{what} is {quoted(value)}: expected a function")
 
 
 def several(value: object) -> list[Any] | None:

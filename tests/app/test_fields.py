@@ -39,8 +39,8 @@ def test_fields_are_numbers_and_texts():
         (1, "2.5", "the number of steps"),
         (2, "much", "guidance"),
         (3, "96", "one side of the picture was given"),
-        (6, ["layer", "image"], "cannot be told apart"),
-        (6, "layer", "cannot be told apart"),
+        (6, ["layer", "image"], ": expected a list of 'layer', "),
+        (6, "layer", ": expected a list of 'layer', "),
         (5, 3, "expected a text"),
     ],
 )

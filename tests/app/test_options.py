@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from heedmap.app.options import MOST_LETTERS, Limits, Options, is_loopback
+from heedmap.app.options import Limits, Options, is_loopback
 from heedmap.errors import ArgumentError
 
 
@@ -41,14 +41,11 @@ def test_limits_let_in_what_they_name_and_nothing_beyond():
     assert limits.unpacked > limits.upload
     limits.check_size((64, 64))
     limits.check_steps(3)
-    limits.check_text("prompt", "x" * MOST_LETTERS)
     for size in ((65, 8), (8, 65)):
         with pytest.raises(ArgumentError, match="than this server draws: expected at most 64 on"):
             limits.check_size(size)
     with pytest.raises(ArgumentError, match=r"4 steps are more than .*: expected 1 to 3"):
         limits.check_steps(4)
-    with pytest.raises(ArgumentError, match=f"the prompt has {MOST_LETTERS + 1} characters"):
-        limits.check_text("prompt", "x" * (MOST_LETTERS + 1))
 
 
 def test_what_a_server_lets_in_where_nothing_is_said():

@@ -73,7 +73,7 @@ def test_what_the_system_refuses_names_no_folder_of_the_server(
     monkeypatch.setattr("heedmap.maps.heatmaps.Recording.save", refused)
     for place in (tmp_path, tmp_path / "file"):  # which no folder can be made in
         (tmp_path / "file").touch()
-        with pytest.raises(RunError, match=r"^the server could not save the result \([^/]*\)$"):
+        with pytest.raises(RunError, match=r"^the server could not save the result \([^/]*\): try"):
             ResultStore(place / "app", 2).put(run)
         assert str(place) in caplog.text
     assert files(tmp_path) == {"file"}

@@ -193,7 +193,7 @@ def test_whatever_comes_of_an_upload_nothing_of_it_stays(
     pages = UploadPages(tmp_path / "desk" / "pages")
     uploads = Uploads(tmp_path / "desk", 2**26)
     for data, limits, said in (
-        (b"no zip", Limits(), "is no zip that can be read"),
+        (b"no zip", Limits(), "is not a zip that can be read"),
         (file, Limits(upload=100), "unpacks to more than this server takes"),
         (file, Limits(size=8), "pixels: expected at most 8 on a side"),
         (file, Limits(), ""),

@@ -73,11 +73,11 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["saved"], "a comparison needs two runs or more; got 1"),
+        (["saved"], "1 run cannot be compared: expected two"),
         (["saved", "nowhere"], "nowhere is not a run"),
         (["saved", "other", "-w", "dog"], "'dog' is not in the prompt"),
-        (["saved", "other", "--out", "x.jpg"], "x.jpg is no name for a figure: expected a file"),
-        (["saved", "other", "--out", "saved"], "saved is no name for a figure"),
+        (["saved", "other", "--out", "x.jpg"], "x.jpg is not a name for a figure: expected a file"),
+        (["saved", "other", "--out", "saved"], "saved is not a name for a figure"),
         (["saved", "other", "--out", "saved/run.json/x.png"], "saved/run.json"),
     ],
 )
@@ -96,7 +96,7 @@ def test_compare_saves_figures_for_papers(saved: Path, other: Path, desk: Path):
     good("compare", saved, other, "--out", "two.pdf")
     assert Path("two.pdf").read_bytes() == sealed(figure.data("pdf"))
     said = bad("compare", saved, other, "--out", "two.pdf", "--format", "svg", "--force")
-    assert "two.pdf is no name for the figure: expected a file that ends in .svg" in said
+    assert "two.pdf is not a name for the figure: expected a file that ends in .svg" in said
 
 
 def test_compare_writes_whole_or_not_at_all(saved: Path, other: Path, desk: Path, monkeypatch):
@@ -154,6 +154,6 @@ def test_no_file_but_a_figure_of_heedmaps_is_replaced_by_force(
     for name in [*names, "saved/image.png", "saved/sheet.png", "other/words/0-a.png"]:
         kept = Path(name).read_bytes()
         said = bad("compare", saved, other, "--out", name, "--force")
-        assert f"{name} is no figure as heedmap saved it (older versions did not mark" in said
+        assert f"{name} is not a figure as heedmap saved it (older versions did not mark" in said
         assert Path(name).read_bytes() == kept
     assert Run.load(saved).image.size == (128, 128)

@@ -61,7 +61,7 @@ def test_blend_and_weights(model, desk):
     [
         (["edit", "a red house"], "the same words and the same weights"),
         ([*SWAP, "--only", "dog->sea"], "'dog'"),
-        ([*SWAP, "--only", "house"], "is no swap"),
+        ([*SWAP, "--only", "house"], "is not a swap"),
         ([*SWAP, "--protect", "red"], "pass only as well"),
         (["edit", "a house", "a red sea", "--kind", "replace"], "use refine"),
         (["edit", "a (house:2", "a sea"], "is not closed"),
@@ -79,7 +79,7 @@ def test_one_sentence_and_nothing_written(model, desk, arguments, sentence):
 def test_usage_errors():
     result = call("edit", "a house", "a sea", "--cross", "2")
     assert result.exit_code == 2
-    assert "'2' is no part of a run" in " ".join(result.stderr.split())
+    assert "--cross is '2': expected a part of the run" in " ".join(result.stderr.split())
 
 
 def test_an_only_that_never_acted_is_told(model, desk):
@@ -119,7 +119,7 @@ def test_every_option_of_the_library(model, desk):
         (["--cross", "0,0.5"], "--cross has 2 values: draw them all with `heedmap grid`"),
         (["--self", "0,0.2,…,1"], "--self has 6 values: draw them all with `heedmap grid`"),
         (["--weight", "red=0,1"], "for `heedmap grid`: draw that, or write the weight into the pr"),
-        (["--count", "3"], "--count 3 is for `heedmap grid`, which draws 3 seeds"),
+        (["--count", "3"], "--count 3 is for `heedmap grid`: draw that"),
         (["--words", "red=0.2", "--words", "red=0.3"], "--words has 'red' twice"),
         (["--blend-from", "1"], "from 0 to below 1"),
         (["--threshold", "0.5"], "nothing is blended: pass only"),

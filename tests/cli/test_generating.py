@@ -129,8 +129,8 @@ def test_out_is_checked_before_anything_is_computed(desk: Path, monkeypatch):
     for count in (1, 2):
         file = "letters/mother.txt"
         said = bad("generate", PROMPT, "--out", f"{file}/run", "--count", count)
-        assert f"{file} is no folder: nothing can be written below it" in said
-    assert "mother.txt is no folder" in bad("generate", PROMPT, "--out", file, "--count", 2)
+        assert f"{file} is not a folder: name one that is" in said
+    assert "mother.txt is not a folder" in bad("generate", PROMPT, "--out", file, "--count", 2)
     assert "mother.txt is a file" in bad("generate", PROMPT, "--out", file)
     assert files(desk) == {"letters/mother.txt"}
 

@@ -66,7 +66,7 @@ def test_a_cell_of_a_grid_can_be_inspected(model, desk):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*GRID], "nothing varies in this grid: give several values, as with --weight"),
+        ([*GRID], "windows, as in --weight red=-2:3:6"),
         ([*GRID, "--weight", "red=2"], "nothing varies in this grid"),
         ([*GRID, "--cross", "0,1"], "the edit would change nothing"),
         ([*GRID, "--weight", "dog=0,1"], "'dog'"),
@@ -112,7 +112,7 @@ def test_the_bar_counts_the_steps_of_all_batches(model, monkeypatch):
 def test_more_cells_than_are_read_back_are_told_before_anything_is_loaded(desk, monkeypatch):
     monkeypatch.setattr(pipelines, "load", raising(AssertionError("it loads")))
     said = bad(*GRID, "--count", 5001, "--weight", "red=0,1")
-    assert "this grid would have 10,002 cells: expected at most 10,000; leave some val" in said
+    assert "this grid would have 10,002 cells: expected at most 10,000; give fewer" in said
     assert list(desk.iterdir()) == []
 
 

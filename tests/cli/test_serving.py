@@ -37,7 +37,7 @@ def test_users():
         with pytest.raises(ArgumentError, match="is not USER:PASSWORD") as error:
             parse_users([text])
         assert "secret" not in str(error.value)
-    with pytest.raises(ArgumentError, match="has the user 'ann' twice"):
+    with pytest.raises(ArgumentError, match="has 'ann' twice"):
         parse_users(["ann:1", "ann:2"])
 
 
@@ -84,7 +84,7 @@ def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: 
     assert "expected a host's name" in bad("app", "--name", blank)
     for verb in (("app",), ("generate", "a cat"), ("words", "a cat")):
         result = call(*verb, "--model", blank)
-        assert result.exit_code == 2 and "names no model" in result.stderr
+        assert result.exit_code == 2 and "expected a folder or a hub id" in result.stderr
     monkeypatch.setenv("HEEDMAP_AUTH", blank)
     assert bad("app") == "Error: HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it\n"
     assert files(desk) == set()
@@ -353,7 +353,7 @@ def test_a_place_for_results_that_cannot_be_written_to_is_told_at_once(desk: Pat
     monkeypatch.setattr(application, "serve", lambda *_, **__: pytest.fail("it was served"))
     (desk / "file").write_text("mine")
     assert "nothing can be written to /proc" in bad("app", "--out", "/proc/x")
-    assert "file is no folder" in bad("app", "--out", "file")
+    assert "file is not a folder" in bad("app", "--out", "file")
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_weights_may_be_negative_and_of_some_of_a_batch(pipe, tmp_path):
     ("prompt", "error", "sentence"),
     [
         ("a (red:2 house", ArgumentError, "is not closed"),
-        ("a (red:1,5) house", ArgumentError, "is no number"),
+        ("a (red:1,5) house", ArgumentError, "is not a number"),
         ("a (,:2) house", ArgumentError, "covers no word"),
         ("a house " * 40 + "(red:2)", TruncatedWordError, "has no effect"),
     ],
@@ -165,7 +165,7 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
     [
         ({"prompt": ""}, "has no words"),
         ({"prompt": " \n "}, "has no words"),
-        ({"prompt": ["a"]}, "has no words: expected a text"),
+        ({"prompt": ["a"]}, "the prompt is .*: expected a text"),
         ({"seed": -1}, "the seed is -1: expected a whole number from 0"),
         ({"steps": 0}, "steps is 0: expected a whole number from 1 to 999"),
         ({"guidance": float("nan")}, "guidance is nan: expected a finite number from 0 to 100"),
@@ -233,7 +233,7 @@ def test_arguments_of_the_wrong_kind(pipe):
 
     run = generate(pipe, "a house", seed=1, steps=1)
     for call, said in (
-        (lambda: generate(pipe, "a \ud800 house"), "holds half of a character"),
+        (lambda: generate(pipe, "a \ud800 house"), "is not valid Unicode"),
         (
             lambda: generate(pipe, "a", keep=5),
             "keep is 5: expected a list of 'layer', 'step' or 'head'",

@@ -438,7 +438,7 @@ def test_masks_of_another_size_are_not_unpacked(pipe, run):
     masks = [hostile_mask(11585)] * 12
     assert_refused_at_once(
         pipe, run, {"edits": masks, "defaults": {}},
-        r"mask of 'house' is 11585×11585 pixels, and this run has 128×128.*make the run again",
+        r"mask of 'house' .* is 11585×11585 pixels: expected 128×128.*make it again",
     )  # fmt: skip
     assert_refused_at_once(  # whose size the pipeline chose, maybe from a picture
         pipe, run, {"edits": masks}, r"the 12 masks of this run have 1,610,546,700 pixels together"
@@ -506,6 +506,6 @@ def test_the_model_that_the_settings_name(pipe, run, tmp_path):
 
 
 def test_what_is_no_folder_of_heedmaps(pipe, tmp_path):
-    with pytest.raises(RunError, match="is no run, edit or grid: expected a folder"):
+    with pytest.raises(RunError, match="is not a run, edit or grid: expected a folder"):
         repeat(pipe, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -137,8 +137,8 @@ def test_edits_are_read_or_given():
     ("masks", "size", "said"),
     [
         ([(128, 64)], (128, 64), ""),
-        ([(64, 128)], (128, 64), "the mask of '0' is 64×128 pixels, and this run has 128×64"),
-        ([(128, 64), (128, 65)], (128, 64), "the mask of '1' is 128×65 pixels"),
+        ([(64, 128)], (128, 64), "the mask of '0' .* is 64×128 pixels: expected 128×64"),
+        ([(128, 64), (128, 65)], (128, 64), "the mask of '1' in the settings is 128×65 pixels"),
         ([(2**13, 2**13)], None, ""),
         ([(2**13, 2**13), (1, 1)], None, "the 2 masks of this run have 67,108,865 pixels together"),
         ([(2**12, 2**12)] * 5, (2**12, 2**12), "the 5 masks of this run have 83,886,080 pixels"),

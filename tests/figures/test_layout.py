@@ -141,14 +141,14 @@ def test_pictures_of_another_shape_are_fitted_in():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: layout.in_rows([]), "at least one panel"),
+        (lambda: layout.in_rows([]), "no panels: expected at least one"),
         (
             lambda: layout.in_rows([Panel("a", scene())], columns=99),
             "columns is 99: expected a whole number from 1 to 17",
         ),
         (lambda: example(bar=ScaleBar("x", math.nan, 1)), "finite number"),
-        (lambda: layout.table([], ["a"]), "got no pictures for 1 columns"),
-        (lambda: layout.table([("", [scene()])], ["a", "b"]), "got 1 pictures for 2 columns"),
+        (lambda: layout.table([], ["a"]), "no pictures in its rows and 1 columns: expected"),
+        (lambda: layout.table([("", [scene()])], ["a", "b"]), "1 pictures in its rows and 2 col"),
     ],
 )
 def test_errors_say_what_is_wrong(call, says):

@@ -211,9 +211,9 @@ def test_saved_by_the_suffix_whole_or_not_at_all(tmp_path):
             sheet.save(path)
         assert sheet.save(str(path), force=True) == path
     for name in ("a.jpg", "a", "png"):
-        with pytest.raises(ArgumentError, match="is no name for a figure: expected a file that"):
+        with pytest.raises(ArgumentError, match="is not a name for a figure: expected a file that"):
             sheet.save(tmp_path / name)
-    with pytest.raises(ArgumentError, match="3 is no path"):
+    with pytest.raises(ArgumentError, match="3 is not a path"):
         sheet.save(3)
     with pytest.raises(ArgumentError, match="kind is 'jpg': expected 'png', 'svg' or"):
         sheet.data("jpg")

@@ -63,17 +63,17 @@ def test_what_is_no_path(given, tmp_path: Path, monkeypatch):
     else:
         del writers[2]
     for write in writers:
-        with pytest.raises(ArgumentError, match=r"is no path: expected a text, or a pathlib\.Path"):
+        with pytest.raises(ArgumentError, match=r"is not a path: expected a text, or a pathlib"):
             write(given)
     assert list(tmp_path.iterdir()) == []
 
 
 PLACES = {
     "file": "file is a file: nothing was written; choose another",
-    "file/x": "file is no folder: nothing can be written below it",
-    "file/x/y": "file is no folder: nothing can be written below it",
+    "file/x": "file is not a folder: name one that is",
+    "file/x/y": "file is not a folder: name one that is",
     "dangling": "dangling is a link",
-    "dangling/x": "dangling is no folder: nothing can be written below it",
+    "dangling/x": "dangling is not a folder: name one that is",
     "round": "round is a link",
     "round/x": "round",
     "linked": "linked is a link",

@@ -188,7 +188,7 @@ def test_what_can_be_of_one_run(latent, size, grids, fits):
 def test_a_picture_of_another_size_than_its_settings(tmp_path):
     folder = made_run().save(tmp_path / "x", overlays=False)
     edited(folder / "run.json", at("settings", "size")([64, 64]))
-    with pytest.raises(RunError, match="128×128 pixels, and not 64×64: the folder does not hold"):
+    with pytest.raises(RunError, match="128×128 pixels: expected 64×64, as its folder"):
         Run.load(folder)
 
 
@@ -221,15 +221,15 @@ def test_evidence_that_no_page_could_show(tmp_path, path, value):
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"", "x is not what heedmap wrote: it is no JSON; make it again"),
-        (b"\xff\xfe{", "x is not what heedmap wrote: it is no JSON; make it again"),
-        (b"[" * 10**6, "x is not what heedmap wrote: it is no JSON; make it again"),
+        (b"", "x is not what heedmap wrote: it is not JSON; make it again"),
+        (b"\xff\xfe{", "x is not what heedmap wrote: it is not JSON; make it again"),
+        (b"[" * 10**6, "x is not what heedmap wrote: it is not JSON; make it again"),
         (b"7", "x is not what heedmap wrote: expected object, got int; make it again"),
         (b'{"format": true}', "expected int, got bool at format"),
         (b'{"format": 2}', "x has format 2: this version of heedmap reads format 1; make it again"),
         (b'{"format": 0}', "x has format 0: this version of heedmap reads format 1; make it again"),
         (b'{"format": 1}', "missing required field settings; make it again"),
-        (b'{"format": 1, "a": {"b": "\x01"}}', "it is no JSON"),
+        (b'{"format": 1, "a": {"b": "\x01"}}', "it is not JSON"),
     ],
 )
 def test_sentences_are_of_heedmap(data, sentence):

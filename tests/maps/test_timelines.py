@@ -87,7 +87,7 @@ def test_scales_of_a_timeline(framed):
 def test_a_step_or_a_word_of_no_recording():
     averaged = maps_of(keep=("layer",))
     for draw in (timelines.timeline, timelines.animation):
-        with pytest.raises(SelectionError, match="record again with keep including 'step'"):
+        with pytest.raises(SelectionError, match="record again with 'step' in keep"):
             draw(averaged, "house")
         with pytest.raises(UnknownWordError, match="'hous' is not in the prompt"):
             draw(maps_of(), "hous")

@@ -151,7 +151,7 @@ def test_a_table_is_what_the_loaded_pipeline_reads(folder, patches):
         found = pipelines.token_table("a Red house,", model)
         assert found == prompt_table(pipelines.load(model), "a Red house,")
     assert pipelines.token_table("a", patches).limit == 300
-    with pytest.raises(ArgumentError, match="A prompt is one string"):
+    with pytest.raises(ArgumentError, match="the prompt is 3: expected a text"):
         pipelines.token_table(3, patches)
 
 

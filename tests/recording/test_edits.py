@@ -353,9 +353,9 @@ def test_a_picture_and_a_trace_tell_of_idle_edits_alike():
         (lambda: [Confine("red", LEFT, along=["cat"])], UnknownWordError, "'cat' is not in the"),
         (lambda: "red", ArgumentError, "edits is 'red': expected a list"),
         (lambda: Reweight("red", 2), ArgumentError, r"edits is Reweight\(.*: expected a list"),
-        (lambda: [Reweight], ArgumentError, "is no edit: expected Reweight"),
-        (lambda: ["red"], ArgumentError, "'red' is no edit"),
-        (lambda: [None], ArgumentError, "None is no edit"),
+        (lambda: [Reweight], ArgumentError, "is not an edit: expected Reweight"),
+        (lambda: ["red"], ArgumentError, "'red' is not an edit"),
+        (lambda: [None], ArgumentError, "None is not an edit"),
     ],
 )  # fmt: skip
 def test_refused_before_the_first_step(pipe, make, error, sentence):

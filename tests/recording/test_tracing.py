@@ -345,7 +345,7 @@ def test_edits_that_do_nothing_or_cannot_are_told():
         call(hm.Reweight("dog", 2))
     with pytest.raises(ArgumentError, match="expected a list of edits"):
         trace(pipe, edits=3)
-    with pytest.raises(ArgumentError, match="is no edit"):
+    with pytest.raises(ArgumentError, match="is not an edit"):
         trace(pipe, edits=["red"])
     call(hm.Reweight("red", 2))  # what was refused is no longer in the way
 

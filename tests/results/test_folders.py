@@ -34,11 +34,11 @@ def test_what_is_opened_is_what_was_saved(tmp_path: Path):
 def test_what_is_no_folder_of_heedmaps(tmp_path: Path):
     (tmp_path / "run.json").mkdir()  # a folder is no file
     for odd in (tmp_path, tmp_path / "nothing", str(tmp_path)):
-        with pytest.raises(RunError, match="is no run, edit or grid: expected a folder with run"):
+        with pytest.raises(RunError, match="is not a run, edit or grid: expected a folder with"):
             folders.kind_of(odd)
-        with pytest.raises(RunError, match="is no run, edit or grid"):
+        with pytest.raises(RunError, match="is not a run, edit or grid"):
             folders.load_result(odd)
-    with pytest.raises(ArgumentError, match="3 is no path"):
+    with pytest.raises(ArgumentError, match="3 is not a path"):
         folders.kind_of(3)
     made_run().save(tmp_path / "run")
     shutil.move(tmp_path / "run" / "run.json", tmp_path / "run" / "pair.json")

@@ -268,7 +268,7 @@ def hostile(change) -> bytes:
             hostile(lambda a: a["about"]["change"]["inside"].update(mse="0")),
             r"got str at about\.change\.inside\.mse",
         ),
-        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=math.nan)), "is no JSON"),
+        (hostile(lambda a: a["about"]["change"]["inside"].update(mse=math.nan)), "is not JSON"),
         (
             hostile(lambda a: a["about"]["change"]["inside"].update(mse=10**400)),
             "number out of range at about",
@@ -287,7 +287,7 @@ def test_parts_that_are_broken_or_of_others_are_refused(tmp_path):
         Pair.load(tmp_path)
     folder = made_pair(blended=True).save(tmp_path / "x")
     noise(0, (64, 64)).convert("1").save(folder / "blend.png")
-    with pytest.raises(RunError, match="does not hold together"):
+    with pytest.raises(RunError, match="64×64 pixels: expected 128×128, as its folder tells"):
         Pair.load(folder)
     (folder / "blend.png").write_bytes(b"GIF89a")
     with pytest.raises(RunError, match="missing or broken: make it again"):

@@ -187,10 +187,10 @@ def test_only_runs_are_replaced_by_force_and_what_is_not_of_heedmap_stays(tmp_pa
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
-        ("run.json", b"{", r"is not what heedmap wrote: it is no JSON; make it again"),
+        ("run.json", b"{", r"is not what heedmap wrote: it is not JSON; make it again"),
         ("run.json", b"[1]", "expected object, got array"),
         ("run.json", b'{"settings": {}, "format": 99}', "has format 99"),
-        ("run.json", b"[" * 100_000, "is no JSON"),
+        ("run.json", b"[" * 100_000, "is not JSON"),
         ("run.json", b" " * 5_000_000, "larger than 4 MiB"),
         ("image.png", b"GIF89a", "missing or broken"),
         ("image.png", b"", "missing or broken"),

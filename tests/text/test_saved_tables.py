@@ -15,7 +15,7 @@ from heedmap.text.words import TokenTable
 
 
 def read(data: object) -> TokenTable:
-    table = schemas.validated(data, TokenTable, "The token table")
+    table = schemas.validated(data, TokenTable, "the token table")
     check_table(table)
     return table
 
@@ -82,7 +82,7 @@ def test_broken_tables_are_refused(apply, message):
 
 @pytest.mark.parametrize("data", [None, [], "", {}, {"prompt": "a"}])
 def test_what_is_no_table(data):
-    with pytest.raises(RunError, match="The token table is not what heedmap writes: "):
+    with pytest.raises(RunError, match="the token table is not what heedmap writes: "):
         read(data)
 
 

@@ -143,7 +143,7 @@ def test_tables_hold_together(prompt, limit):
 def test_prompts_without_words(clip, prompt):
     table = tokenize(prompt, clip)
     assert table.words == () and table.tokens[0].kind == "start"
-    with pytest.raises(UnknownWordError, match=r"'cat' is not in the prompt. The prompt has no w"):
+    with pytest.raises(UnknownWordError, match=r"'cat' is not in the prompt: the prompt has no w"):
         table.find("cat")
     with pytest.raises(UnknownWordError, match="the prompt has 0 words; there is none to pick"):
         table.at(0)
@@ -177,7 +177,7 @@ def test_unset_limit_is_clips_own():
 def test_ids_of_another_prompt_are_refused(clip):
     ids = clip("a red cat", padding="max_length").input_ids
     whole = clip("a red", add_special_tokens=False, return_offsets_mapping=True)
-    with pytest.raises(ArgumentError, match=r"not those of the prompt 'a red': .* at position 3"):
+    with pytest.raises(ArgumentError, match=r"not those of the prompt 'a red', .* at position 3"):
         read_tokens(
             "a red",
             ids,
@@ -204,10 +204,10 @@ def test_read_without_specials_or_padding():
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        (["a", "b"], "A prompt is one string, not list"),
-        (None, "A prompt is one string, not NoneType"),
+        (["a", "b"], r"the prompt is \['a', 'b'\]: expected a text"),
+        (None, "the prompt is None: expected a text"),
         ("a \ud83d b", "not valid Unicode"),
-        ("a" * 100_001, "has 100001 characters; at most 100000"),
+        ("a" * 100_001, "has 100001 characters: expected at most 100000"),
     ],
 )
 def test_prompts_that_are_refused(clip, prompt, message):
@@ -222,7 +222,7 @@ def test_slow_tokenizers_are_refused():
 
 def test_tokenizers_that_read_more_than_a_file_may_hold():
     tokenizer = build_tokenizer(3000)
-    with pytest.raises(ModelError, match="reads 3000 tokens of a prompt; at most 2048 are taken"):
+    with pytest.raises(ModelError, match="reads 3000 tokens of a prompt: expected at most 2048"):
         tokenize("a cat", tokenizer)
     tokenizer.model_max_length = int(1e30)
     assert tokenize("a cat", tokenizer).limit == 77

@@ -62,7 +62,7 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         most: bytes that all that is taken may have.
 
     Raises:
-        RunError: if it is no zip, holds neither a run nor an edit, or is hostile.
+        RunError: if it is not a zip, holds neither a run nor an edit, or is hostile.
     """
     try:
         with zipfile.ZipFile(_Sparing(file)) as archive:
@@ -89,8 +89,8 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         OverflowError,
     ) as error:
         raise RunError(
-            "this file is no zip that can be read: expected that of a run or an edit, as the app "
-            "gives it, or of a folder that heedmap saved"
+            "this file is not a zip that can be read: expected that of a run or an edit, as the "
+            "app gives it, or of a folder that heedmap saved"
         ) from error
 
 

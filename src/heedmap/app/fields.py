@@ -8,10 +8,11 @@ from typing import Any
 
 import gradio as gr
 
+from heedmap import checks
 from heedmap.app.numbers import real_number, whole_number
 from heedmap.app.options import MOST_LETTERS
 from heedmap.errors import ArgumentError, quoted
-from heedmap.options import DrawOptions, EditOptions
+from heedmap.options import AXES, DrawOptions, EditOptions
 from heedmap.tiny.card import EMBEDDED
 
 _CROSS: Any = EditOptions.cross  # both windows from the start of the run, as sliders have them
@@ -112,17 +113,9 @@ def shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
             guidance=real_number(guidance, "guidance"),
             size=None if sides[0] is None or sides[1] is None else (sides[0], sides[1]),
             negative=text_of(negative) or None,
-            keep=_axes(keep),
+            keep=checks.any_of("keep", [] if keep is None else keep, AXES),
         ),
     }
-
-
-def _axes(value: Any) -> tuple[Any, ...]:
-    """What the page tells apart."""
-    known = [axis for _, axis in _AXES]
-    if not isinstance(value, list | None) or not all(axis in known for axis in value or ()):
-        raise ArgumentError(f"{quoted(value)} cannot be told apart: expected {', '.join(known)}")
-    return tuple(value or ())
 
 
 def _part(value: Any, name: str, usual: float) -> float:
@@ -132,7 +125,7 @@ def _part(value: Any, name: str, usual: float) -> float:
 
 
 def text_of(value: Any) -> str:
-    """What a field for a text holds; ArgumentError if that is no text."""
+    """What a field for a text holds; ArgumentError if that is not a text."""
     if value is not None and not isinstance(value, str):
         raise ArgumentError(f"{quoted(value)} was given: expected a text")
     return value or ""

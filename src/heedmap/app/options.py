@@ -39,13 +39,6 @@ class Limits:
         """Bytes that an upload may have when it is unpacked: maps pack well, but not that well."""
         return 4 * self.upload
 
-    def check_text(self, name: str, text: str) -> None:
-        """Raise an ArgumentError if a text is too long for a prompt."""
-        if len(text) > MOST_LETTERS:
-            raise ArgumentError(
-                f"the {name} has {len(text)} characters: expected at most {MOST_LETTERS}"
-            )
-
     def check_steps(self, steps: int) -> None:
         """Raise an ArgumentError if that many steps are too many."""
         if steps > self.steps:

@@ -52,7 +52,7 @@ class ResultStore:
         except (WriteError, OSError) as error:
             _LOG.error("a result could not be saved: %s", error)
             reason = error.reason if isinstance(error, WriteError) else error.strerror
-            raise RunError(f"the server could not save the result ({reason})") from error
+            raise RunError(f"the server could not save the result ({reason}): try later") from error
         with self._lock:
             for old in self.names()[: -self.most]:
                 self._remove(old)

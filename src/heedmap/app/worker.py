@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
+from heedmap import checks
 from heedmap.app.jobs import Job
-from heedmap.app.options import Options
+from heedmap.app.options import MOST_LETTERS, Options
 from heedmap.app.result_store import ResultStore, made_with, title
 from heedmap.errors import ArgumentError, plural, quoted, warnings_heard
 from heedmap.models import pipelines
@@ -92,7 +93,7 @@ class Worker:
         if isinstance(asked, EditRequest):
             texts |= {"prompt": asked.source, "new prompt": asked.target, "only": asked.edit.only}
         for name, text in texts.items():
-            self.limits.check_text(name, text or "")
+            checks.text(f"the {name}", text or "", most=MOST_LETTERS)
         if steps is not None:
             self.limits.check_steps(steps)
         if size is not None:

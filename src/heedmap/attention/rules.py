@@ -249,12 +249,14 @@ def checked_result(rule: Rule, edited: Any, p: torch.Tensor, site: Site) -> torc
     Raises:
         ArgumentError: if it is not a tensor of numbers of the same shape, or holds NaN or Inf.
     """
-    expected = f"expected a tensor of floats of the same shape (H, Q, K) = {tuple(p.shape)}"
-    if not isinstance(edited, torch.Tensor):
-        raise ArgumentError(f"the rule {_named(rule)} gave {type(edited).__name__}: {expected}")
-    if edited.shape != p.shape or edited.is_complex():
-        shape = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
-        raise ArgumentError(f"the rule {_named(rule)} gave {shape}: {expected}")
+    if not isinstance(edited, torch.Tensor) or edited.shape != p.shape or edited.is_complex():
+        given = type(edited).__name__
+        if isinstance(edited, torch.Tensor):
+            given = f"{str(edited.dtype).removeprefix('torch.')} of shape {tuple(edited.shape)}"
+        raise ArgumentError(
+            f"the rule {_named(rule)} gave {given}: expected a tensor of floats of the same shape "
+            f"(H, Q, K) = {tuple(p.shape)}"
+        )
     edited = edited.to(p)
     if not bool(edited.isfinite().all()):
         raise ArgumentError(

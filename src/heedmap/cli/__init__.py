@@ -8,11 +8,12 @@ code 2, an interrupt in 130.
 import os
 import sys
 import warnings
+from inspect import signature
 from io import TextIOWrapper
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from heedmap.cli.comparing import compare
 from heedmap.cli.console import fail
@@ -21,12 +22,34 @@ from heedmap.cli.generating import generate
 from heedmap.cli.grids import grid
 from heedmap.cli.inspecting import inspect
 from heedmap.cli.layers import layers
+from heedmap.cli.parsing import Refused, check_option
 from heedmap.cli.repeating import repeat
 from heedmap.cli.serving import serve
 from heedmap.cli.words import words
-from heedmap.errors import HeedmapError
+from heedmap.errors import ArgumentError, HeedmapError
 
 __all__ = ["app", "main"]
+
+
+class Verb(TyperCommand):
+    """A verb; what an option cannot be is said as it is of an argument in Python."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; whatever reads them for Typer words its refusals in its own way."""
+        written = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if (said := cast(Any, error.param)) is None:
+                raise
+            option = max(said.opts, key=len)
+            option = option if option.startswith("-") else said.metavar or option
+            if isinstance(error, Refused):
+                raise ArgumentError(f"{option} is {error.message}") from error
+            given = self.make_parser(ctx).parse_args(written)[0].get(said.name)
+            verb: Any = self.callback
+            check_option(option, given, signature(verb).parameters[said.name].annotation)
+            raise
 
 
 class Verbs(TyperGroup):
@@ -78,8 +101,8 @@ def heedmap_(
 
 
 for verb in (generate, edit, grid, repeat, inspect, compare, words, layers):
-    app.command()(verb)
-app.command("app")(serve)
+    app.command(cls=Verb)(verb)
+app.command("app", cls=Verb)(serve)
 
 
 def main() -> None:

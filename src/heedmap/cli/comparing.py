@@ -86,7 +86,7 @@ def compare(
     found = formats.format_of(path)
     if path.is_dir() or (kind or found) != found:
         wanted = f"a file that ends in .{kind}" if kind else "a file, and this is a folder"
-        raise ArgumentError(f"{path} is no name for the figure: expected {wanted}")
+        raise ArgumentError(f"{path} is not a name for the figure: expected {wanted}")
     if out is not None:
         writing.check_file(out, force=force)
     loaded = [runs.Run.load(folder) for folder in folders]

@@ -83,7 +83,7 @@ def _check_single(changed: EditFlags, varied: VaryFlags) -> None:
             f"prompt, as in '({word}:1.5)'"
         )
     if (count := varied.count) > 1:
-        raise ArgumentError(f"--count {count} is for `heedmap grid`, which draws {count} seeds")
+        raise ArgumentError(f"--count {count} is for `heedmap grid`: draw that, or give one --seed")
 
 
 def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:

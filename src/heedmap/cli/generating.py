@@ -60,7 +60,8 @@ def generate(
         first = drawn.first_seed()
         if first + count - 1 > MAX_WHOLE:
             raise ArgumentError(
-                f"--count {count} from seed {first} on leads beyond the largest seed, 2**63 - 1"
+                f"--count {count} from seed {first} on leads beyond the largest seed, 2**63 - 1: "
+                "lower one of them"
             )
         for number in range(count):  # one by one: the pictures are those of the seeds alone
 

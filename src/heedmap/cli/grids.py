@@ -1,7 +1,6 @@
 """`heedmap grid`: a prompt's edits over several weights, windows, targets and seeds."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +18,7 @@ from heedmap.cli.options import (
     grouped,
 )
 from heedmap.cli.parsing import parse_strip
-from heedmap.errors import ArgumentError, plural
+from heedmap.errors import plural
 
 if TYPE_CHECKING:
     from heedmap.results.grids import Grid
@@ -86,10 +85,12 @@ def draw_grid(
 ) -> None:
     """What `heedmap grid` does."""
     asked, weights = targets or [source], varied.weights()
-    _check_grid([changed.cross, changed.own, asked, range(varied.count), *weights.values()])
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
+    from heedmap.results.grids import check_axes
 
+    axes = [changed.cross, changed.own, asked, range(varied.count), *weights.values()]
+    check_axes(axes, "--weight red=-2:3:6, --cross 0,0.2,…,1 or --count 3")
     place = Destination(saved.out, kinds.GRID, force=saved.force)
     options = changed.options() | drawn.options()
     pipe = loaded.pipeline(hidden=told.hidden)
@@ -111,20 +112,6 @@ def draw_grid(
     folder = place.put(made.save, f"{slug(f'grid {asked[0]}', 48)}-{first}")
     about = about_grid(folder, made)
     told.tell({"grid": about, "warnings": warned}, [about["folder"]], lambda: print_grid(about))
-
-
-def _check_grid(axes: Iterable[Sized]) -> None:
-    """Raise if nothing varies, or too much."""
-    from heedmap.results.grids import excess
-
-    axes = [*axes]
-    if too := excess(math.prod(map(len, axes))):
-        raise ArgumentError(f"this grid would have {too}; leave some values out, or lower --count")
-    if all(len(axis) == 1 for axis in axes):
-        raise ArgumentError(
-            "nothing varies in this grid: give several values, as with --weight red=-2:3:6, "
-            "--cross 0,0.2,…,1, --self 0,0.4, --count 3, or several targets"
-        )
 
 
 def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:

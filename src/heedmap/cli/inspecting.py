@@ -254,7 +254,7 @@ def draw_over(
 
     asked = dict.fromkeys(queries or [f"#{word.number}" for word in maps.words])
     if len(asked) != 1:
-        raise ArgumentError(f"--over shows one word; got {len(asked)}: name one with --word")
+        raise ArgumentError(f"--over shows one word, not {len(asked)}: name one with --word")
     (query,) = asked
     word = numbered(query)
     if list(over) == ["steps"]:

@@ -1,11 +1,13 @@
 """How the texts of options are read: sizes, ranges, windows, weights, boxes, axes."""
 
 import math
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 
-from heedmap.checks import typed
+from heedmap.checks import any_of, finite, one_of, typed, whole
 from heedmap.errors import quoted
 from heedmap.options import AXES
 
@@ -19,7 +21,7 @@ def parse_size(text: str) -> tuple[int, int]:
     width, cross, height = text.lower().replace("×", "x").partition("x")
     sides = width.strip(), height.strip()
     if not (cross and all(s.isascii() and s.isdecimal() and len(s) <= _DIGITS for s in sides)):
-        raise typer.BadParameter(f"{quoted(text)} is not WxH in pixels, such as 512x768.")
+        raise Refused(text, "WxH in pixels, such as 512x768")
     return int(width), int(height)
 
 
@@ -31,10 +33,7 @@ def parse_range(text: str) -> slice:
     except ValueError:
         start = stop = None
     if start is None and stop is None:
-        raise typer.BadParameter(
-            f"{quoted(text)} is not a range of steps; write a:b (0:10 are the first ten) or one "
-            "number."
-        )
+        raise Refused(text, "a range of steps, a:b (0:10 are the first ten), or one number")
     if not colon and start is not None:
         return slice(start, start + 1 or None)
     return slice(start, stop)
@@ -55,10 +54,7 @@ def parse_window(text: str) -> tuple[float, float]:
     except ValueError:
         low = high = math.nan
     if not 0 <= low <= high <= 1:
-        raise typer.BadParameter(
-            f"{quoted(text)} is no part of a run; write its end, such as 0.8, or A:B with both "
-            "from 0 to 1."
-        )
+        raise Refused(text, "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1")
     return low, high
 
 
@@ -88,17 +84,14 @@ def parse_strip(text: str) -> tuple[str, list[float]]:
     except ValueError:
         weights = [math.nan]
     if not all(map(math.isfinite, weights)):
-        raise typer.BadParameter(
-            f"{said!r} are no weights; write A:B:N, such as -2:3:6 for six from -2 to 3, or a list "
-            "such as 0,1,3."
-        )
+        raise Refused(said, "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3")
     return word, weights
 
 
 def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
     word, sign, value = text.rpartition("=")
     if not (sign and word.strip() and value.strip()):
-        raise typer.BadParameter(f"{quoted(text)} is not {what}; write them as in {such}.")
+        raise Refused(text, f"{what}, as in {such}")
     return word.strip(), value.strip()
 
 
@@ -120,10 +113,8 @@ def _listed(text: str) -> list[str]:
             if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
                 raise ValueError
         except (IndexError, ValueError, ZeroDivisionError):
-            raise typer.BadParameter(
-                f"{quoted(text)} does not say how it goes on; write two numbers before the dots, "
-                "and one after them that their step meets, such as 0,0.2,…,1."
-            ) from None
+            expected = "two numbers before the dots and one after that their step meets"
+            raise Refused(text, f"{expected}, such as 0,0.2,…,1") from None
         step = second - first
         values += [f"{round(second + step * k, 9):.12g}" for k in range(1, round(steps))]
     return values
@@ -134,9 +125,7 @@ def parse_numbers(text: str) -> list[int]:
     try:
         return [typed(part, int) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(
-            f"{quoted(text)} is not a list of whole numbers; write them with commas, such as 0,2."
-        ) from None
+        raise Refused(text, "whole numbers with commas between them, such as 0,2") from None
 
 
 def parse_names(text: str) -> list[str]:
@@ -150,10 +139,8 @@ def parse_over(text: str) -> list[str]:
     for known in OVER:
         if sorted(axes) == sorted(known):
             return list(known)
-    raise typer.BadParameter(
-        f"{quoted(text)} is no sheet; there are "
-        f"{', '.join(','.join(known) for known in OVER[:-1])} and {','.join(OVER[-1])}."
-    )
+    *some, last = map(",".join, OVER)
+    raise Refused(text, f"{', '.join(some)} or {last}")
 
 
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
@@ -164,29 +151,45 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     except ValueError:
         sides = ()
     if len(sides) != 4:
-        raise typer.BadParameter(
-            f"{box!r} is no box; write LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128."
-        )
+        raise Refused(box, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128")
     return word, sides
 
 
 def parse_path(text: str) -> Path:
     """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
     if not text:
-        raise typer.BadParameter("'' names no file or folder; write . for the one you are in.")
+        raise Refused(text, "a file or folder; write . for the one you are in")
     return Path(text)
 
 
 def parse_model(text: str) -> str:
     """Read the name of a model: an empty one is none, and not the folder one is in."""
     if not text.strip():
-        raise typer.BadParameter(f"{quoted(text)} names no model; write a folder or a hub id.")
+        raise Refused(text, "a folder or a hub id")
     return text
 
 
 def parse_axes(text: str) -> frozenset[str]:
     """Read the axes that a recording keeps."""
-    axes = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if strange := axes - set(AXES):
-        raise typer.BadParameter(f"{min(strange)!r} is no axis; there are {', '.join(AXES)}.")
-    return axes
+    return frozenset(any_of("--keep", parse_names(text), AXES))
+
+
+def check_option(option: str, given: Any, annotation: Any) -> None:
+    """Raise an ArgumentError for what is none of the choices, or out of the range, of an option."""
+    kind, told = get_args(annotation)[:2]
+    bounds = {"least": getattr(told, "min", None), "most": getattr(told, "max", None)}
+    bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+    for one in (kind, *get_args(kind)):
+        if get_origin(one) is Literal:
+            one_of(option, given, get_args(one))
+        elif one in (int, float):
+            with suppress(ValueError):
+                given = typed(given, one)
+            (whole if one is int else finite)(option, given, **bounds)
+
+
+class Refused(typer.BadParameter):
+    """What an option cannot be: the end of a sentence that its name begins."""
+
+    def __init__(self, text: str, expected: str) -> None:
+        super().__init__(f"{quoted(text)}: expected {expected}")

@@ -219,6 +219,6 @@ def parse_users(texts: list[str]) -> dict[str, str]:
         if not (name and colon and password):
             raise ArgumentError("--auth, or HEEDMAP_AUTH, is not USER:PASSWORD: write both")
         if name in users:
-            raise ArgumentError(f"--auth, or HEEDMAP_AUTH, has the user {name!r} twice")
+            raise ArgumentError(f"--auth, or HEEDMAP_AUTH, has {name!r} twice: name each once")
         users[name] = password
     return users

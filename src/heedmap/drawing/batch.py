@@ -9,7 +9,6 @@ from typing import Any, TypeVar, get_args
 import torch
 
 from heedmap import checks
-from heedmap.checks import is_unicode
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.errors import ArgumentError, quoted, warn
@@ -82,8 +81,7 @@ def draw(
     prompts, seeds = check_prompts(batch.prompts, batch.seeds)
     _check_arguments(options.arguments)
     for name, told in (("progress", progress), ("preview", preview)):
-        if told is not None and not callable(told):
-            raise ArgumentError(f"{name} is {quoted(told)}: expected a function")
+        checks.function(name, told)
     options = as_noted(pipe, options)
     negative = options.negative
     _check_taken(pipe, options)
@@ -168,12 +166,7 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
             f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
         )
     for prompt in asked:
-        if isinstance(prompt, str) and not is_unicode(prompt):
-            raise ArgumentError(
-                f"the prompt {quoted(prompt)} holds half of a character (a lone surrogate): "
-                "expected a text that can be written as UTF-8"
-            )
-        if not isinstance(prompt, str) or not prompt.strip():
+        if not checks.text("the prompt", prompt, "a red house").strip():
             raise ArgumentError(
                 f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
             )
@@ -195,8 +188,7 @@ def _check_arguments(arguments: Mapping[str, Any]) -> None:
             if isinstance(one, str):
                 checks.text(name, one)
     for name in called.CALLBACKS:
-        if arguments.get(name) is not None and not callable(arguments[name]):
-            raise ArgumentError(f"{name} is {quoted(arguments[name])}: expected a function")
+        checks.function(name, arguments.get(name))
 
 
 def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
@@ -234,11 +226,7 @@ def as_noted(pipe: Pipeline, options: D) -> D:
     """
     steps, guidance, size = options.steps, options.guidance, options.size
     if options.negative is not None:
-        length = len(checks.text("negative", options.negative, "blurry"))
-        if length > MAX_PROMPT:
-            raise ArgumentError(
-                f"negative has {length} characters: expected at most {MAX_PROMPT}, as of a prompt"
-            )
+        checks.text("negative", options.negative, "blurry", most=MAX_PROMPT)
     numbers: dict[str, Any] = {
         "steps": None if steps is None else checks.whole("steps", steps, least=1, most=999),
         "guidance": (

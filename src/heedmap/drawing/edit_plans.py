@@ -21,7 +21,7 @@ from heedmap.recording.edits import weights_rule
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.token_mapping import refinement, replacement
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
-from heedmap.text.words import TokenTable, Word
+from heedmap.text.words import MOVE_IT, TokenTable, Word
 from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import family_of
 
@@ -79,7 +79,7 @@ class EditBase:
             self.table.find(word)
 
     def about(self) -> dict[str, Any]:
-        """What holds for all its edits, beside their windows, as `EditTerms` has it."""
+        """What holds for all its edits, besides their windows, as `EditTerms` has it."""
         options = self.options
         return {
             "renormalize": options.renormalize,
@@ -277,7 +277,7 @@ def _aligned(base: EditBase, text: str) -> Plan:
     if alignment.unread:
         raise TruncatedWordError(
             f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.limit} "
-            "tokens that the model reads: shorten the prompt, or move the word towards its start"
+            f"tokens that the model reads: {MOVE_IT}"
         )
     words = () if base.options.only is None else swap_of(base.options.only)
     swaps = tuple((source.phrase(before), target.phrase(after)) for before, after in words)

@@ -15,7 +15,7 @@ from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
-from heedmap.drawing.grid_axes import Axes, check_amount
+from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.errors import ArgumentError, quoted, warn
@@ -23,7 +23,7 @@ from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
 from heedmap.options import DrawOptions, EditOptions, Window
 from heedmap.results.cells import Cell
-from heedmap.results.grids import Grid
+from heedmap.results.grids import Grid, check_amount
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.family import Pipeline

@@ -54,7 +54,7 @@ def generate(
             `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline.
 
     Raises:
-        ArgumentError: if an argument is out of range, a weight is no number, or an edit does not
+        ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not
             fit the picture.
         TraceError: if the maps could not be recorded.
         TruncatedWordError: if the model does not read a word that is weighted or edited.

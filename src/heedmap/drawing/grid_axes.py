@@ -1,7 +1,6 @@
 """What a grid of edits varies: the axes that a user gave, as lists of values that are sound."""
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +10,12 @@ import numpy as np
 from heedmap.drawing.batch import check_seed, drawn_seed
 from heedmap.drawing.edit_plans import read_window
 from heedmap.errors import ArgumentError, quoted
-from heedmap.results.grids import excess
+from heedmap.results.grids import check_amount, check_axes
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What a grid varies beside its targets; each list has one value or more."""
+    """What a grid varies besides its targets; each list has one value or more."""
 
     weights: Mapping[str, Sequence[float]]
     own: Sequence[tuple[float, float]]
@@ -61,22 +60,11 @@ class Axes:
             targets: those of the grid.
         """
         axes = {"target": targets, **self.named()}
-        check_amount(math.prod(map(len, axes.values())))
+        check_axes(axes.values(), "weights={'red': [0, 1, 2]}")
         for name, values in axes.items():
             twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
             if twice is not None:
                 raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
-        if all(len(values) == 1 for values in axes.values()):
-            raise ArgumentError(
-                "nothing varies in this grid: give several values of cross, self_attention, a "
-                "weight, the seeds or the targets, as in weights={'red': [0, 1, 2]}"
-            )
-
-
-def check_amount(cells: int, each: tuple[int, int] = (1, 1)) -> None:
-    """Raise an ArgumentError if there are more cells, or pixels of all, than can be read back."""
-    if too := excess(cells, each):
-        raise ArgumentError(f"this grid would have {too}; leave some values out")
 
 
 def _mapping(weights: object) -> Mapping[str, Any]:
@@ -100,10 +88,8 @@ def _count(values: range) -> int:
 def _several(values: Any, name: str) -> list[Any]:
     """One value or several as a list."""
     if isinstance(values, np.ndarray | range | list | tuple):
-        if isinstance(values, range) and (
-            too := excess(_count(values))
-        ):  # else it fills the memory
-            raise ArgumentError(f"with {name} this grid would have {too}; leave some values out")
+        if isinstance(values, range):
+            check_amount(_count(values))  # else it fills the memory
         found = values.tolist() if isinstance(values, np.ndarray) else list(values)
         if not isinstance(found, list) or not found:
             raise ArgumentError(f"{name} is empty: expected a value, or a list of them")

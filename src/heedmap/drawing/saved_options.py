@@ -41,7 +41,7 @@ class SavedCall:
 
 @dataclass(frozen=True)
 class SavedEdit:
-    """What `edit` was asked for, beside the prompt and how it is drawn."""
+    """What `edit` was asked for, besides the prompt and how it is drawn."""
 
     source: str
     cross: tuple[float, float]
@@ -166,8 +166,8 @@ def _check_masks(noted: Sequence[WordEditNoted], size: tuple[int, int] | None) -
     for word, (width, height) in masks:
         if size is not None and (width, height) != size:
             raise RunError(
-                f"the mask of {quoted(word)} is {width}×{height} pixels, and this run has "
-                f"{size[0]}×{size[1]}: the settings do not hold together; make the run again"
+                f"the mask of {quoted(word)} in the settings is {width}×{height} pixels: expected "
+                f"{size[0]}×{size[1]}, as of the run; make it again"
             )
     pixels = sum(width * height for _, (width, height) in masks)
     if pixels > reading.MAX_PIXELS:
@@ -207,7 +207,7 @@ def _arguments(about: Settings, pipe: Any, given: Mapping[str, Any]) -> dict[str
             raise _wrong(name, listed, f"at most {MAX_STEPS}")
     for name in given:
         if name not in noted:
-            raise ArgumentError(f"{name} was passed, but this run had no such argument")
+            raise ArgumentError(f"{name} was passed, but this run had no such argument: omit it")
     return {name: _argument(name, value, given) for name, value in noted.items()}
 
 

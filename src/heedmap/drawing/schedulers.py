@@ -68,7 +68,8 @@ def _scheduler(own: type, wanted: Scheduler) -> Any:
         return kind.from_config(restored(dict(config)))
     except Exception as error:  # whatever a constructor finds wrong in a file's values
         raise RunError(
-            f"the scheduler {name} cannot be set up as this run notes it ({reason(error)})"
+            f"the scheduler {name} cannot be set up as this run notes it ({reason(error)}): pass a "
+            "pipeline with it"
         ) from error
 
 

@@ -128,7 +128,7 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
     for label, pair in labelled:
         if pair.source.image.size != pair.edited.image.size:
             sizes = f"{pair.source.image.size} and {pair.edited.image.size}"
-            raise ArgumentError(f"a page compares pictures of one size; got {sizes}")
+            raise ArgumentError(f"the pictures of an edit are {sizes}: expected one size")
         for run in (pair.source, pair.edited):
             if id(run) not in places:
                 places[id(run)] = len(runs)
@@ -147,7 +147,7 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
             }
         )
     if not pairs:
-        raise ArgumentError("a page of edits needs at least one; got none")
+        raise ArgumentError("the page has no edits: expected at least one")
     return _written(runs, pairs, limit, kinds)
 
 

@@ -64,7 +64,7 @@ class Animation:
                 replaced; no other file ever is.
 
         Raises:
-            ArgumentError: if `path` is no path, or `force` neither True nor False.
+            ArgumentError: if `path` is not a path, or `force` neither True nor False.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
         """

@@ -19,12 +19,12 @@ def format_of(path: str | Path) -> str:
     """The format of a figure's file, by the suffix of its name.
 
     Raises:
-        ArgumentError: if it is no path, or has no such suffix.
+        ArgumentError: if it is not a path, or has no such suffix.
     """
     suffix = path_of(path).suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
         raise ArgumentError(
-            f"{path} is no name for a figure: expected a file that ends in .png, .svg or .pdf"
+            f"{path} is not a name for a figure: expected a file that ends in .png, .svg or .pdf"
         )
     return suffix
 

@@ -101,7 +101,7 @@ def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
     whole comes near 16:9.
     """
     if not panels:
-        raise ArgumentError("a figure needs at least one panel; got none")
+        raise ArgumentError("the figure has no panels: expected at least one")
     pictures = [to_rgb(panel.picture) for panel in panels]
     columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height, columns)
     room, size = max(wide, _COLUMN), min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
@@ -226,8 +226,8 @@ def table(
     if not rows or not columns or any(len(row) != len(columns) for _, row in rows):
         given = ", ".join(str(len(row)) for _, row in rows) or "no"
         raise ArgumentError(
-            f"a table needs one picture a column in every row; got {given} pictures for "
-            f"{len(columns)} columns"
+            f"the table has {given} pictures in its rows and {len(columns)} columns: expected one "
+            "picture a column in every row"
         )
     cells = [[c if isinstance(c, str) else to_rgb(c) for c in row] for _, row in rows]
     first = next((c for row in cells for c in row if not isinstance(c, str)), None)

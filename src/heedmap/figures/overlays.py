@@ -87,7 +87,7 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     shares = _map(values)
     if shares.min() < 0 or shares.max() > 1:
         span = f"{shares.min():.4g} to {shares.max():.4g}"
-        raise ArgumentError(f"values to colour must lie in [0, 1]; got {span}: scale them first")
+        raise ArgumentError(f"the values to colour are {span}: expected 0 to 1; scale them first")
     return _table(colormap)[np.rint(shares * 255).astype(np.uint8)]
 
 
@@ -132,7 +132,7 @@ def overlay_several(
     """
     if len(maps) != len(spans) or not 1 <= len(maps) <= len(HUES):
         given = f"{len(maps)} maps, {len(spans)} spans, {len(HUES)} hues"
-        raise ArgumentError(f"several maps need a span and a hue each; got {given}")
+        raise ArgumentError(f"{given} were given: expected a span and a hue for each map")
     base = _dimmed(image, GREY_SEVERAL)
     hot = [_scaled(one, image.size, *span) for one, span in zip(maps, spans, strict=True)]
     cover = OPACITY * np.stack(hot, axis=-1)  # (H, W, N)
@@ -208,7 +208,7 @@ def _scaled(
     """A map as heat from 0 at `low` to 1 at `high`, at a picture's size: (H, W)."""
     low, high = finite("low", low), finite("high", high)
     if low > high:
-        raise ArgumentError(f"low must not be above high; got low={low:g}, high={high:g}")
+        raise ArgumentError(f"low is {low:g} and high {high:g}: expected low not above high")
     spread = resize_map(values, size).astype(np.float64)
     return np.clip((spread - low) / (high - low), 0, 1) if high > low else spread * 0
 
@@ -217,7 +217,7 @@ def _box(size: object) -> tuple[int, int]:
     """A size (width, height) in pixels."""
     sides = several(size) or []
     if len(sides) != 2:
-        raise ArgumentError(f"size must be (width, height); got {quoted(size)}")
+        raise ArgumentError(f"size is {quoted(size)}: expected (width, height)")
     width, height = (
         whole(f"the {what}", side, least=1, most=2**20)
         for what, side in zip(("width", "height"), sides, strict=True)
@@ -228,10 +228,10 @@ def _box(size: object) -> tuple[int, int]:
 def to_rgb(image: Image.Image) -> Image.Image:
     """A picture of any mode as RGB; what is transparent shows white."""
     if not isinstance(image, Image.Image):
-        raise ArgumentError(f"a picture must be a Pillow image; got {type(image).__name__}")
+        raise ArgumentError(f"the picture is of {type(image).__name__}: expected a Pillow image")
     if min(image.size) < 1 or image.mode[0] in "IF":
-        given = f"mode {image.mode!r}, {image.width}×{image.height}"
-        raise ArgumentError(f"a picture must have pixels and 8-bit colours; got {given}")
+        given = f"of mode {image.mode!r}, {image.width}×{image.height}"
+        raise ArgumentError(f"the picture is {given}: expected pixels with 8-bit colours")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image.convert("RGBA"))
@@ -243,14 +243,18 @@ def _map(values: ArrayLike) -> NDArray[np.float32]:
     try:
         given = np.asarray(values)
     except ValueError:
-        raise ArgumentError("a map must be an array (h, w); got rows of unequal length") from None
+        raise ArgumentError(
+            "the map has rows of several lengths: expected an array (h, w)"
+        ) from None
     if given.ndim != 2 or given.size == 0 or given.dtype.kind not in "buif":
         what = f"shape {given.shape} of {given.dtype}"
-        raise ArgumentError(f"a map must be an array (h, w) of real numbers; got {what}")
+        raise ArgumentError(f"the map has {what}: expected an array (h, w) of real numbers")
     with np.errstate(over="ignore"):
         cells = np.ascontiguousarray(given, dtype=np.float32)
     if wrong := int(np.count_nonzero(~np.isfinite(cells))):
-        raise ArgumentError(f"a map must be finite; {wrong} of {cells.size} values are NaN or Inf")
+        raise ArgumentError(
+            f"{wrong} of {cells.size} values of a map are NaN or Inf: expected none"
+        )
     return cells
 
 

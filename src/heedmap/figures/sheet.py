@@ -117,8 +117,8 @@ class Sheet(Figure):
                 replaced; no other file ever is.
 
         Raises:
-            ArgumentError: if `path` is no path or has another suffix, or `force` neither True nor
-                False.
+            ArgumentError: if `path` is not a path or has another suffix, or `force` neither True
+                nor False.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
         """

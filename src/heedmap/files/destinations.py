@@ -57,7 +57,7 @@ def target_of(given: str | Path) -> Path:
     """The absolute path of a file or folder that is to be written, its parents' links followed.
 
     Raises:
-        ArgumentError: if it is no path.
+        ArgumentError: if it is not a path.
         RunError: if its parents' links go round in circles.
     """
     path = path_of(given)
@@ -75,7 +75,7 @@ def writable(given: str | Path) -> Path:
     """The absolute path of what is to be written, as of `target_of`, if it can be.
 
     Raises:
-        ArgumentError: if it is no path.
+        ArgumentError: if it is not a path.
         RunError: if nothing can be written there; the sentence says why.
     """
     path, target = path_of(given), target_of(given)
@@ -117,6 +117,11 @@ def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
     return not found or (found == {"lost+found"} and folder.is_mount())  # made with a disk
 
 
+def unwritable(given: str | Path, error: OSError) -> WriteError:
+    """The error of a place where the system lets nothing be written."""
+    return WriteError(f"nothing can be written to {shown(given)}", error)
+
+
 def check_place(given: str | Path, name: str = "") -> None:
     """Raise unless something can be written into a folder; it need not be there yet.
 
@@ -125,15 +130,15 @@ def check_place(given: str | Path, name: str = "") -> None:
         name: of what is to be written into it.
 
     Raises:
-        ArgumentError: if it is no path.
+        ArgumentError: if it is not a path.
         RunError: if nothing can be written there; the sentence says why.
     """
     path = path_of(given)
     there = path.absolute()
     while not os.path.lexists(there):
         there = there.parent
-    if not there.is_dir():  # a link that ends nowhere is no folder either
-        raise RunError(f"{shown(there)} is no folder: nothing can be written below it")
+    if not there.is_dir():  # a link that ends nowhere is not a folder either
+        raise RunError(f"{shown(there)} is not a folder: name one that is, or a new one")
     try:
         parts = (*path.absolute().relative_to(there).parts, name)
         inner = path.absolute() / f"{PREFIX}{'x' * 8}" / name / ("x/" * _DEEP)
@@ -155,7 +160,7 @@ def check_place(given: str | Path, name: str = "") -> None:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise RunError(_too_long(path / name)) from error
-        raise WriteError(f"nothing can be written to {shown(path)}", error) from error
+        raise unwritable(path, error) from error
 
 
 def _too_long(path: Path) -> str:
@@ -220,7 +225,7 @@ def check_file(given: str | Path, *, force: bool) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise WriteError(f"nothing can be written to {said}", error) from error
+        raise unwritable(given, error) from error
     if not stat.S_ISREG(there):
         what = "link" if stat.S_ISLNK(there) else "folder" if stat.S_ISDIR(there) else "device"
         raise TakenError(f"{said} is a {what}: nothing was written; choose another name")
@@ -231,7 +236,7 @@ def check_file(given: str | Path, *, force: bool) -> None:
         )
     if not is_sealed(target_of(given)):
         raise TakenError(
-            f"{said} is no figure as heedmap saved it (older versions did not mark theirs): "
+            f"{said} is not a figure as heedmap saved it (older versions did not mark theirs): "
             "nothing was written; move it away, or choose another name"
         )
 
@@ -243,7 +248,7 @@ def _is_folder(folder: Path, said: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise WriteError(f"nothing can be written to {said}", error) from error
+        raise unwritable(said, error) from error
     if stat.S_ISLNK(there.st_mode):
         raise TakenError(
             f"{said} is a link, and stays one: name the folder that it leads to, or another"

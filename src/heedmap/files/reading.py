@@ -38,8 +38,8 @@ def path_of(given: object) -> Path:
         return Path(given)
     except (TypeError, ValueError) as error:  # bytes; what the system's encoding cannot write
         raise ArgumentError(
-            f"{quoted(given)} is no path: expected a text, or a pathlib.Path, that names a file or "
-            "folder of this system"
+            f"{quoted(given)} is not a path: expected a text, or a pathlib.Path, that names a file "
+            "or folder of this system"
         ) from error
 
 
@@ -57,6 +57,19 @@ def is_there(path: Path) -> bool:
         return os.path.lexists(path)
     except ValueError:
         return False
+
+
+def check_listed(path: Path, made: str) -> None:
+    """Raise a RunError if a file that its folder lists is not there."""
+    if not is_there(path):
+        raise RunError(f"{path.parent} lacks {path.name}, which it lists: make the {made} again")
+
+
+def torn(folder: Path, parts: str, made: str) -> RunError:
+    """The error of a folder whose parts contradict each other."""
+    return RunError(
+        f"{folder} does not hold together: {parts} are of different {made}s; make the {made} again"
+    )
 
 
 def is_folder(path: Path) -> bool:
@@ -140,11 +153,14 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
         ):
             if size is not None and image.size != size:
                 raise RunError(
-                    f"{path} has {image.size[0]}×{image.size[1]} pixels, and not "
-                    f"{size[0]}×{size[1]}: the folder does not hold together; make it again"
+                    f"{path} has {image.size[0]}×{image.size[1]} pixels: expected "
+                    f"{size[0]}×{size[1]}, as its folder tells; make it again"
                 )
             if max(image.size) > MAX_SIDE or image.size[0] * image.size[1] > MAX_PIXELS:
-                raise RunError(f"{path} has {image.size[0]}×{image.size[1]} pixels: too many")
+                raise RunError(
+                    f"{path} has {image.size[0]}×{image.size[1]} pixels: expected at most "
+                    f"{MAX_PIXELS} in all, and {MAX_SIDE} on a side"
+                )
             return image.copy() if image.mode == mode else image.convert(mode)
     except RunError:
         raise

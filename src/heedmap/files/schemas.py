@@ -207,9 +207,9 @@ def _values(part: dict[str, Any] | list[Any]) -> Iterable[Any]:
 def _where(error: Exception) -> str:
     """What was expected, and where, as far as it is known: ": expected int, got str at seed"."""
     if isinstance(error, RecursionError | UnicodeDecodeError):
-        return ": it is no JSON"
+        return ": it is not JSON"
     if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
-        return ": it is no JSON"
+        return ": it is not JSON"
     said, _, place = str(error).partition(" - at `")
     said = " ".join(f"{said[:1].lower()}{said[1:200]}".replace("`", "").split())
     return f": {said}" + (f" at {place.removeprefix('$.').rstrip('`')}" if place else "")

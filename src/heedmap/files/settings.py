@@ -36,7 +36,7 @@ class Scheduler(Note, frozen=True, kw_only=True):
 
 
 class EditTerms(Note, frozen=True, kw_only=True):
-    """What was asked of an edit beside its windows; what older versions did not note was so then.
+    """What was asked of an edit besides its windows; what older versions did not note was so then.
 
     Attributes:
         renormalize: whether weighted rows were made to sum to 1 again.

@@ -32,6 +32,7 @@ from heedmap.files.destinations import (
     shown,
     staying,
     target_of,
+    unwritable,
     writable,
 )
 from heedmap.files.exchange import be_like, fill, swap
@@ -264,7 +265,7 @@ def _scratch(parent: Path, name: str) -> Iterator[Path]:
                     path.mkdir(exist_ok=True)
                 made = stack.enter_context(scratch_folder(parent, name))
             except OSError as error:
-                raise WriteError(f"nothing can be written to {shown(parent)}", error) from error
+                raise unwritable(parent, error) from error
             yield made
     except BaseException:
         for path in missing:

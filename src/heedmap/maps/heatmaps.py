@@ -79,11 +79,8 @@ class HeatMaps:
             UnknownWordError: if the prompt has no such word.
             TruncatedWordError: if it stands past the last token that the model read.
         """
-        if not checks.is_text(query):
-            raise ArgumentError(
-                f"{quoted(query)} is no word: pass text, or use at() for word numbers"
-            )
-        return self._map(query.strip(), self.tokens.find(query))
+        found = self.tokens.find(query)
+        return self._map(query.strip(), found)
 
     def at(self, number: int) -> HeatMap:
         """The map of the word with this number (negative ones count from the end).

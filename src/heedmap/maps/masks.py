@@ -51,7 +51,9 @@ def unpacked(about: Mask, name: str) -> np.ndarray | None:
         if len(bits) != most or hashlib.sha256(bits).hexdigest() != about.sha256:
             raise ValueError("its bits")
     except (ValueError, zlib.error) as error:
-        raise ArgumentError(f"the mask of {name} is not one that heedmap wrote") from error
+        raise ArgumentError(
+            f"the mask of {name} is not one that heedmap wrote: make the run again"
+        ) from error
     flat = np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=width * height)
     return flat.reshape(height, width).astype(bool)
 

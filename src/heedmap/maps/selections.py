@@ -100,7 +100,7 @@ def _check_kept(recording: Recording, axis: Axis) -> None:
         kept = ", ".join(sorted(recording.keep)) or "none"
         raise SelectionError(
             f"{axis}s cannot be selected, since they were averaged while recording (kept: "
-            f"{kept}): record again with keep including '{axis}'"
+            f"{kept}): record again with '{axis}' in keep (--keep)"
         )
 
 
@@ -161,7 +161,7 @@ def numbers(wanted: object, total: int, what: str) -> list[int]:
         )
     except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; not a list at all
         raise SelectionError(
-            f"{what}s={quoted(wanted)} is no selection: expected a whole number, a slice or a list"
+            f"{what}s={quoted(wanted)} selects nothing: expected a whole number, a slice or a list"
         ) from None
     found: set[int] = set()
     for one in several:
@@ -179,7 +179,7 @@ def timestep_range(wanted: object) -> tuple[float, float]:
     ends = checks.several(wanted) or []
     if len(ends) != 2 or not all(checks.is_number(end) and end == end for end in ends):  # NaN
         raise ArgumentError(
-            f"timesteps={quoted(wanted)} is no range: expected two numbers, the highest and the "
+            f"timesteps={quoted(wanted)} is not a range: expected two numbers, the highest and the "
             "lowest"
         )
     return min(ends), max(ends)

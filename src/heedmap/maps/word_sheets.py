@@ -37,13 +37,13 @@ def of_layer(maps: HeatMaps, layer: Layer) -> HeatMaps:
 def check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) -> None:
     """Raise a SelectionError if more maps are asked for than one can look at."""
     if count > most:
-        verb, example, option = {
-            "steps": ("timelines.timeline", "steps=slice(0, 500)", "steps"),
-            "heads": ("layer_heads.layers_by_heads", "heads=[0, 1]", "heads"),
-        }.get(of, ("layer_heads.layers_by_heads", 'layers="mid"', "layers"))
+        example, option = {
+            "steps": ("steps=slice(0, 500)", "steps"),
+            "heads": ("heads=[0, 1]", "heads"),
+        }.get(of, ('layers="mid"', "layers"))
         raise SelectionError(
             f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
-            f"{verb}(run.maps.select({example}), word), or with inspect --{option}"
+            f"dataclasses.replace(run, maps=run.maps.select({example})), or with inspect --{option}"
         )
     if scale == "shared" and count * len(maps.words) > _MOST_WORK:
         raise SelectionError(

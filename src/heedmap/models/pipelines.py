@@ -115,7 +115,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         model: as in `load`.
 
     Raises:
-        ArgumentError: if the prompt is no text, or too long.
+        ArgumentError: if the prompt is not a text, or too long.
         ModelError: if there is no tokenizer, or nothing is known of how the model reads.
     """
     where = _where(model)

@@ -156,7 +156,7 @@ class Call:
             family: what is known of that pipeline.
 
         Raises:
-            TraceError: if it is no pass of this call on the picture's own latents.
+            TraceError: if it is not a pass of this call on the picture's own latents.
         """
         assert self.encoding is not None and self.schedule is not None
         if states is not self._states:
@@ -186,8 +186,9 @@ class Call:
             if side.heard and not family.repeats_passes(pipe):
                 raise TraceError(
                     f"{type(pipe).__name__} ran its model twice on this prompt before the "
-                    "scheduler went on, and heedmap cannot tell which of the two draws the picture "
-                    "(another pipeline on the same model? an optimisation of the latents?)"
+                    "scheduler went on, and heedmap cannot tell which of the two draws the "
+                    "picture: expected one pass a step (another pipeline on the same model? an "
+                    "optimisation of the latents?)"
                 )
             if side.heard:
                 side.block = None

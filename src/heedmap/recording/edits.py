@@ -49,7 +49,7 @@ class Reweight:
             gains the other tokens lose.
 
     Raises:
-        ArgumentError: if the weight is no number from -1e6 to 1e6.
+        ArgumentError: if the weight is not a number from -1e6 to 1e6.
     """
 
     word: str
@@ -216,7 +216,7 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """The edits of a list, of which each is one.
 
     Raises:
-        ArgumentError: if it is no list, or something in it is no edit.
+        ArgumentError: if it is not a list, or something in it is not an edit.
     """
     found = checks.several(edits)
     if found is None:
@@ -228,7 +228,7 @@ def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     for edit in found:
         if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
             raise ArgumentError(
-                f"{quoted(edit)} is no edit: expected Reweight(word, weight), "
+                f"{quoted(edit)} is not an edit: expected Reweight(word, weight), "
                 "Confine(word, where), or a callable rule(p, site)"
             )
     return tuple(found)

@@ -312,7 +312,8 @@ class Trace:
             )
         if call.size > WARN:
             warn(
-                f"keep={sorted(self._wanted.keep)} will take {call.size / 2**20:,.0f} MiB of memory"
+                f"keep={sorted(self._wanted.keep)} will take {call.size / 2**20:,.0f} MiB of "
+                "memory: keep fewer axes if that is too much"
             )
 
     def _record(self, name: str, scores: Scores) -> None:

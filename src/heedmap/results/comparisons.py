@@ -75,10 +75,10 @@ def compare(
         words = named
     check_scale(scale)
     if len(runs) < 2:
-        raise ArgumentError(f"a comparison needs two runs or more; got {len(runs)}")
+        raise ArgumentError(f"{plural(len(runs), 'run')} cannot be compared: expected two or more")
     texts = list(dict.fromkeys(common_words(runs) if words is None else words))
     if not texts:
-        raise ArgumentError("a comparison needs a word or more; got none: leave words out for all")
+        raise ArgumentError("words is empty: expected a word or more; leave it out for all")
     small = [shown_at(replace(run.maps, image=run.image), SIDE) for run in runs]
     found = [[_found(maps, text) for maps in small] for text in texts]
     heats = [[one for one in column if isinstance(one, HeatMap)] for column in found]

@@ -23,7 +23,7 @@ def kind_of(folder: str | Path) -> str:
         if reading.is_file(folder / mark):
             return mark
     raise RunError(
-        f"{folder} is no run, edit or grid: expected a folder with run.json, pair.json or "
+        f"{folder} is not a run, edit or grid: expected a folder with run.json, pair.json or "
         "grid.json, as `save` writes"
     )
 

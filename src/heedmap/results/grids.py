@@ -3,7 +3,7 @@
 import csv
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,7 +146,7 @@ class Grid:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, `force` neither True nor False, the cells are
+            ArgumentError: if `folder` is not a path, `force` neither True nor False, the cells are
                 not every combination of what varies, or more than `Grid.load` reads.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
@@ -183,7 +183,7 @@ class Grid:
         """Read a saved grid, with its maps; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is no grid, or something in it is broken or hostile.
+            RunError: if the folder is not a grid, or something in it is broken or hostile.
         """
         folder = reading.path_of(folder)
         path = folder / "grid.json"
@@ -256,6 +256,23 @@ class Grid:
         return " · ".join([*fixed, settings.model])
 
 
+def check_axes(axes: Iterable[Sized], such: str) -> None:
+    """Raise an ArgumentError if nothing varies (`such` is how it would), or too much does."""
+    axes = [*axes]
+    check_amount(math.prod(map(len, axes)))
+    if all(len(axis) == 1 for axis in axes):
+        raise ArgumentError(
+            "nothing varies in this grid: give several targets, seeds, weights of a word or "
+            f"windows, as in {such}"
+        )
+
+
+def check_amount(cells: int, each: tuple[int, int] = (1, 1)) -> None:
+    """Raise an ArgumentError if there are more cells, or pixels of all, than can be read back."""
+    if too := excess(cells, each):
+        raise ArgumentError(f"this grid would have {too}; give fewer targets, seeds or values")
+
+
 def excess(cells: int, each: tuple[int, int] = (1, 1)) -> str:
     """Why a grid of so many cells, each of a size (W, H), is not read back; empty if it is."""
     if cells > MAX_CELLS:
@@ -298,15 +315,12 @@ def _read_cell(folder: Path, row: schemas.CellRow, source: Run) -> Cell:
     asked, windows = edited.settings.edit, (row.cross, row.self_attention)
     alike = asked is not None and (asked.cross, asked.self_attention) == windows
     if not (alike and len(seeds) == 1 and evidence_fits(row.about, source, edited)):
-        raise RunError(
-            f"{folder} does not hold together: its runs and grid.json are of different grids; make "
-            "the grid again"
-        )
+        raise reading.torn(folder, "its runs and grid.json", "grid")
     mask = within / "blend.png"
     # Where there is none, what is there is a user's; older versions do not tell.
     has = row.blended or "blended" in row.unnoted
-    if row.blended and not reading.is_there(mask):
-        raise RunError(f"{within} lacks {mask.name}, which grid.json tells of: make the grid again")
+    if row.blended:
+        reading.check_listed(mask, "grid")
     blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
     return Cell(
         row.number,

@@ -12,7 +12,7 @@ from PIL import Image
 from skimage import metrics
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, RunError, quoted
+from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
@@ -121,7 +121,7 @@ class Pair:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, or `force` neither True nor False.
+            ArgumentError: if `folder` is not a path, or `force` neither True nor False.
             RunError: if something is there already, or nothing can be written there; then nothing
                 is left there either.
         """
@@ -143,7 +143,7 @@ class Pair:
         """Read a saved pair; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is no pair, or something in it is broken or hostile.
+            RunError: if the folder is not a pair, or something in it is broken or hostile.
         """
         folder = reading.path_of(folder)
         told = schemas.read_file(
@@ -152,14 +152,11 @@ class Pair:
         source = Run.load(folder / "source")
         edited = read_run(folder / "edited", source.image.size)
         if not evidence_fits(told.about, source, edited):
-            raise RunError(
-                f"{folder} does not hold together: its two runs and pair.json are of different "
-                "edits; make the edit again"
-            )
+            raise reading.torn(folder, "its two runs and pair.json", "edit")
         mask = folder / "blend.png"
         has = told.files is UNSET or mask.name in told.files  # else it is a user's
-        if has and told.files is not UNSET and not reading.is_there(mask):
-            raise RunError(f"{folder} lacks {mask.name}, which it lists: make the edit again")
+        if has and told.files is not UNSET:
+            reading.check_listed(mask, "edit")
         blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
         return cls(source, edited, told.about, blend)
 

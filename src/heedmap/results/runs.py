@@ -108,7 +108,7 @@ class Run:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is no path, or `overlays` or `force` neither True nor False.
+            ArgumentError: if `folder` is not a path, or `overlays` or `force` not True or False.
             RunError: if something is there already (an empty folder may be), or nothing can be
                 written there; then nothing is left there either.
         """
@@ -151,7 +151,7 @@ class Run:
         """Read a saved run; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is no run, or something in it is broken or hostile.
+            RunError: if the folder is not a run, or something in it is broken or hostile.
         """
         return read_run(reading.path_of(folder))
 
@@ -164,15 +164,15 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
     about = told.settings
     if size is not None and about.size != size:
         raise RunError(
-            f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels beside one of "
-            f"{size[0]}×{size[1]}: they do not belong together; make them again"
+            f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels: expected "
+            f"{size[0]}×{size[1]}, as of its source; make both again"
         )
     image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
     recording = Recording.load(folder / "maps.safetensors")
     negative = folder / "negative.safetensors"
     has = told.files is UNSET or negative.name in told.files  # else it is a user's
-    if has and told.files is not UNSET and not reading.is_there(negative):
-        raise RunError(f"{folder} lacks {negative.name}, which it lists: make the run again")
+    if has and told.files is not UNSET:
+        reading.check_listed(negative, "run")
     against = Recording.load(negative) if has and reading.is_there(negative) else None
     if (
         recording.table.prompt != (about.prompt if "text" in about.unnoted else about.text)
@@ -180,10 +180,7 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
         or (against is not None and against.size != image.size)
         or not _is_placed(about)
     ):
-        raise RunError(
-            f"{folder} does not hold together: its picture, maps and settings are of different "
-            "runs; make the run again"
-        )
+        raise reading.torn(folder, "its picture, maps and settings", "run")
     negative_maps = None if against is None else HeatMaps(against, image)
     return Run(image, HeatMaps(recording, image), about, negative_maps)
 

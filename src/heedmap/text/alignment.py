@@ -212,8 +212,8 @@ def not_one_to_one(alignment: WordAlignment) -> ArgumentError:
         if words
     ]
     return ArgumentError(
-        f"Replace needs one target word for each source word, but the source has {counts[0]} and "
-        f"the target {counts[1]} ({', '.join(changes)}); use refine."
+        f"the source has {counts[0]} words and the target {counts[1]} ({', '.join(changes)}): "
+        "expected one for each where words are replaced; use refine"
     )
 
 
@@ -233,8 +233,7 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
     Raises:
         ArgumentError: if it is not a text of this form.
     """
-    if not checks.is_text(text):
-        raise ArgumentError(f"A swap is a text such as 'cat->dog', not {quoted(text)}.")
+    checks.text("the swap", text, "cat->dog")
     swaps: list[tuple[str, str]] = []
     for part in _COMMA.split(text):
         sides = [side.strip() for side in _ARROW.split(part)]
@@ -245,8 +244,8 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
             )
         if len(sides) != 2 or not all(map(word_keys, sides)):
             raise ArgumentError(
-                f"{quoted(part.strip())} is no swap: expected a word, an arrow and a word as in "
-                "'cat->dog', and commas between several."
+                f"{quoted(part.strip())} is not a swap: expected a word, an arrow and a word as in "
+                "'cat->dog', and commas between several"
             )
         swaps.append((sides[0], sides[1]))
     return tuple(swaps)

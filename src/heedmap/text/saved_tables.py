@@ -54,4 +54,4 @@ def _check_words(table: TokenTable) -> None:
 
 def _demand(holds: bool, what: str) -> None:
     if not holds:
-        raise RunError(f"The token table is broken: {what}. Make the run again.")
+        raise RunError(f"the token table is broken: {what}; make the run again")

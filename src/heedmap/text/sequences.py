@@ -25,7 +25,7 @@ def best_matches(
 
     Global alignment after Needleman and Wunsch (1970). Among alignments of the same score the best
     has the most items in units that were matched whole, then the fewest seams (places where a match
-    follows what is no match; so surplus goes to the end where it can), then its surplus as early
+    follows what is not a match; so surplus goes to the end where it can), then its surplus as early
     as possible: the words before a noun stay with the noun.
 
     Args:
@@ -139,8 +139,8 @@ def _inner_matches(
     inner_a, inner_b = a[head : len(a) - tail], b[head : len(b) - tail]
     if len(inner_a) * len(inner_b) > MAX_TABLE:
         raise ArgumentError(
-            f"The prompts are too long to be aligned: {len(inner_a)} {what} of the one differ from "
-            f"{len(inner_b)} of the other; make both shorter."
+            f"the prompts are too long to be aligned: {len(inner_a)} {what} of the one differ from "
+            f"{len(inner_b)} of the other; make both shorter"
         )
     ones = [1] * max(len(inner_a), len(inner_b))
     inner = best_matches(

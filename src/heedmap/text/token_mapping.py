@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.text.alignment import WordAlignment, not_one_to_one
 from heedmap.text.sequences import best_matches
-from heedmap.text.words import TokenTable
+from heedmap.text.words import MOVE_IT, TokenTable
 
 __all__ = ["refinement", "replacement"]
 
@@ -118,8 +118,8 @@ def _check_fits(source: TokenTable, target: TokenTable, alignment: WordAlignment
     for table, words, name in ((source, sides[0], "source"), (target, sides[1], "target")):
         if tuple(filter(None, words)) != table.words:
             raise ArgumentError(
-                f"The alignment is of another {name} than {quoted(table.prompt)}; make it with "
-                "pair_words() from the same two tables."
+                f"the alignment is of another {name} than {quoted(table.prompt)}: make it with "
+                "pair_words() from the same two tables"
             )
     if not alignment.one_to_one:
         raise not_one_to_one(alignment)
@@ -129,10 +129,10 @@ def _check_fits(source: TokenTable, target: TokenTable, alignment: WordAlignment
                 raise TruncatedWordError(
                     f"{quoted(pair[0].text)} became {quoted(pair[1].text)} past the end of what "
                     f"the model reads: it takes {table.limit} tokens, and {quoted(word.text)} is "
-                    "not among them; shorten the prompt or move the word towards its start."
+                    f"not among them; {MOVE_IT}"
                 )
     if source.tokens and not target.tokens:
-        raise ArgumentError("The target has no tokens at all; give one that was encoded.")
+        raise ArgumentError("the target has no tokens at all: expected one that was encoded")
 
 
 def _specials(source: TokenTable, target: TokenTable) -> dict[int, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from heedmap.checks import is_unicode
+from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files.values import MAX_PROMPT, MAX_TOKENS
 from heedmap.text.prompts import split_words
@@ -46,7 +46,7 @@ def read_tokens(
     Raises:
         ArgumentError: if `ids` are not what this prompt encodes to; labels would be wrong.
     """
-    _check_prompt(prompt)
+    checks.text("the prompt", prompt, most=MAX_PROMPT)
     ids, text_ids = list(ids), list(text_ids)
     lead = int(start_id is not None)
     room = max(0, len(ids) - lead - int(end_id is not None))
@@ -55,8 +55,8 @@ def read_tokens(
     if ids[: len(expected)] != expected or len(text_ids) != len(text_offsets):
         where = next((i for i, (a, b) in enumerate(zip(ids, expected, strict=False)) if a != b), 0)
         raise ArgumentError(
-            f"The token ids given are not those of the prompt {quoted(prompt)}: they differ at "
-            f"position {where}. Give the ids that this prompt was encoded to, or its own text."
+            f"the token ids are not those of the prompt {quoted(prompt)}, but differ at position "
+            f"{where}: expected the ids that this prompt was encoded to, or its own text"
         )
 
     spans = _whole_spans(prompt, text_offsets)
@@ -133,19 +133,6 @@ def _assign(
     return list(joined.values())
 
 
-def _check_prompt(prompt: object) -> None:
-    if not isinstance(prompt, str):
-        raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
-    if len(prompt) > MAX_PROMPT:
-        raise ArgumentError(
-            f"The prompt has {len(prompt)} characters; at most {MAX_PROMPT} are taken. Shorten it."
-        )
-    if not is_unicode(prompt):
-        raise ArgumentError(
-            f"The prompt {quoted(prompt)} is not valid Unicode (a lone surrogate); give UTF-8 text."
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """What a pipeline makes of a prompt before it tokenizes it.
@@ -178,19 +165,19 @@ def tokenize(
         ArgumentError: if the prompt is not a text, or too long.
         ModelError: if the tokenizer gives no character offsets.
     """
-    _check_prompt(prompt)
+    checks.text("the prompt", prompt, most=MAX_PROMPT)
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
-            f"The tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
-            "be tied to tokens; load the model with its fast tokenizer."
+            f"the tokenizer {type(tokenizer).__name__} gives no character offsets, so words cannot "
+            "be tied to tokens: load the model with its fast tokenizer"
         )
     limit = int(tokenizer.model_max_length) if limit is None else limit
     if limit > _NOT_SET:
         limit = CLIP_LIMIT
     if limit > MAX_TOKENS:
         raise ModelError(
-            f"The tokenizer reads {limit} tokens of a prompt; at most {MAX_TOKENS} are taken. Load "
-            "it with a smaller model_max_length."
+            f"the tokenizer reads {limit} tokens of a prompt: expected at most {MAX_TOKENS}; load "
+            "it with a smaller model_max_length"
         )
     made = None if rewrite is None else rewrite(prompt)
     text = prompt if made is None else made.text
@@ -242,8 +229,8 @@ def expanded(prompt: str, tokenizer: Any, expand: Callable[[str], str]) -> Rewri
         at += len(piece)
     if text != whole:
         raise ModelError(
-            f"The placeholders in {quoted(prompt)} cannot be tied to their vectors: expected names "
-            "that do not contain each other; rename the embedding."
+            f"the placeholders in {quoted(prompt)} cannot be tied to their vectors: expected names "
+            "that do not contain each other; rename the embedding"
         )
     return Rewritten(text, origin)
 

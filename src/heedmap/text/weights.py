@@ -23,7 +23,7 @@ from math import isfinite
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
-from heedmap.text.words import TokenTable, Word
+from heedmap.text.words import MOVE_IT, TokenTable, Word
 
 __all__ = [
     "MOST_WEIGHT",
@@ -91,8 +91,7 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         ArgumentError: if a weight is not a number, or beyond `MOST_WEIGHT`, or a bracket around a
             weight has no partner. Messages count the characters of the prompt from 1.
     """
-    if not checks.is_text(prompt):
-        raise ArgumentError(f"A prompt is one string, not {type(prompt).__name__}; give one text.")
+    checks.text("the prompt", prompt)
     cuts: list[tuple[int, int]] = []  # what the model does not read
     spans: list[Span] = []
     outside = _Open(-1)
@@ -143,13 +142,13 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
     weight = float(ascii_text) if _NUMBER.fullmatch(ascii_text) else float("nan")
     if not isfinite(weight):
         raise ArgumentError(
-            f"The weight {quoted(text)} at character {colon + 2} of the prompt is no number; write "
-            r"it as in '(word:1.5)', or '\:' where the colon is text."
+            f"the weight {quoted(text)} at character {colon + 2} of the prompt is not a number: "
+            r"write it as in '(word:1.5)', or '\:' where the colon is text"
         )
     if abs(weight) > MOST_WEIGHT:
         raise ArgumentError(
-            f"The weight {quoted(text)} at character {colon + 2} of the prompt is out of range: "
-            f"expected −{MOST_WEIGHT:g} to {MOST_WEIGHT:g}; −2 to 3 is useful."
+            f"the weight {quoted(text)} at character {colon + 2} of the prompt is out of range: "
+            f"expected −{MOST_WEIGHT:g} to {MOST_WEIGHT:g}; −2 to 3 is useful"
         )
     return weight
 
@@ -159,8 +158,8 @@ def _unbalanced(prompt: str, place: int) -> ArgumentError:
     what = "is not closed" if mark == "(" else "closes nothing"
     partner = "a ')' after the weight" if mark == "(" else "a '(' before the word"
     return ArgumentError(
-        f"The bracket '{mark}' at character {place + 1} of the prompt {what}, and the prompt has "
-        f"weights: add {partner}, or write '\\{mark}' where the bracket is text."
+        f"the bracket '{mark}' at character {place + 1} of the prompt {what}, and the prompt has "
+        f"weights: add {partner}, or write '\\{mark}' where the bracket is text"
     )
 
 
@@ -205,29 +204,28 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
     for start, end, weight in spans:
         if not 0 <= start <= end <= len(table.prompt):
             raise ArgumentError(
-                f"A weight of the characters {start} to {end} does not fit the prompt "
-                f"{quoted(table.prompt)}, which has {len(table.prompt)}; parse that very prompt."
+                f"a weight of the characters {start} to {end} does not fit the prompt "
+                f"{quoted(table.prompt)}, which has {len(table.prompt)}: parse that very prompt"
             )
         covered = quoted(table.prompt[start:end])
         if not words.within(start, end):
             raise ArgumentError(
-                f"The weight {weight:g} covers no word, only {covered}; put a word of the prompt "
-                "into its bracket."
+                f"the weight {weight:g} covers no word, only {covered}: put a word of the prompt "
+                "into its bracket"
             )
         found = read.within(start, end)
         if not found:
             raise TruncatedWordError(
-                f"The weight {weight:g} of {covered} has no effect: the model reads "
-                f"{table.limit} tokens, and none of this; shorten the prompt or move the words "
-                "towards its start."
+                f"the weight {weight:g} of {covered} has no effect: the model reads "
+                f"{table.limit} tokens, and none of this; {MOVE_IT}"
             )
         for word in found:
             for position in word.tokens:
                 weights[position] = weights.get(position, 1.0) * weight
                 if not abs(weights[position]) <= MOST_WEIGHT:
                     raise ArgumentError(
-                        f"The weights of {quoted(word.text)} multiply to more than "
-                        f"{MOST_WEIGHT:g}; give smaller ones."
+                        f"the weights of {quoted(word.text)} multiply to more than "
+                        f"{MOST_WEIGHT:g}: give smaller ones"
                     )
     return dict(sorted(weights.items()))
 
@@ -258,7 +256,7 @@ def weighed(
         weights: by word or phrase; all places of a phrase are meant.
 
     Raises:
-        ArgumentError: if a weight is no number from -1e6 to 1e6, or a word is weighted twice.
+        ArgumentError: if a weight is not a number from -1e6 to 1e6, or a word is weighted twice.
         UnknownWordError: if a word is not in the prompt.
         TruncatedWordError: if the model does not read it.
     """
@@ -306,7 +304,7 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
 
 
 def _escaped(text: str, mark: str) -> str:
-    """Text before a sign that is no text: its last backslashes must not reach that sign."""
+    """Text before a sign that is not a text: its last backslashes must not reach that sign."""
     bare = text.rstrip("\\")
     return escape(bare) + (text[len(bare) :] * (2 if mark else 1))
 

@@ -24,6 +24,7 @@ LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
 _QUOTES = ('""', "''", "\u201c\u201d", "\u2018\u2019")
 _LISTED = 20
+MOVE_IT = "shorten the prompt, or move the word towards its start"  # what an error advises
 _COMPARED = 1000  # words among which those like a strange one are looked for
 
 
@@ -138,24 +139,18 @@ class TokenTable:
         as one token are one word, and found by any of them.
 
         Raises:
-            ArgumentError: if the query is no text, or longer than a prompt may be.
+            ArgumentError: if the query is not a text, or longer than a prompt may be.
             UnknownWordError: if there is no such place; the message says which words there are.
         """
         if not checks.is_text(query):
             raise ArgumentError(
-                f"A word or phrase is a string, not {quoted(query)}; for a word by its number, "
-                "use at()."
+                f"the word is {quoted(query)}: expected a text; for a word by its number, use at()"
             )
-        if len(query) > MAX_PROMPT:
-            raise ArgumentError(
-                f"The word or phrase has {len(query)} characters; at most {MAX_PROMPT} are "
-                "taken, as of a prompt. Shorten it."
-            )
+        checks.text("the word", query, most=MAX_PROMPT)
         wanted = word_keys(query)
         if not wanted:
             raise UnknownWordError(
-                f"{quoted(query)} contains no word to look for; give a word or phrase of the "
-                f"prompt. {self._inventory()}"
+                f"{quoted(query)} contains no word to look for: {self._inventory()}"
             )
         keys: list[str] = []
         owners: list[Word] = []
@@ -170,8 +165,8 @@ class TokenTable:
                 found.append(place)
         if not found:
             raise UnknownWordError(
-                f"{quoted(query)} is not in the prompt. {self._nearest(wanted, keys)}"
-                f"{self._inventory()}"
+                f"{quoted(query)} is not in the prompt: {self._inventory()}"
+                f"{self._nearest(wanted, keys)}"
             )
         return tuple(found)
 
@@ -257,18 +252,18 @@ class TokenTable:
         where = f" at {quoted(cut.text)} (word {cut.number})" if cut else ""
         return TruncatedWordError(
             f"{what} was not read by the model: it takes {self.limit} tokens, and the prompt was "
-            f"cut{where}. Shorten the prompt or move the word towards its start."
+            f"cut{where}; {MOVE_IT}"
         )
 
     def _nearest(self, wanted: Sequence[str], keys: Sequence[str]) -> str:
         known = dict(zip(keys, (key[:64] for key in keys), strict=True))
         strange = next((key for key in wanted if key not in known), None)
         if strange is None:
-            return "Each of its words is, but not in this order side by side. "
+            return "; each of its words is, but not in this order side by side"
         some = list(known.values())[:_COMPARED]
         near = get_close_matches(strange[:64], some, n=3)
         near += [k for k in known.values() if strange in k and k not in near][: 3 - len(near)]
-        return f"Did you mean {' or '.join(map(quoted, dict.fromkeys(near)))}? " if near else ""
+        return f"; did you mean {' or '.join(map(quoted, dict.fromkeys(near)))}?" if near else ""
 
     def _inventory(self) -> str:
         spellings: dict[str, str] = {}
@@ -276,10 +271,10 @@ class TokenTable:
             spellings.setdefault(fold(word.text), word.text)
         texts = list(spellings.values())
         if not texts:
-            return "The prompt has no words."
+            return "the prompt has no words"
         rest = len(texts) - _LISTED
         more = f", … and {rest} more" if rest > 0 else ""
-        return f"The prompt has: {', '.join(map(quoted, texts[:_LISTED]))}{more}."
+        return f"expected a word of {', '.join(map(quoted, texts[:_LISTED]))}{more}"
 
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
@@ -307,4 +302,4 @@ def _pick(number: object, count: int, what: str, has: str, things: str) -> int:
         return index % count
     span = f"use 0 to {count - 1}" if count > 1 else "use 0" if count else "there is none to pick"
     things = things.removesuffix("s") if count == 1 else things
-    raise UnknownWordError(f"There is no {what} {quoted(index)}: {has} {count} {things}; {span}.")
+    raise UnknownWordError(f"there is no {what} {quoted(index)}: {has} {count} {things}; {span}")

@@ -142,8 +142,8 @@ class UNet(Family):
         if made_from(pipe, CONSISTENT) is None:
             return None
         return (
-            "decodes what its scheduler makes beside the latents and a blend does not reach: leave "
-            "only out, or use StableDiffusionPipeline with an LCMScheduler"
+            "decodes what its scheduler makes besides the latents and a blend does not reach: "
+            "leave only out, or use StableDiffusionPipeline with an LCMScheduler"
         )
 
     def start_size(self, pipe: Any, size: tuple[int, int]) -> tuple[int, int]:
