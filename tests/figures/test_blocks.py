@@ -15,7 +15,7 @@ def pixels(block: Block) -> np.ndarray:
 
 
 RED = Image.new("RGB", (30, 20), "red")
-TWO = Lines(("one", "and two"), (20.0, 50.0), 10)
+TWO = Lines(("one", "and two"), 10)
 
 
 def test_blocks_stand_side_by_side_or_below():

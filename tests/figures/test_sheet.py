@@ -38,7 +38,8 @@ def noise(width: int, height: int, seed: int = 0) -> Image.Image:
 
 def example(title: str = "a $5 house & <tree>", size=(96, 64)) -> Sheet:
     panels = [Panel(word, noise(*size, n), f"up to {n}") for n, word in enumerate(title.split())]
-    return layout.sheet(noise(*size, 9), panels, title=title, bar=ScaleBar("raw", 0, 1))
+    body = layout.in_rows([Panel("", noise(*size, 9), "the picture"), *panels])
+    return layout.framed(body, title=title, bar=ScaleBar("raw", 0, 1))
 
 
 # --- pictures ---------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def draw():
     heat = overlays.overlay(image, [[0, 1], [2, 3]], low=0, high=3)
     panels = [layout.Panel(word, heat, "note") for word in WORDS.split()]
     bar = layout.ScaleBar("raw", 0, 3)
-    return layout.sheet(image, panels, title="a title", bar=bar)
+    return layout.framed(layout.in_rows(panels), title="a title", bar=bar)
 import matplotlib
 before = matplotlib.rcParams.copy()
 sheet = draw()
