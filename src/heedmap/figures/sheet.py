@@ -36,6 +36,8 @@ _DPI = 72  # a pixel is a point, and sizes of letters are in pixels
 _RULE = (205, 205, 209)
 # Of how files are written nothing is left to a style.
 _WRITTEN: dict[Any, Any] = {
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
     "savefig.bbox": None,
     "savefig.facecolor": "auto",
     "savefig.edgecolor": "auto",
