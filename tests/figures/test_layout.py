@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError
 from heedmap.figures import layout, overlays
-from heedmap.figures.blocks import Block, LineAt, PictureAt
+from heedmap.figures.blocks import Block, LineAt, PictureAt, beside
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.figures.sheet import Sheet
 
@@ -42,11 +42,6 @@ def example(words: str = "a red house", **more) -> Sheet:
     return layout.framed(layout.in_rows([Panel("", image, "the picture"), *panels]), **given)
 
 
-def two(*panels: Panel) -> Block:
-    """Panels of white side by side, so that what stands below the first is seen alone."""
-    return layout.in_rows([*panels, Panel("", Image.new("RGB", panels[0].picture.size, "white"))])
-
-
 def texts(block: Block) -> list[str]:
     return [thing.text for thing in block.things if isinstance(thing, LineAt)]
 
@@ -57,19 +52,21 @@ def texts(block: Block) -> list[str]:
 @pytest.mark.parametrize(
     "caption", ["house", LONG, "w" * 300, "one two " * 40, "한국어" * 20, "בית"]
 )
-@pytest.mark.parametrize("size", [(64, 64), (83, 121), (100, 60)])
+@pytest.mark.parametrize("size", [(64, 64), (83, 121), (200, 20)])
 def test_captions_are_never_cut(caption, size):
     """A caption has a column of its own, and stands in it, as it does in the room above it."""
     white = Image.new("RGB", size, "white")
-    bare, full = two(Panel("", white)), two(Panel(caption, white, "note"))
+    bare, full = (
+        layout.in_rows([panel]) for panel in (Panel("", white), Panel(caption, white, "note"))
+    )
     assert full.width == bare.width
-    room = (full.width - layout._GAP) // 2
-    ink = (pixels(full) < 200).any(axis=-1)
+    aside = Block(50, 0)
+    ink = (pixels(beside([aside, full, aside], across=True)) < 200).any(axis=-1)
     ink[: ink.shape[0] - (full.height - bare.height) - 1] = False  # below the pictures
     rows, columns = np.nonzero(ink)
-    assert columns.min() >= 0 and columns.max() < room
+    assert columns.min() >= 50 and columns.max() < 50 + full.width
     # The middle of the ink is the middle of the column, however many lines there are.
-    assert abs((columns.min() + columns.max()) / 2 - room / 2) <= 2
+    assert abs((columns.min() + columns.max()) / 2 - 50 - full.width / 2) <= 2
     assert rows.max() <= full.height - 1
     assert "".join(texts(full)).replace(" ", "").endswith("note")
 
