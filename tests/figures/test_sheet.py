@@ -136,6 +136,11 @@ def test_finer_ones_draw_each_picture_again_from_its_own_pixels():
     got = np.asarray(sheet.image())
     assert got.shape == (100, 120, 3)
     np.testing.assert_array_equal(got[20:80, 20:100], np.asarray(picture))
+    sheet = Sheet.of(Block(60, 50, (PictureAt(10, 10, picture, (40, 30)),)))
+    sheet.dpi = 144
+    got = np.asarray(sheet.image())
+    np.testing.assert_array_equal(got[22:78, 22:98], np.asarray(picture)[2:-2, 2:-2])
+    assert (got[20:22, 20:100] == (205, 205, 209)).all()  # its outline is as much thicker
 
 
 def test_the_same_png_every_time_and_nothing_else_in_it():

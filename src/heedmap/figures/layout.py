@@ -99,16 +99,20 @@ def in_rows(panels: Sequence[Panel]) -> Block:
     room, size = max(wide, _COLUMN), min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
     cells: list[Block] = []
     for panel, picture in zip(panels, pictures, strict=True):
-        caption = fit_text(panel.caption, room, size=size)
-        note = fit_text(panel.note, room, size=max(11, round(size * 0.8)))
-        texts = Block.text(caption, room, middle=True), Block.text(note, room, SOFT, middle=True)
         shown = _fitted(picture, wide, high, (room, high))
-        cells.append(beside([shown, Block(room, 6), *texts], across=False))
+        caption = _caption(panel.caption, room, size)
+        note = _caption(panel.note, room, max(11, round(size * 0.8)), SOFT)
+        cells.append(beside([shown, Block(room, 6), caption, note], across=False))
     rows = [
         beside(cells[at : at + columns], across=True, gap=_GAP)
         for at in range(0, len(cells), columns)
     ]
     return beside(rows, across=False, gap=_GAP)
+
+
+def _caption(text: str, room: int, size: int, colour: str = INK) -> Block:
+    """Text in the middle of a column."""
+    return Block.text(fit_text(text, room, size=size), room, colour, middle=True)
 
 
 def _fitted(picture: Image.Image, wide: int, high: int, room: tuple[int, int]) -> Block:
@@ -204,15 +208,11 @@ def table(
     room = (MAX_WIDTH - 2 * _MARGIN - at + gap) / len(columns) - gap
     wide = max(int(min(side * root, room)), round(least * root))
     high = max(1, round(wide / root**2))
-
-    def text(label: str, size: int, colour: str = INK) -> Block:
-        return Block.text(fit_text(label, wide, size=size), wide, colour, middle=True)
-
-    labels = beside([text(label, size) for label in columns], across=True, gap=gap, lean=1)
+    labels = [_caption(label, wide, size) for label in columns]
     lines: list[Block] = []
     for head, (_, row) in zip(heads, rows, strict=True):
         cells = [
-            text(cell, size - 4, SOFT)
+            _caption(cell, wide, size - 4, SOFT)
             if isinstance(cell, str)
             else _fitted(to_rgb(cell), wide, high, (wide, 0))
             for cell in row
@@ -222,6 +222,6 @@ def table(
         drawn = beside(cells, across=True, gap=gap, lean=0.5)
         parts = [Block.text(head, at), drawn, Block(0, high if bare else 0)]
         lines.append(beside(parts, across=True, lean=0.5))
-    above = beside([Block(at, 0), labels], across=True)
+    above = beside([Block(at, 0), beside(labels, across=True, gap=gap, lean=1)], across=True)
     body = beside(lines, across=False, gap=gap)
     return beside([above, body], across=False, gap=6)

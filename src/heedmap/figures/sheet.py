@@ -149,12 +149,11 @@ class _Picture(AxesImage):
         x, y, (width, height) = thing.x, thing.y, thing.size
         super().__init__(paper, origin="upper", extent=(x, x + width, y + height, y))
         self.set_data(np.asarray(thing.picture.convert("RGB")))
-        self._outlined = thing.outlined
+        self._outlined, self._width = thing.outlined, width
 
     @property
     def is_shrunk(self) -> bool:
-        left, right, *_ = self.get_extent()
-        return self.get_size()[1] > right - left
+        return self.get_size()[1] > self._width
 
     def make_image(
         self, renderer: RendererBase, magnification: float = 1.0, unsampled: bool = False
@@ -164,8 +163,9 @@ class _Picture(AxesImage):
         own = Image.fromarray(self.to_rgba(np.asarray(self.get_array()), bytes=True)).convert("RGB")
         picture = own.resize((wide, tall), Image.Resampling.LANCZOS)
         if self._outlined:
-            ends, line = (0, 0, wide - 1, tall - 1), max(1, round(magnification))
-            ImageDraw.Draw(picture).rectangle(ends, outline=_RULE, width=line)
+            thick = max(1, wide // self._width)  # a pixel of the paper
+            ends = (0, 0, wide - 1, tall - 1)
+            ImageDraw.Draw(picture).rectangle(ends, outline=_RULE, width=thick)
         # Renderers count from the foot.
         return np.asarray(picture.convert("RGBA"))[::-1], left, low, Affine2D()
 
