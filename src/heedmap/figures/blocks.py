@@ -17,7 +17,7 @@ INK, SOFT = "#1d1d1f", "#636368"
 
 @dataclass(frozen=True)
 class PictureAt:
-    """A picture at a place, resized to what it takes there."""
+    """An RGB picture at a place, resized to what it takes there."""
 
     x: float
     y: float
@@ -47,7 +47,7 @@ class Block:
 
     @classmethod
     def of(cls, picture: Image.Image, size: tuple[int, int] | None = None) -> "Block":
-        """A picture pixel by pixel, or outlined at a size."""
+        """An RGB picture pixel by pixel, or outlined at a size."""
         shown = PictureAt(0, 0, picture, size or picture.size, outlined=size is not None)
         return cls(*shown.size, (shown,))
 

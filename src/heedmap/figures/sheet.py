@@ -148,7 +148,7 @@ class _Picture(AxesImage):
     def __init__(self, paper: Axes, thing: PictureAt) -> None:
         x, y, (width, height) = thing.x, thing.y, thing.size
         super().__init__(paper, origin="upper", extent=(x, x + width, y + height, y))
-        self.set_data(np.asarray(thing.picture.convert("RGB")))
+        self.set_data(np.asarray(thing.picture))
         self._outlined, self._width = thing.outlined, width
 
     @property
@@ -160,8 +160,10 @@ class _Picture(AxesImage):
     ) -> tuple[np.ndarray, float, float, Affine2D]:
         left, low, right, high = np.rint(self.get_window_extent(renderer).extents)
         wide, tall = (max(1, round(n * magnification)) for n in (right - left, high - low))
-        own = Image.fromarray(self.to_rgba(np.asarray(self.get_array()), bytes=True)).convert("RGB")
-        picture = own.resize((wide, tall), Image.Resampling.LANCZOS)
+        own = np.asarray(self.get_array())
+        if own.shape[2:] != (3,) or own.dtype != np.uint8:  # not a picture any more, but a map
+            own = self.to_rgba(own, bytes=True)[..., :3]
+        picture = Image.fromarray(own).resize((wide, tall), Image.Resampling.LANCZOS)
         if self._outlined:
             thick = max(1, wide // self._width)  # a pixel of the paper
             ends = (0, 0, wide - 1, tall - 1)
