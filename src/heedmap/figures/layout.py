@@ -85,17 +85,17 @@ class ScaleBar:
         return overlay(grey, ramp, low=0, high=1)
 
 
-def in_rows(panels: Sequence[Panel]) -> Block:
+def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
     """Set panels in rows, in reading order, captions beneath, without margins.
 
     All get one size, in the shape of the first picture: as large as their number and the width of
-    a sheet allow. Pictures of another shape are fitted in, never distorted. The whole comes near
-    16:9.
+    a sheet allow. Pictures of another shape are fitted in, never distorted. Without `columns`, the
+    whole comes near 16:9.
     """
     if not panels:
         raise ArgumentError("a figure needs at least one panel; got none")
     pictures = [to_rgb(panel.picture) for panel in panels]
-    columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height)
+    columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height, columns)
     room, size = max(wide, _COLUMN), min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
     cells: list[Block] = []
     for panel, picture in zip(panels, pictures, strict=True):
@@ -128,7 +128,7 @@ def _centred(block: Block, width: int = 0, height: int = 0) -> Block:
     return beside([Block(0, height), across], across=True, lean=0.5)
 
 
-def _plan(count: int, shape: float) -> tuple[int, int, int]:
+def _plan(count: int, shape: float, given: int | None = None) -> tuple[int, int, int]:
     """How many columns of panels how wide and high: the largest that make a sensible sheet."""
     root = min(max(shape, 1 / 40), 40) ** 0.5
     columns = wide = high = 1
@@ -136,7 +136,9 @@ def _plan(count: int, shape: float) -> tuple[int, int, int]:
         wide, high = round(side * root), round(side / root)
         across, down = max(wide, _COLUMN) + _GAP, high + side // 5 + _GAP
         most = min(count, max(1, (MAX_WIDTH - 2 * _MARGIN + _GAP) // across))
-        plans = [(n, math.ceil(count / n)) for n in range(1, most + 1)]
+        plans = [
+            (n, math.ceil(count / n)) for n in ([min(given, most)] if given else range(1, most + 1))
+        ]
         columns, rows = min(
             plans,
             key=lambda p: (
