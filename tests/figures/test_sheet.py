@@ -38,7 +38,8 @@ def noise(width: int, height: int, seed: int = 0) -> Image.Image:
 
 def example(title: str = "a $5 house & <tree>", size=(96, 64)) -> Sheet:
     panels = [Panel(word, noise(*size, n), f"up to {n}") for n, word in enumerate(title.split())]
-    return layout.sheet(noise(*size, 9), panels, title=title, bar=ScaleBar("raw", 0, 1))
+    body = layout.in_rows([Panel("", noise(*size, 9), "the picture"), *panels])
+    return layout.framed(body, title=title, bar=ScaleBar("raw", 0, 1))
 
 
 # --- pictures ---------------------------------------------------------------------------------
@@ -76,6 +77,57 @@ def test_it_is_a_figure_of_matplotlib():
     assert np.asarray(sheet.image()).shape == np.asarray(example().image()).shape
 
 
+def test_its_paper_holds_the_pictures_and_the_lines():
+    sheet = example("a house")
+    (paper,) = sheet.axes
+    assert [one.get_text() for one in paper.texts] == [
+        *("a house", "the picture", "a", "up to 0", "house", "up to 1", "0", "1", "scale: raw")
+    ]
+    width, height = sheet.image().size
+    assert (paper.get_xlim(), paper.get_ylim()) == ((0, width), (height, 0))  # pixels
+    drawn = np.asarray(sheet.image())
+    *pictures, bar = paper.images
+    assert bar.get_size()[1] == (width - 64) // 5
+    for n, picture in zip((9, 0, 1), pictures, strict=True):
+        left, right, low, top = (round(end) for end in picture.get_extent())
+        own = noise(96, 64, n).resize((right - left, low - top), Image.Resampling.LANCZOS)
+        inner = drawn[top + 1 : low - 1, left + 1 : right - 1]
+        np.testing.assert_array_equal(inner, np.asarray(own)[1:-1, 1:-1])
+
+
+def test_what_is_on_the_paper_can_be_changed():
+    sheet = example("a house")
+    (paper,) = sheet.axes
+    first, second, *_ = paper.images
+    before = np.asarray(sheet.image())
+    left, right, low, top = (round(end) for end in second.get_extent())
+    second.set_data(np.full((5, 5, 3), (0, 255, 0), np.uint8))
+    paper.texts[0].set_text("another title")
+    paper.texts[1].remove()
+    first.remove()
+    after = np.asarray(sheet.image())
+    assert (after[top + 1 : low - 1, left + 1 : right - 1] == (0, 255, 0)).all()
+    assert (after[top:low, : left - 1] == 255).all()  # neither the picture nor its caption
+    assert (after[:top] != before[:top]).any()
+    assert b"another title" in sheet.data("svg")
+    second.set_data(np.linspace(0, 1, 64).reshape(8, 8))  # colours of a map
+    second.set_cmap("inferno")
+    shown = np.asarray(sheet.image())[top + 1 : low - 1, left + 1 : right - 1]
+    assert shown[0, 0].sum() < 60 and shown[-1, -1].sum() > 500
+
+
+def test_one_draws_on_the_paper_in_pixels():
+    sheet = example("a house")
+    (paper,) = sheet.axes
+    left, right, low, top = paper.images[1].get_extent()
+    paper.plot([left + 5, right - 5], [(low + top) / 2] * 2, color="#00ff00", linewidth=6)
+    drawn = np.asarray(sheet.image())
+    green = np.argwhere((drawn == (0, 255, 0)).all(-1))
+    assert green[:, 1].min() == pytest.approx(left + 5, abs=4)
+    assert green[:, 1].max() == pytest.approx(right - 5, abs=4)
+    assert green[:, 0].mean() == pytest.approx((low + top) / 2, abs=1)
+
+
 def test_finer_ones_draw_each_picture_again_from_its_own_pixels():
     picture = noise(80, 60)
     block = Block(60, 50, (PictureAt(10, 10, picture, (40, 30), outlined=False),))
@@ -84,6 +136,11 @@ def test_finer_ones_draw_each_picture_again_from_its_own_pixels():
     got = np.asarray(sheet.image())
     assert got.shape == (100, 120, 3)
     np.testing.assert_array_equal(got[20:80, 20:100], np.asarray(picture))
+    sheet = Sheet.of(Block(60, 50, (PictureAt(10, 10, picture, (40, 30)),)))
+    sheet.dpi = 144
+    got = np.asarray(sheet.image())
+    np.testing.assert_array_equal(got[22:78, 22:98], np.asarray(picture)[2:-2, 2:-2])
+    assert (got[20:22, 20:100] == (205, 205, 209)).all()  # its outline is as much thicker
 
 
 def test_the_same_png_every_time_and_nothing_else_in_it():
@@ -252,7 +309,7 @@ def draw():
     heat = overlays.overlay(image, [[0, 1], [2, 3]], low=0, high=3)
     panels = [layout.Panel(word, heat, "note") for word in WORDS.split()]
     bar = layout.ScaleBar("raw", 0, 3)
-    return layout.sheet(image, panels, title="a title", bar=bar)
+    return layout.framed(layout.in_rows(panels), title="a title", bar=bar)
 import matplotlib
 before = matplotlib.rcParams.copy()
 sheet = draw()

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from making import recording
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -226,7 +225,7 @@ def test_a_map_is_a_figure_on_its_scale():
     heat = HeatMaps(recording(), picture)["house"]
     for scale, name in (("word", "the word's own"), ("raw", "raw probability")):
         figure = heat.figure(scale=scale)
-        words = [text.get_text() for text in figure.findobj(Text)]
+        words = [text.get_text() for text in figure.axes[0].texts]
         assert (words[0], words[-1]) == ("house", f"scale: {name}")
         assert holds(np.asarray(figure.image()), heat.overlay(scale=scale, short_side=384))
     assert words[1:3] == ["0", "1"]

@@ -39,8 +39,10 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
 def test_frames_reach_the_sheet_as_they_are():
     """All the panels' pixels, but for their outlines, are in the sheet."""
     maps = maps_of(steps=3)
-    sheet = np.asarray(timelines.timeline(maps, "house").image())
-    _, wide, high = layout._plan(4, 1, None)
+    figure = timelines.timeline(maps, "house")
+    sheet = np.asarray(figure.image())
+    left, right, low, top = figure.axes[0].images[0].get_extent()
+    wide, high = round(right - left), round(low - top)
     parts = [maps.select(steps=step)["house"].values for step in range(3)]
     low, high_value = min(p.min() for p in parts), max(p.max() for p in parts)
     image = maps.image.resize((256, 256), Image.Resampling.LANCZOS)

@@ -108,7 +108,7 @@ def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> Hea
 @pytest.mark.parametrize(
     ("drawn", "made", "axes", "said"),
     [
-        (timelines.timeline, {"steps": 10_000}, None, "10000 steps.*run.maps.select.*--steps"),
+        (timelines.timeline, {"steps": 10_000}, None, r"10000 steps.*select\(steps=.*--steps"),
         (
             timelines.animation,
             {"steps": 1001},

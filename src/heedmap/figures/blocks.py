@@ -1,23 +1,23 @@
-"""Pictures and lines of text at their places: what a figure is put together from.
+"""Boxes of pictures and lines of text: what a figure is put together from.
 
 Places are in pixels, from the top left corner.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from PIL import Image
 
 from heedmap.figures.lettering import Lines, runs_left
 
-__all__ = ["INK", "SOFT", "Block", "LineAt", "PictureAt", "beside", "lines_at", "picture_at"]
+__all__ = ["INK", "SOFT", "Block", "LineAt", "PictureAt", "beside"]
 
 INK, SOFT = "#1d1d1f", "#636368"
 
 
 @dataclass(frozen=True)
 class PictureAt:
-    """A picture at a place, resized to what it takes there."""
+    """An RGB picture at a place, resized to what it takes there."""
 
     x: float
     y: float
@@ -46,39 +46,39 @@ class Block:
     things: tuple[PictureAt | LineAt, ...] = ()
 
     @classmethod
-    def of(cls, picture: Image.Image) -> "Block":
-        """A picture alone, pixel by pixel."""
-        return cls(*picture.size, (PictureAt(0, 0, picture, picture.size, outlined=False),))
+    def of(cls, picture: Image.Image, size: tuple[int, int] | None = None) -> "Block":
+        """An RGB picture pixel by pixel, or outlined at a size."""
+        shown = PictureAt(0, 0, picture, size or picture.size, outlined=size is not None)
+        return cls(*shown.size, (shown,))
 
-    def at(self, x: int, y: int) -> Iterable[PictureAt | LineAt]:
-        """Its things, for a room in which its corner lies here."""
-        return (replace(thing, x=thing.x + x, y=thing.y + y) for thing in self.things)
+    @classmethod
+    def text(cls, lines: Lines, room: int, colour: str = INK, *, middle: bool = False) -> "Block":
+        """Text in a column `room` wide: in its middle, or from the side where its script begins."""
+        size, step, things = lines.size, round(lines.size * 1.3), list[LineAt]()
+        for number, (line, wide) in enumerate(zip(lines.texts, lines.widths, strict=True)):
+            left = (room - wide) * (0.5 if middle else runs_left(line))
+            things.append(LineAt(left, number * step + size, line, size, colour))
+        return cls(room, len(things) * step, tuple(things))
 
 
-def beside(parts: Sequence[Block], *, across: bool, gap: int = 32) -> Block:
-    """Set blocks beside (or below) one another, flush at the top (or the left)."""
+def beside(parts: Sequence[Block], *, across: bool, gap: int = 0, lean: float = 0) -> Block:
+    """Set blocks beside (or below) one another.
+
+    Args:
+        parts: in reading order.
+        across: whether beside.
+        gap: pixels between two.
+        lean: where those stand that are less high (or wide) than others: 0 is flush at the top (or
+            the left), 0.5 in the middle, 1 at the foot.
+    """
     things: list[PictureAt | LineAt] = []
-    width = height = 0
+    deep = max((part.height if across else part.width for part in parts), default=0)
+    end = 0
     for part in parts:
-        x, y = (width + gap if width else 0, 0) if across else (0, height + gap if height else 0)
-        things += part.at(x, y)
-        width, height = max(width, x + part.width), max(height, y + part.height)
-    return Block(width, height, tuple(things))
-
-
-def picture_at(
-    picture: Image.Image, place: tuple[int, int, int, int], size: tuple[int, int]
-) -> PictureAt:
-    """A picture of this size, outlined, in the middle of a place (x, y, width, height)."""
-    x, y, width, height = place
-    return PictureAt(x + (width - size[0]) // 2, y + (height - size[1]) // 2, picture, size)
-
-
-def lines_at(
-    lines: Lines, x: int, y: int, room: int, *, colour: str = INK, middle: bool = False
-) -> Iterable[LineAt]:
-    """Text in a column `room` wide: in its middle, or from the side where the script begins."""
-    for number, (text, wide) in enumerate(zip(lines.texts, lines.widths, strict=True)):
-        slack = room - wide
-        left = x + (slack / 2 if middle else slack if runs_left(text) else 0)
-        yield LineAt(left, y + number * lines.step + lines.size, text, lines.size, colour)
+        along, other = (part.width, part.height) if across else (part.height, part.width)
+        aside = int((deep - other) * lean)
+        x, y = (end, aside) if across else (aside, end)
+        things += (replace(thing, x=thing.x + x, y=thing.y + y) for thing in part.things)
+        end += along + gap
+    end = max(0, end - gap)
+    return Block(*((end, deep) if across else (deep, end)), tuple(things))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from heedmap.checks import finite, whole
+from heedmap.checks import finite
 from heedmap.errors import ArgumentError
-from heedmap.figures.blocks import SOFT, Block, LineAt, PictureAt, lines_at, picture_at
+from heedmap.figures.blocks import INK, SOFT, Block, beside
 from heedmap.figures.lettering import fit_text
 from heedmap.figures.overlays import heat, overlay, to_rgb
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "in_rows", "sheet", "table"]
+__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "in_rows", "table"]
 
 MAX_WIDTH = 2400  # px: no sheet is wider
 
@@ -59,30 +59,22 @@ class ScaleBar:
 
     def ends(self) -> tuple[str, str]:
         """What stands at the cold and at the hot end."""
-        low, high = (
-            e if isinstance(e, str) else finite(name, e)
-            for name, e in (("low", self.low), ("high", self.high))
-        )
-        if isinstance(low, float) and isinstance(high, float) and abs(low) < high / 1000:
-            low = "0"  # as near as can be seen
-        cold, hot = (e if isinstance(e, str) else f"{e:.3g}" for e in (low, high))
-        return cold, hot
+        if isinstance(self.low, str) or isinstance(self.high, str):
+            return f"{self.low}", f"{self.high}"
+        low, high = finite("low", self.low), finite("high", self.high)
+        # "0" is as near as can be seen.
+        return "0" if abs(low) < high / 1000 else f"{low:.3g}", f"{high:.3g}"
 
     def block(self, width: int, size: int) -> Block:
         """The bar with its texts of `size` pixels, in a room of this width."""
         cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in self.ends())
-        at_bar = cold.width + size // 2
-        at_hot = at_bar + width // 5 + size // 2
-        at_name = at_hot + hot.width + 2 * size
-        name = fit_text(f"scale: {self.name}", width - at_name, size=size)
-        bar = self.drawn((width // 5, size))
-        things = (
-            PictureAt(at_bar, size // 6, bar, bar.size, outlined=False),
-            *lines_at(cold, 0, 0, cold.width, colour=SOFT),
-            *lines_at(hot, at_hot, 0, hot.width, colour=SOFT),
-            *lines_at(name, at_name, 0, name.width, colour=SOFT),
-        )
-        return Block(width, max(text.height for text in (cold, hot, name)), things)
+        bar = Block.of(self.drawn((width // 5, size)))
+        left = cold.width + bar.width + hot.width + 3 * size
+        name = fit_text(f"scale: {self.name}", width - left, size=size)
+        cold, hot, name = (Block.text(one, one.width, SOFT) for one in (cold, hot, name))
+        bar = beside([Block(0, size // 6), bar], across=False)
+        between, before = Block(size // 2, 0), Block(2 * size, 0)
+        return beside([cold, between, bar, between, hot, before, name], across=True)
 
     def drawn(self, size: tuple[int, int]) -> Image.Image:
         """The bar without its texts, at a size (W, H)."""
@@ -105,72 +97,58 @@ def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
     pictures = [to_rgb(panel.picture) for panel in panels]
     columns, wide, high = _plan(len(panels), pictures[0].width / pictures[0].height, columns)
     room, size = max(wide, _COLUMN), min(26, max(16, round(math.sqrt(wide * high) * 0.075)))
-    captions = [fit_text(panel.caption, room, size=size) for panel in panels]
-    notes = [fit_text(panel.note, room, size=max(11, round(size * 0.8))) for panel in panels]
-    texts = [caption.height + note.height for caption, note in zip(captions, notes, strict=True)]
-    rows = [high + 6 + max(texts[i : i + columns]) + _GAP for i in range(0, len(panels), columns)]
-    things: list[PictureAt | LineAt] = []
-    for index, picture in enumerate(pictures):
-        x, y = index % columns * (room + _GAP), sum(rows[: index // columns])
-        things.append(picture_at(picture, (x, y, room, high), _fitted(picture, wide, high)))
-        y += high + 6
-        things += lines_at(captions[index], x, y, room, middle=True)
-        y += captions[index].height
-        things += lines_at(notes[index], x, y, room, colour=SOFT, middle=True)
-    return Block(columns * (room + _GAP) - _GAP, sum(rows) - _GAP, tuple(things))
+    cells: list[Block] = []
+    for panel, picture in zip(panels, pictures, strict=True):
+        shown = _fitted(picture, wide, high, (room, high))
+        caption = _caption(panel.caption, room, size)
+        note = _caption(panel.note, room, max(11, round(size * 0.8)), SOFT)
+        cells.append(beside([shown, Block(room, 6), caption, note], across=False))
+    rows = [
+        beside(cells[at : at + columns], across=True, gap=_GAP)
+        for at in range(0, len(cells), columns)
+    ]
+    return beside(rows, across=False, gap=_GAP)
 
 
-def _fitted(picture: Image.Image, wide: int, high: int) -> tuple[int, int]:
-    """The largest size in the shape of a picture that fits into `wide` × `high` pixels."""
+def _caption(text: str, room: int, size: int, colour: str = INK) -> Block:
+    """Text in the middle of a column."""
+    return Block.text(fit_text(text, room, size=size), room, colour, middle=True)
+
+
+def _fitted(picture: Image.Image, wide: int, high: int, room: tuple[int, int]) -> Block:
+    """A picture as large as fits into `wide` × `high` pixels, in the middle of a room."""
     fit = min(wide / picture.width, high / picture.height)
-    return max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
+    size = max(1, round(picture.width * fit)), max(1, round(picture.height * fit))
+    return _centred(Block.of(picture, size), *room)
 
 
-def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
+def _centred(block: Block, width: int = 0, height: int = 0) -> Block:
+    """A block in the middle of a room, if that is larger."""
+    across = beside([Block(width, 0), block], across=False, lean=0.5)
+    return beside([Block(0, height), across], across=True, lean=0.5)
+
+
+def _plan(count: int, shape: float, given: int | None = None) -> tuple[int, int, int]:
     """How many columns of panels how wide and high: the largest that make a sensible sheet."""
-    limit = MAX_WIDTH - 2 * _MARGIN + _GAP
-    most = limit // (_COLUMN + _GAP)  # for captions to fit
-    columns = None if columns is None else whole("columns", columns, least=1, most=most)
     root = min(max(shape, 1 / 40), 40) ** 0.5
-    plan = (1, 1, 1)
+    columns = wide = high = 1
     for side in _SIDES:
         wide, high = round(side * root), round(side / root)
-        fits: list[tuple[float, int, bool]] = []
-        for n in [min(count, columns)] if columns else range(1, min(count, most) + 1):
-            rows = math.ceil(count / n)
-            width, height = n * (max(wide, _COLUMN) + _GAP), rows * (high + side // 5 + _GAP)
-            odd = abs(math.log(width / height * 9 / 16)) + rows * n / count
-            if width <= limit:
-                fits.append((odd, n, height <= 1450 and (side <= 256 or width * height <= 1.6e6)))
-        if fits:
-            _, n, sensible = min(fits)
-            plan = n, wide, high
-            if sensible or side <= 96:
-                break
-    return plan
-
-
-def sheet(
-    image: Image.Image | None,
-    panels: Sequence[Panel],
-    *,
-    title: str,
-    bar: ScaleBar,
-    caption: str = "",
-    note: str = "the picture",
-) -> "Sheet":
-    """Draw a sheet: title, the picture and then the panels, and the scale with its colour bar.
-
-    Args:
-        image: the picture, first of the panels; None where none is known.
-        panels: as a rule one a word, each an `overlay`.
-        title: the prompt; as in `framed`.
-        bar: what the colours of the panels mean.
-        caption: of the picture.
-        note: below it, smaller.
-    """
-    first = [] if image is None else [Panel(caption, image, note)]
-    return framed(in_rows([*first, *panels]), title=title, bar=bar)
+        across, down = max(wide, _COLUMN) + _GAP, high + side // 5 + _GAP
+        most = min(count, max(1, (MAX_WIDTH - 2 * _MARGIN + _GAP) // across))
+        plans = [
+            (n, math.ceil(count / n)) for n in ([min(given, most)] if given else range(1, most + 1))
+        ]
+        columns, rows = min(
+            plans,
+            key=lambda p: (
+                abs(math.log(p[0] * across / (p[1] * down) * 9 / 16)) + p[0] * p[1] / count
+            ),
+        )
+        small = side <= 256 or columns * across * rows * down <= 1.6e6
+        if side <= 96 or (small and rows * down <= 1450 and across <= MAX_WIDTH - 2 * _MARGIN):
+            break
+    return columns, wide, high
 
 
 def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":
@@ -188,19 +166,12 @@ def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = No
     size = min(22, max(16, width // 75))
     head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
     under = fit_text(note, width, size=size, least=12, lines=3)
-    top = _MARGIN + head.height + under.height + (size if head.texts or under.texts else 0)
-    things: list[PictureAt | LineAt] = [
-        *lines_at(head, _MARGIN, _MARGIN, width),
-        *lines_at(under, _MARGIN, _MARGIN + head.height, width, colour=SOFT),
-        *body.at(_MARGIN + (width - body.width) // 2, top),
-    ]
-    end = top + body.height
+    parts = [Block.text(head, width), Block.text(under, width, SOFT)]
+    parts += [Block(0, size if head.texts or under.texts else 0), _centred(body, width)]
     if bar is not None:
-        end += 3 * size // 2
-        scale = bar.block(width, size)
-        things += scale.at(_MARGIN, end)
-        end += scale.height
-    return Sheet.of(Block(width + 2 * _MARGIN, end + _MARGIN, tuple(things)), title)
+        parts += [Block(0, 3 * size // 2), bar.block(width, size)]
+    whole = beside(parts, across=False)
+    return Sheet.of(_centred(whole, width + 2 * _MARGIN, whole.height + 2 * _MARGIN), title)
 
 
 def table(
@@ -229,8 +200,7 @@ def table(
             f"the table has {given} pictures in its rows and {len(columns)} columns: expected one "
             "picture a column in every row"
         )
-    cells = [[c if isinstance(c, str) else to_rgb(c) for c in row] for _, row in rows]
-    first = next((c for row in cells for c in row if not isinstance(c, str)), None)
+    first = next((to_rgb(c) for _, row in rows for c in row if not isinstance(c, str)), None)
     shape = 1.0 if first is None else first.width / first.height
     root = min(max(shape, 1 / 4), 4) ** 0.5
     size, gap = (20, 12) if side >= _COLUMN else (15, 4)  # px of labels, and between pictures
@@ -240,25 +210,20 @@ def table(
     room = (MAX_WIDTH - 2 * _MARGIN - at + gap) / len(columns) - gap
     wide = max(int(min(side * root, room)), round(least * root))
     high = max(1, round(wide / root**2))
-    labels = [fit_text(label, wide, size=size) for label in columns]
-    y = max(label.height for label in labels) + 6
-    things: list[PictureAt | LineAt] = []
-    for index, label in enumerate(labels):  # all stand on the pictures
-        things += lines_at(
-            label, at + index * (wide + gap), y - 6 - label.height, wide, middle=True
-        )
-    for head, row in zip(heads, cells, strict=True):
+    labels = [_caption(label, wide, size) for label in columns]
+    lines: list[Block] = []
+    for head, (_, row) in zip(heads, rows, strict=True):
+        cells = [
+            _caption(cell, wide, size - 4, SOFT)
+            if isinstance(cell, str)
+            else _fitted(to_rgb(cell), wide, high, (wide, 0))
+            for cell in row
+        ]
         # A row is as high as its pictures: among runs of different shape some are flat.
-        sizes = [None if isinstance(c, str) else _fitted(c, wide, high) for c in row]
-        deep = max(max((s[1] for s in sizes if s), default=high), head.height)
-        things += lines_at(head, 0, y + (deep - head.height) // 2, aside)
-        for index, (cell, fitted) in enumerate(zip(row, sizes, strict=True)):
-            x = at + index * (wide + gap)
-            if isinstance(cell, str):
-                why = fit_text(cell, wide, size=size - 4)
-                middle = y + (deep - why.height) // 2
-                things += lines_at(why, x, middle, wide, colour=SOFT, middle=True)
-            elif fitted:
-                things.append(picture_at(cell, (x, y, wide, deep), fitted))
-        y += deep + gap
-    return Block(at + len(columns) * (wide + gap) - gap, y - gap, tuple(things))
+        bare = all(isinstance(cell, str) for cell in row)
+        drawn = beside(cells, across=True, gap=gap, lean=0.5)
+        parts = [Block.text(head, at), drawn, Block(0, high if bare else 0)]
+        lines.append(beside(parts, across=True, lean=0.5))
+    above = beside([Block(at, 0), beside(labels, across=True, gap=gap, lean=1)], across=True)
+    body = beside(lines, across=False, gap=gap)
+    return beside([above, body], across=False, gap=6)

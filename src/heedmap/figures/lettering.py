@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.font_manager import FontEntry, FontProperties
+    from matplotlib.ft2font import FT2Font
 
 __all__ = ["Lines", "drawable", "fit_text", "font", "runs_left"]
 
 _FIRST = "DejaVu Sans"  # which matplotlib brings along
 _LONGEST = 1000  # signs of a text; a prompt of CLIP has some 400 at most
 _JOINERS = "\u200c\u200d"
+_JOINTS = re.compile(r"(?<=[-·/,])(?![\u0300-\u036f])")
 # Boxes, no outlines, or glyphs under the numbers of other characters.
 _USELESS = re.compile("last.?resort|blank|colou?r|^cm[a-z]+10|STIX(Non|Size)", re.IGNORECASE)
 
@@ -38,19 +40,20 @@ def drawable(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _spelled(line: str) -> str:
-    shown, spelled = [""], False
-    for sign in unicodedata.normalize("NFC", line):
-        if unicodedata.category(sign) == "Cf" or 0xFE00 <= ord(sign) <= 0xFE0F:
-            if sign in _JOINERS and shown[-1] and not spelled:
-                shown.append(sign)
-        elif sign == " " or _family(sign):
-            shown.append("·" + sign if spelled and sign != " " else sign)
-            spelled = False
-        else:
-            joint = "·" if shown[-1].strip() else ""
-            shown.append(f"{joint}{'' if spelled else 'U+'}{ord(sign):04X}")
-            spelled = True
-    return "".join(shown)
+    def number(found: re.Match[str]) -> str:
+        before, after = line[: found.start()][-1:], line[found.end() :][:1]
+        said = "·".join(f"{ord(sign):04X}" for sign in found[0] if sign not in _JOINERS)
+        return f"{'·' if before.strip() else ''}U+{said}{'·' if after.strip() else ''}"
+
+    line = "".join(filter(_is_seen, unicodedata.normalize("NFC", line))).lstrip(_JOINERS)
+    lacking = re.escape("".join({s for s in line if s not in _JOINERS + " " and not _family(s)}))
+    return re.sub(f"[{lacking}][{lacking}{_JOINERS}]*", number, line) if lacking else line
+
+
+def _is_seen(sign: str) -> bool:
+    """Whether a sign is drawn, or shapes those beside it."""
+    hidden = unicodedata.category(sign) == "Cf" or 0xFE00 <= ord(sign) <= 0xFE0F
+    return sign in _JOINERS or not hidden
 
 
 @dataclass(frozen=True)
@@ -59,23 +62,16 @@ class Lines:
 
     Attributes:
         texts: of each line.
-        widths: of each line, in pixels.
         size: of the letters, in pixels.
     """
 
     texts: tuple[str, ...]
-    widths: tuple[float, ...]
     size: int
 
     @property
-    def step(self) -> int:
-        """Pixels from one line to the next."""
-        return round(self.size * 1.3)
-
-    @property
-    def height(self) -> int:
-        """Pixels from the top of the first line to the foot of the last."""
-        return len(self.texts) * self.step
+    def widths(self) -> list[float]:
+        """Pixels of each line."""
+        return [_width(text) * self.size for text in self.texts]
 
     @property
     def width(self) -> int:
@@ -91,56 +87,42 @@ def fit_text(text: str, width: int, *, size: int, least: int = 11, lines: int = 
     words wider than the column are broken.
     """
     text = drawable(text)
-    words = text.split()
-    points, found = least, None
     if len(text) * least < 4 * lines * width:
+        widest = max(map(_width, text.split()), default=0)
         for points in range(size, least, -1):
-            if max(map(_width, words), default=0) * points <= width:
-                found = _filled(words, width / points)
-                if len(found) <= lines:
-                    break
-                found = None
-    if found is None:
-        points = least
-        found = _filled([*_parts(words, width / least)], width / least)
-    return Lines(tuple(found), tuple(_width(line) * points for line in found), points)
+            if widest * points <= width and len(found := _filled(text, width / points)) <= lines:
+                return Lines(found, points)
+    return Lines(_filled(text, width / least), least)
 
 
-def _filled(words: list[str], room: float) -> list[str]:
-    """Words in lines, each as full as the room (in sizes of a letter) allows."""
-    lines: list[list[str]] = []
-    used = 0.0
-    for word in words:
-        if lines and used + _width(" ") + _width(word) <= room:
-            lines[-1].append(word)
-            used += _width(" ") + _width(word)
-        else:
-            lines.append([word])
-            used = _width(word)
-    return [" ".join(line) for line in lines]
+def _filled(text: str, room: float) -> tuple[str, ...]:
+    """Text in lines, each as full as the room (in sizes of a letter) allows."""
+    lines, used = [""], 0.0
+    for piece in _pieces(text, room):
+        wide = _width(piece.rstrip())
+        if used + wide > room and lines[-1]:
+            lines.append("")
+            used = 0.0
+        lines[-1] += piece
+        used += wide + (_width(" ") if piece[-1] == " " else 0)
+    return tuple(line.rstrip() for line in lines if line)
 
 
-def _parts(words: list[str], room: float) -> Iterator[str]:
-    """Words, those wider than the room broken: behind a joint such as a hyphen, if there is one.
-
-    A mark stays with its letter, unless there are more of them than a line takes.
-    """
-    for word in words:
-        start, used = 0, 0.0
-        for at, sign in enumerate(word if _width(word) > room else ""):
-            used += _width(sign)
-            if used > room and at > start:
-                joint = max(word.rfind(joint, start + (at - start) // 2, at) for joint in "-·/,")
-                cut = next((c for c in range(at, start, -1) if not _clings(word[c])), at)
-                cut = joint + 1 if joint >= 0 and not _clings(word[joint + 1]) else cut
-                yield word[start:cut]
-                # What joins or overlaps is narrower than its letters are.
-                start, used = cut, sum(map(_width, word[cut : at + 1]))
-        yield word[start:]
-
-
-def _clings(sign: str) -> bool:
-    return sign in _JOINERS or unicodedata.category(sign)[0] == "M"
+def _pieces(text: str, room: float) -> Iterator[str]:
+    """Words; of one wider than the room its parts between joints, or their letters."""
+    for word in re.findall(r"\S+ ?", text):
+        for part in [word] if _width(word.rstrip()) <= room else _JOINTS.split(word):
+            if _width(part.rstrip()) <= room:
+                yield part
+                continue
+            start = 0
+            for at, sign in enumerate(part):
+                # A mark stays with its letter; beyond any script's number of them it may not.
+                clings = sign in _JOINERS or unicodedata.category(sign)[0] == "M"
+                if start < at and (not clings or at - start > 9):
+                    yield part[start:at]
+                    start = at
+            yield part[start:]
 
 
 def runs_left(line: str) -> bool:
@@ -159,15 +141,11 @@ def font(line: str, size: float) -> "FontProperties":
         line: the text; families that none of its characters needs are left out.
         size: in points.
     """
-    needed = {_family(sign) for sign in line if sign not in _JOINERS + " "} - {_FIRST, None}
-    return _properties((_FIRST, *sorted(filter(None, needed))), size)
-
-
-def _properties(families: tuple[str, ...], size: float) -> "FontProperties":
     from matplotlib.font_manager import FontProperties
 
+    needed = {_family(sign) for sign in line if sign not in _JOINERS + " "} - {_FIRST, None}
     plain = {"style": "normal", "variant": "normal", "weight": 400, "stretch": "normal"}
-    return FontProperties(family=list(families), size=size, **plain)
+    return FontProperties(family=[_FIRST, *sorted(filter(None, needed))], size=size, **plain)
 
 
 @lru_cache(maxsize=4096)
@@ -205,10 +183,9 @@ def _has(family: str, sign: str) -> bool:
     """Whether a family draws a character: it has a glyph for it, with ink in it."""
     if ord(sign) not in _signs(family):
         return False
-    from matplotlib.font_manager import fontManager, get_font
     from matplotlib.ft2font import LoadFlags
 
-    face = get_font(fontManager.findfont(_properties((family,), 10), fallback_to_default=False))
+    face = _face(family)
     face.set_size(32, 72)
     glyph = face.load_char(ord(sign), LoadFlags.NO_HINTING)
     return glyph.width > 0 < glyph.height
@@ -217,10 +194,14 @@ def _has(family: str, sign: str) -> bool:
 @cache
 def _signs(family: str) -> frozenset[int]:
     """The characters that a family has; none where matplotlib cannot use it."""
+    try:
+        return frozenset(_face(family).get_charmap())
+    except (OSError, RuntimeError, ValueError):
+        return frozenset()
+
+
+def _face(family: str) -> "FT2Font":
     from matplotlib.font_manager import FontPath, get_font
 
     entry = _families()[family]
-    try:
-        return frozenset(get_font(FontPath(entry.fname, entry.index)).get_charmap())
-    except (OSError, RuntimeError, ValueError):
-        return frozenset()
+    return get_font(FontPath(entry.fname, entry.index))

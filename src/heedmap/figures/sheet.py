@@ -8,24 +8,24 @@ an SVG's pictures beside it, since ours are within. pyplot is not imported.
 
 import io
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rcParams
+from matplotlib import rc_context
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.backend_bases import RendererBase
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patheffects import Normal
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Affine2D
 from PIL import Image, ImageDraw
 
 from heedmap import checks
-from heedmap.figures.blocks import Block, LineAt, PictureAt
+from heedmap.figures.blocks import Block, PictureAt
 from heedmap.figures.formats import FORMATS, format_of, png
 from heedmap.figures.lettering import drawable, font
 from heedmap.files.writing import put_file
@@ -34,6 +34,17 @@ __all__ = ["Sheet"]
 
 _DPI = 72  # a pixel is a point, and sizes of letters are in pixels
 _RULE = (205, 205, 209)
+# Of how files are written nothing is left to a style.
+_WRITTEN: dict[Any, Any] = {
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
+    "savefig.bbox": None,
+    "savefig.facecolor": "auto",
+    "savefig.edgecolor": "auto",
+    "savefig.transparent": False,
+    "svg.hashsalt": "heedmap",
+    "svg.image_inline": True,
+}
 _WRITING = threading.Lock()
 
 
@@ -41,8 +52,10 @@ class Sheet(Figure):
     """A figure of pictures and text, laid out in pixels; made by whatever has a `figure()`.
 
     It is a `matplotlib.figure.Figure` like any other: `savefig`, `text` and `add_axes` act as
-    usual. At 72 dots an inch, as it comes, a picture of 256 pixels is 256 pixels wide; at more each
-    is drawn again from all the pixels that it has.
+    usual. Its one Axes, `sheet.axes[0]`, is the paper, in pixels from the top left corner: its
+    `images` are the pictures and its `texts` the lines, the title first, in reading order. At 72
+    dots an inch, as it comes, a picture of 256 pixels is 256 pixels wide; at more each is drawn
+    again from all the pixels that it has.
     """
 
     title = ""
@@ -55,15 +68,22 @@ class Sheet(Figure):
             block: what is to be seen, in pixels.
             title: what SVG and PDF files say that they are.
         """
-        width, height = block.width / _DPI, block.height / _DPI
-        sheet = cls((width, height), _DPI, facecolor="white", edgecolor="none", frameon=True)
+        size = block.width / _DPI, block.height / _DPI
+        plain: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "layout": "none"}
+        sheet = cls(size, _DPI, frameon=True, **plain)
         sheet.title = drawable(title)
+        sheet.suppressComposite = True  # each picture is one in SVG and PDF too
+        paper = sheet.add_axes((0, 0, 1, 1), xlim=(0, block.width), ylim=(block.height, 0))
+        paper.set_axis_off()
         _plain(sheet.patch)
-        for number, thing in enumerate(block.things):
+        for thing in block.things:
             if isinstance(thing, PictureAt):
-                sheet.add_artist(_Picture(thing, f"picture{number}"))
+                paper.add_image(_Picture(paper, thing))
             else:
-                sheet.add_artist(_line(thing, sheet, block.height))
+                line = _Line(thing.x, thing.y, thing.text, color=thing.colour, clip_on=False)
+                line.set(fontproperties=font(thing.text, thing.size), antialiased=True)
+                line.set(parse_math=False, usetex=False)
+                paper.add_artist(_plain(line))
         return sheet
 
     def image(self) -> Image.Image:
@@ -85,27 +105,17 @@ class Sheet(Figure):
         checks.one_of("kind", kind, FORMATS)
         if kind == "png":
             return png(self.image())
-        canvas, dpi, file = self.canvas, self.dpi, io.BytesIO()
-        words = " · ".join(one.get_text() for one in self.findobj(Text))
+        words = " · ".join(one.get_text() for one in self.findobj(Text) if one.get_text())
         told: dict[str, Any] = {"Title": self.title, "Creator": None}
+        told |= {
+            "svg": {"Description": words, "Date": None, "Type": None},
+            "pdf": {"Subject": words, "CreationDate": None, "Producer": None},
+        }[kind]
         # Twice as fine where a picture has more pixels than are shown, for print.
-        pictures = [one for one in self.artists if isinstance(one, _Picture)]
-        self.dpi = _DPI * (2 if any(one.is_shrunk for one in pictures) else 1)
-        try:
-            with _WRITING, _within():
-                if kind == "svg":
-                    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-                    told |= {"Description": words, "Date": None, "Type": None}
-                    FigureCanvasSVG(self).print_svg(file, metadata=told)
-                else:
-                    from matplotlib.backends.backend_pdf import FigureCanvasPdf
-
-                    told |= {"Subject": words, "CreationDate": None, "Producer": None}
-                    FigureCanvasPdf(self).print_pdf(file, metadata=told)
-        finally:
-            self.set_canvas(canvas)
-            self.dpi = dpi
+        shrunk = any(one.is_shrunk for one in self.findobj(_Picture))
+        file = io.BytesIO()
+        with _WRITING, rc_context(_WRITTEN):
+            self.savefig(file, format=kind, dpi=_DPI * (1 + shrunk), metadata=told)
         return file.getvalue()
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
@@ -129,56 +139,37 @@ class Sheet(Figure):
         return {"image/png": self.data()}
 
 
-@contextmanager
-def _within() -> Generator[None]:
-    """Pictures are written into an SVG, not beside it."""
-    if rcParams["svg.image_inline"]:
-        yield
-        return
-    rcParams["svg.image_inline"] = True
-    try:
-        yield
-    finally:
-        rcParams["svg.image_inline"] = False
+class _Picture(AxesImage):
+    """A picture at its place, resized from its own pixels to those that the output has there.
 
+    By Pillow: as sharp as Agg's Lanczos, in a fraction of its time.
+    """
 
-class _Picture(Artist):
-    """A picture at its place, resized from its own pixels to those that the output has there."""
-
-    def __init__(self, thing: PictureAt, name: str) -> None:
-        super().__init__()
-        _plain(self)
-        self.set_gid(name)  # else SVG names it by chance
-        self._thing = thing
+    def __init__(self, paper: Axes, thing: PictureAt) -> None:
+        x, y, (width, height) = thing.x, thing.y, thing.size
+        super().__init__(paper, origin="upper", extent=(x, x + width, y + height, y))
+        self.set_data(np.asarray(thing.picture))
+        self._outlined, self._width = thing.outlined, width
 
     @property
     def is_shrunk(self) -> bool:
-        return self._thing.picture.width > self._thing.size[0]
+        return self.get_size()[1] > self._width
 
-    def get_window_extent(self, renderer: RendererBase | None = None) -> Bbox:
-        figure = self.get_figure(root=True)
-        assert figure is not None
-        x, y, (width, height) = self._thing.x, self._thing.y, self._thing.size
-        top = figure.get_figheight() * _DPI - y
-        ends = np.array([[x, top - height], [x + width, top]])
-        return Bbox(np.rint(ends * figure.dpi / _DPI))
-
-    def draw(self, renderer: RendererBase) -> None:
-        if not self.get_visible():
-            return
-        place, fine = self.get_window_extent(), renderer.get_image_magnification()
-        size = max(1, round(place.width * fine)), max(1, round(place.height * fine))
-        picture = self._thing.picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-        if self._thing.outlined:
-            wide = max(1, size[0] // self._thing.size[0])
-            ends = (0, 0, size[0] - 1, size[1] - 1)
-            ImageDraw.Draw(picture).rectangle(ends, outline=_RULE, width=wide)
-        pen = renderer.new_gc()
-        pen.set_gid(self.get_gid())  # pyright: ignore[reportArgumentType]  # of Agg alone a number
-        pixels = np.asarray(picture.convert("RGBA"))[::-1]  # renderers count from the foot
-        renderer.draw_image(pen, place.x0, place.y0, pixels)
-        pen.restore()
-        self.stale = False
+    def make_image(
+        self, renderer: RendererBase, magnification: float = 1.0, unsampled: bool = False
+    ) -> tuple[np.ndarray, float, float, Affine2D]:
+        left, low, right, high = np.rint(self.get_window_extent(renderer).extents)
+        wide, tall = (max(1, round(n * magnification)) for n in (right - left, high - low))
+        own = np.asarray(self.get_array())
+        if own.shape[2:] != (3,) or own.dtype != np.uint8:  # not a picture any more, but a map
+            own = self.to_rgba(own, bytes=True)[..., :3]
+        picture = Image.fromarray(own).resize((wide, tall), Image.Resampling.LANCZOS)
+        if self._outlined:
+            thick = max(1, wide // self._width)  # a pixel of the paper
+            ends = (0, 0, wide - 1, tall - 1)
+            ImageDraw.Draw(picture).rectangle(ends, outline=_RULE, width=thick)
+        # Renderers count from the foot.
+        return np.asarray(picture.convert("RGBA"))[::-1], left, low, Affine2D()
 
 
 class _Line(Text):
@@ -191,25 +182,8 @@ class _Line(Text):
         super().draw(renderer)
 
 
-def _line(thing: LineAt, sheet: Figure, height: int) -> Text:
-    line = _Line(
-        thing.x / _DPI,
-        (height - thing.y) / _DPI,
-        thing.text,
-        transform=sheet.dpi_scale_trans,
-        color=thing.colour,
-        fontproperties=font(thing.text, thing.size),
-        verticalalignment="baseline",
-        horizontalalignment="left",
-        parse_math=False,
-        usetex=False,
-        antialiased=True,
-    )
-    _plain(line)
-    return line
-
-
-def _plain(artist: Artist) -> None:
+def _plain(artist: Artist) -> Artist:
     """Undo what a style may have set for whatever is drawn."""
     artist.set_sketch_params(None)
     artist.set_path_effects([])
+    return artist

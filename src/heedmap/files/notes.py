@@ -123,7 +123,7 @@ def to_json(value: object) -> Any:
                 found[key] = to_json(one)
         return {**found, **value.more} if isinstance(value, Note) else found
     if isinstance(value, Mapping):
-        return {key: to_json(one) for key, one in value.items()}
+        return {str(key): to_json(one) for key, one in value.items()}
     if isinstance(value, tuple | list):
         return [to_json(one) for one in value]
     return value

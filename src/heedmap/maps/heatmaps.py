@@ -16,6 +16,7 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, plural, quoted
 from heedmap.figures import layout, overlays
+from heedmap.figures.layout import Panel
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.word_map import SCALES, HeatMap, Scale, check_scale
@@ -241,20 +242,18 @@ class HeatMaps:
         # No panel is wider: what is shrunk afterwards need not be drawn first.
         most = layout.MAX_WIDTH // 2
         image = None if self.image is None else overlays.shrunk(self.image, most)
-        panels: list[layout.Panel] = []
+        panels: list[Panel] = []
+        if image is not None:
+            panels.append(Panel("", overlays.enlarge(image), "the picture"))
         for heat in heats:
             own = heat.image
             if own is not None:
                 own = image if own is self.image else overlays.shrunk(own, most)
             drawn = replace(heat, image=own).drawn(*heat.span(scale))
-            panels.append(layout.Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
+            panels.append(Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
         ends = ("least", "most") if scale == "word" else heats[0].span(scale)
-        return layout.sheet(
-            None if image is None else overlays.enlarge(image),
-            panels,
-            title=title,
-            bar=layout.ScaleBar(SCALES[scale], *ends, alone=image is None),
-        )
+        bar = layout.ScaleBar(SCALES[scale], *ends, alone=image is None)
+        return layout.framed(layout.in_rows(panels), title=title, bar=bar)
 
     def _bare_figure(self, title: str) -> "Sheet":
         """The figure of no map at all."""
@@ -263,7 +262,7 @@ class HeatMaps:
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
                 "as in sheet([maps.token(0)])"
             )
-        panel = layout.Panel("", overlays.enlarge(self.image), "the picture")
+        panel = Panel("", overlays.enlarge(self.image), "the picture")
         why = "" if self.words else "the prompt has no words that the model read"
         return layout.framed(layout.in_rows([panel]), title=title, note=why)
 

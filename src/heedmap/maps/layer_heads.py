@@ -1,7 +1,7 @@
 """One word of a run by layer and head: a table of both, or a sheet of one."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,50 +54,31 @@ def layers_by_heads(
         WordError: if the model did not read such a word.
     """
     kept = [axis for axis in ("layer", "head") if axis in maps.recording.keep]
-    wanted = set(
-        kept or ("layer",)
-        if axes is None
-        else checks.any_of("axes", axes, ("layer", "head"), least=1)
-    )
+    given = (kept or ["layer"]) if axes is None else axes
+    wanted: set[Axis] = {*checks.any_of("axes", given, ("layer", "head"), least=1)}
     if "layer" in wanted:
         maps = maps.select("*")  # or the sentence that tells what was kept
-    if wanted == {"layer"}:
-        check_many(maps, len(maps.layers), MOST_PANELS, "layers", scale)
-        maps = shown_at(maps, SIDE)
-        parts = [
-            (one.short, "{1}×{0} cells".format(*one.grid), of_layer(maps, one))
-            for one in maps.layers
-        ]
-        return _one_axis(maps, word, "layer", parts, scale)
-    if wanted == {"head"}:
-        check_many(maps, len(maps.heads), MOST_PANELS, "heads", scale)
-        maps = shown_at(maps, SIDE)
-        parts = [(f"head {head + 1}", "", maps.select(heads=head)) for head in maps.heads]
-        return _one_axis(maps, word, "head", parts, scale)
-    return _both_axes(maps, word, scale)
-
-
-def _one_axis(
-    maps: HeatMaps,
-    word: str | int,
-    axis: Axis,
-    parts: Sequence[tuple[str, str, HeatMaps]],
-    scale: Scale,
-) -> "Sheet":
-    heats = [heat_of(part, word, scale) for _, _, part in parts]
+    if len(wanted) > 1:
+        return _both_axes(maps, word, scale)
+    (axis,) = wanted
+    places = maps.layers if axis == "layer" else maps.heads
+    check_many(maps, len(places), MOST_PANELS, f"{axis}s", scale)
+    maps = shown_at(maps, SIDE)
+    if axis == "layer":
+        cells = "{1}×{0} cells".format
+        each = [(of_layer(maps, one), one.short, cells(*one.grid)) for one in maps.layers]
+    else:
+        each = [(maps.select(heads=head), f"head {head + 1}", "") for head in maps.heads]
+    heats = [heat_of(part, word, scale) for part, *_ in each]
     low, high = span_of(heats, scale)
-    panels = [
-        Panel(caption, heat.drawn(low, high, short_side=1), note)
-        for (caption, note, _), heat in zip(parts, heats, strict=True)
-    ]
-    if maps.image is not None:
-        panels.insert(0, Panel("the picture", maps.image))
-    heat = heats[0]
+    panels = [] if maps.image is None else [Panel("the picture", maps.image)]
+    for heat, (_, caption, note) in zip(heats, each, strict=True):
+        panels.append(Panel(caption, heat.drawn(low, high, short_side=1), note))
     return layout.framed(
         layout.in_rows(panels),
-        title=f"By {axis}: {heat.label}",
+        title=f"By {axis}: {heats[0].label}",
         note=f"{plural(len(heats), axis)} · {mean_of(maps, axis)} · {maps.tokens.prompt}",
-        bar=scale_bar(scale, heat, f"in all {axis}s shown", low, high),
+        bar=scale_bar(scale, heats[0], f"in all {axis}s shown", low, high),
     )
 
 
@@ -133,7 +114,7 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
         tables.insert(0, layout.table([("", [image])], ["the picture"], side=side, least=side))
     said = f"{plural(len(layers), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
     return layout.framed(
-        beside(tables, across=True),
+        beside(tables, across=True, gap=32),
         title=f"By layer and head: {heats[0].label}",
         note=f"{said} · {mean_of(maps, 'layer', 'head')} · {maps.tokens.prompt}",
         bar=scale_bar(scale, heats[0], "in all layers and heads shown", low, high),

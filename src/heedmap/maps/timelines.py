@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from PIL import Image, ImageDraw
+import numpy as np
+from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import plural
 from heedmap.figures import layout
 from heedmap.figures.animations import Animation
-from heedmap.figures.blocks import Block
+from heedmap.figures.blocks import Block, beside
 from heedmap.figures.layout import Panel
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_sheets import SIDE, check_many, heat_of, mean_of, scale_bar, shown_at
@@ -88,15 +89,14 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
     total = len(maps.recording.timesteps)
     bar = scale_bar(scale, heats[0][1], "at all steps", low, high)
     label = f"Over the steps: {heats[0][1].label}"
-    drawn = [
-        layout.framed(
-            Block.of(_with_strip(heat.drawn(low, high, short_side=1), (step + 1) / total)),
-            title=label,
-            note=f"step {step + 1} of {total}",
-            bar=bar,
-        ).image()
-        for step, heat in heats
-    ]
+    drawn: list[Image.Image] = []
+    for step, heat in heats:
+        picture = Block.of(heat.drawn(low, high, short_side=1))
+        strip = Image.new("RGB", (picture.width, 6), _REST)
+        strip.paste(_DONE, (0, 0, max(1, round(picture.width * (step + 1) / total)), 6))
+        body = beside([picture, Block.of(strip)], across=False, gap=6)
+        note = f"step {step + 1} of {total}"
+        drawn.append(layout.framed(body, title=label, note=note, bar=bar).image())
     each = round(min(max(5000 / len(drawn), 80), 400) / 10) * 10  # GIFs count in hundredths
     return Animation(label, tuple(drawn), (*[each] * (len(drawn) - 1), max(1500, each)))
 
@@ -106,7 +106,9 @@ def _each_step(
 ) -> tuple[list[tuple[int, HeatMap]], float, float]:
     """Some steps of a selection with a word's map there, and the scale of all of its steps."""
     steps = maps.steps
-    chosen = set(_evenly(len(steps), checks.whole("frames", frames, least=1)))
+    count = min(len(steps), checks.whole("frames", frames, least=1))
+    # Evenly: the last and, of two or more, the first too.
+    chosen = set(np.linspace(len(steps) - 1, 0, count).round())
     check_many(maps, len(steps), MOST_STEPS, "steps", scale)
     heats: list[tuple[int, HeatMap]] = []
     spans: list[tuple[float, float]] = []
@@ -116,22 +118,3 @@ def _each_step(
         if at in chosen:  # of the others no more than their span is kept
             heats.append((step, heat))
     return heats, min(low for low, _ in spans), max(high for _, high in spans)
-
-
-def _with_strip(picture: Image.Image, done: float) -> Image.Image:
-    """A picture with a strip below that shows how far the run is."""
-    width, height = picture.size
-    paper = Image.new("RGB", (width, height + 12), "white")
-    paper.paste(picture)
-    canvas = ImageDraw.Draw(paper)
-    canvas.rectangle((0, height + 6, width - 1, height + 11), _REST)
-    canvas.rectangle((0, height + 6, max(1, round(width * done)) - 1, height + 11), _DONE)
-    return paper
-
-
-def _evenly(total: int, count: int) -> list[int]:
-    """At most `count` of `total` places, evenly: the last and, of two or more, the first too."""
-    count = min(count, total)
-    if count == 1:
-        return [total - 1]
-    return [round(at * (total - 1) / (count - 1)) for at in range(count)]

@@ -37,13 +37,10 @@ def of_layer(maps: HeatMaps, layer: Layer) -> HeatMaps:
 def check_many(maps: HeatMaps, count: int, most: int, of: str, scale: Scale) -> None:
     """Raise a SelectionError if more maps are asked for than one can look at."""
     if count > most:
-        example, option = {
-            "steps": ("steps=slice(0, 500)", "steps"),
-            "heads": ("heads=[0, 1]", "heads"),
-        }.get(of, ('layers="mid"', "layers"))
+        some = {"steps": "steps=slice(0, 500)", "heads": "heads=[0, 1]"}.get(of, 'layers="mid"')
         raise SelectionError(
             f"these are {count} {of}: expected at most {most} on a sheet; select some, as in "
-            f"dataclasses.replace(run, maps=run.maps.select({example})), or with inspect --{option}"
+            f"run.maps.select({some}), or with inspect --{some.partition('=')[0]}"
         )
     if scale == "shared" and count * len(maps.words) > _MOST_WORK:
         raise SelectionError(

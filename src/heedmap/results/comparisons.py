@@ -101,7 +101,7 @@ def compare(
         tables.append(layout.table(rows, columns, side=side))
     prompts = {run.settings.prompt for run in runs}
     return layout.framed(
-        beside(tables, across=False),
+        beside(tables, across=False, gap=32),
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),
         bar=layout.ScaleBar(

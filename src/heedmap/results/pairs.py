@@ -83,6 +83,7 @@ class Pair:
         top = max([float(heat.values.max()) for heat in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
         panels = [
+            Panel("the source", enlarge(self.source.image), self.source.settings.prompt),
             Panel("the edit", enlarge(self.edited.image), self.edited.settings.prompt),
             Panel("the difference", enlarge(self.difference()), self._said()),
         ]
@@ -91,13 +92,10 @@ class Pair:
         if self.blend is not None:
             mask = Image.fromarray((self.blend * 255).astype(np.uint8))
             panels.append(Panel("let in", enlarge(mask.convert("RGB"))))
-        return layout.sheet(
-            enlarge(self.source.image),
-            panels,
+        return layout.framed(
+            layout.in_rows(panels),
             title=f"{self.source.settings.prompt} → {self.edited.settings.prompt}",
             bar=layout.ScaleBar("shared by both prompts' words", low, top),
-            caption="the source",
-            note=self.source.settings.prompt,
         )
 
     def explorer(self) -> str:
