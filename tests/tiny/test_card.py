@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from heedmap.models import pipelines
 from heedmap.tiny import card
+from heedmap.wiring import registry
 
 
 def test_the_name_is_the_cards():
@@ -15,7 +15,7 @@ def test_the_name_is_the_cards():
 
 def test_what_is_drawn_when_nothing_is_said(embedded):
     assert (card.defaults().steps, card.defaults().guidance) == (25, 4.0)
-    assert card.defaults().size == pipelines.own_size(embedded) == (128, 128)
+    assert card.defaults().size == registry.usual_size(embedded) == (128, 128)
     with pytest.raises(AttributeError):
         card.defaults().steps = 3
 
