@@ -1,8 +1,10 @@
 """Results as zips: packed whole, and unpacked without any trust."""
 
 import io
+import os
 import stat
 import struct
+import subprocess
 import time
 import tracemalloc
 import zipfile
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cli.calling import files
+from making import deep_in
 
 from app.serving import PROMPT, zipped
 from heedmap.app import archives
@@ -80,6 +83,17 @@ def test_what_is_somebodys_own_in_a_result_is_not_packed(random_model, run: Run,
     (other / "image.png").write_text("secret")
     with pytest.raises(RunError, match="not there any more as it was saved"):
         packed(other)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders by their numbers")
+def test_a_result_in_which_folders_lie_too_deep(run: Run, tmp_path: Path):
+    folder = run.save(tmp_path / "saved")
+    deep_in(folder, 2500)
+    try:
+        with pytest.raises(RunError, match="not there any more as it was saved"):
+            packed(folder)
+    finally:
+        subprocess.run(["rm", "-rf", folder], check=True)
 
 
 GOOD = {"run.json": b"{}", "image.png": b"", "maps.safetensors": b""}

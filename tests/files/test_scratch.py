@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from making import deep_in
 
 from files.saving import KIND, SAVING, new_in, notes, one, posix, save, saving, tree
 from heedmap.files import scratch
@@ -165,18 +166,6 @@ def test_a_kill_at_the_renames_where_names_are_not_utf8(tmp_path: Path, monkeypa
     put_file(tmp_path / "file", b"x")
     assert sorted(os.listdir(tmp_path)) == [ODD, "file"]
     assert tree(folder) == {**one("new" if when == "after" else "old", 4), f"{ODD}.txt": "mine"}
-
-
-def deep_in(folder: Path, levels: int) -> None:
-    """Folders in one another, the innermost with a file; deeper than any path is long."""
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(levels):
-        os.mkdir("d", dir_fd=here)
-        inner = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
-    os.close(here)
 
 
 @pytest.fixture

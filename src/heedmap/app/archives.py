@@ -37,7 +37,10 @@ def zip_result(folder: Path, file: IO[bytes]) -> None:
     Raises:
         RunError: if the folder is neither.
     """
-    names = kinds.written_in(folder, kinds.PAIR, kinds.RUN)
+    try:
+        names = kinds.written_in(folder, kinds.PAIR, kinds.RUN)
+    except OSError:  # as of folders within one another, too deep to be named
+        names = []
     if not names:
         raise RunError("this result is not there any more as it was saved: make it again")
     with zipfile.ZipFile(file, "w") as archive:
