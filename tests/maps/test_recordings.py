@@ -230,3 +230,23 @@ def test_what_fits(grids, latent, size):
 def test_what_does_not_fit(grids, latent, size):
     with pytest.raises(ValueError, match=r"is no size|makes no picture|has a grid"):
         check_fit(grids, latent, size)
+
+
+def test_what_was_recorded_cannot_be_changed(tmp_path: Path):
+    given = recording(keep=frozenset({"layer", "step", "head"}))
+    mine = np.ones_like(given.arrays[0])
+    held = replace(given, arrays=(mine, *given.arrays[1:]))
+    held.save(tmp_path / "x")
+    for one in (held, Recording.load(tmp_path / "x")):
+        for array in one.arrays:
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 0
+    mine[0] = 2  # whoever gave it may do with it as he likes
+    about = json.loads(load_about(tmp_path / "x"))
+    assert about["keep"] == ["head", "layer", "step"]
+
+
+def load_about(path: Path) -> str:
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8 : 8 + size])["__metadata__"]["heedmap"]

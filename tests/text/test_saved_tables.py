@@ -33,6 +33,12 @@ def change(path, value):
     return apply
 
 
+def overlapping(data):
+    """The second word begins within the first, and is what stands there."""
+    first, second = data["words"][:2]
+    first["end"], first["text"] = second["end"], data["prompt"][first["start"] : second["end"]]
+
+
 @pytest.mark.parametrize(
     ("apply", "message"),
     [
@@ -59,6 +65,7 @@ def change(path, value):
         (change(["words", 1, "number"], 0), "word 1 contradicts"),
         (change(["words", 1, "start"], 0), "word 1 contradicts"),
         (change(["words", 1, "text"], "blue"), "word 1 contradicts"),
+        (overlapping, "word 1 contradicts"),
         (change(["words", 1, "missing"], -1), r"at words\[1\]\.missing"),
         (change(["words", 1, "missing"], 5), "words miss 5 tokens, of 0 in all"),
         (change(["words", 1, "tokens"], []), "word 1 contradicts"),

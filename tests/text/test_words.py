@@ -67,6 +67,8 @@ def test_matches(clip, query, places):
         ("a red house", " \u201chouse\u201d ", "house"),
         ("a red house", '"house', "red house"),
         ("a red 'house'", "house", "house"),
+        ("a T house", "T", "T house"),
+        ("a T house", '"T"', "T"),
     ],
 )
 def test_the_phrase_of_a_word(clip, prompt, query, expected):
@@ -131,6 +133,13 @@ def test_places_do_not_overlap(clip):
 def test_what_an_unknown_word_says(clip, query, kwargs, message):
     with pytest.raises(UnknownWordError, match=message):
         tokenize(PROMPT, clip).find(query, **kwargs)
+
+
+def test_three_words_at_most_are_meant(clip):
+    table = tokenize("cathedral scatter vacating educated locate", clip)
+    with pytest.raises(UnknownWordError, match="did you mean") as refused:
+        table.find("cat")
+    assert str(refused.value).count(" or ") == 2
 
 
 def test_long_word_lists_are_cut(clip):

@@ -1,15 +1,17 @@
 """What a pipeline is called with: what its own signature says it takes."""
 
+import re
 from typing import Any
 
 import pytest
 import torch
 from families import models
 
-from heedmap.errors import ModelError
+from heedmap.errors import ArgumentError, ModelError
 from heedmap.options import GenerateOptions
 from heedmap.wiring.arguments import (
     THEIR_NAMES,
+    check_names,
     for_batch,
     for_one_step,
     size_of_latents,
@@ -91,3 +93,14 @@ def test_a_bar_comes_back_as_it_was(own: dict[str, Any] | None):
         assert pipe.progress_bar(total=3).disable
         raise KeyError
     assert dict(vars(pipe)) == before
+
+
+def test_names_that_nobody_takes(pipe):
+    check_names(pipe, ["prompt", "callback", "callback_steps", "mine"], ["mine"])
+    for name, hint in (
+        ("st", "did you mean steps?"),
+        ("zzz", "leave it out"),
+        ("promt", "prompt?"),
+    ):
+        with pytest.raises(ArgumentError, match=rf"takes no argument {name}: .*{re.escape(hint)}$"):
+            check_names(pipe, [name], ["steps", "seed"])
