@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from making import SETTINGS
+from making import SETTINGS, settings_of
 from PIL import Image
 
 from heedmap.drawing.pipeline_arguments import (
@@ -17,6 +17,7 @@ from heedmap.drawing.pipeline_arguments import (
     noted_argument,
     restorable,
     restored,
+    without_numpy,
 )
 from heedmap.files import schemas
 
@@ -131,3 +132,13 @@ def test_what_cannot_be_told_apart_must_be_given(value):
 def test_notes_that_heedmap_did_not_write(noted):
     assert not restorable(noted)
     assert in_words(noted)
+
+
+def test_what_settings_hold_is_given_as_what_a_pipeline_may_write_into():
+    asked = {"scale": 0.5, "boxes": [[0, 1], (2, {"a": [3]})]}
+    held = settings_of(arguments={"kwargs": asked}).arguments["kwargs"]
+    made = without_numpy(held)
+    assert made == asked and type(made) is dict and type(made["boxes"]) is list
+    made["gligen"] = 1
+    made["boxes"][0].append(2)
+    assert held == asked

@@ -16,6 +16,7 @@ from PIL import Image
 
 from heedmap.checks import is_unicode
 from heedmap.errors import quoted
+from heedmap.files.notes import FrozenDict, FrozenList
 
 OBJECT = "object"
 """The key that tells what stands for an object from a dictionary that was an argument itself."""
@@ -24,12 +25,17 @@ _DEPTH = 14  # a tuple takes two levels of a file, which may have 32
 
 
 def without_numpy(value: Any) -> Any:
-    """An argument with Python's own numbers in the place of numpy's, as `restored` gives it."""
+    """An argument with Python's own numbers in the place of numpy's, as `restored` gives it.
+
+    What a run's settings hold is copied: pipelines write into what they are given.
+    """
     if isinstance(value, np.generic):
         return value.item()
-    if type(value) in (list, tuple):
-        return type(value)(map(without_numpy, value))
-    if type(value) is dict:
+    if type(value) in (list, FrozenList):
+        return [without_numpy(one) for one in value]
+    if type(value) is tuple:
+        return tuple(map(without_numpy, value))
+    if type(value) in (dict, FrozenDict):
         return {key: without_numpy(one) for key, one in value.items()}
     return value
 
