@@ -4,7 +4,7 @@ Every default has its home here: the functions, the command line, the app and th
 read it from these classes. Plain data; what a value must be is checked where it is used.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
@@ -162,5 +162,5 @@ class ConfineOptions:
     strength: float = 3.0
     start: float = 0.0
     end: float = 0.6
-    along: Iterable[str] | None = None
+    along: Sequence[str] | None = None
     tail: bool = True

@@ -1,9 +1,9 @@
 """A figure of pictures and lines of text at given pixels, saved as PNG, SVG or PDF.
 
 A module of its own, since it alone imports matplotlib's figure, which takes a third of a second.
-Of rcParams nothing is asked but how matplotlib writes text into an SVG or PDF (`svg.fonttype`,
-`pdf.fonttype`); they are those of the whole process, so that nothing is set there but for who wants
-an SVG's pictures beside it, since ours are within. pyplot is not imported.
+Of rcParams only how matplotlib writes text into an SVG or PDF (`svg.fonttype`, `pdf.fonttype`) is
+the user's. They are those of the whole process: what else decides the bytes of a file is set while
+one is written, by one thread at a time. pyplot is not imported.
 """
 
 import io
@@ -135,7 +135,7 @@ class Sheet(Figure):
         return put_file(path, self.data(format_of(path)), force=force)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, bytes]:
-        # Jupyter asks pyplot's formatter for figures, which shows none that has no axes.
+        # Jupyter has a formatter for figures only where pyplot was imported, and it crops them.
         return {"image/png": self.data()}
 
 

@@ -123,7 +123,7 @@ class Confine:
     strength: float = ConfineOptions.strength
     start: float = ConfineOptions.start
     end: float = ConfineOptions.end
-    along: Iterable[str] | None = ConfineOptions.along
+    along: Sequence[str] | None = ConfineOptions.along
     tail: bool = ConfineOptions.tail
     _place: tuple[float, ...] | np.ndarray = field(init=False, repr=False)
 
