@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "heedmap"
 PICTURE = SOURCE / "floors.svg"
 COLUMN = {
-    **dict.fromkeys(("recording", "wiring", "attention", "checks"), 0),
+    **dict.fromkeys(("recording", "wiring", "mathematics", "checks"), 0),
     **dict.fromkeys(("results", "explorer", "maps", "figures", "files", "options"), 2),
 }
 """Where a folder stands on its floor, so that arrows pass beside the boxes; 1 if not listed."""

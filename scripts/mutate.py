@@ -1,7 +1,7 @@
 """Break heedmap in many small ways, and see whether its tests notice: a mutation run.
 
     python scripts/mutate.py --n 400 --seed 0                  four hundred faults, drawn at random
-    python scripts/mutate.py --modules attention/rules.py      every fault of this file
+    python scripts/mutate.py --modules mathematics/rules.py      every fault of this file
     python scripts/mutate.py --n 12 --modules text/sequences.py   a quick look
 
 Each fault is tried on the quick tests of its own module that execute the line, then, where these
@@ -44,9 +44,9 @@ BESIDES: dict[str, tuple[str, ...]] = {
     "app/routes.py": ("app/test_middleware", "app/test_connections"),
     "app/upload_reader.py": ("app/test_archives",),
     "app/uploads.py": ("app/test_routes", "app/test_worker"),
-    "attention/probabilities.py": ("attention/test_rules", "recording/test_tracing"),
-    "attention/rules.py": ("recording/test_steering", "recording/test_edits", *_DEFINED),
-    "attention/windows.py": ("attention/test_rules",),
+    "mathematics/probabilities.py": ("mathematics/test_rules", "recording/test_tracing"),
+    "mathematics/rules.py": ("recording/test_steering", "recording/test_edits", *_DEFINED),
+    "mathematics/windows.py": ("mathematics/test_rules",),
     "cli/__init__.py": ("cli/test_main",),
     "drawing/batch.py": ("drawing/test_generation", "drawing/test_repeating"),
     "drawing/edit_batches.py": ("drawing/test_editing", *_DEFINED),
@@ -74,7 +74,7 @@ BESIDES: dict[str, tuple[str, ...]] = {
     "recording/calls.py": (*_TRACED, *_DEFINED),
     "recording/edits.py": _DEFINED,
     "recording/installation.py": ("recording/test_tracing", "wiring/test_unet"),
-    "recording/steering.py": ("attention/test_rules", "recording/test_edits", *_DEFINED),
+    "recording/steering.py": ("mathematics/test_rules", "recording/test_edits", *_DEFINED),
     "recording/tallies.py": ("recording/test_tracing", *_DEFINED),
     "recording/recorder.py": (*_TRACED, "wiring/test_unet", "recording/test_edits", *_DEFINED),
     "recording/tracing.py": (*_TRACED, "wiring/test_unet", "recording/test_edits", *_DEFINED),

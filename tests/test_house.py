@@ -30,7 +30,7 @@ SOURCE = ROOT / "src" / "heedmap"
 FLOORS: list[set[str]] = [
     {"errors", "checks", "options"},
     {"files"},
-    {"text", "attention", "figures"},
+    {"text", "mathematics", "figures"},
     {"maps", "tiny"},
     {"wiring", "explorer"},
     {"recording", "models", "results"},
@@ -40,8 +40,8 @@ FLOORS: list[set[str]] = [
 ]
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 KNOW_DIFFUSERS = {"wiring", "models/pipelines.py"}  # how its models are built; where one is loaded
-KNOW_TORCH = {"wiring", "models", "recording", "drawing", "attention", "app"}
-WRITE_NOTHING = {"text", "attention", "wiring", "models", "recording", "drawing"}
+KNOW_TORCH = {"wiring", "models", "recording", "drawing", "mathematics", "app"}
+WRITE_NOTHING = {"text", "mathematics", "wiring", "models", "recording", "drawing"}
 # What diffusers, peft and transformers call what they make: nobody else spells it.
 THEIR_WORDS = set(
     re.findall(

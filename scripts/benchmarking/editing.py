@@ -35,7 +35,7 @@ from benchmarking.replay import (
     run,
     take_down,
 )
-from heedmap.attention.rules import Inject, Weights
+from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.text.alignment import pair_words

@@ -35,10 +35,10 @@ from evaluation.measures import (
     squared_error,
     widened,
 )
-from heedmap.attention.rules import Inject
 from heedmap.drawing import batch
 from heedmap.errors import ArgumentError
 from heedmap.figures.layout import Panel
+from heedmap.mathematics.rules import Inject
 from heedmap.options import GenerateOptions
 from heedmap.recording.steering import Steering
 from heedmap.text.alignment import pair_words

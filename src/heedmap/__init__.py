@@ -12,7 +12,6 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heedmap.attention.rules import Site
     from heedmap.drawing.editing import edit, grid
     from heedmap.drawing.generation import generate
     from heedmap.drawing.redrawn import Repetition
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from heedmap.files.settings import Settings
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.maps.word_map import HeatMap
+    from heedmap.mathematics.rules import Site
     from heedmap.models.dimensions import LayerShapes, layer_shapes
     from heedmap.models.pipelines import load
     from heedmap.recording.edits import Confine, Reweight
@@ -89,7 +89,7 @@ _HOME = {
     "Run": "results.runs",
     "Settings": "files.settings",
     "Sheet": "figures.sheet",
-    "Site": "attention.rules",
+    "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",
     "compare": "results.comparisons",

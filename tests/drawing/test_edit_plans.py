@@ -7,9 +7,9 @@ import pytest
 import torch
 from making import letter_tokenizer, random_pipeline, table
 
-from heedmap.attention.rules import Inject, Renormalize, Weights
 from heedmap.drawing.edit_plans import EditBase, Planner, read_window, read_windows
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
+from heedmap.mathematics.rules import Inject, Renormalize, Weights
 from heedmap.options import EditOptions
 from heedmap.text.weights import parse_weights, token_weights
 

@@ -12,8 +12,8 @@ from families.checking import assert_restored, denoiser, grid, paint, reference,
 from making import random_pipeline, random_pixart
 
 import heedmap
-from heedmap.attention import probabilities
 from heedmap.errors import ArgumentError, HeedmapError, ModelError, SelectionError, TraceError
+from heedmap.mathematics import probabilities
 from heedmap.models.dimensions import LayerShapes, layer_shapes, pick
 from heedmap.recording.tracing import trace
 from heedmap.wiring.registry import cross_attention_layers

@@ -4,8 +4,8 @@ import pytest
 import torch
 from making import table
 
-from heedmap.attention.rules import Site
 from heedmap.errors import TraceError
+from heedmap.mathematics.rules import Site
 from heedmap.recording.calls import BranchRecord, Call
 from heedmap.recording.tallies import Tally
 from heedmap.wiring.encodings import Branch, Encoding

@@ -9,9 +9,9 @@ from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
 import heedmap
-from heedmap.attention.probabilities import Scores
-from heedmap.attention.rules import Inject, Weights
 from heedmap.errors import TraceError
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import unedited
 from heedmap.recording.tracing import steered

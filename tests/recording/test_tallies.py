@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 import torch
 
-from heedmap.attention.probabilities import Scores
-from heedmap.attention.rules import Site
 from heedmap.errors import ArgumentError
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import Site
 from heedmap.recording.tallies import Tally, regrid, unedited
 
 LATENT = (4, 6)

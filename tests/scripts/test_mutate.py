@@ -65,11 +65,11 @@ def test_what_is_broken(tmp_path):
 
 
 def test_the_draw():
-    every = mutate.all_mutants(["attention/rules.py", "attention/windows.py"])
+    every = mutate.all_mutants(["mathematics/rules.py", "mathematics/windows.py"])
     drawn = mutate.drawn(every, 20, seed=0)
     assert drawn == mutate.drawn(every[::-1], 20, seed=0) != mutate.drawn(every, 20, seed=1)
-    rest = [mutant for mutant in every if mutant.module == "attention/rules.py"]
-    kept = [mutant for mutant in drawn if mutant.module == "attention/rules.py"]
+    rest = [mutant for mutant in every if mutant.module == "mathematics/rules.py"]
+    kept = [mutant for mutant in drawn if mutant.module == "mathematics/rules.py"]
     assert mutate.drawn(rest, len(kept), seed=0) == kept
 
 
@@ -101,7 +101,7 @@ CODE_OF_RUNS = """
 import pathlib, sys
 sys.path[:0] = [{scripts!r}]
 import mutate
-both = ["text/weights.py", "attention/windows.py"]
+both = ["text/weights.py", "mathematics/windows.py"]
 print("exit code", mutate.main(["--n", "12", "--own", "--modules", *both]))
 print("--- the second run")
 every = [mutant for mutant in mutate.all_mutants(["text/weights.py"]) if mutant.key in {some!r}]

@@ -15,14 +15,14 @@ import torch
 from msgspec import structs
 from PIL import Image
 
-from heedmap.attention.rules import blend, blend_mask
-from heedmap.attention.windows import steps_within
 from heedmap.drawing.batch import Batch, Preview, Progress, draw, part_of
 from heedmap.drawing.edit_plans import EditBase, Plan
 from heedmap.errors import quoted
 from heedmap.figures import overlays
 from heedmap.files.reports import ChangedWords, EditReport
 from heedmap.files.settings import EditNoted
+from heedmap.mathematics.rules import blend, blend_mask
+from heedmap.mathematics.windows import steps_within
 from heedmap.models.batches import fitting, in_batches
 from heedmap.options import DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule

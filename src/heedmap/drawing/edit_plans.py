@@ -12,10 +12,10 @@ from typing import Any, cast
 import torch
 
 from heedmap import checks
-from heedmap.attention.rules import Inject, Renormalize, Rule, Site
-from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.files.values import MAX_WHOLE
+from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site
+from heedmap.mathematics.windows import steps_within
 from heedmap.options import EditOptions, Window
 from heedmap.recording.edits import weights_rule
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
-from heedmap.attention.rules import Rule
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
 from heedmap.errors import warn
+from heedmap.mathematics.rules import Rule
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
 from heedmap.recording.edits import (

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from heedmap import checks
-from heedmap.attention.probabilities import Scores
 from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.layer_names import name_fits
+from heedmap.mathematics.probabilities import Scores
 from heedmap.models import pipelines
 from heedmap.wiring import arguments as called
 from heedmap.wiring import registry

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.nn.functional import interpolate
 
-from heedmap.attention.rules import Rule, Site
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.maps.recordings import Layer, Recording
+from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.tallies import Tally
 from heedmap.text.words import TokenTable

@@ -1,7 +1,7 @@
 """Edits by name: what a person asks for in words and pixels, made into rules on probabilities.
 
 `generate` takes them as `edits=[…]`. `Reweight` and `Confine` name a word of the prompt and are
-made into the rules of `attention` once the prompt is read; a rule of a user's own, any callable
+made into the rules of `mathematics` once the prompt is read; a rule of a user's own, any callable
 `rule(P, site) -> P'`, stands beside them as it is.
 """
 
@@ -14,7 +14,12 @@ import torch
 from PIL import Image
 
 from heedmap import checks
-from heedmap.attention.rules import (
+from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.files.notes import to_json
+from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
+from heedmap.files.values import MAX_EDITS
+from heedmap.maps import masks
+from heedmap.mathematics.rules import (
     Region,
     Renormalize,
     Rule,
@@ -24,11 +29,6 @@ from heedmap.attention.rules import (
     is_biased,
     is_linear,
 )
-from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.files.notes import to_json
-from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
-from heedmap.files.values import MAX_EDITS
-from heedmap.maps import masks
 from heedmap.options import ConfineOptions
 from heedmap.text.prompts import describes
 from heedmap.text.weights import MOST_WEIGHT
@@ -93,7 +93,7 @@ class Confine:
         heedmap.generate(pipe, "a red cat in the snow", edits=[heedmap.Confine("cat", half)])
 
     Outside of the region no place sees the word, inside its attention is raised, in the first part
-    of the run, which settles where things are (`attention.rules.Region`). The words that describe
+    of the run, which settles where things are (`mathematics.rules.Region`). The words that describe
     it are kept with it, else they would draw their thing elsewhere: naming "cat" is enough. The end
     of the text and the padding have read it too, so outside they are not seen either, which leaves
     the other words and the start; with several words confined, they are seen where the regions

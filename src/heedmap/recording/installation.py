@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from heedmap.attention.probabilities import Scores
 from heedmap.errors import TraceError
+from heedmap.mathematics.probabilities import Scores
 from heedmap.recording.steering import Steerer
 from heedmap.wiring import schedules
 from heedmap.wiring.processors import Record, RecordingProcessor, install, run_uncompiled

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from heedmap.attention.probabilities import Scores
-from heedmap.attention.rules import Site
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import Site
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call, Wanted, middle, sides
 from heedmap.recording.edits import Edit, rules_of, warn_of_idle

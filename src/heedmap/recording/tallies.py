@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch.nn.functional import interpolate
 
-from heedmap.attention.probabilities import Scores
-from heedmap.attention.rules import Site
 from heedmap.errors import ArgumentError
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import Site
 from heedmap.options import Axis
 
 Probabilities = Callable[[slice, Sequence[int]], torch.Tensor]

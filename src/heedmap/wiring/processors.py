@@ -17,9 +17,9 @@ from diffusers.models.attention_processor import Attention
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from heedmap.attention import probabilities
-from heedmap.attention.probabilities import Scores
 from heedmap.errors import TraceError
+from heedmap.mathematics import probabilities
+from heedmap.mathematics.probabilities import Scores
 
 Record = Callable[[str, Scores], None]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -21,8 +21,8 @@ from typing import Any, Protocol, TypeGuard, cast
 import torch
 from torch.nn.functional import interpolate, max_pool2d, pad
 
-from heedmap.attention.windows import steps_within
 from heedmap.errors import ArgumentError
+from heedmap.mathematics.windows import steps_within
 
 
 @dataclass(frozen=True, eq=False)

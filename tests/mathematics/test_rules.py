@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.attention.probabilities import Scores
-from heedmap.attention.rules import (
+from heedmap.errors import ArgumentError
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import (
     Inject,
     Region,
     Renormalize,
@@ -17,7 +18,6 @@ from heedmap.attention.rules import (
     blend_mask,
     mixture,
 )
-from heedmap.errors import ArgumentError
 from heedmap.recording.steering import Steering
 
 P = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])  # (H=1, Q=2, K=3)

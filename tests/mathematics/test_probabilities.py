@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.attention.probabilities import Scores, fused, probabilities
 from heedmap.errors import ArgumentError
+from heedmap.mathematics.probabilities import Scores, fused, probabilities
 
 
 def test_worked_example():
