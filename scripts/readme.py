@@ -1,15 +1,19 @@
-"""Make the README's pictures and its tables from the embedded model and its card.
+"""Make the pictures and the tables of the pages for readers from the embedded model and its card.
 
     python scripts/readme.py                          the tables, and every picture
     python scripts/readme.py house-over-steps.png     the tables, and this picture
     python scripts/readme.py --table                  the tables alone
 
 `tests/test_house.py` compares the tables with the card, `tests/scripts/test_readme.py` the pictures
-of the README with the recipes.
+that the pages show with the recipes. The picture of a run's page is taken in Chromium, which
+`HEEDMAP_CHROMIUM` names where it is called otherwise.
 """
 
 import argparse
+import io
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -17,9 +21,13 @@ from typing import Any, cast
 from PIL import Image, ImageChops
 
 from heedmap.maps.recordings import Layer
+from heedmap.options import Axis
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
+CARD = ROOT / "src" / "heedmap" / "tiny" / "README.md"
+EDITS = ROOT / "scripts" / "evaluation" / "README.md"
+PAGES = {"card": CARD, "layers": CARD, "edits": EDITS}
+"""On which page each table stands, between its marks."""
 GALLERY = ROOT / "outputs" / "gallery"
 GONE_WRONG = (54, 81, 107, 131, 148, 174)
 """The first swaps of nouns that `evaluate.py edits --n 200 --seed 0` finds wrong, by number."""
@@ -146,19 +154,28 @@ def _edits_table(edits: dict[str, Any]) -> str:
     published = weighted["as_published"]
     lines += [
         "",
-        f"Of {noun['n']} swaps of nouns and {colour['n']} of colours. Done: the target is there, "
-        f"of the {_percent(noun['attainable'])} and {_percent(colour['attainable'])} in which "
-        "plain generation from this noise shows it. Changed elsewhere: the squared error to the "
-        "source outside of the thing, as a share of that of plain generation. Cut: more than a "
-        "fifth of the new thing (in squared error) is not let in by the mask. A colour word "
-        "weighted by −1, 0, 1, 2, 4 changes its colour in that order in "
-        f"{_percent(weighted['monotone'])} of {weighted['n']} (steps back of up to "
-        f"{weighted['tolerance']} aside: from 1 on it is full; weights above 1 with "
-        f"`renormalize=True`; without in {_percent(published['monotone'])} of {published['n']}). "
-        "A thing confined to one half of the picture has its centre there in "
-        f"{_percent(confined['inside'])} of {confined['n']}, by chance in "
-        f"{_percent(confined['plain']['inside'])}. Measured on {edits['date']} with the model as "
-        f"it was after {edits['samples_seen']:,} samples, by `{edits['command']}`.",
+        f"Of {noun['n']} swaps of nouns and {colour['n']} of colours:",
+        "",
+        "- *Done*: the target is there. Only those are counted in which plain generation shows it "
+        f"from the same noise, {_percent(noun['attainable'])} and "
+        f"{_percent(colour['attainable'])}.",
+        "- *Changed elsewhere*: how much the rest of the picture differs from the source (squared "
+        "error outside of the thing); 1 is as much as when the new prompt is drawn by itself.",
+        "- *Cut*: more than a fifth of the new thing (in squared error) is not let in by the mask.",
+        "",
+        "**Weights.** A colour word was given the weights −1, 0, 1, 2 and 4. In "
+        f"{_percent(weighted['monotone'])} of {weighted['n']} such series, the more it weighs, the "
+        "more of its thing has the colour. From 1 on most of the thing has it already; losing "
+        f"up to {100 * weighted['tolerance']:g} % of the thing again is "
+        "not held against a series. Weights above 1 are drawn with `renormalize=True`; without "
+        f"it, the order holds in {_percent(published['monotone'])} of {published['n']}.",
+        "",
+        "**Places.** A thing confined to one half of the picture has its centre there in "
+        f"{_percent(confined['inside'])} of {confined['n']} pictures. Unconfined, "
+        f"{_percent(confined['plain']['inside'])} have.",
+        "",
+        f"Measured on {edits['date']} with the model as it was after {edits['samples_seen']:,} "
+        f"samples, by `{edits['command']}`.",
     ]
     return "\n".join(lines)
 
@@ -170,11 +187,73 @@ def _percent(value: float | None) -> str:
 # --- the pictures -----------------------------------------------------------------------------
 
 
-def _house(pipe: Any) -> Any:
+HOUSE = "a red house next to a blue tree"
+
+
+def _house(pipe: Any, *more: Axis) -> Any:
     """The README's run."""
     import heedmap as hm
 
-    return hm.generate(pipe, "a red house next to a blue tree", seed=7, keep={"layer", "step"})
+    return hm.generate(pipe, HOUSE, seed=7, keep=("layer", "step", *more))
+
+
+def _words(pipe: Any) -> Image.Image:
+    """The run's picture and the heat of four words, in one row."""
+    from heedmap.figures.layout import Panel, ScaleBar, framed, in_rows
+    from heedmap.figures.overlays import enlarge
+    from heedmap.maps.word_map import SCALES
+
+    run = _house(pipe)
+    heats = [run.maps[word] for word in ("red", "house", "blue", "tree")]
+    panels = [Panel("", enlarge(run.image), "the picture")]
+    panels += [Panel(heat.label, heat.overlay(scale="shared")) for heat in heats]
+    bar = ScaleBar(SCALES["shared"], *heats[0].span("shared"))
+    return framed(in_rows(panels, columns=5), title=HOUSE, bar=bar).image()
+
+
+def _edits(pipe: Any) -> Image.Image:
+    """The README's run and three edits of it, in one row."""
+    import heedmap as hm
+    from heedmap.figures.layout import Panel, framed, in_rows
+    from heedmap.figures.overlays import enlarge
+
+    targets = [HOUSE.replace("house", "car"), HOUSE.replace("blue", "green"), f"{HOUSE} at night"]
+    pairs = hm.edit(pipe, HOUSE, targets, seed=7)
+    drawn = [(HOUSE, pairs[0].source.image)]
+    drawn += [(target, pair.edited.image) for target, pair in zip(targets, pairs, strict=True)]
+    panels = [Panel("", enlarge(image), prompt) for prompt, image in drawn]
+    return framed(in_rows(panels, columns=4), title="").image()
+
+
+def chromium() -> str | None:
+    """The browser that takes pictures of pages, where there is one."""
+    return os.environ.get("HEEDMAP_CHROMIUM") or shutil.which("chromium")
+
+
+def _page(pipe: Any) -> Image.Image:
+    """The page of the README's run, in a browser, with one word pinned.
+
+    Raises:
+        SystemExit: if there is no Chromium.
+    """
+    from playwright.sync_api import sync_playwright
+
+    if (found := chromium()) is None:
+        raise SystemExit("There is no Chromium: install it, or name one in HEEDMAP_CHROMIUM.")
+    text = _house(pipe, "head").explorer()
+    with sync_playwright() as playwright:
+        # Root may not use the sandbox, and a container is one itself.
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 850})
+        page.set_content(text)
+        page.wait_for_selector("html[data-ready=yes]")
+        page.get_by_role("button", name="house", exact=True).first.click()
+        page.mouse.move(0, 0)
+        taken = page.screenshot()
+        browser.close()
+    return Image.open(io.BytesIO(taken))
 
 
 def _gone_wrong(pipe: Any) -> Image.Image:
@@ -212,11 +291,13 @@ def _gone_wrong(pipe: Any) -> Image.Image:
 
 
 PICTURES: dict[str, Callable[[Any], Image.Image]] = {
-    "red-house-blue-tree.png": lambda pipe: _house(pipe).sheet(),
+    "red-house-blue-tree.png": _words,
+    "page.png": _page,
     "house-over-steps.png": lambda pipe: _house(pipe).timeline("house", frames=5).image(),
+    "edits.png": _edits,
     "edits-gone-wrong.png": _gone_wrong,
 }
-"""How each picture of the README is made, by its name in the gallery."""
+"""How each picture of these pages is made, by its name in the gallery."""
 
 
 def made(name: str, pipe: Any, gallery: Path = GALLERY) -> bool:
@@ -255,11 +336,10 @@ def main() -> None:
     from heedmap.tiny.card import FOLDER
 
     card = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
-    text = README.read_text(encoding="utf-8")
     for name, table in tables(card).items():
-        before, rest = text.split(f"<!-- {name} -->")
+        before, rest = PAGES[name].read_text(encoding="utf-8").split(f"<!-- {name} -->")
         text = before + marked(name, table) + rest.split(f"<!-- /{name} -->")[1]
-    README.write_text(text, encoding="utf-8")
+        PAGES[name].write_text(text, encoding="utf-8")
     if options.table:
         return
     pipe = hm.load()

@@ -94,6 +94,7 @@ def imports(path: Path) -> set[str]:
     return names
 
 
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("scripts/**/*.md"), *SOURCE.rglob("*.md")]
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 each_file = pytest.mark.parametrize(
     "path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix()
@@ -508,8 +509,8 @@ def test_modules_have_what_they_announce(path: Path):
 
 @cache
 def mentioned() -> collections.Counter[str]:
-    """How often src, scripts and README use each name, apart from where it is defined."""
-    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    """How often src, scripts and the pages use each name, apart from where it is defined."""
+    told = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.name == "README.md")
     names = collections.Counter(re.findall(r"heedmap(?:\.\w+)*\.(\w+)", told))
     for path in [*SOURCE.rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
         for node in ast.walk(parsed(path)):
@@ -556,14 +557,20 @@ def test_every_requirement_is_pinned():
     assert requirements(*extras) | build <= set(names)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*ROOT.glob("*.md"), *ROOT.glob("scripts/*.md"), *SOURCE.rglob("*.md")],
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path):
     for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_every_page_is_led_to():
+    links = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+        if not link.startswith("https://")
+    }
+    assert {page for page in PAGES if page.resolve() not in links} == {ROOT / "README.md"}
 
 
 def test_the_citation_says_what_the_project_says():
@@ -650,13 +657,14 @@ def test_matplotlib_is_loaded_when_a_figure_is_drawn(tmp_path: Path):
     assert not loaded_by(code, tmp_path) & {"matplotlib", "torch"}
 
 
-def test_the_readmes_tables_are_the_cards():
+def test_the_tables_of_the_pages_are_the_cards():
     import readme
 
     card = json.loads((SOURCE / "tiny" / "model" / "card.json").read_text(encoding="utf-8"))
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, table in readme.tables(card).items():
+        text = readme.PAGES[name].read_text(encoding="utf-8")
         assert readme.marked(name, table) in text, "run python scripts/readme.py --table"
+    text = readme.CARD.read_text(encoding="utf-8")
     for kind, words in card["draws"].items():
         if kind not in ("relations", "settings"):  # told in other words
             assert ", ".join(words) in text

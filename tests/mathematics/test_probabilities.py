@@ -51,7 +51,7 @@ def test_rows_sum_to_one(queries, keys, d, size, seed):
     torch.testing.assert_close(weights.sum(-1), torch.ones(queries), atol=1e-5, rtol=0)
 
 
-# What the README says of each type: of the prompt's own tokens, and of all tokens.
+# What the page of this folder says of each type: of the prompt's own tokens, and of all tokens.
 BOUNDS = {torch.bfloat16: (1e-4, 5e-5), torch.float16: (1e-4, 5e-5), torch.float32: (5e-5, 5e-5)}
 
 

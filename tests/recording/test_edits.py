@@ -14,7 +14,7 @@ from making import random_pipeline
 from PIL import Image
 
 import heedmap
-from heedmap import Confine, Reweight, Run
+from heedmap import Confine, Reweight, Run, drawing
 from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
 from heedmap.files.notes import to_json
@@ -386,14 +386,14 @@ def test_the_size_that_is_asked_for_counts(pipe):
 
 
 @pytest.mark.slow
-def test_the_readmes_example(embedded):
+def test_the_example_that_is_told(embedded):
     """It runs as it stands, and does what its comments say."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("### One picture, its attention changed")[2]
+    page = Path(drawing.__file__).with_name("README.md")
+    section = page.read_text(encoding="utf-8").partition("## One picture, its attention changed")[2]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert code is not None
     names = {"hm": heedmap, "pipe": embedded}
-    exec(compile(code[1], "README.md", "exec"), names)
+    exec(compile(code[1], str(page), "exec"), names)
     run, faded, red = names["run"], names["faded"], names["red"]
     assert [type(edit) for edit in run.settings.edits] == [Reweighted, Confined]
     assert faded.settings.edits == (Ruled(name="pale"),)

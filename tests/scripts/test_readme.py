@@ -1,4 +1,4 @@
-"""The README's pictures: each has one recipe, and is written where it has changed."""
+"""The pictures of the pages: each has one recipe, and is written where it has changed."""
 
 import re
 from pathlib import Path
@@ -13,19 +13,38 @@ from evaluation import cases, judge, swaps
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_picture_of_the_readme_has_a_recipe():
-    shown = re.findall(r"\]\(outputs/gallery/([^)]+)\)", (ROOT / "README.md").read_text("utf-8"))
+def test_every_picture_that_a_page_shows_has_a_recipe():
+    pages = [ROOT / "README.md", *readme.PAGES.values()]
+    shown = [re.findall(r"\]\(.*outputs/gallery/(.+)\)", p.read_text("utf-8")) for p in pages]
     there = {path.name for path in (ROOT / "outputs" / "gallery").iterdir()}
-    assert set(shown) == set(readme.PICTURES) == there
+    assert {name for names in shown for name in names} == set(readme.PICTURES) == there
 
 
-# The third is of eighteen pictures, which take a minute and a half.
-@pytest.mark.parametrize("name", ["red-house-blue-tree.png", "house-over-steps.png"])
+# One of the others is of eighteen pictures, which take a minute and a half; the page has the
+# letters of the machine on which it was taken.
+@pytest.mark.parametrize("name", ["red-house-blue-tree.png", "house-over-steps.png", "edits.png"])
 def test_the_pictures_are_what_is_drawn_today(name: str, embedded):
     drawn = np.asarray(readme.PICTURES[name](embedded).convert("RGB"), dtype=float)
     with Image.open(readme.GALLERY / name) as shown:
         there = np.asarray(shown.convert("RGB"), dtype=float)
     assert drawn.shape == there.shape and np.abs(drawn - there).mean() < 1
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.skipif(
+    not readme.chromium(), reason="no chromium: install it, or name one in HEEDMAP_CHROMIUM"
+)
+def test_the_page_is_shown_as_it_is_today(embedded):
+    """By the mean of each 50×50 pixels: letters are those of the machine."""
+    pytest.importorskip("playwright", reason="pip install -c constraints.txt -e '.[dev]'")
+    drawn = readme.PICTURES["page.png"](embedded).convert("RGB")
+    with Image.open(readme.GALLERY / "page.png") as shown:
+        assert drawn.size == shown.size
+        there, today = (
+            np.asarray(picture.convert("RGB").reduce(50), dtype=float) for picture in (shown, drawn)
+        )
+    assert np.abs(there - today).mean() < 4
 
 
 def test_what_went_wrong_is_set_in_threes(monkeypatch: pytest.MonkeyPatch):

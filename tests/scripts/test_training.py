@@ -57,8 +57,8 @@ def orthogonal(n: int, seed: int) -> torch.Tensor:
 
 
 def test_commands_in_the_docs_are_understood():
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    for text in (readme, train_tiny.__doc__ or ""):
+    page = Path(train_tiny.__file__).with_name("training") / "README.md"
+    for text in (page.read_text(encoding="utf-8"), train_tiny.__doc__ or ""):
         lines = re.findall(r"^ *python scripts/train_tiny\.py (.*?)(?:  .*)?$", text, re.MULTILINE)
         assert {line.split()[0] for line in lines} == {
             "tokenizer", "vae", "decoder", "latents", "unet", "export"

@@ -1,0 +1,129 @@
+"""What the pages tell a reader to type: the Python and the commands run as they stand."""
+
+import argparse
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import heedmap
+from heedmap import cli
+from heedmap.models import pipelines
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("scripts/**/*.md"), *ROOT.glob("src/**/*.md")])
+# Read and run by `.ci/run`, from an empty environment; whoever has typed them can type the others.
+IN_CI = {
+    README: (
+        "git clone <this repository> heedmap && cd heedmap",
+        "python3 -m venv .venv && . .venv/bin/activate",
+        "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu",
+        'pip install -c constraints.txt . && heedmap generate "a red house next to a blue tree" '
+        "--seed 7",
+        'pip install -c constraints.txt ".[app]" && heedmap app',
+    ),
+    ROOT / "CONTRIBUTING.md": (
+        'pip install -c constraints.txt -e ".[dev]" && pytest -n auto',
+        'pytest -m "not slow"',  # a part of it
+        ".ci/run",
+    ),
+    ROOT / "scripts/training/README.md": ('pip install -c constraints.txt -e ".[dev]"',),
+}
+
+
+@cache
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of a page in one language; commands have none."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [code for name, code in found if name == language]
+
+
+def commands(page: Path) -> Iterator[str]:
+    """The commands of a page, one a line, without what is said of them."""
+    for block in blocks(page, ""):
+        yield from (re.split(r" +# ", line)[0].rstrip() for line in block.splitlines() if line)
+
+
+def beginning(page: Path, start: str) -> list[str]:
+    return [command for command in commands(page) if command.startswith(start)]
+
+
+def of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+PYTHON = [page for page in PAGES if blocks(page, "python")]
+VERBS = [page for page in PAGES if beginning(page, "heedmap ")]
+SCRIPTS = [(page, line) for page in PAGES for line in beginning(page, "python scripts/")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PYTHON, ids=of)
+def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeypatch):
+    """In the order in which it stands there, in an empty folder, with the embedded model."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pipelines, "load", lambda: embedded)
+    names: dict[str, object] = {}
+    for code in blocks(page, "python"):
+        exec(compile(code, of(page), "exec"), names)
+    assert names["hm"] is heedmap and names["pipe" if "pipe =" in code else "hm"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", VERBS, ids=of)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, monkeypatch):
+    """One after the other, in the folder in which the first of all has left its run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    (first,) = beginning(README, "pip install -c constraints.txt . ")
+    for command in [first.partition(" && ")[2], *beginning(page, "heedmap ")]:
+        result = CliRunner().invoke(cli.app, shlex.split(command)[1:])
+        assert result.exit_code == 0, (command, result.output)
+
+
+@pytest.mark.parametrize(("page", "command"), SCRIPTS, ids=lambda of: str(of).rpartition("/")[2])
+def test_a_script_understands_what_a_page_says(page: Path, command: str, monkeypatch):
+    """They take hours: it is their options alone that are read."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def stop(self, arguments=None, namespace=None):
+        parse(self, arguments, namespace)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    _, script, *arguments = shlex.split(command)
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    with pytest.raises(KeyboardInterrupt):
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of)
+def test_no_command_is_told_that_nobody_runs(page: Path):
+    told = [line for line in commands(page) if not line.startswith(("heedmap ", "python scripts/"))]
+    assert told == list(IN_CI.get(page, ()))
+
+
+def test_the_first_screen():
+    """A picture, the command that makes it, and ten lines of Python; nothing to be scrolled."""
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150
+    assert lines.index("```python") < 20 and len(blocks(README, "python")[0].splitlines()) == 10
+    assert lines[4].startswith("![") and lines[6] == "```"
+    code = [
+        line
+        for name in ("", "python")
+        for block in blocks(README, name)
+        for line in block.split("\n")
+    ]
+    assert max(map(len, code)) <= 108  # what a page of the usual width shows
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    (torch,) = re.findall(r"torch==\S+", README.read_text(encoding="utf-8"))
+    assert torch in pins
