@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import graphlib
 import importlib
+import itertools
 import json
 import os
 import re
@@ -309,21 +310,26 @@ SAID |= {"TakenError", "WriteError", "BadParameter", "warn"}
 OPEN = {
     "{} is {}": "whoever reads an option says what it expected",
     "{} {}": "a family says why its pictures cannot be blended",
-    "{}{}": "what `load` says, and where the model's name came from",
     "{} is not what heedmap writes{}": "a schema says what it expected, and where",
 }
 
 
 def sentences(node: ast.expr) -> list[str]:
-    """What a message may be, with {} for what is put in; nothing if it is not written there."""
+    """What a part of a message may be, with {} for what is put in."""
     if isinstance(node, ast.IfExp):
         return sentences(node.body) + sentences(node.orelse)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return sentences(node.func.value)  # "…".format
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func)
+        if name == "Either":  # what Python says; the command line has words of its own
+            return sentences(node.args[0])
+        return ["{} is {}" if name == "Is" else "{}"]
     if isinstance(node, ast.JoinedStr):
         parts = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
         return ["".join(map(str, parts))]
-    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
+    written = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return [node.value] if written else ["{}"]
 
 
 def messages(path: Path) -> Iterator[tuple[str, str]]:
@@ -332,7 +338,11 @@ def messages(path: Path) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.Call) and node.args:
             name = ast.unparse(node.func).rpartition(".")[2]
             if name in SAID:
-                yield from ((name, said) for said in sentences(node.args[0]))
+                parts = node.args[:1] if name == "WriteError" else node.args
+                for several in itertools.product(*map(sentences, parts)):
+                    said = "".join(several)
+                    if said.replace("{}", ""):  # else it is worded elsewhere
+                        yield name, said
 
 
 @each_file

@@ -10,7 +10,7 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any, TypeGuard, TypeVar, cast
 
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, Either, Is, Named, listed, nearest
 
 __all__ = [
     "any_of",
@@ -57,7 +57,7 @@ def finite(what: str, value: object, *, least: float = -math.inf, most: float = 
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return number
-    raise ArgumentError(f"{what} is {quoted(value)}: expected a finite number{_span(least, most)}")
+    raise ArgumentError(Is(what, value), f": expected a finite number{_span(least, most)}")
 
 
 def fraction(what: str, value: object) -> float:
@@ -81,7 +81,7 @@ def whole(what: str, value: object, *, least: int | None = None, most: int | Non
         number = int(value)
         if (least is None or least <= number) and (most is None or number <= most):
             return number
-    raise ArgumentError(f"{what} is {quoted(value)}: expected a whole number{_span(least, most)}")
+    raise ArgumentError(Is(what, value), f": expected a whole number{_span(least, most)}")
 
 
 def is_text(value: object) -> bool:
@@ -97,14 +97,13 @@ def text(what: str, value: object, such: str = "", *, most: int | None = None) -
     """
     if not isinstance(value, str):
         example = f", such as {such!r}" if such else ""
-        raise ArgumentError(f"{what} is {quoted(value)}: expected a text{example}")
+        raise ArgumentError(Is(what, value), f": expected a text{example}")
     if not is_unicode(value):
         raise ArgumentError(
-            f"{what} is {quoted(value)}, which is not valid Unicode (a lone surrogate): expected "
-            "UTF-8 text"
+            Is(what, value), ", which is not valid Unicode (a lone surrogate): expected UTF-8 text"
         )
     if most is not None and len(value) > most:
-        raise ArgumentError(f"{what} has {len(value)} characters: expected at most {most}")
+        raise ArgumentError(Named(what), f" has {len(value)} characters: expected at most {most}")
     return value
 
 
@@ -133,7 +132,7 @@ def one_of(what: str, value: object, known: Iterable[str]) -> None:
     """Raise an ArgumentError unless a value is one of some names."""
     known = tuple(known)
     if not isinstance(value, str) or value not in known:
-        raise ArgumentError(f"{what} is {quoted(value)}: expected {_listed(known)}")
+        raise ArgumentError(Is(what, value), ": expected ", _choice(value, known))
 
 
 def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) -> tuple[Any, ...]:
@@ -146,7 +145,13 @@ def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) ->
     known_alone = all(isinstance(one, str) and one in known for one in given or ())
     if given is None or len(given) < least or not known_alone:
         shown = value if given is None else given  # an iterator tells nothing of itself
-        raise ArgumentError(f"{what} is {quoted(shown)}: expected a list of {_listed(known)}")
+        raise ArgumentError(
+            Is(what, shown),
+            ": expected ",
+            Either("a list of ", ""),
+            _choice(shown, known),
+            Either("", ", with commas between several"),
+        )
     return tuple(given)
 
 
@@ -155,13 +160,13 @@ def flag(what: str, value: object) -> bool:
     kind = type(value)
     if isinstance(value, bool) or (kind.__module__ == "numpy" and kind.__name__ in _NUMPY_BOOL):
         return bool(value)
-    raise ArgumentError(f"{what} is {quoted(value)}: expected True or False")
+    raise ArgumentError(Is(what, value), ": expected True or False")
 
 
 def function(what: str, value: object) -> None:
     """Raise an ArgumentError unless a value is a function, or None."""
     if not (value is None or callable(value)):
-        raise ArgumentError(f"{what} is {quoted(value)}: expected a function")
+        raise ArgumentError(Is(what, value), ": expected a function")
 
 
 def several(value: object) -> list[Any] | None:
@@ -190,10 +195,10 @@ def _span(least: float | None, most: float | None) -> str:
     return "" if high is None else f" of at most {high}"
 
 
-def _listed(known: Sequence[str]) -> str:
-    """Names as in "'a', 'b' or 'c'"."""
-    *some, last = map(repr, known)
-    return f"{', '.join(some)} or {last}" if some else last
+def _choice(value: object, known: Sequence[str]) -> Either:
+    """Names that would do, as in "'a', 'b' or 'c'"; of many those like what was given."""
+    near = nearest(value if isinstance(value, str) else "", known)
+    return Either(listed([*map(repr, near)]), listed(near))
 
 
 def _said(bound: Any) -> str:

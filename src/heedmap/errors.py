@@ -1,12 +1,16 @@
 """The errors heedmap raises: one sentence that says what was given, what was expected, what to do.
 
-Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours.
+Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours. A sentence
+names arguments as whoever reads it knows them: `steps=slice(7, 9)` in Python, `--steps 7:9` on the
+command line. So it is kept in parts, and put together by who tells it.
 """
 
 import sys
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 MAX_SENTENCE = 2000
@@ -14,15 +18,78 @@ MAX_SENTENCE = 2000
 _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
+@dataclass(frozen=True)
+class Named:
+    """An argument's name in a sentence: `steps`, which is `--steps` where it is typed."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Written(Named):
+    """An argument as it is written: `steps=3`, which is `--steps 3`."""
+
+    value: object
+
+
+@dataclass(frozen=True)
+class Is(Written):
+    """The same as the beginning of a sentence: `steps is 3`, which is `--steps is 3`."""
+
+
+@dataclass(frozen=True)
+class Value(Written):
+    """Its value alone: `3`."""
+
+
+@dataclass(frozen=True)
+class Either:
+    """What Python says in one way, and whoever writes no Python in another."""
+
+    python: str
+    typed: str
+
+
+Part = str | Named | Either
+"""Of a sentence: what everybody is told in the same words, or what has several."""
+Tongue = Callable[[Named | Either], str]
+"""How somebody is told those parts that have several words."""
+
+
+def in_python(part: Named | Either) -> str:
+    """A part of a sentence, for who writes Python."""
+    if isinstance(part, Either):
+        return part.python
+    return worded(part, part.name, quoted(part.value) if isinstance(part, Written) else "", "=")
+
+
+def worded(part: Named, name: str, value: str, sign: str) -> str:
+    """A name, a value, or both with a sign between them, as a part of a sentence has them."""
+    if isinstance(part, Value):
+        return value
+    if isinstance(part, Is):
+        return f"{name} is {value}"
+    return f"{name}{sign}{value}" if isinstance(part, Written) else name
+
+
+def sentence_of(said: Iterable[Part], tongue: Tongue = in_python) -> str:
+    """A sentence of its parts: one line of printable characters, and not too long."""
+    return _readable("".join(one if isinstance(one, str) else tongue(one) for one in said))
+
+
 class HeedmapError(Exception):
     """Anything that heedmap could not do and can explain.
 
     The sentence is one line of printable characters, whatever it quotes from a file or a user, and
     short enough to be read: a longer one loses its middle, since the end says what to do.
+
+    Attributes:
+        said: its parts, which `sentence_of` puts together in another tongue.
     """
 
-    def __init__(self, said: str = "") -> None:
-        super().__init__(_readable(said))
+    def __init__(self, *said: Part) -> None:
+        self.said = said
+        super().__init__(sentence_of(said))
 
 
 class ArgumentError(HeedmapError):
@@ -43,6 +110,10 @@ class TruncatedWordError(WordError):
 
 class HeedmapWarning(UserWarning):
     """Something that was asked for and did nothing, or costs more than one would think."""
+
+    def __init__(self, *said: Part) -> None:
+        self.said = said
+        super().__init__(sentence_of(said))
 
 
 class NothingRecordedError(HeedmapError):
@@ -71,29 +142,33 @@ def as_sentence(said: str) -> str:
     return f"{line[:1].upper()}{line[1:]}{'' if line.endswith(('.', '!', '?', '…')) else '.'}"
 
 
-def warn(said: str) -> None:
+def warn(*said: Part) -> None:
     """Warn of something, at the line of whoever called heedmap, or a pipeline that is traced."""
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
-    warnings.warn(said, HeedmapWarning, stacklevel=level)
+    warnings.warn(HeedmapWarning(*said), stacklevel=level)
 
 
 @contextmanager
-def warnings_heard(tell: Callable[[str], None] | None = None) -> Generator[list[str]]:
+def warnings_heard(
+    tell: Callable[[str], None] | None = None, tongue: Tongue = in_python
+) -> Generator[list[str]]:
     """Keep what heedmap warns of meanwhile to itself; what libraries warn of is for programmers.
 
     Args:
         tell: is given each warning when it comes, and not when all is over: some costs can still
             be saved then.
+        tongue: in which they are told.
 
     Gives a list that holds each warning once.
     """
     said: list[str] = []
 
     def hear(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in said:
-            said.append(str(message))
+        sentence = sentence_of(getattr(message, "said", (str(message),)), tongue)
+        if sentence not in said:
+            said.append(sentence)
             if tell is not None:
                 tell(said[-1])
 
@@ -113,6 +188,23 @@ def quoted(value: object) -> str:
     except ValueError:  # Python writes no whole number of more than 4300 digits
         said = f"a {type(value).__name__}"
     return said if len(said) <= 80 else said[:79] + "…"
+
+
+def nearest(wanted: str, known: Iterable[str], most: int = 5) -> list[str]:
+    """Of some names those that are most like one, the nearest first; all, where they are few."""
+    names = list(dict.fromkeys(known))
+    if len(names) <= most:
+        return names
+    short = wanted[:100]  # comparing takes the square of the length
+    holding = [name for name in names if short and short in name]
+    like = get_close_matches(short, names, n=most, cutoff=0.0)
+    return list(dict.fromkeys([*holding, *like]))[:most]
+
+
+def listed(names: Sequence[str], last: str = "or") -> str:
+    """Names as in "a, b or c"."""
+    *some, end = names
+    return f"{', '.join(some)} {last} {end}" if some else end
 
 
 def _readable(said: str) -> str:

@@ -77,3 +77,30 @@ def test_a_shell_completes(typed: str, wanted: set[str], tmp_path: Path):
         env=os.environ | asked, check=True,
     )  # fmt: skip
     assert set(done.stdout.split()) == wanted
+
+
+NO_BROWSER = {"PATH": "/nowhere", "PYTHONPATH": os.pathsep.join(sys.path)}
+OPENS = "from heedmap.cli import console; console.open_in_browser('file:///x/index.html', 'x')"
+
+
+@pytest.mark.skipif(os.name != "posix" or sys.platform == "darwin", reason="browsers of Linux")
+def test_a_page_is_opened_in_the_users_browser(tmp_path: Path):
+    """A program of the user's own, which notes what it was given."""
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    command = [sys.executable, "-c", OPENS]
+    environment = {**NO_BROWSER, "PATH": os.environ["PATH"], "BROWSER": f"{browser} %s"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "opened").read_text() == "file:///x/index.html\n"
+
+
+@pytest.mark.skipif(os.name != "posix" or sys.platform == "darwin", reason="browsers of Linux")
+@pytest.mark.parametrize("browser", [{}, {"BROWSER": "/nowhere/browser"}], ids=["none", "lost"])
+def test_without_a_browser_it_is_a_sentence(browser: dict[str, str]):
+    done = subprocess.run(
+        [sys.executable, "-c", OPENS], capture_output=True, text=True, env=NO_BROWSER | browser
+    )
+    told = (0, "", "No browser was found: open x in one yourself.\n")
+    assert (done.returncode, done.stdout, done.stderr) == told

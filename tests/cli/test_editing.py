@@ -62,8 +62,8 @@ def test_blend_and_weights(model, desk):
         (["edit", "a red house"], "the same words and the same weights"),
         ([*SWAP, "--only", "dog->sea"], "'dog'"),
         ([*SWAP, "--only", "house"], "is not a swap"),
-        ([*SWAP, "--protect", "red"], "pass only as well"),
-        (["edit", "a house", "a red sea", "--kind", "replace"], "use refine"),
+        ([*SWAP, "--protect", "red"], "pass --only as well, as in --only 'cat->dog'"),
+        (["edit", "a house", "a red sea", "--kind", "replace"], "use --kind refine"),
         (["edit", "a (house:2", "a sea"], "is not closed"),
         (["edit", "", "a sea"], "has no words"),
         ([*SWAP, "--out", "thesis"], "is not an edit of heedmap: nothing was written"),
@@ -122,23 +122,12 @@ def test_every_option_of_the_library(model, desk):
         (["--count", "3"], "--count 3 is for `heedmap grid`: draw that"),
         (["--words", "red=0.2", "--words", "red=0.3"], "--words has 'red' twice"),
         (["--blend-from", "1"], "from 0 to below 1"),
-        (["--threshold", "0.5"], "nothing is blended: pass only"),
+        (["--threshold", "0.5"], "but nothing is blended: pass --only"),
     ],
 )
 def test_edits_in_one_sentence_and_nothing_written(model, desk, arguments, sentence):
     assert sentence in bad(*SWAP, *arguments)
     assert list(desk.iterdir()) == []
-
-
-def test_grids_are_drawn_for_a_release_more(model, desk):
-    asked = ("a red house", "--seed", 7, "--steps", 1, "--weight", "red=0,2", "--cross", "0")
-    result = call("edit", *asked, "--grid", "--out", "x", "--quiet")
-    assert (result.exit_code, result.stdout) == (0, "x\n")
-    assert result.stderr == "Note: `heedmap edit --grid` is `heedmap grid` now.\n"
-    good("grid", *asked, "--out", "y")
-    assert files(desk / "x") == files(desk / "y")
-    for file in files(desk / "x"):
-        assert (desk / "x" / file).read_bytes() == (desk / "y" / file).read_bytes(), file
 
 
 def test_warnings_are_listed_and_told_once(model, desk):

@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import webbrowser
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 import pytest
 from making import MARKS
@@ -39,6 +41,53 @@ def test_generate_json_is_one_object(model, desk: Path):
             picture.load()
     assert Path(run["maps"]).is_file()
     assert Path(run["settings"]).is_file()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that the browser was asked to open."""
+    asked: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: asked.append(address) or True)
+    return asked
+
+
+def test_the_page_is_opened_once_it_is_there(model, desk: Path, opened: list[str]):
+    some = ("--steps", 1, "--seed", 1, "--quiet", "--open")
+    assert good("generate", "a 100% red #house?", *some, "--count", 2, "-o", "x y") == (
+        "x y/a-100-red-house-1\nx y/a-100-red-house-2\n"
+    )
+    good("edit", "a house", "a tree", *some, "-o", "e")
+    good("grid", "a house", "a tree", *some, "--cross", "0,1", "-o", "g")
+    good("repeat", "e", "-o", "r", "--quiet", "--open")
+    pages = ["x y/a-100-red-house-1", "e", "g", "r"]
+    assert opened == [(desk / page / "index.html").as_uri() for page in pages]
+    for address in opened:
+        assert Path(unquote(urlparse(address).path)).is_file()
+    assert "name a folder with --out" in bad("repeat", "e", "--open")
+    assert len(opened) == 4
+
+
+def test_without_a_browser_the_run_stays_saved(model, desk: Path, monkeypatch):
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    result = call("generate", PROMPT, "--steps", 1, "-o", "x", "--open")
+    told = (0, "No browser was found: open x/index.html in one yourself.\n")
+    assert (result.exit_code, result.stderr) == told
+    assert files(desk / "x") == FILES
+
+
+def test_a_prompt_that_is_cut_is_a_warning(model, desk: Path):
+    asked = ("generate", "house " * 74 + "red tree", "--seed", 1, "--steps", 1)
+    said = (
+        "are not read, since the model takes 77 tokens: 'red' (in part) and 'tree', from word 74 "
+        "on; shorten the prompt, or move the word towards its start"
+    )
+    result = call(*asked, "--count", 2, "--json")
+    assert result.exit_code == 0
+    (warned,) = json.loads(result.stdout)["warnings"]
+    assert warned.startswith("2 words of 'house house ") and warned.endswith(said)
+    assert result.stderr == f"Warning: {warned}\n"
+    result = call(*asked)
+    assert result.stderr == f"Warning: {warned}\n" and "not read" not in result.stdout
 
 
 def test_generate_passes_the_options_on(model, desk: Path):

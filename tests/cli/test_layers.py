@@ -80,7 +80,7 @@ def test_layers_at_a_terminal_folds_nothing(model, monkeypatch, columns: int):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--layer", "sideways"], f"no layer fits 'sideways': the layers are {NAMES[0]}, "),
+        (["--layer", "sideways"], "no layer fits --layer sideways: expected down, mid, up or "),
         (["--size", "100x100"], "multiples of 8"),
     ],
 )

@@ -63,20 +63,6 @@ def test_a_reader_that_leaves_early(saved: Path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_ctrl_c(desk: Path):
-    code = """
-import os, signal
-from heedmap import cli; from heedmap.models import pipelines as models
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it runs in the background
-models.tokenizer = lambda model: os.kill(os.getpid(), signal.SIGINT)
-cli.main()
-"""
-    command = [sys.executable, "-c", code, "words", "a"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
 @pytest.mark.skipif(os.name == "nt", reason="terminals of POSIX")
 def test_colour_and_frames_only_at_a_terminal(saved: Path):
     import pty

@@ -162,14 +162,14 @@ def test_windows_of_words():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generate"], "Missing argument 'PROMPT'"),
+        (["generate"], "Error: PROMPT is missing: expected what to draw; `heedmap"),
         (["generate", "a", "--size", "12"], "--size is '12': expected WxH in pixels, such"),
         (["generate", "a", "--steps", "0"], "--steps is 0: expected a whole number of at least 1"),
         (["generate", "a", "--count", "0"], "--count is 0: expected a whole number from 1 to 1"),
         (["generate", "a", "--guidance", "nan"], "--guidance is nan: expected a finite number"),
         (["generate", "a", "--seed", "-1"], "--seed is -1: expected a whole number of at"),
-        (["generate", "a", "--device", "tpu"], "--device is 'tpu': expected 'auto', 'cpu',"),
-        (["generate", "a", "--keep", "time"], "--keep is ['time']: expected a list of 'layer', "),
+        (["generate", "a", "--device", "tpu"], "--device is 'tpu': expected auto, cpu, cuda or "),
+        (["generate", "a", "--keep", "time"], "--keep is time: expected layer, step or head, "),
         (["generate", "a", "--confine", "a"], "--confine is 'a': expected a word and its box"),
         (["generate", "a", "--confine", "a=1,2,3"], "is '1,2,3': expected LEFT,TOP,RIGHT,BOTTOM"),
         (["inspect", "x", "--steps", "late"], "--steps is 'late': expected a range of steps"),
@@ -179,16 +179,14 @@ def test_windows_of_words():
             (["app", f"--max-{what}", str(10**30)], f"Error: --max-{what} is 1{'0' * 30}: expected")
             for what in ("size", "steps", "upload", "results")
         ),
-        (["compare"], "Missing argument 'RUN"),
-        (["paint"], "No such command 'paint'"),
-        (["generate", "a", "--sedd", "1"], "No such option"),
+        (["compare"], "Error: RUN is missing: expected the folders of two or more saved runs; "),
     ],
 )
 def test_usage_errors(arguments: list[str], sentence: str):
     result = call(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert sentence in " ".join(result.stderr.split())
+    assert sentence in result.stderr and result.stderr.count("\n") == 1
 
 
 VERBS = typer.main.get_command(cli.app).commands

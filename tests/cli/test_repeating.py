@@ -85,7 +85,7 @@ def test_edits_and_grids(model, desk):
     ("odd", "sentence"),
     [
         ({"seed": "x"}, "expected int, got str at settings.seed"),
-        ({"arguments": {"latents": {"object": "tensor"}}}, "pass it, as in hm.repeat(pipe, run, "),
+        ({"arguments": {"latents": {"object": "tensor"}}}, "pass it in Python, as in hm.repeat("),
         ({"edits": [{"kind": "rule", "name": "mine"}]}, "the edit 'mine' of this run is not in"),
         ({"schedulers": {"scheduler": {"class": "X", "config": {}}}}, "the scheduler 'X' of this"),
         ({"model": 3}, "expected str, got int at settings.model"),
@@ -107,7 +107,7 @@ def test_no_folder_and_no_model(saved):
     assert "is not a run, edit or grid" in bad("repeat", "nothing")
     assert "there is no model folder nonsense" in bad("repeat", saved, "--model", "nonsense")
     spoil(saved, model="no-such")
-    assert "pass --model, or a pipeline, to draw with another" in bad("repeat", saved)
+    assert "pass --model to draw with another" in bad("repeat", saved)
 
 
 def test_a_crash_is_no_difference(model, saved, monkeypatch):

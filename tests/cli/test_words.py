@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from making import random_pixart
 
-from cli.calling import good, in_a_process
+from cli.calling import bad, good, in_a_process
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
@@ -29,11 +29,33 @@ def test_words_says_what_is_not_read(model):
     lines = said.splitlines()
     assert lines[75].split() == ["74", "red", "r", "75", "in", "part"]
     assert lines[76].split() == ["75", "tree", "-", "-", "no"]
-    assert lines[-1] == "6 more tokens are not read: all from 'red' (word 74) on."
+    assert lines[-1].startswith("2 words of 'house house ")
+    assert lines[-1].endswith(
+        "are not read, since the model takes 77 tokens: 'red' (in part) and 'tree', from word 74 "
+        "on; shorten the prompt, or move the word towards its start."
+    )
 
 
 def plain(table: TokenTable) -> Any:
-    return json.loads(json.dumps(asdict(table)))
+    about = json.loads(json.dumps(asdict(table)))
+    return {**about, "words": [{**word, "weight": 1.0} for word in about["words"]]}
+
+
+def test_words_reads_weights_as_a_drawing_does(model):
+    said = good("words", r"a (red:1.5) house, (big (old:2):0.5) \(x\)").splitlines()
+    assert [line.split() for line in said[:5]] == [
+        ["#", "word", "tokens", "positions", "read", "weight"],
+        ["0", "a", "a", "1", "yes", "1"],
+        ["1", "red", "r", "e", "d", "2,", "3,", "4", "yes", "1.5"],
+        ["2", "house", "house", "5", "yes", "1"],
+        ["3", "big", "b", "i", "g", "7,", "8,", "9", "yes", "0.5"],
+    ]
+    assert said[5].split()[1] == "old" and said[5].split()[-1] == "1"
+    about = json.loads(good("words", "a (red:1.5) house", "--json"))
+    assert about["prompt"] == "a red house"
+    assert [word["weight"] for word in about["words"]] == [1, 1.5, 1]
+    assert "is not closed" in bad("words", "a (red:1.5 house")
+    assert "has no effect: the model reads" in bad("words", "house " * 75 + "(tree:2)")
 
 
 def test_words_json_is_the_table(model):

@@ -282,7 +282,7 @@ BAD = [
     ({"threshold": 0.5}, ArgumentError, "nothing is blended: pass only"),
     ({"only": "house->sea", "blend_from": 1}, ArgumentError, "from 0 to below 1"),
     ({"only": "house->sea", "threshold": float("nan")}, ArgumentError, "threshold is nan"),
-    ({"target": "a big red sea", "kind": "replace"}, ArgumentError, "use refine"),
+    ({"target": "a big red sea", "kind": "replace"}, ArgumentError, "use kind='refine'"),
     ({"kind": "swap"}, ArgumentError, "kind is 'swap': expected 'replace' or 'refine'"),
     ({"cross": 1.1}, ArgumentError, "cross is 1.1: expected a fraction of the run"),
     ({"cross": -0.1}, ArgumentError, "cross is -0.1"),

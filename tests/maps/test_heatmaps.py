@@ -139,7 +139,7 @@ def test_selections_narrow_one_another():
     ("choice", "sentence"),
     [
         ({"layers": "mid"}, "no layer fits layers='mid'"),
-        ({"resolution": 99}, "with 8, 16 cells on the short side"),
+        ({"resolution": 99}, "with 8 or 16 cells on the short side"),
         ({"steps": 3}, "step 3 is not there: expected whole numbers from 0 to 2"),
         ({"steps": slice(5, 9)}, "no step fits"),
         ({"timesteps": (10, 0)}, "the run has 3 steps"),

@@ -89,7 +89,7 @@ def test_different_numbers_of_heads():
     for heads in (2, 2):
         p = torch.rand(heads, 6, 1)
         tally.add(0, Site("a", 0, 1, (2, 3)), lambda which, _, p=p: p[which], heads, (2, 3), CPU)
-    with pytest.raises(ArgumentError, match="keep 'layer' too"):
+    with pytest.raises(ArgumentError, match=r"take keep=\['layer', 'head'\]"):
         tally.add(0, Site("b", 0, 1, (2, 3)), lambda *_: torch.rand(3, 6, 1), 3, (2, 3), CPU)
 
 

@@ -71,7 +71,7 @@ def test_words_that_one_run_lacks(tables):
 def test_what_cannot_be_compared():
     with pytest.raises(ArgumentError, match="1 run cannot be compared: expected two"):
         comparisons.compare([run_of()])
-    with pytest.raises(ArgumentError, match="no word in common: say which words"):
+    with pytest.raises(ArgumentError, match="no word in common: say which to compare, with words"):
         comparisons.compare([run_of("red house"), run_of("blue tree")])
     with pytest.raises(ArgumentError, match="words is empty: expected a word"):
         comparisons.compare([run_of(), run_of()], [])

@@ -162,7 +162,7 @@ def test_a_kind_that_was_asked_for():
     with pytest.raises(
         ArgumentError,
         match=r"^the source has 2 words and the target 4 \('big' and 'fluffy' added\): expected "
-        r"one for each where words are replaced; use refine$",
+        r"one for each where words are replaced; use kind='refine'$",
     ):
         pair_words(table("a cat"), table("a big fluffy cat"), "replace")
 

@@ -6,70 +6,26 @@ code 2, an interrupt in 130.
 """
 
 import os
+import signal
 import sys
 import warnings
-from inspect import signature
 from io import TextIOWrapper
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from heedmap.cli.comparing import compare
-from heedmap.cli.console import fail
 from heedmap.cli.editing import edit
 from heedmap.cli.generating import generate
 from heedmap.cli.grids import grid
 from heedmap.cli.inspecting import inspect
 from heedmap.cli.layers import layers
-from heedmap.cli.parsing import Refused, check_option
 from heedmap.cli.repeating import repeat
 from heedmap.cli.serving import serve
+from heedmap.cli.usage import Verb, Verbs
 from heedmap.cli.words import words
-from heedmap.errors import ArgumentError, HeedmapError
 
 __all__ = ["app", "main"]
-
-
-class Verb(TyperCommand):
-    """A verb; what an option cannot be is said as it is of an argument in Python."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options; whatever reads them for Typer words its refusals in its own way."""
-        written = [*args]
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            if (said := cast(Any, error.param)) is None:
-                raise
-            option = max(said.opts, key=len)
-            option = option if option.startswith("-") else said.metavar or option
-            if isinstance(error, Refused):
-                raise ArgumentError(f"{option} is {error.message}") from error
-            given = self.make_parser(ctx).parse_args(written)[0].get(said.name)
-            verb: Any = self.callback
-            check_option(option, given, signature(verb).parameters[said.name].annotation)
-            raise
-
-
-class Verbs(TyperGroup):
-    """The verbs; whatever a user can cause ends in one sentence on stderr and exit code 2."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the verb."""
-        try:
-            return super().invoke(ctx)
-        except HeedmapError as error:
-            fail(str(error))
-        except OSError as error:
-            if isinstance(error, BrokenPipeError):  # `| head`: Typer ends it quietly
-                raise
-            reason = error.strerror or str(error) or type(error).__name__
-            fail(f"{reason}: {os.fspath(error.filename)}" if error.filename else reason)
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
-                raise
-            fail("out of memory: try a smaller --size or --count, or --dtype float16")
 
 
 app = typer.Typer(
@@ -115,4 +71,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a prompt may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="heedmap")
+    try:
+        app(prog_name="heedmap")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and told: Python shuts down

@@ -9,6 +9,7 @@ import typer
 
 from heedmap.cli.console import print_table
 from heedmap.cli.inspecting import HEAT_COLUMNS, about_heat, heat_cells
+from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, WordError
@@ -78,6 +79,7 @@ def compare(
     """
     from heedmap.figures import formats
     from heedmap.files import writing
+    from heedmap.files.placing import Places
     from heedmap.results import comparisons, runs
 
     out, kind, force = saved.out, saved.kind, saved.force
@@ -93,12 +95,17 @@ def compare(
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
     data = sheet.data(found)
-    if out is None:
-        path = writing.put_counting(
-            path, lambda free: writing.put_file(free, data, force=force), force
-        )
-    else:
-        writing.put_file(out, data, force=force)
+    places = Places()
+
+    def save(free: Path) -> None:
+        places.begin(free)
+        writing.put_file(free, data, force=force)
+
+    with kept_told(places):
+        if out is None:
+            path = writing.put_counting(path, save, force)
+        else:
+            save(out)
     about = {
         "file": str(path),
         "scale": scale,

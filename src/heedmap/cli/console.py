@@ -12,7 +12,30 @@ from typing import NoReturn
 
 import typer
 
-from heedmap.errors import warnings_heard
+from heedmap.cli.interrupts import kept
+from heedmap.cli.tongue import as_typed
+from heedmap.errors import HeedmapError, sentence_of, warnings_heard
+
+
+@contextmanager
+def failures_told() -> Generator[None]:
+    """Whatever a user can cause within the block ends in a sentence on stderr: 2, or 130."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        typer.echo(printable(kept(stop)), err=True)
+        raise typer.Exit(130) from None
+    except HeedmapError as error:
+        fail(sentence_of(error.said, as_typed))
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # `| head`: Typer ends it quietly
+            raise
+        reason = error.strerror or str(error) or type(error).__name__
+        fail(f"{reason}: {os.fspath(error.filename)}" if error.filename else reason)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower():
+            raise
+        fail("out of memory: try a smaller --size or --count, or --dtype float16")
 
 
 def fail(sentence: str) -> NoReturn:
@@ -26,8 +49,24 @@ def fail(sentence: str) -> NoReturn:
 @contextmanager
 def warnings_told() -> Generator[list[str]]:
     """Say on stderr what heedmap warns of, when it does; the list is that of `warnings_heard`."""
-    with warnings_heard(lambda one: typer.echo(f"Warning: {printable(one)}", err=True)) as said:
+
+    def tell(one: str) -> None:
+        typer.echo(f"Warning: {printable(one)}", err=True)
+
+    with warnings_heard(tell, as_typed) as said:
         yield said
+
+
+def open_in_browser(address: str, what: str) -> None:
+    """Open an address in this machine's browser; say where it is if there is none."""
+    import webbrowser
+
+    try:
+        opened = webbrowser.open(address)
+    except (webbrowser.Error, OSError):  # one that is named in BROWSER, and not there
+        opened = False
+    if not opened:
+        typer.echo(printable(f"No browser was found: open {what} in one yourself."), err=True)
 
 
 def printable(text: str) -> str:

@@ -2,14 +2,23 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from heedmap.cli.console import print_files, print_table, printable, progress_bar, warnings_told
-from heedmap.cli.grids import Source, Targets, VaryFlags, draw_grid
-from heedmap.cli.options import DrawFlags, EditFlags, LoadFlags, OutputFlags, SaveFlags, grouped
-from heedmap.errors import ArgumentError, plural
+from heedmap.cli.grids import Source, Targets
+from heedmap.cli.interrupts import kept_told
+from heedmap.cli.options import (
+    DrawFlags,
+    EditFlags,
+    LoadFlags,
+    OutputFlags,
+    PageFlags,
+    SaveFlags,
+    grouped,
+)
+from heedmap.errors import plural
 
 if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
@@ -23,11 +32,8 @@ def edit(
     loaded: LoadFlags,
     drawn: DrawFlags,
     changed: EditFlags,
-    grid: Annotated[
-        bool, typer.Option("--grid", help="The same as `heedmap grid`; goes with the next release.")
-    ] = False,
-    varied: VaryFlags,
     saved: SaveFlags,
+    shown: PageFlags,
     told: OutputFlags,
 ) -> None:
     """Draw SOURCE and what it becomes when words are changed.
@@ -35,11 +41,6 @@ def edit(
     Both from one noise, and with the source's attention for the words that stay. Saves both
     pictures with their maps, their difference, a sheet of all and the figures.
     """
-    if grid:
-        typer.echo("Note: `heedmap edit --grid` is `heedmap grid` now.", err=True)
-        draw_grid(source, targets, varied, changed, loaded, drawn, saved, told)
-        return
-    _check_single(changed, varied)
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
 
@@ -50,40 +51,34 @@ def edit(
     from heedmap.drawing import editing
 
     seed = drawn.first_seed()
-    (cross,), (own,) = changed.cross, changed.own
-    with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
-        options |= {"cross": cross, "self_attention": own, "seed": seed, "progress": advance}
+    with (
+        kept_told(place.places),
+        warnings_told() as warned,
+        progress_bar("Drawing", hidden=told.hidden) as advance,
+    ):
+        options |= {
+            "cross": changed.cross,
+            "self_attention": changed.own,
+            "seed": seed,
+            "progress": advance,
+        }
         made = (
             editing.edit(pipe, source, list(targets), **options)
             if targets
             else [editing.edit(pipe, source, **options)]
         )
-    abouts = [
-        about_pair(place.put(pair.save, f"{slug(text, 48)}-{seed}"), pair)
-        for text, pair in zip(asked, made, strict=True)
-    ]
+        abouts = [
+            about_pair(place.put(pair.save, f"{slug(text, 48)}-{seed}"), pair)
+            for text, pair in zip(asked, made, strict=True)
+        ]
 
     def show() -> None:
         for about in abouts:
             print_pair(about)
 
-    told.tell({"edits": abouts, "warnings": warned}, [about["folder"] for about in abouts], show)
-
-
-def _check_single(changed: EditFlags, varied: VaryFlags) -> None:
-    """Raise if something is asked for that only a grid can do."""
-    for option, values in (("--cross", changed.cross), ("--self", changed.own)):
-        if len(values) > 1:
-            raise ArgumentError(
-                f"{option} has {len(values)} values: draw them all with `heedmap grid`, or give one"
-            )
-    for word in varied.weights():
-        raise ArgumentError(
-            f"--weight {word}=… is for `heedmap grid`: draw that, or write the weight into the "
-            f"prompt, as in '({word}:1.5)'"
-        )
-    if (count := varied.count) > 1:
-        raise ArgumentError(f"--count {count} is for `heedmap grid`: draw that, or give one --seed")
+    folders = [about["folder"] for about in abouts]
+    told.tell({"edits": abouts, "warnings": warned}, folders, show)
+    shown.open(folders)
 
 
 def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import print_files, progress_bar, warnings_told
-from heedmap.cli.options import DrawFlags, LoadFlags, OutputFlags, SaveFlags, grouped
+from heedmap.cli.interrupts import kept_told
+from heedmap.cli.options import DrawFlags, LoadFlags, OutputFlags, PageFlags, SaveFlags, grouped
 from heedmap.cli.parsing import parse_box
-from heedmap.cli.words import print_unread
 from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
     from heedmap.results.runs import Run
-    from heedmap.text.words import TokenTable
 
 
 @grouped
@@ -39,6 +38,7 @@ def generate(
         ),
     ] = None,
     saved: SaveFlags,
+    shown: PageFlags,
     told: OutputFlags,
 ) -> None:
     """Draw PROMPT and show where each word acted.
@@ -49,14 +49,18 @@ def generate(
     from heedmap.files.writing import Destination, slug
 
     place = Destination(saved.out, kinds.RUN, force=saved.force, many=count > 1)
-    made: list[tuple[dict[str, Any], TokenTable]] = []
+    abouts: list[dict[str, Any]] = []
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import generation
     from heedmap.files.values import MAX_WHOLE
     from heedmap.recording.edits import Confine
 
     edits = [Confine(word, box) for word, box in confine or ()]
-    with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
+    with (
+        kept_told(place.places),
+        warnings_told() as warned,
+        progress_bar("Drawing", hidden=told.hidden) as advance,
+    ):
         first = drawn.first_seed()
         if first + count - 1 > MAX_WHOLE:
             raise ArgumentError(
@@ -73,15 +77,15 @@ def generate(
                 pipe, prompt, seed=seed, edits=edits, progress=report, **drawn.options()
             )
             folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
-            made.append((about_run(folder, run), run.maps.tokens))
+            abouts.append(about_run(folder, run))
 
     def show() -> None:
-        for about, tokens in made:
+        for about in abouts:
             print_run(about)
-            print_unread(tokens)
 
-    abouts = [about for about, _ in made]
-    told.tell({"runs": abouts, "warnings": warned}, [about["folder"] for about in abouts], show)
+    folders = [about["folder"] for about in abouts]
+    told.tell({"runs": abouts, "warnings": warned}, folders, show)
+    shown.open(folders)
 
 
 def about_run(folder: Path, run: "Run") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`heedmap grid`: a prompt's edits over several weights, windows, targets and seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import print_table, printable, progress_bar, warnings_told
+from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
     DrawFlags,
     EditFlags,
     LoadFlags,
     OutputFlags,
+    PageFlags,
     SaveFlags,
     by_word,
     grouped,
 )
-from heedmap.cli.parsing import parse_strip
+from heedmap.cli.parsing import parse_strip, parse_windows
 from heedmap.errors import plural
+from heedmap.options import EditOptions
 
 if TYPE_CHECKING:
     from heedmap.results.grids import Grid
@@ -27,10 +30,31 @@ Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt that i
 Targets = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TARGET]...",
+        metavar="TARGET",
         help="What it shall become. Left out: SOURCE with its weights, as (word:1.5).",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class GridEditFlags(EditFlags):
+    """What the edits of a grid take from their source; several windows are drawn each."""
+
+    cross: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_windows,
+            metavar="A:B",
+            help="While the source's cross-attention is taken, as parts of the run; B alone: from "
+            "its start. Several, as 0,0.2,…,1, are drawn each.",
+        ),
+    ] = f"{EditOptions.cross}"
+    own: Annotated[
+        Any,
+        typer.Option(
+            "--self", parser=parse_windows, metavar="A:B", help="The same of self-attention."
+        ),
+    ] = f"{EditOptions.self_attention}"
 
 
 @dataclass(frozen=True)
@@ -60,44 +84,35 @@ def grid(
     targets: Targets = None,
     *,
     varied: VaryFlags,
-    changed: EditFlags,
+    changed: GridEditFlags,
     loaded: LoadFlags,
     drawn: DrawFlags,
     saved: SaveFlags,
+    shown: PageFlags,
     told: OutputFlags,
 ) -> None:
     """Draw SOURCE with every combination of weights, windows, targets and seeds.
 
     Saves each as an edit, a contact sheet of all, a page and a table of figures.
     """
-    draw_grid(source, targets, varied, changed, loaded, drawn, saved, told)
-
-
-def draw_grid(
-    source: str,
-    targets: Sequence[str] | None,
-    varied: VaryFlags,
-    changed: EditFlags,
-    loaded: LoadFlags,
-    drawn: DrawFlags,
-    saved: SaveFlags,
-    told: OutputFlags,
-) -> None:
-    """What `heedmap grid` does."""
     asked, weights = targets or [source], varied.weights()
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
     from heedmap.results.grids import check_axes
 
     axes = [changed.cross, changed.own, asked, range(varied.count), *weights.values()]
-    check_axes(axes, "--weight red=-2:3:6, --cross 0,0.2,…,1 or --count 3")
+    check_axes(axes)
     place = Destination(saved.out, kinds.GRID, force=saved.force)
     options = changed.options() | drawn.options()
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import editing
 
     first = drawn.first_seed()
-    with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
+    with (
+        kept_told(place.places),
+        warnings_told() as warned,
+        progress_bar("Drawing", hidden=told.hidden) as advance,
+    ):
         made = editing.grid(
             pipe,
             source,
@@ -109,13 +124,14 @@ def draw_grid(
             progress=advance,
             **options,
         )
-    folder = place.put(made.save, f"{slug(f'grid {asked[0]}', 48)}-{first}")
+        folder = place.put(made.save, f"{slug(f'grid {asked[0]}', 48)}-{first}")
     about = about_grid(folder, made)
     told.tell({"grid": about, "warnings": warned}, [about["folder"]], lambda: print_grid(about))
+    shown.open([about["folder"]])
 
 
 def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
-    """What `edit --grid --json` says of a grid."""
+    """What `grid --json` says of a grid."""
     from heedmap.files.notes import to_json
 
     about = to_json(grid.about)

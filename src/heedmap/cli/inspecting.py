@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import dumps, print_table, printable
+from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import (
     parse_names,
@@ -147,7 +148,8 @@ def inspect(
             text = dumps(found.about(folder, selection)) + "\n"
             (partial / "inspect.json").write_text(text, encoding="utf-8")
 
-    folder = place.put(save, selection_name(selection, shown.usual))
+    with kept_told(place.places):
+        folder = place.put(save, selection_name(selection, shown.usual))
     about = found.about(folder, selection)
     told.tell(about, [str(folder)], lambda: print_inspection(folder, about))
 

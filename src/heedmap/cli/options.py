@@ -11,16 +11,17 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from heedmap import options
-from heedmap.cli.console import loading, print_json, print_lines
+from heedmap.cli.console import loading, open_in_browser, print_json, print_lines
+from heedmap.cli.interrupts import Interrupted
 from heedmap.cli.parsing import (
     parse_axes,
     parse_model,
     parse_path,
+    parse_single,
     parse_size,
-    parse_windows,
     parse_word_window,
 )
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, quoted
 from heedmap.options import DrawOptions, EditOptions, LoadOptions
 
 Format = Annotated[
@@ -121,16 +122,16 @@ class EditFlags:
     cross: Annotated[
         Any,
         typer.Option(
-            parser=parse_windows,
+            parser=parse_single,
             metavar="A:B",
             help="While the source's cross-attention is taken, as parts of the run; B alone: from "
-            "its start. In a grid: several, as 0,0.2,…,1.",
+            "its start.",
         ),
     ] = f"{EditOptions.cross}"
     own: Annotated[
         Any,
         typer.Option(
-            "--self", parser=parse_windows, metavar="A:B", help="The same of self-attention."
+            "--self", parser=parse_single, metavar="A:B", help="The same of self-attention."
         ),
     ] = f"{EditOptions.self_attention}"
     words: Annotated[
@@ -216,6 +217,22 @@ class SaveFlags:
 
 
 @dataclass(frozen=True)
+class PageFlags:
+    """What is done with the page."""
+
+    browser: Annotated[
+        bool,
+        typer.Option("--open", help="Open the page in the browser; of several results the first."),
+    ] = False
+
+    def open(self, folders: Sequence[str]) -> None:
+        """Open the page of what was saved, if that was asked for."""
+        if self.browser and folders:
+            page = Path(folders[0]) / "index.html"
+            open_in_browser(page.resolve().as_uri(), str(page))
+
+
+@dataclass(frozen=True)
 class OutputFlags:
     """What is printed."""
 
@@ -233,12 +250,16 @@ class OutputFlags:
         self, data: Mapping[str, object], names: Iterable[str], show: Callable[[], None]
     ) -> None:
         """Print one JSON object, the names of what was saved, or what a person reads."""
-        if self.json:
-            print_json(data)
-        elif self.quiet:
-            print_lines(names)
-        else:
-            show()
+        named = [*names]
+        try:
+            if self.json:
+                print_json(data)
+            elif self.quiet:
+                print_lines(named)
+            else:
+                show()
+        except KeyboardInterrupt as stop:
+            raise Interrupted([Path(name) for name in named]) from stop
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
@@ -274,6 +295,6 @@ def by_word(given: Sequence[tuple[str, Any]] | None, option: str) -> dict[str, A
     found: dict[str, Any] = {}
     for word, value in given or ():
         if word in found:
-            raise ArgumentError(f"{option} has {word!r} twice: give all of a word at once")
+            raise ArgumentError(f"{option} has {quoted(word)} twice: give all of a word at once")
         found[word] = value
     return found

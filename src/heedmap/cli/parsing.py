@@ -13,6 +13,7 @@ from heedmap.options import AXES
 
 OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
 _DIGITS = 9  # of a whole number
+_LONGEST = 4096  # characters of a path: no system takes more
 _MOST = 1000  # values of one list: more is a slip
 
 
@@ -56,6 +57,19 @@ def parse_window(text: str) -> tuple[float, float]:
     if not 0 <= low <= high <= 1:
         raise Refused(text, "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1")
     return low, high
+
+
+def show_window(window: tuple[float, float]) -> str:
+    """Write a window as `parse_window` reads it."""
+    low, high = window
+    return f"{high:g}" if low == 0 else f"{low:g}:{high:g}"
+
+
+def parse_single(text: str) -> tuple[float, float]:
+    """Read one window where several would be a grid."""
+    if "," in text:
+        raise Refused(text, "one part of the run, such as 0.8; `heedmap grid` draws several")
+    return parse_window(text)
 
 
 def parse_windows(text: str) -> list[tuple[float, float]]:
@@ -159,6 +173,7 @@ def parse_path(text: str) -> Path:
     """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
     if not text:
         raise Refused(text, "a file or folder; write . for the one you are in")
+    _check_length(text)
     return Path(text)
 
 
@@ -166,7 +181,13 @@ def parse_model(text: str) -> str:
     """Read the name of a model: an empty one is none, and not the folder one is in."""
     if not text.strip():
         raise Refused(text, "a folder or a hub id")
+    _check_length(text)
     return text
+
+
+def _check_length(text: str | Path) -> None:
+    if len(str(text)) > _LONGEST:
+        raise Refused(str(text), f"a name of at most {_LONGEST} characters")
 
 
 def parse_axes(text: str) -> frozenset[str]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import fail, loading, printable, progress_bar, warnings_told
-from heedmap.cli.options import LoadFlags, OutputFlags, SaveFlags, grouped, out_option
+from heedmap.cli.interrupts import kept_told
+from heedmap.cli.options import LoadFlags, OutputFlags, PageFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import parse_model, parse_path
 from heedmap.errors import ArgumentError, HeedmapError
 
@@ -57,6 +58,7 @@ def repeat(
     *,
     loaded: ReloadFlags,
     saved: SaveIfNamedFlags,
+    shown: PageFlags,
     told: OutputFlags,
 ) -> None:
     """Draw RUN again from its settings, and say whether it is the same to the byte.
@@ -65,7 +67,7 @@ def repeat(
     the run; what else is not as it was (versions, device, threads, LoRAs) is told.
     """
     try:
-        same = _repeated(run, loaded, saved, told)
+        same = _repeated(run, loaded, saved, shown, told)
     except (HeedmapError, OSError, MemoryError, typer.Exit, typer.Abort):
         raise
     except Exception as error:  # otherwise it would look as if the pictures differed
@@ -76,9 +78,12 @@ def repeat(
         raise typer.Exit(1)
 
 
-def _repeated(run: Path, loaded: ReloadFlags, saved: SaveIfNamedFlags, told: OutputFlags) -> bool:
+def _repeated(
+    run: Path, loaded: ReloadFlags, saved: SaveIfNamedFlags, shown: PageFlags, told: OutputFlags
+) -> bool:
     """Draw a saved run again, and say whether it is the same."""
     from heedmap.files import kinds
+    from heedmap.files.placing import Places
     from heedmap.files.writing import Destination
     from heedmap.results import folders
 
@@ -86,6 +91,8 @@ def _repeated(run: Path, loaded: ReloadFlags, saved: SaveIfNamedFlags, told: Out
         raise ArgumentError(
             "--force replaces a folder, and none is named: name it with --out, or leave --force out"
         )
+    if shown.browser and saved.out is None:
+        raise ArgumentError("--open opens what is saved, and nothing is: name a folder with --out")
     mark = folders.kind_of(run)
     kind = next(kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID) if kind.mark == mark)
     place = None if saved.out is None else Destination(saved.out, kind, force=saved.force)
@@ -94,14 +101,19 @@ def _repeated(run: Path, loaded: ReloadFlags, saved: SaveIfNamedFlags, told: Out
         from heedmap.drawing import repeating
 
         pipe = repeating.load_for(former, loaded.model, device=loaded.device, dtype=loaded.dtype)
-    with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
+    with (
+        kept_told(place.places if place else Places()),
+        warnings_told() as warned,
+        progress_bar("Drawing", hidden=told.hidden) as advance,
+    ):
         found = repeating.repeat(pipe, former, progress=advance)
-    folder = None if place is None else str(place.put(found.run.save, run.name))
+        folder = None if place is None else str(place.put(found.run.save, run.name))
     told.tell(
         {"run": str(run), **found.to_dict(), "folder": folder, "warnings": warned},
         [folder] if folder else [],
         lambda: print_repetition(str(run), found, folder),
     )
+    shown.open([folder] if folder else [])
     return found.same
 
 

@@ -17,7 +17,7 @@ import typer
 
 from heedmap.app.options import Limits, Options
 from heedmap.checks import is_unicode
-from heedmap.cli.console import printable
+from heedmap.cli.console import open_in_browser, printable
 from heedmap.cli.options import DeviceFlag, DtypeFlag, grouped, out_option
 from heedmap.cli.parsing import parse_model
 from heedmap.errors import ArgumentError, quoted
@@ -140,9 +140,7 @@ def serve(
                 typer.echo(f"Warning: {who}: --auth asks for a password", err=True)
             typer.echo(f"heedmap is at {url}\nResults go to {printable(str(out))}. Ctrl-C ends it.")
             if browser:
-                import webbrowser
-
-                webbrowser.open(url)
+                open_in_browser(url, url)
 
         application.serve(options, ready=ready)
 

@@ -1,6 +1,7 @@
 """`heedmap words`: which tokens each word of a prompt becomes."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from heedmap.cli.console import loading, print_json, print_table, printable
 from heedmap.cli.options import Json, Model
-from heedmap.errors import plural
+from heedmap.errors import as_sentence, plural
 
 if TYPE_CHECKING:
     from heedmap.text.words import TokenTable
@@ -21,21 +22,30 @@ def words(
 ) -> None:
     """Print the tokens that each word of PROMPT becomes.
 
-    And which words are past what the model reads.
+    And which words are past what the model reads, and the weights of words, as in "a (red:1.5)
+    house".
     """
+    from heedmap.text.weights import parse_weights, token_weights
+
+    asked = parse_weights(prompt)
     hidden = json or model is None or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
         from heedmap.models import pipelines
 
-        table = pipelines.token_table(prompt, model)
+        table = pipelines.token_table(asked.text, model)
+    by_position = token_weights(asked.spans, table)
+    weights = [by_position.get(word.tokens[0], 1.0) if word.tokens else 1.0 for word in table.words]
     if json:
-        print_json(asdict(table))
+        about = asdict(table)
+        for word, weight in zip(about["words"], weights, strict=True):
+            word["weight"] = weight
+        print_json(about)
     else:
-        print_tokens(table)
+        print_tokens(table, weights if asked.spans else [])
 
 
-def print_tokens(table: "TokenTable") -> None:
-    """Print the words of a prompt and the tokens the model reads of them."""
+def print_tokens(table: "TokenTable", weights: Sequence[float]) -> None:
+    """Print the words of a prompt and the tokens the model reads of them; weights if it has any."""
     texts = {token.position: token.text for token in table.tokens}
     rows = [
         (
@@ -47,15 +57,12 @@ def print_tokens(table: "TokenTable") -> None:
         )
         for word in table.words
     ]
-    print_table(("#", "word", "tokens", "positions", "read"), rows)
+    columns = ("#", "word", "tokens", "positions", "read")
+    if weights:
+        columns = (*columns, "weight")
+        rows = [(*row, f"{weight:g}") for row, weight in zip(rows, weights, strict=True)]
+    print_table(columns, rows, right=("#", "weight"))
     count, room = len(table.positions("text")), len(table.positions("text", "pad"))
     typer.echo(f"{plural(count, 'token')} of the {room} that the model can read.")
-    print_unread(table)
-
-
-def print_unread(table: "TokenTable") -> None:
-    """Print the part of a prompt that the model did not read, if there is one."""
-    if table.missing:
-        since = f": all from {table.cut.text!r} (word {table.cut.number}) on" if table.cut else ""
-        more = plural(table.missing, "more token")
-        typer.echo(f"{more} {'are' if table.missing > 1 else 'is'} not read{printable(since)}.")
+    if table.unread:
+        typer.echo(printable(as_sentence(table.unread)))

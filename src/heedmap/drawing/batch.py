@@ -11,7 +11,7 @@ import torch
 from heedmap import checks
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
-from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.errors import ArgumentError, Is, Named, quoted, warn
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
@@ -26,6 +26,7 @@ from heedmap.text.words import TokenTable
 from heedmap.tiny import card
 from heedmap.wiring import arguments as called
 from heedmap.wiring.family import Pipeline, parameters
+from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
 
@@ -98,6 +99,10 @@ def draw(
         watch=watch,
         after_step=_after_step(progress, change, preview),
     )
+    if negative and "negative" not in sides:  # else the trace tells it
+        unread = prompt_table(pipe, negative, options.arguments).unread
+        if unread:
+            warn(unread)
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
@@ -106,8 +111,10 @@ def draw(
         images = family_of(pipe).pictures(made)
     if negative and not recorder.guided:
         warn(
-            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
-            "a guidance above 1"
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: "
+            "pass ",
+            Named("guidance"),
+            " above 1",
         )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     runs: list[Run] = []
@@ -198,8 +205,10 @@ def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
         asked = getattr(options, ours, None)
         if name not in taken and asked is not None:
             raise ArgumentError(
-                f"{ours} is {quoted(asked)}, and {type(pipe).__name__} takes no {name}: "
-                f"leave {ours} out"
+                Is(ours, asked),
+                f", and {type(pipe).__name__} takes no {name}: leave ",
+                Named(ours),
+                " out",
             )
 
 

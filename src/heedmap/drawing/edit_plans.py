@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, TruncatedWordError, quoted
+from heedmap.errors import ArgumentError, Is, Named, Part, TruncatedWordError, Written, quoted
 from heedmap.files.values import MAX_WHOLE
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site
 from heedmap.mathematics.windows import steps_within
@@ -58,20 +58,24 @@ class EditBase:
         begin: Any = options.blend_from
         if not (checks.is_number(begin) and 0 <= cast(Any, begin) < 1):
             raise ArgumentError(
-                f"blend_from is {quoted(options.blend_from)}: expected a fraction of the run, from "
-                "0 to below 1"
+                Is("blend_from", options.blend_from),
+                ": expected a fraction of the run, from 0 to below 1",
             )
         checks.fraction("threshold", options.threshold)
         asked = options.blend_from, options.threshold
         protected = list(options.protect)
-        unused = ""
+        unused: list[Part] = []
         if asked != (EditOptions.blend_from, EditOptions.threshold):
-            unused = f"blend_from is {options.blend_from} and threshold {options.threshold}"
+            unused += [Is("blend_from", asked[0]), " and ", Is("threshold", asked[1])]
         elif protected:
-            unused = f"protect is {quoted(protected)}"
+            unused += [Is("protect", protected)]
         if unused and not blended:
             raise ArgumentError(
-                f"{unused}, but nothing is blended: pass only as well, as in only='cat->dog'"
+                *unused,
+                ", but nothing is blended: pass ",
+                Named("only"),
+                " as well, as in ",
+                Written("only", "cat->dog"),
             )
         if blended and (why := family_of(self.pipe).why_unblended(self.pipe)) is not None:
             raise ArgumentError(f"{type(self.pipe).__name__} {why}")
@@ -298,7 +302,8 @@ def _aligned(base: EditBase, text: str) -> Plan:
         if not taking:
             raise ArgumentError(
                 f"{quoted(word)} is new in {quoted(target.prompt)} and takes no attention from the "
-                "source, so it has no window: leave it out of words"
+                "source, so it has no window: leave it out of ",
+                Named("words"),
             )
         starts[taking], ends[taking] = low, high
     return Plan(base, text, target, alignment, {}, swaps, (), columns, starts, ends)
@@ -319,8 +324,8 @@ def read_window(window: Any, what: str) -> tuple[float, float]:
         if all(map(checks.is_number, bounds)) and 0 <= low <= high <= 1:  # NaN is refused too
             return float(low), float(high)
     raise ArgumentError(
-        f"{what} is {quoted(window)}: expected a fraction of the run from 0 to 1, or two, the "
-        "first not above the second"
+        Is(what, window),
+        ": expected a fraction of the run from 0 to 1, or two, the first not above the second",
     )
 
 
@@ -331,9 +336,7 @@ def read_windows(words: Mapping[str, Window] | None) -> dict[str, tuple[float, f
         ArgumentError: if these are none.
     """
     if words is not None and not isinstance(words, Mapping):
-        raise ArgumentError(
-            f"words is {quoted(words)}: expected windows by word, as in {{'cat': 0.3}}"
-        )
+        raise ArgumentError(Is("words", words), ": expected windows by word, as in {'cat': 0.3}")
     return {
         word: read_window(window, f"the window of {quoted(word)}")
         for word, window in (words or {}).items()

@@ -9,7 +9,7 @@ import numpy as np
 
 from heedmap.drawing.batch import check_seed, drawn_seed
 from heedmap.drawing.edit_plans import read_window
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, Named, Value, quoted
 from heedmap.results.grids import check_amount, check_axes
 
 
@@ -60,11 +60,12 @@ class Axes:
             targets: those of the grid.
         """
         axes = {"target": targets, **self.named()}
-        check_axes(axes.values(), "weights={'red': [0, 1, 2]}")
+        check_axes(axes.values())
         for name, values in axes.items():
             twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
             if twice is not None:
-                raise ArgumentError(f"{name} has {quoted(twice)} twice: expected each value once")
+                again = Value(name, twice)
+                raise ArgumentError(Named(name), " has ", again, " twice: expected each value once")
 
 
 def _mapping(weights: object) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from heedmap.drawing.saved_options import (
     saved_call,
 )
 from heedmap.drawing.schedulers import set_up
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError, quoted, reason
+from heedmap.errors import ArgumentError, Either, HeedmapError, ModelError, RunError, quoted, reason
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Settings
 from heedmap.models import batches, pipelines
@@ -41,6 +41,8 @@ from heedmap.wiring.arguments import SECOND_TEXTS
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.parts import device_of
 from heedmap.wiring.schedules import SCHEDULERS
+
+_ANOTHER = Either("a pipeline", "--model")
 
 
 def repeat(
@@ -115,7 +117,7 @@ def load_for(
     about = _settings(saved)
     name = about.model if model is None else str(model)
     if not isinstance(name, str) or not name:
-        raise RunError(f"the settings name the model {quoted(name)}: pass a pipeline, or --model")
+        raise RunError(f"the settings name the model {quoted(name)}: pass ", _ANOTHER)
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto" and there.get(about.device, about.device == "cpu"):
         device = cast(Device, about.device)
@@ -124,8 +126,8 @@ def load_for(
     try:
         pipe = pipelines.load(name, device=device, dtype=dtype)
     except ModelError as error:
-        other = "" if model is not None else "; pass --model, or a pipeline, to draw with another"
-        raise ModelError(f"{error}{other}") from error
+        other = () if model is not None else ("; pass ", _ANOTHER, " to draw with another")
+        raise ModelError(*error.said, *other) from error
     with _explained():
         return pipelines.of_kind(pipe, about.pipeline)
 

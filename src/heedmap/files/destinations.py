@@ -11,7 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, Written
 from heedmap.files.marks import Kind, walk
 from heedmap.files.reading import path_of
 from heedmap.files.seals import is_sealed
@@ -232,7 +232,8 @@ def check_file(given: str | Path, *, force: bool) -> None:
     if not force:
         raise TakenError(
             f"{said} exists: nothing was written; choose another name, or replace a figure that "
-            "heedmap saved with --force (in Python force=True)"
+            "heedmap saved with ",
+            Written("force", True),
         )
     if not is_sealed(target_of(given)):
         raise TakenError(
@@ -267,7 +268,8 @@ def _own(folder: Path, kind: Kind, said: str, force: bool) -> frozenset[str]:
     if not force:
         raise TakenError(
             f"{said} exists and holds {kind.what}: nothing was written; choose another folder, or "
-            "replace it with --force (in Python force=True)"
+            "replace it with ",
+            Written("force", True),
         )
     written = None if kind.written is None else kind.written(folder)
     own: set[str] = set()

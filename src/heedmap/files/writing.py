@@ -37,6 +37,7 @@ from heedmap.files.destinations import (
 )
 from heedmap.files.exchange import be_like, fill, swap
 from heedmap.files.marks import Kind, walk
+from heedmap.files.placing import Places
 from heedmap.files.reading import path_of
 from heedmap.files.scratch import alone, scratch_folder, tidy, write_journal
 from heedmap.files.seals import sealed
@@ -164,6 +165,8 @@ def remove_folder(folder: Path, kind: Kind) -> bool:
 class Destination:
     """Where a verb's results go: to the folder that was named, or to new ones within another.
 
+    `places` knows at any moment what was saved.
+
     Args:
         out: the folder that was named, if one was.
         kind: of the results.
@@ -189,6 +192,7 @@ class Destination:
         self.fixed = None if many or out is None else path_of(out)
         self.root = path_of(out if many and out is not None else root)
         self.kind, self.force = kind, flag("force", force)
+        self.places = Places(kind.holds)
         if self.fixed is None:
             check_place(self.root)
             return
@@ -209,10 +213,15 @@ class Destination:
         Returns:
             The folder.
         """
+
+        def save_at(path: Path) -> None:
+            self.places.begin(path)
+            save(path, force=self.force)
+
         if self.fixed is not None:
-            save(self.fixed, force=self.force)
+            save_at(self.fixed)
             return self.fixed
-        return put_counting(self.root / name, lambda path: save(path, force=self.force), self.force)
+        return put_counting(self.root / name, save_at, self.force)
 
 
 def put_counting(first: Path, save: Callable[[Path], Any], force: bool) -> Path:
@@ -238,9 +247,14 @@ def put_counting(first: Path, save: Callable[[Path], Any], force: bool) -> Path:
 
 
 def slug(text: str, length: int) -> str:
-    """A text as part of a file's name: letters, digits, hyphens; never empty, never too long."""
-    made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()[:length]
-    fitting = made.encode("utf-8", "ignore")[:_NAME].decode("utf-8", "ignore")
+    """A text as part of a file's name: letters, digits, hyphens; never empty, never too long.
+
+    Signs and emoji alone are told by their numbers in Unicode: "u1f600".
+    """
+    made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
+    if not made:
+        made = "-".join(f"u{ord(sign):04x}" for sign in text[:length] if not sign.isspace())
+    fitting = made[:length].encode("utf-8", "ignore")[:_NAME].decode("utf-8", "ignore")
     return fitting.strip("-_") or "word"
 
 

@@ -7,6 +7,8 @@ a UNet are put together, since a user says "down", "mid" and "up" of it.
 import fnmatch
 from collections.abc import Sequence
 
+from heedmap.errors import nearest
+
 _STAGES = ("down", "mid", "up")
 
 
@@ -20,6 +22,14 @@ def name_fits(name: str, wanted: str) -> bool:
     if wanted in _STAGES:
         return stage_of(name) == wanted
     return name == wanted or fnmatch.fnmatchcase(name, wanted)
+
+
+def layers_there(names: Sequence[str], like: str) -> str:
+    """Which layers could be named, for a sentence: of many those most like a name."""
+    stages = [stage for stage in _STAGES if any(stage_of(name) == stage for name in names)]
+    near = nearest(like, names)
+    of = f"one of {len(names)} layers such as " if len(near) < len(names) else "a layer, "
+    return f"{', '.join(stages)}{' or ' if stages else ''}{of}{', '.join(near)}"
 
 
 def short_name(name: str) -> str:

@@ -4,17 +4,29 @@ A `Selection` is that part; each function takes what a user may have written and
 form, or says in one sentence what was expected.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeGuard, cast
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, plural, quoted
+from heedmap.errors import (
+    ArgumentError,
+    Either,
+    Is,
+    Named,
+    Part,
+    SelectionError,
+    Value,
+    Written,
+    listed,
+    plural,
+    quoted,
+)
 from heedmap.files.values import MAX_LAYER_NAME
-from heedmap.maps.layer_names import name_fits
+from heedmap.maps.layer_names import layers_there, name_fits
 from heedmap.maps.recordings import Layer, Recording
-from heedmap.options import Axis
+from heedmap.options import AXES, Axis
 
 LayerFilter = str | Sequence[str] | Callable[[Layer], bool]
 """A name or a pattern, several, or a function that says whether to take a layer."""
@@ -56,12 +68,7 @@ class Selection:
             and (wanted is None or layer_fits(layer, wanted))
         ]
         if not found:
-            sides = sorted({min(layer.grid) for layer in mine.values()})
-            raise SelectionError(
-                f"no layer fits layers={quoted(wanted)}, resolution={quoted(side)}: the layers are "
-                f"{', '.join(layer.name for layer in mine.values())}, with "
-                f"{', '.join(map(str, sides))} cells on the short side"
-            )
+            raise _no_layer(wanted, side, [*mine.values()])
         return replace(self, layers=tuple(found))
 
     def with_steps(self, recording: Recording, steps: object, timesteps: object) -> "Selection":
@@ -74,9 +81,11 @@ class Selection:
             found = [i for i in found if low <= recording.timesteps[i] <= high]
         found = [i for i in found if self.steps is None or i in self.steps]
         if not found:
+            asked = {"steps": steps, "timesteps": timesteps}
             raise SelectionError(
-                f"no step fits steps={quoted(steps)}, timesteps={quoted(timesteps)}: the run has "
-                f"{plural(total, 'step')}"
+                "no step fits ",
+                *_asked(asked),
+                f": the run has {plural(total, 'step')}, 0 to {total - 1}",
             )
         return replace(self, steps=tuple(found))
 
@@ -90,7 +99,11 @@ class Selection:
         fitting = [i for i in mine if found and max(found) < recording.layers[i].heads]
         if not fitting:
             raise SelectionError(
-                f"no layer has all of the heads {quoted(heads)}: expected 0 to {most - 1}"
+                "no layer has all of ",
+                Named("the heads"),
+                " ",
+                Value("heads", heads),
+                f": expected 0 to {most - 1}",
             )
         return replace(self, layers=tuple(fitting), heads=tuple(found))
 
@@ -98,10 +111,31 @@ class Selection:
 def _check_kept(recording: Recording, axis: Axis) -> None:
     if axis not in recording.keep:
         kept = ", ".join(sorted(recording.keep)) or "none"
+        keep = ",".join(one for one in AXES if one == axis or one in recording.keep)
         raise SelectionError(
             f"{axis}s cannot be selected, since they were averaged while recording (kept: "
-            f"{kept}): record again with '{axis}' in keep (--keep)"
+            f"{kept}): ",
+            Either(f"record again with '{axis}' in keep", f"draw again with --keep {keep}"),
         )
+
+
+def _asked(given: Mapping[str, object]) -> Iterator[Part]:
+    """What was given, for a sentence."""
+    parts = [Written(name, value) for name, value in given.items() if value is not None]
+    for part in parts:
+        yield from ([] if part is parts[0] else [", "])
+        yield part
+
+
+def _no_layer(wanted: object, side: object, layers: Sequence[Layer]) -> SelectionError:
+    """The error of a selection that no layer fits; of many layers it names those most like it."""
+    sides = sorted({min(layer.grid) for layer in layers})
+    asked_for = cast(list[object], wanted if isinstance(wanted, list) else [wanted])
+    like = next((one for one in asked_for if isinstance(one, str)), "")
+    there = layers_there([layer.name for layer in layers], like)
+    short = "" if side is None else f", with {listed([*map(str, sides)])} cells on the short side"
+    asked = _asked({"layers": cast(object, wanted), "resolution": side})
+    return SelectionError("no layer fits ", *asked, f": expected {there}{short}")
 
 
 def layer_filter(layers: object) -> LayerFilter | None:
@@ -112,8 +146,11 @@ def layer_filter(layers: object) -> LayerFilter | None:
     if several is not None and all(map(_picks, several)):
         return several
     raise ArgumentError(
-        f"layers is {quoted(layers)}: expected 'down', 'mid' or 'up', a name, a pattern, a list of "
-        "these, or a function of a layer"
+        Is("layers", layers),
+        ": expected ",
+        Either("'down', 'mid' or 'up'", "down, mid or up"),
+        ", a name, a pattern, ",
+        Either("a list of these, or a function of a layer", "or several with commas between"),
     )
 
 
@@ -161,7 +198,8 @@ def numbers(wanted: object, total: int, what: str) -> list[int]:
         )
     except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; not a list at all
         raise SelectionError(
-            f"{what}s={quoted(wanted)} selects nothing: expected a whole number, a slice or a list"
+            Written(f"{what}s", wanted),
+            " selects nothing: expected a whole number, a slice or a list",
         ) from None
     found: set[int] = set()
     for one in several:
@@ -179,8 +217,8 @@ def timestep_range(wanted: object) -> tuple[float, float]:
     ends = checks.several(wanted) or []
     if len(ends) != 2 or not all(checks.is_number(end) and end == end for end in ends):  # NaN
         raise ArgumentError(
-            f"timesteps={quoted(wanted)} is not a range: expected two numbers, the highest and the "
-            "lowest"
+            Written("timesteps", wanted),
+            " is not a range: expected two numbers, the highest and the lowest",
         )
     return min(ends), max(ends)
 

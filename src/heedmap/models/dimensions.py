@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from heedmap import checks
-from heedmap.errors import SelectionError, TraceError, quoted
-from heedmap.maps.layer_names import name_fits
+from heedmap.errors import SelectionError, TraceError, Written
+from heedmap.maps.layer_names import layers_there, name_fits
 from heedmap.mathematics.probabilities import Scores
 from heedmap.models import pipelines
 from heedmap.wiring import arguments as called
@@ -164,8 +164,8 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
     """
     found = [layer for layer in layers if name_fits(layer.name, wanted)]
     if not found:
-        names = ", ".join(layer.name for layer in layers)
-        raise SelectionError(f"no layer fits {quoted(wanted)}: the layers are {names}")
+        there = layers_there([layer.name for layer in layers], wanted)
+        raise SelectionError("no layer fits ", Written("layer", wanted), f": expected {there}")
     return found
 
 

@@ -1,15 +1,12 @@
 """Load a pipeline: the embedded model, a folder, or a model from the hub."""
 
 import json
-import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.errors import ArgumentError, Either, ModelError, Named, Value, Written, quoted
 from heedmap.files import reading
 from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import Device, Dtype, LoadOptions
@@ -62,7 +59,9 @@ def load(
     arguments: dict[str, Any] = {"dtype": torch_dtype, "use_safetensors": True}
     if isinstance(where, Path):
         arguments["local_files_only"] = True
-    with _without_advice():
+    from heedmap.wiring.advice import hushed  # without a model nothing of diffusers is imported
+
+    with hushed():
         from diffusers import DiffusionPipeline  # takes 3 s: only when a model is really loaded
 
         try:
@@ -124,11 +123,12 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     if kind is None or str(kind).startswith("CLIP"):
         return tokenize(prompt, tokenizer(model))
     # What else is made of a text is the pipeline's own: it is loaded without its large parts.
+    from heedmap.wiring.advice import hushed
     from heedmap.wiring.registry import family_named
 
     family = family_named(index)
     large = {n: None for n, part in index.items() if isinstance(part, list) and n != "tokenizer"}
-    with _without_advice():
+    with hushed():
         from diffusers import DiffusionPipeline
 
         try:
@@ -162,32 +162,20 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
         if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
             if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
                 raise ArgumentError(
-                    f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels "
-                    f"in all, and no side above {MAX_ASPECT} times the other"
+                    Named("the size"),
+                    " ",
+                    Value("size", (width, height)),
+                    f" is not drawn: expected at most {MAX_PIXELS} pixels in all, and no side "
+                    f"above {MAX_ASPECT} times the other",
                 )
             return width, height
     raise ArgumentError(
-        f"the size {quoted(size)} does not fit the model: expected a width and a height that are "
-        f"multiples of {factor} pixels, up to {MAX_SIDE}"
+        Named("the size"),
+        " ",
+        Value("size", size),
+        " does not fit the model: expected a width and a height that are multiples of "
+        f"{factor} pixels, up to {MAX_SIDE}",
     )
-
-
-@contextmanager
-def _without_advice() -> Iterator[None]:
-    """Hide what transformers says when a class is imported that needs torchvision for other models.
-
-    Nothing here reads pictures with it; all else that is logged comes through.
-    """
-
-    def needed(record: logging.LogRecord) -> bool:
-        return "requires torchvision" not in record.getMessage()
-
-    logger = logging.getLogger("transformers.utils.import_utils")
-    logger.addFilter(needed)
-    try:
-        yield
-    finally:
-        logger.removeFilter(needed)
 
 
 def _where(model: str | Path | None) -> Path | str:
@@ -229,7 +217,10 @@ def _place(device: str, dtype: str) -> tuple[Any, Any]:
         device = next(name for name, available in there.items() if available)
     if not there[device]:
         raise ArgumentError(
-            f"this machine has no {device} device that torch can use: pass 'cpu' or 'auto'"
+            f"this machine has no {device} device that torch can use: take ",
+            Written("device", "cpu"),
+            " or ",
+            Either("'auto'", "auto"),
         )
     if dtype == "auto":
         dtype = "float32" if device == "cpu" else "float16"

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.errors import ArgumentError, Either, Part, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.files.values import MAX_EDITS
@@ -286,17 +286,20 @@ def warn_of_idle(
     for number, edit in enumerate(edits):
         if any(_is_idle(rules[number], sites) for rules in pictures):
             warn(
-                f"the edit {_called(edit)} changed nothing in a run of {sites[0].steps} "
-                "steps: widen its window, give another weight, or use more steps"
+                "the edit ",
+                _called(edit),
+                f" changed nothing in a run of {sites[0].steps} steps: ",
+                Either("widen its window, give another weight, or ", ""),
+                "use more steps",
             )
 
 
-def _called(edit: Edit) -> str:
+def _called(edit: Edit) -> Part:
     """An edit, short, as it was written."""
     if isinstance(edit, Reweight):
         return f"Reweight({quoted(edit.word)}, {edit.weight:g})"
     if isinstance(edit, Confine):
-        return f"Confine({quoted(edit.word)}, …)"
+        return Either(f"Confine({quoted(edit.word)}, …)", f"--confine {edit.word}=…")
     return quoted(_name(edit))
 
 

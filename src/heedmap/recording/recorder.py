@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, warn
+from heedmap.errors import ArgumentError, Either, NothingRecordedError, TraceError, Written, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
@@ -24,7 +24,7 @@ from heedmap.recording.edits import Edit, rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, unedited
-from heedmap.wiring import encodings, frames, schedules
+from heedmap.wiring import advice, encodings, frames, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.processors import uncompiled
 from heedmap.wiring.registry import check_places, family_of, grids, served
@@ -69,6 +69,7 @@ class Trace:
         self._installation = Installation(pipe, self.steerer)
         self._layers = self._installation.layers
         self._calls: list[Call] = []
+        self._unread: list[str] = []  # what was told of prompts that were cut
         self._open = False
 
     # --- what was recorded ---
@@ -170,6 +171,7 @@ class Trace:
         return encoding is not None and encoding.negative is not None
 
     def _install(self) -> None:
+        self._installation.also(advice.hush(self._pipe))
         self._installation.put(self._record, self._before_pass)
         negative = "negative" in self._wanted.branches
         self._installation.also(
@@ -197,6 +199,11 @@ class Trace:
                 f"{type(self._pipe).__name__} draws one picture a call, and was given "
                 f"{len(encoding.conditional.tables)} prompts: call it once for each"
             )
+        for branch in filter(None, (encoding.conditional, encoding.negative)):
+            for table in branch.tables:
+                if table.unread and table.unread not in self._unread:
+                    self._unread.append(table.unread)
+                    warn(table.unread)
         last = self._calls[-1] if self._calls else None
         if last is not None and not last.started and not last.over:
             last.read.append(encoding)
@@ -307,13 +314,16 @@ class Trace:
         kept, limit = sum(other.size for other in self._calls), self._wanted.limit
         if kept > limit:
             raise ArgumentError(
-                f"keep={sorted(self._wanted.keep)} would take {kept / 2**20:,.0f} MiB, and the "
-                f"limit is {limit / 2**20:,.0f} MiB: keep fewer axes, or pass a higher limit"
+                Written("keep", sorted(self._wanted.keep)),
+                f" would take {kept / 2**20:,.0f} MiB, and the limit is {limit / 2**20:,.0f} MiB: "
+                "keep fewer axes",
+                Either(", or pass a higher limit", ""),
             )
         if call.size > WARN:
             warn(
-                f"keep={sorted(self._wanted.keep)} will take {call.size / 2**20:,.0f} MiB of "
-                "memory: keep fewer axes if that is too much"
+                Written("keep", sorted(self._wanted.keep)),
+                f" will take {call.size / 2**20:,.0f} MiB of memory: keep fewer axes if that is "
+                "too much",
             )
 
     def _record(self, name: str, scores: Scores) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch.nn.functional import interpolate
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, Written
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.options import Axis
+from heedmap.options import AXES, Axis
 
 Probabilities = Callable[[slice, Sequence[int]], torch.Tensor]
 """From heads and tokens to their probabilities (H', Q, K') in float32, of one image at one site."""
@@ -72,7 +72,8 @@ class Tally:
         if self._sums[slot].shape != p.shape:
             raise ArgumentError(
                 "the layers have different numbers of heads: heads cannot be kept while layers are "
-                "averaged; keep 'layer' too"
+                "averaged; take ",
+                Written("keep", [one for one in AXES if one in {"layer", *self.keep}]),
             )
         self._sums[slot] += p
         self._counts[slot] += 1

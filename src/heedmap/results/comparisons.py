@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
+from heedmap.errors import ArgumentError, Either, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block, beside
 from heedmap.files.notes import to_json
@@ -78,7 +78,9 @@ def compare(
         raise ArgumentError(f"{plural(len(runs), 'run')} cannot be compared: expected two or more")
     texts = list(dict.fromkeys(common_words(runs) if words is None else words))
     if not texts:
-        raise ArgumentError("words is empty: expected a word or more; leave it out for all")
+        raise ArgumentError(
+            Either("words", "--word"), " is empty: expected a word or more; leave it out for all"
+        )
     small = [shown_at(replace(run.maps, image=run.image), SIDE) for run in runs]
     found = [[_found(maps, text) for maps in small] for text in texts]
     heats = [[one for one in column if isinstance(one, HeatMap)] for column in found]
@@ -167,7 +169,10 @@ def common_words(runs: Sequence[Run]) -> list[str]:
         if all(isinstance(_found(run.maps, text), HeatMap) for run in runs)
     ]
     if not common:
-        raise ArgumentError("these prompts have no word in common: say which words to compare")
+        raise ArgumentError(
+            "these prompts have no word in common: say which to compare, with ",
+            Either("words", "--word"),
+        )
     return common
 
 

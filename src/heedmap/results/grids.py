@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, RunError, plural, quoted
+from heedmap.errors import ArgumentError, Either, RunError, plural, quoted
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
@@ -201,8 +201,10 @@ class Grid:
                 size = next(iter(sources.values())).image.size if sources else None
                 sources[row.seed] = read_run(folder / "sources" / str(row.seed), size)
                 if too := excess(len(told.cells), sources[row.seed].image.size):
+                    single = folder / "cells" / "001"
                     raise RunError(
-                        f"{path} has {too}; open single ones, as in Run.load('cells/001')"
+                        f"{path} has {too}; open single ones, as in ",
+                        Either(f"Pair.load({str(single)!r})", str(single)),
                     )
             cells.append(_read_cell(folder, row, sources[row.seed]))
         found = cls(tuple(cells), told.about)
@@ -256,14 +258,16 @@ class Grid:
         return " · ".join([*fixed, settings.model])
 
 
-def check_axes(axes: Iterable[Sized], such: str) -> None:
-    """Raise an ArgumentError if nothing varies (`such` is how it would), or too much does."""
+def check_axes(axes: Iterable[Sized]) -> None:
+    """Raise an ArgumentError if nothing varies, or too much does."""
     axes = [*axes]
     check_amount(math.prod(map(len, axes)))
     if all(len(axis) == 1 for axis in axes):
         raise ArgumentError(
             "nothing varies in this grid: give several targets, seeds, weights of a word or "
-            f"windows, as in {such}"
+            "windows, as in ",
+            Either("weights={'red': [0, 1, 2]}", "--weight red=-2:3:6, --cross 0,0.2,…,1"),
+            Either("", " or --count 3"),
         )
 
 

@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from typing import get_args
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, Written, quoted
 from heedmap.options import EditKind
 from heedmap.text.prompts import fold, word_keys
 from heedmap.text.sequences import best_matches
@@ -213,7 +213,8 @@ def not_one_to_one(alignment: WordAlignment) -> ArgumentError:
     ]
     return ArgumentError(
         f"the source has {counts[0]} words and the target {counts[1]} ({', '.join(changes)}): "
-        "expected one for each where words are replaced; use refine"
+        "expected one for each where words are replaced; use ",
+        Written("kind", "refine"),
     )
 
 

@@ -16,14 +16,21 @@ from itertools import accumulate
 from typing import Annotated
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError, plural, quoted
+from heedmap.errors import (
+    ArgumentError,
+    TruncatedWordError,
+    UnknownWordError,
+    listed,
+    nearest,
+    plural,
+    quoted,
+)
 from heedmap.files.values import MAX_PROMPT, TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
 from heedmap.text.prompts import describes, fold, is_content, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
 _QUOTES = ('""', "''", "\u201c\u201d", "\u2018\u2019")
-_LISTED = 20
 MOVE_IT = "shorten the prompt, or move the word towards its start"  # what an error advises
 _COMPARED = 1000  # words among which those like a strange one are looked for
 
@@ -108,6 +115,21 @@ class TokenTable:
         """The first word that was not read whole, or None."""
         return next((word for word in self.words if word.truncated), None)
 
+    @property
+    def unread(self) -> str:
+        """In a sentence what the model did not read of the prompt; empty if it read all."""
+        lost = [word for word in self.words if word.missing]
+        if not lost:
+            return ""
+        words = f"{plural(len(lost), 'word')} of {quoted(self.prompt)}"
+        names = [quoted(word.text) + " (in part)" * bool(word.tokens) for word in lost[:5]]
+        more = [f"{len(lost) - 5} more"] if len(lost) > 5 else []
+        return (
+            f"{words} {'is' if len(lost) == 1 else 'are'} not read, since the model takes "
+            f"{self.limit} tokens: {listed([*names, *more], 'and')}, from word {lost[0].number} "
+            f"on; {MOVE_IT}"
+        )
+
     def positions(self, *kinds: TokenKind) -> tuple[int, ...]:
         """Positions on the `K` axis of the tokens of these kinds (default: "text")."""
         return tuple(t.position for t in self.tokens if t.kind in (kinds or ("text",)))
@@ -165,7 +187,7 @@ class TokenTable:
                 found.append(place)
         if not found:
             raise UnknownWordError(
-                f"{quoted(query)} is not in the prompt: {self._inventory()}"
+                f"{quoted(query)} is not in the prompt: {self._inventory(' '.join(wanted))}"
                 f"{self._nearest(wanted, keys)}"
             )
         return tuple(found)
@@ -265,16 +287,17 @@ class TokenTable:
         near += [k for k in known.values() if strange in k and k not in near][: 3 - len(near)]
         return f"; did you mean {' or '.join(map(quoted, dict.fromkeys(near)))}?" if near else ""
 
-    def _inventory(self) -> str:
+    def _inventory(self, strange: str = "") -> str:
+        """Which words there are; of many those most like one that is not."""
         spellings: dict[str, str] = {}
         for word in self.words:
             spellings.setdefault(fold(word.text), word.text)
         texts = list(spellings.values())
         if not texts:
             return "the prompt has no words"
-        rest = len(texts) - _LISTED
-        more = f", … and {rest} more" if rest > 0 else ""
-        return f"expected a word of {', '.join(map(quoted, texts[:_LISTED]))}{more}"
+        near = [spellings[key] for key in nearest(strange, list(spellings)[:_COMPARED])]
+        of = f"its {len(texts)}, such as " if len(texts) > len(near) else ""
+        return f"expected a word of {of}{', '.join(map(quoted, near))}"
 
 
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ changed there.
 """
 
 __all__ = [
+    "advice",
     "arguments",
     "decoding",
     "encodings",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from diffusers import StableDiffusionUpscalePipeline, UNet2DConditionModel
+from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.errors import ArgumentError
@@ -17,6 +17,7 @@ STAGES = ("down_blocks", "mid_block", "up_blocks")
 OWN_WAY = "runs through attention processors of its own, which take the place of heedmap's"
 PIX2PIX = ("StableDiffusionInstructPix2PixPipeline", "StableDiffusionXLInstructPix2PixPipeline")
 CONSISTENT = ("LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline")
+UPSCALERS = ("StableDiffusionUpscalePipeline",)  # to import one would import all that it needs
 CHAT = "reads its prompt with a language model whose tokens heedmap does not tie to words yet"
 
 
@@ -148,7 +149,7 @@ class UNet(Family):
 
     def start_size(self, pipe: Any, size: tuple[int, int]) -> tuple[int, int]:
         """An upscaler starts from a small picture, whose pixels are the cells of its latent."""
-        if not isinstance(pipe, StableDiffusionUpscalePipeline):
+        if made_from(pipe, UPSCALERS) is None:
             return size
         side = self.cell_side(pipe)
         return size[0] // side, size[1] // side

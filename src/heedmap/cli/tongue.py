@@ -1,0 +1,49 @@
+"""How the command line says what Python says otherwise: options as they are typed."""
+
+import shlex
+from typing import Any
+
+from heedmap.cli.parsing import show_range, show_window
+from heedmap.errors import Either, Is, Named, Value, Written, quoted, worded
+
+_SAME = """
+    batch blend_from confine cross device dtype force guidance keep kind layer layers heads model
+    negative only protect renormalize scale seed size steps threshold words
+"""
+OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _SAME.split()}
+OPTIONS |= {"self_attention": "--self", "weights": "--weight", "seeds": "--count", "swap": "--only"}
+"""Arguments of Python that are options, and what they are called here."""
+_WINDOWS = ("--cross", "--self", "--words")
+
+
+def as_typed(part: Named | Either) -> str:
+    """A part of a sentence, for who types commands."""
+    if isinstance(part, Either):
+        return part.typed
+    name = OPTIONS.get(part.name.removeprefix("the "), part.name)
+    if not isinstance(part, Written):
+        return name
+    if part.value is True and not isinstance(part, Is | Value):
+        return name  # a flag
+    said = show_value(name, part.value)
+    alone = isinstance(part, Is | Value)  # else it could be typed like that
+    text = isinstance(part.value, str) or (alone and not said)
+    value = quoted(said) if alone and text else _short(said if alone else shlex.quote(said))
+    return worded(part, name, value, " ")
+
+
+def show_value(option: str, value: Any) -> str:
+    """A value as it is typed behind an option."""
+    if isinstance(value, slice):
+        one = isinstance(value.start, int) and value.stop == value.start + 1
+        return str(value.start) if one else show_range(value)
+    if option in _WINDOWS and isinstance(value, tuple) and len(value) == 2:
+        return show_window(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        sign = "x" if option == "--size" else ","
+        return sign.join(show_value(option, one) for one in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _short(said: str) -> str:
+    return said if len(said) <= 80 else f"{said[:79]}…"

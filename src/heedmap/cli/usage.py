@@ -1,0 +1,135 @@
+"""What is typed, read: verbs and options, and one sentence for what is none of them."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from difflib import get_close_matches
+from inspect import signature
+from typing import Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from heedmap.cli.console import failures_told
+from heedmap.cli.interrupts import interruptible
+from heedmap.cli.parsing import Refused, check_option
+from heedmap.errors import ArgumentError, listed, quoted
+
+# Typer's own has no public name; that of older ones is click's.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+class Verb(TyperCommand):
+    """A verb; what its options cannot be is said as it is of an argument in Python."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options; whatever reads them for Typer words its refusals in its own way."""
+        given, rest = read_typed(self, ctx, args)
+        if given.get("help"):
+            return super().parse_args(ctx, args)
+        for one in self.params:
+            if one.name in given:
+                annotation = signature(self._function()).parameters[one.name].annotation
+                check_option(_said(one), given[one.name], annotation)
+        for one in cast(list[Any], self.params):
+            if one.required and given.get(one.name) in (None, (), []):
+                wanted = f"{one.help[:1].lower()}{one.help[1:].rstrip('.')}"
+                more = f"`{_path(self)} --help` tells what else it takes"
+                raise ArgumentError(f"{_said(one)} is missing: expected {wanted}; {more}")
+        if rest:
+            raise ArgumentError(
+                f"{quoted(rest[0])} is more than `{_path(self)}` takes: write a text of "
+                "several words in quotation marks"
+            )
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            said: Any = error.param
+            if isinstance(error, Refused):
+                raise ArgumentError(f"{_said(said)} is {error.message}") from error
+            raise ArgumentError(
+                f"{_said(said)} is {quoted(given.get(said.name))}, which cannot be read: see "
+                f"`{_path(self)} --help`"
+            ) from error
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it; the app has ways of its own to be ended."""
+        with nullcontext() if self.name == "app" else interruptible():
+            return super().invoke(ctx)
+
+    def _function(self) -> Any:
+        return self.callback
+
+
+class Verbs(TyperGroup):
+    """The verbs; whatever a user can cause ends in one sentence on stderr and exit code 2."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what stands before the verb."""
+        with failures_told():
+            read_typed(self, ctx, args)
+            return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb that is named."""
+        if args and self.get_command(ctx, args[0]) is None:
+            near = get_close_matches(args[0][:100], self.commands, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "`heedmap --help` lists them"
+            raise ArgumentError(f"there is no verb {quoted(args[0])}: {hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        with failures_told():
+            return super().invoke(ctx)
+
+
+def read_typed(command: Any, ctx: Any, args: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
+    """What was typed, by the names of parameters, and what is left over.
+
+    Raises:
+        ArgumentError: for an option that is not there, has no value, or has one and takes none.
+    """
+    try:
+        given, rest, _ = command.make_parser(ctx).parse_args([*args])
+    except _UsageError as error:
+        name = getattr(error, "option_name", None)
+        if name is None:
+            raise ArgumentError(f"this cannot be read: see `{_path(command)} --help`") from error
+        option = next((one for one in command.get_params(ctx) if name in one.opts), None)
+        if option is None:
+            raise _unknown(command, ctx, name) from error
+        if option.is_flag:
+            raise ArgumentError(f"{name} has a value: expected none behind it") from error
+        raise ArgumentError(f"{name} has no value: expected one behind it") from error
+    return given, rest
+
+
+def _unknown(command: Any, ctx: Any, name: str) -> ArgumentError:
+    """The error of an option that a verb has not, with the nearest, or the verb that has it."""
+    every = [opt for one in command.get_params(ctx) for opt in (*one.opts, *one.secondary_opts)]
+    known = [opt for opt in every if opt.startswith("--")]
+    near = get_close_matches(name[:100], known, n=1)
+    others = [] if ctx.parent is None else _verbs_with(ctx.parent.command, name)
+    if others:
+        named = listed([f"`heedmap {name}`" for name in others], "and")
+        hint = f"{named} {'has' if len(others) == 1 else 'have'} one"
+    elif near:
+        hint = f"did you mean {near[0]}?"
+    else:
+        hint = f"`{_path(command)} --help` lists them; a text that begins with - follows --"
+    return ArgumentError(f"`{_path(command)}` has no option {quoted(name)[1:-1]}: {hint}")
+
+
+def _verbs_with(verbs: Any, option: str) -> list[str]:
+    every = {name: [one.opts for one in verb.params] for name, verb in verbs.commands.items()}
+    return [name for name, options in every.items() if any(option in opts for opts in options)]
+
+
+def _path(command: Any) -> str:
+    return "heedmap" if isinstance(command, Verbs) else f"heedmap {command.name}"
+
+
+def _said(one: Any) -> str:
+    """What an option or an argument is called where it is typed."""
+    name = max(one.opts, key=len)
+    return name if name.startswith("-") else (one.metavar or name).strip("[].")

@@ -1,0 +1,74 @@
+"""What is typed that no verb can read: one sentence, with the nearest, however long it is."""
+
+import pytest
+
+from cli.calling import bad, call
+
+LETTERS = "x" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["paint"], "there is no verb 'paint': did you mean repeat?"),
+        (["genrate", "a"], "there is no verb 'genrate': did you mean generate?"),
+        (["#"], "there is no verb '#': `heedmap --help` lists them"),
+        (["--foo"], "`heedmap` has no option --foo: `heedmap --help` lists them; a text that beg"),
+        (["--verison"], "`heedmap` has no option --verison: did you mean --version?"),
+        (["generate", "a", "--sedd", "1"], "`heedmap generate` has no option --sedd: did you mean"),
+        (["generate", "--sedd=1"], "has no option --sedd: did you mean --seed?"),
+        (["generate", "-a cat"], "has no option -a: `heedmap generate --help` lists them; a text"),
+        (["generate", "a", "--over", "steps"], "has no option --over: `heedmap inspect` has one"),
+        (["edit", "a", "b", "--weight", "a=1"], "has no option --weight: `heedmap grid` has one"),
+        (["edit", "a", "--count", "2"], "--count: `heedmap generate` and `heedmap grid` have one"),
+        (["edit", "a", "b", "--cross", "0,1"], "such as 0.8; `heedmap grid` draws several\n"),
+        (["generate", "a", "red", "house"], "'red' is more than `heedmap generate` takes: write a"),
+        (["inspect"], "RUN is missing: expected the folder of a saved run; `heedmap inspect"),
+        (["edit"], "SOURCE is missing: expected the prompt that is edited; `heedmap edit --help`"),
+        (["generate", "a", "--seed"], "--seed has no value: expected one behind it"),
+        (["generate", "a", "--force=1"], "--force has a value: expected none behind it"),
+        (["generate", "a", "-q=1"], "has no option -=: "),
+        (["generate", "a", "--seed", "1_0"], "--seed is '1_0': expected a whole number"),
+        (["generate", "a", "--seed", "\u0661"], "--seed is '\u0661': expected a whole number"),
+        (["generate", "a", "--guidance", "1_0"], "--guidance is '1_0': expected a finite number"),
+        (["app", "--port", "7_860"], "--port is '7_860': expected a whole number from 0 to 65535"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)  # fmt: skip
+def test_what_nobody_can_read(arguments: list[str], sentence: str):
+    assert sentence in bad(*arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [LETTERS],
+        [f"--{LETTERS}"],
+        ["generate", "a", f"--{LETTERS}"],
+        ["generate", "a", "--seed", LETTERS],
+        ["generate", "a", "--size", LETTERS],
+        ["generate", "a", "--keep", f"layer,{LETTERS}"],
+        ["generate", "a", "--device", LETTERS],
+        ["generate", "a", LETTERS],
+        ["generate", "a", "--confine", LETTERS],
+        ["edit", "a", "b", "--words", f"{LETTERS}=0.3", "--words", f"{LETTERS}=0.3"],
+        ["grid", "a", "--weight", f"{LETTERS}=1", "--weight", f"{LETTERS}=2"],
+        ["inspect", LETTERS],
+        ["inspect", "x", "--heads", LETTERS],
+        ["repeat", LETTERS],
+        ["compare", LETTERS, LETTERS],
+        ["words", "a", "--model", LETTERS],
+        ["generate", "a", "--out", LETTERS],
+        ["app", "--name", LETTERS],
+        ["app", "--port", LETTERS],
+    ],
+    ids=lambda arguments: " ".join(text[:12] for text in arguments),
+)
+def test_what_is_echoed_is_bounded(arguments: list[str]):
+    assert len(bad(*arguments)) < 500
+
+
+def test_help_comes_before_what_is_missing():
+    for arguments in (["generate", "--help"], ["inspect", "-h"], ["compare", "--help"]):
+        result = call(*arguments)
+        assert (result.exit_code, result.stderr) == (0, "")
