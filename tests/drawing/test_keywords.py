@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import pydoc
 import re
 from typing import get_type_hints
 
@@ -38,6 +39,21 @@ def test_help_names_every_option():
                 if one.name != "arguments":
                     assert parameters[one.name].default == getattr(kind, one.name), one.name
         assert parameters["arguments"].kind is inspect.Parameter.VAR_KEYWORD
+
+
+@pytest.mark.parametrize("draw", [heedmap.generate, heedmap.edit, heedmap.grid])
+def test_help_explains_every_option(draw):
+    """Each one once, by the text of the class that has it."""
+    page = pydoc.plain(pydoc.render_doc(draw))
+    for name in inspect.signature(draw).parameters:
+        if name != "arguments":  # `options` tells of it
+            assert len(re.findall(rf"^ +(?:[|] +)?{name}: \S", page, re.M)) == 1, name
+    words = " ".join(page.split())
+    assert "denoising steps; the model's own default if None." in words
+    if draw is not heedmap.generate:
+        said = "fraction of the run from which latents are blended, below 1; before, maps"
+        assert said in words
+    assert words.index("guidance: ") < words.index("Raises:")
 
 
 @pytest.mark.parametrize(

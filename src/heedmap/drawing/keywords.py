@@ -5,7 +5,8 @@ is written is an argument of the pipeline, and passed on.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -58,8 +59,26 @@ class EditKeywords(GridKeywords, total=False, extra_items=Any):
     self_attention: Window
 
 
+def _told(doc: str | None, options: Sequence[type], names: Sequence[str]) -> str | None:
+    """A docstring with what its options mean below `options`, as the classes tell it."""
+    if doc is None:  # python -OO
+        return None
+    doc = inspect.cleandoc(doc)
+    before, sign, after = doc.partition("\n    options: ")
+    if not sign:
+        return doc
+    own, blank, rest = after.partition("\n\n")
+    known: dict[str, str] = {}
+    for kind in (base for one in options for base in one.__mro__):
+        _, _, fields_told = inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:\n")
+        for entry in re.split(r"\n(?=    \w)", fields_told):
+            known.setdefault(entry.partition(":")[0].strip(), entry)
+    told = "\n".join(known[name] for name in names)
+    return f"{before}{sign}{own}\n{told}{blank}{rest}"
+
+
 def spelled_out(*options: type) -> Callable[[F], F]:
-    """Let `help` and notebooks see the fields of options as keyword arguments, with their defaults.
+    """Let `help` and notebooks see the fields of options as keyword arguments, and what they mean.
 
     A call with a keyword that is neither one of these nor an argument of the pipeline, which comes
     first, ends in an ArgumentError that names the nearest.
@@ -89,6 +108,7 @@ def spelled_out(*options: type) -> Callable[[F], F]:
                 check_names(pipe, given, names)
             return function(*args, **given)
 
+        checked.__doc__ = _told(function.__doc__, options, [p.name for p in taken])
         rest = made("arguments", made.VAR_KEYWORD, annotation=Any)
         setattr(checked, "__signature__", signature.replace(parameters=[*own, *taken, rest]))  # noqa: B010
         return cast(F, checked)
