@@ -69,5 +69,5 @@ def test_a_negative_prompt_that_is_cut_is_told_too(said):
         hm.generate(random_pipeline(), "a cat", negative=LONG, steps=1, seed=1)
     assert len(told) == 1 and said() == []
     with pytest.warns(hm.HeedmapWarning) as told:
-        hm.edit(random_pipeline(), LONG, LONG.replace("red", "blue"), steps=2, seed=1)
+        hm.edit(random_pipeline(), LONG, LONG.replace("red", "blue", 1), steps=2, seed=1)
     assert len(told) == 2 and said() == []

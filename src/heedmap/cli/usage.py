@@ -23,6 +23,8 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options; whatever reads them for Typer words its refusals in its own way."""
+        if ctx.resilient_parsing:  # a shell completes what is typed: nothing is wrong yet
+            return super().parse_args(ctx, args)
         given, rest = read_typed(self, ctx, args)
         if given.get("help"):
             return super().parse_args(ctx, args)
@@ -66,12 +68,13 @@ class Verbs(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what stands before the verb."""
         with failures_told():
-            read_typed(self, ctx, args)
+            if not ctx.resilient_parsing:
+                read_typed(self, ctx, args)
             return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named."""
-        if args and self.get_command(ctx, args[0]) is None:
+        if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
             near = get_close_matches(args[0][:100], self.commands, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "`heedmap --help` lists them"
             raise ArgumentError(f"there is no verb {quoted(args[0])}: {hint}")

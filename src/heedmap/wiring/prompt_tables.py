@@ -13,6 +13,7 @@ import torch
 
 from heedmap.errors import TraceError, plural, quoted
 from heedmap.text.words import TokenTable
+from heedmap.wiring.advice import hushed
 from heedmap.wiring.registry import family_of
 
 
@@ -27,7 +28,8 @@ def prompt_table(pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = N
     Raises:
         TraceError: if the pipeline has no tokenizer.
     """
-    return family_of(pipe).table(pipe, _tokenizer(pipe), prompt, arguments or {})
+    with hushed(pipe):
+        return family_of(pipe).table(pipe, _tokenizer(pipe), prompt, arguments or {})
 
 
 class Reader:
