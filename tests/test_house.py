@@ -169,11 +169,7 @@ def test_only_the_wiring_spells_the_names_of_diffusers(path: Path):
 
 @each_file
 def test_imports_only_what_is_declared(path: Path):
-    packages = {
-        "scikit-image": "skimage",
-        "pillow": "PIL",
-        "typing-extensions": "typing_extensions",
-    }
+    packages = {"pillow": "PIL", "typing-extensions": "typing_extensions"}
     extras = ("app",) if room(path) == "app" else ()
     declared = {packages.get(name, name) for name in requirements(*extras)}
     known = {name.partition(".")[0] for name in imports(path)}

@@ -12,6 +12,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.files import reading
 from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
+from heedmap.models.imports import uncollected
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
@@ -63,13 +64,14 @@ def load(
     if isinstance(where, Path):
         arguments["local_files_only"] = True
     with _without_advice():
-        from diffusers import DiffusionPipeline  # takes 3 s: only when a model is really loaded
+        with uncollected():  # takes 2 s: only when a model is really loaded
+            from diffusers import DiffusionPipeline
 
+            from heedmap.wiring.registry import cross_attention_layers
         try:
             pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
         except Exception as error:
             raise ModelError(_why_not(where, error)) from error
-    from heedmap.wiring.registry import cross_attention_layers
 
     cross_attention_layers(pipe)
     return pipe.to(torch_device)
@@ -91,7 +93,8 @@ def tokenizer(model: str | Path | None = None) -> Any:
         ModelError: if there is none.
     """
     where = _where(model)
-    from transformers import CLIPTokenizer
+    with uncollected():
+        from transformers import CLIPTokenizer
 
     try:
         if isinstance(where, Path):
@@ -124,13 +127,14 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     if kind is None or str(kind).startswith("CLIP"):
         return tokenize(prompt, tokenizer(model))
     # What else is made of a text is the pipeline's own: it is loaded without its large parts.
-    from heedmap.wiring.registry import family_named
-
-    family = family_named(index)
-    large = {n: None for n, part in index.items() if isinstance(part, list) and n != "tokenizer"}
     with _without_advice():
-        from diffusers import DiffusionPipeline
+        with uncollected():
+            from diffusers import DiffusionPipeline
 
+            from heedmap.wiring.registry import family_named
+        family = family_named(index)
+        large = {n: None for n, part in index.items() if isinstance(part, list)}
+        large.pop("tokenizer", None)
         try:
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
         except Exception as error:
@@ -218,7 +222,8 @@ def _where(model: str | Path | None) -> Path | str:
 def _place(device: str, dtype: str) -> tuple[Any, Any]:
     checks.one_of("device", device, DEVICES)
     checks.one_of("dtype", dtype, DTYPES)
-    import torch
+    with uncollected():
+        import torch
 
     there = {
         "cuda": torch.cuda.is_available(),
