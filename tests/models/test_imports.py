@@ -18,6 +18,7 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def enabled() -> Iterator[None]:
+    gc.unfreeze()  # the command line freezes what its process holds
     gc.enable()
     yield
     gc.unfreeze()
