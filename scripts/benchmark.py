@@ -1,17 +1,20 @@
-"""Measure what recording costs, and what an edit costs.
+"""Measure what recording costs, what an edit costs, and how long a user waits.
 
     python scripts/benchmark.py record                  at the shape of Stable Diffusion 1.5
     python scripts/benchmark.py record --json           the same, as one JSON object
     python scripts/benchmark.py record --width 64 --latent 32 --rounds 5       a quick look
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
+    python scripts/benchmark.py start                   from the command to the saved run
+    python scripts/benchmark.py start --verb inspect --python venv/bin/python --tree . ../other
 
 `record` runs one step of a real pipeline with random weights and keeps what every attention layer
 is given. Then these layers alone are replayed, bare and recorded in turn, many times: what the
 recorded ones take longer, in CPU time, as a share of the whole UNet's forward pass, is the cost of
 recording. A replay is a call of the UNet with another forward pass in it, so whatever a recorder
 put on the UNet and its layers acts as in a run. `edit` does the same with batches of prompts of
-which all but one take the attention of that one.
+which all but one take the attention of that one. `start` runs a verb in fresh processes, those of
+each environment and checkout in turn, and says what they spend their time on.
 
 Methods of other tools, in their shortest form, are measured in the same way: `benchmarking` says
 which, a file for each question.
@@ -24,7 +27,7 @@ from collections.abc import Sequence
 import torch
 from rich.console import Console
 
-from benchmarking import editing, recording
+from benchmarking import editing, recording, starting
 from heedmap.models import pipelines
 
 # --- the command line -------------------------------------------------------------------------
@@ -49,6 +52,15 @@ def run_edit(options: argparse.Namespace) -> None:
         print(json.dumps(figures))
     else:
         editing.report(figures)
+
+
+def run_start(options: argparse.Namespace) -> None:
+    """The sub-command `start`."""
+    figures = starting.start(options)
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        starting.report(figures)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -76,6 +88,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for_recording.add_argument("--repeats", type=int, default=3, help="pairs of peaks measured (3)")
     for_recording.add_argument("--steps", type=int, default=50, help="of a run on a GPU (50)")
     for_peak.add_argument("--recorded", action="store_true", help="with heedmap")
+    for_start = verbs.add_parser("start", help="what a user waits for")
+    starting.add_options(for_start)
+    for_start.set_defaults(function=run_start, threads=1)
     return parser.parse_args(arguments)
 
 

@@ -266,7 +266,7 @@ def test_models_that_are_not_there(desk: Path, model: str, part: str):
     ],
 )
 def test_what_the_machine_refuses_is_a_sentence_too(model, desk, monkeypatch, error, sentence):
-    monkeypatch.setattr(HeatMap, "overlay", raising(error))
+    monkeypatch.setattr(HeatMap, "drawn", raising(error))
     assert sentence in bad("generate", PROMPT, "--steps", 1, "--seed", 7)
     assert list(desk.iterdir()) == []
 
@@ -306,6 +306,6 @@ def test_a_bug_of_ours_is_not_dressed_up(model, monkeypatch):
 
 
 def test_interrupt_leaves_nothing_and_exits_with_130(model, desk: Path, monkeypatch):
-    monkeypatch.setattr(HeatMap, "overlay", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(HeatMap, "drawn", raising(KeyboardInterrupt()))
     assert call("generate", PROMPT, "--steps", 1).exit_code == 130
     assert files(desk) == set()

@@ -347,7 +347,7 @@ def drawn_elsewhere(style: str = "") -> list:
 def test_the_same_bytes_every_time_in_any_style_and_no_pyplot():
     light, untouched, pyplot, names, digests = drawn_elsewhere()
     assert light and untouched and not pyplot
-    known = ("blocks", "formats", "layout", "lettering", "overlays", "sheet")
+    known = ("blocks", "formats", "layout", "lettering", "overlays", "painting", "sheet")
     known = {f"heedmap.figures.{name}" for name in known}
     known |= {"heedmap", *(f"heedmap.{name}" for name in ("figures", "files", "checks", "errors"))}
     known |= {"heedmap.options"}  # which files hold

@@ -5,12 +5,14 @@ import json
 import math
 import os
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from making import made_pair, noise, noisy_run, noting, report_of
 from msgspec import structs
 from PIL import Image
+from skimage import metrics
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import kinds
@@ -18,7 +20,7 @@ from heedmap.files.destinations import check_folder
 from heedmap.files.notes import to_json
 from heedmap.files.reports import ChangedWords
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.results.pairs import Pair, change_between
+from heedmap.results.pairs import Pair, change_between, similarity
 
 # --- figures ----------------------------------------------------------------------------------
 
@@ -37,6 +39,29 @@ def test_figures_by_hand():
     assert change.inside.ssim < 0.9
     assert change.outside.mse == 0
     assert change.outside.psnr_db is None
+
+
+@pytest.mark.parametrize("shape", [(128, 96, 3), (7, 9, 3), (5, 64, 3), (3, 3, 1), (64, 300, 3)])
+@pytest.mark.parametrize("window", [3, 7])
+def test_similarity_is_that_of_scikit_image(shape, window):
+    if window > min(shape[:2]):
+        window = 3
+    random = np.random.default_rng(window)
+    a = random.random(shape)
+    b = np.clip(a + random.normal(0, 0.1, shape), 0, 1)
+    b[: shape[0] // 2] = a[: shape[0] // 2]
+    _, expected = cast(Any, metrics).structural_similarity(
+        a, b, data_range=1.0, channel_axis=2, full=True, win_size=window
+    )
+    np.testing.assert_array_equal(similarity(a, b, window), expected)  # to the bit: it is noted
+
+
+@pytest.mark.parametrize("size", [(1, 40), (2, 2)])
+def test_the_smallest_pictures_are_compared_pixel_by_pixel(size):
+    before, after = Image.new("RGB", size, (51, 51, 51)), Image.new("RGB", size, (102, 102, 102))
+    change = change_between(before, after, np.ones(size[::-1], dtype=bool))
+    expected = (2 * 0.2 * 0.4 + 1e-4) / (0.2**2 + 0.4**2 + 1e-4)  # their means alone
+    assert change.inside.ssim == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("size", [(128, 128), (8, 24), (40, 9), (3, 3)])

@@ -19,7 +19,6 @@ from heedmap.files.destinations import check_folder
 from heedmap.files.writing import slug
 from heedmap.maps import heatmaps
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.results import runs
 from heedmap.results.runs import Run, parameters_text, word_file
 from heedmap.text.tokens import tokenize
 
@@ -248,8 +247,7 @@ def test_sheet_of_many_words():
 
 
 def test_of_very_many_words_the_first_are_shown(tmp_path, monkeypatch):
-    for module in (heatmaps, runs):
-        monkeypatch.setattr(module, "MOST_SHOWN", 5)
+    monkeypatch.setattr(heatmaps, "MOST_SHOWN", 5)
     run = made_run(" ".join(["at"] * 12))
     folder = run.save(tmp_path / "x")
     assert {p.name for p in (folder / "words").iterdir()} == {f"{n}-at.png" for n in range(5)}

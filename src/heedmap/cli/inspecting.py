@@ -1,6 +1,7 @@
 """`heedmap inspect`: other words, layers, steps or heads of a saved run; no model is loaded."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,6 +20,7 @@ from heedmap.cli.parsing import (
     show_range,
 )
 from heedmap.errors import ArgumentError, RunError, plural, quoted
+from heedmap.models.imports import uncollected
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -116,8 +118,9 @@ def inspect(
     No model is loaded. Saves overlays and a sheet of what was selected; with --over, sheets of a
     word over the steps (timeline.png, timeline.gif), layers or heads too.
     """
-    from heedmap.files import writing
-    from heedmap.results import runs
+    with uncollected():
+        from heedmap.files import writing
+        from heedmap.results import runs
 
     whole = runs.Run.load(run)
     root = run / "inspect"
@@ -194,13 +197,18 @@ class Inspection:
         """Write its pictures into a folder."""
         from heedmap.figures import formats
 
-        sheet = self.maps.figure(list(self.chosen.values()), scale=self.scale)
-        (folder / f"sheet.{self.kind}").write_bytes(sheet.data(self.kind))
         for file, data in self.over.items():
             (folder / file).write_bytes(data)
         (folder / "words").mkdir()
-        for file, heat in self.chosen.items():
-            (folder / file).write_bytes(formats.png(heat.overlay(scale=self.scale)))
+        sheet, drawn = self.maps.laid_out(list(self.chosen.values()), scale=self.scale)
+        with ThreadPoolExecutor(1) as aside:  # what packs a picture lets others work meanwhile
+            if self.kind == "png":
+                packed = aside.submit(formats.png, sheet.image())
+            else:
+                packed = aside.submit(sheet.figure().data, self.kind)
+            for file, overlay in zip(self.chosen, drawn, strict=True):
+                (folder / file).write_bytes(formats.png(overlay))
+            (folder / f"sheet.{self.kind}").write_bytes(packed.result())
 
 
 HEAT_COLUMNS = ("most", "mean", "hottest at")

@@ -1,5 +1,6 @@
 """What the verbs take: options that several share, and those that go together."""
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,7 +73,9 @@ class LoadFlags:
         with loading(self.model, hidden=hidden):
             from heedmap.models import pipelines
 
-            return pipelines.load(self.model, device=self.device, dtype=self.dtype)
+            pipe = pipelines.load(self.model, device=self.device, dtype=self.dtype)
+        gc.freeze()  # modules and model stay to the end: to search them takes half a second
+        return pipe
 
 
 @dataclass(frozen=True)

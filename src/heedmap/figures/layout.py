@@ -21,7 +21,7 @@ from heedmap.figures.overlays import heat, overlay, to_rgb
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["MAX_WIDTH", "Panel", "ScaleBar", "framed", "in_rows", "table"]
+__all__ = ["MAX_WIDTH", "Laid", "Panel", "ScaleBar", "framed", "in_rows", "laid_out", "table"]
 
 MAX_WIDTH = 2400  # px: no sheet is wider
 
@@ -83,6 +83,31 @@ class ScaleBar:
             return heat(ramp, size, low=0, high=1)
         grey = Image.new("RGB", size, (176, 176, 176))
         return overlay(grey, ramp, low=0, high=1)
+
+
+@dataclass(frozen=True)
+class Laid:
+    """What a sheet shows, before a figure is made of it: no matplotlib is imported for it.
+
+    Attributes:
+        block: everything at its place.
+        title: what files say that they are.
+    """
+
+    block: Block
+    title: str = ""
+
+    def figure(self) -> "Sheet":
+        """The sheet as a figure of matplotlib."""
+        from heedmap.figures.sheet import Sheet
+
+        return Sheet.of(self.block, self.title)
+
+    def image(self) -> Image.Image:
+        """The sheet as an RGB picture: the figure's, to the bit, and sooner."""
+        from heedmap.figures.painting import painted
+
+        return painted(self.block)
 
 
 def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:
@@ -152,6 +177,11 @@ def _plan(count: int, shape: float, given: int | None = None) -> tuple[int, int,
 
 
 def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> "Sheet":
+    """A body framed as by `laid_out`, as a figure of matplotlib."""
+    return laid_out(body, title=title, note=note, bar=bar).figure()
+
+
+def laid_out(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = None) -> Laid:
     """Set a title and a note above a body such as panels `in_rows`, and a colour bar below it.
 
     Args:
@@ -160,8 +190,6 @@ def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = No
         note: below the title, smaller.
         bar: what the colours mean; left out where none are to be explained.
     """
-    from heedmap.figures.sheet import Sheet
-
     width = max(body.width, 480)
     size = min(22, max(16, width // 75))
     head = fit_text(title, width, size=min(30, max(24, width // 60)), least=15, lines=3)
@@ -171,7 +199,7 @@ def framed(body: Block, *, title: str, note: str = "", bar: ScaleBar | None = No
     if bar is not None:
         parts += [Block(0, 3 * size // 2), bar.block(width, size)]
     whole = beside(parts, across=False)
-    return Sheet.of(_centred(whole, width + 2 * _MARGIN, whole.height + 2 * _MARGIN), title)
+    return Laid(_centred(whole, width + 2 * _MARGIN, whole.height + 2 * _MARGIN), title)
 
 
 def table(

@@ -16,7 +16,8 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, plural, quoted
 from heedmap.figures import layout, overlays
-from heedmap.figures.layout import Panel
+from heedmap.figures.formats import png
+from heedmap.figures.layout import Laid, Panel
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.word_map import SCALES, HeatMap, Scale, check_scale
@@ -204,7 +205,7 @@ class HeatMaps:
         scale: Scale = "shared",
     ) -> Image.Image:
         """What `figure` shows, as a picture; the arguments are the same."""
-        return self.figure(chosen, title=title, scale=scale).image()
+        return self.laid_out(chosen, title=title, scale=scale)[0].image()
 
     def figure(
         self,
@@ -230,6 +231,19 @@ class HeatMaps:
         Raises:
             ArgumentError: if there is neither a map nor a picture to show, or no such scale.
         """
+        return self.laid_out(chosen, title=title, scale=scale)[0].figure()
+
+    def laid_out(
+        self,
+        chosen: Sequence[HeatMap] | None = None,
+        *,
+        title: str | None = None,
+        scale: Scale = "shared",
+    ) -> tuple[Laid, Iterator[Image.Image]]:
+        """What `figure` shows, and what each of its maps has as `overlay`; neither is drawn twice.
+
+        The arguments and errors are those of `figure`. A map without a picture has its heat alone.
+        """
         check_scale(scale)
         title = self.tokens.prompt if title is None else checks.text("title", title)
         if chosen is None:
@@ -238,11 +252,12 @@ class HeatMaps:
         else:
             heats = _checked_maps(chosen)
         if not heats:
-            return self._bare_figure(title)
+            return self._bare(title), iter(())
         # No panel is wider: what is shrunk afterwards need not be drawn first.
         most = layout.MAX_WIDTH // 2
         image = None if self.image is None else overlays.shrunk(self.image, most)
         panels: list[Panel] = []
+        wholes: list[Image.Image | None] = []
         if image is not None:
             panels.append(Panel("", overlays.enlarge(image), "the picture"))
         for heat in heats:
@@ -250,13 +265,18 @@ class HeatMaps:
             if own is not None:
                 own = image if own is self.image else overlays.shrunk(own, most)
             drawn = replace(heat, image=own).drawn(*heat.span(scale))
+            wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
             panels.append(Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
         ends = ("least", "most") if scale == "word" else heats[0].span(scale)
         bar = layout.ScaleBar(SCALES[scale], *ends, alone=image is None)
-        return layout.framed(layout.in_rows(panels), title=title, bar=bar)
+        each = (
+            heat.overlay(scale=scale) if whole is None else whole
+            for heat, whole in zip(heats, wholes, strict=True)
+        )
+        return layout.laid_out(layout.in_rows(panels), title=title, bar=bar), each
 
-    def _bare_figure(self, title: str) -> "Sheet":
-        """The figure of no map at all."""
+    def _bare(self, title: str) -> Laid:
+        """The sheet of no map at all."""
         if self.image is None:
             raise ArgumentError(
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
@@ -264,12 +284,12 @@ class HeatMaps:
             )
         panel = Panel("", overlays.enlarge(self.image), "the picture")
         why = "" if self.words else "the prompt has no words that the model read"
-        return layout.framed(layout.in_rows([panel]), title=title, note=why)
+        return layout.laid_out(layout.in_rows([panel]), title=title, note=why)
 
     def _repr_png_(self) -> bytes | None:
         if not self.recording.arrays or not (self.words or self.image):
             return None  # nothing to show: the notebook falls back to text
-        return self.figure().data()
+        return png(self.sheet())
 
     def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
         values = self._values(positions)

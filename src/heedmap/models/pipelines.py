@@ -9,6 +9,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, Either, ModelError, Named, Value, Written, quoted
 from heedmap.files import reading
 from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
+from heedmap.models.imports import uncollected
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
@@ -62,13 +63,14 @@ def load(
     from heedmap.wiring.advice import hushed  # without a model nothing of diffusers is imported
 
     with hushed():
-        from diffusers import DiffusionPipeline  # takes 3 s: only when a model is really loaded
+        with uncollected():  # takes 2 s: only when a model is really loaded
+            from diffusers import DiffusionPipeline
 
+            from heedmap.wiring.registry import cross_attention_layers
         try:
             pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
         except Exception as error:
             raise ModelError(_why_not(where, error)) from error
-    from heedmap.wiring.registry import cross_attention_layers
 
     cross_attention_layers(pipe)
     return pipe.to(torch_device)
@@ -90,7 +92,8 @@ def tokenizer(model: str | Path | None = None) -> Any:
         ModelError: if there is none.
     """
     where = _where(model)
-    from transformers import CLIPTokenizer
+    with uncollected():
+        from transformers import CLIPTokenizer
 
     try:
         if isinstance(where, Path):
@@ -124,13 +127,15 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         return tokenize(prompt, tokenizer(model))
     # What else is made of a text is the pipeline's own: it is loaded without its large parts.
     from heedmap.wiring.advice import hushed
-    from heedmap.wiring.registry import family_named
 
-    family = family_named(index)
-    large = {n: None for n, part in index.items() if isinstance(part, list) and n != "tokenizer"}
     with hushed():
-        from diffusers import DiffusionPipeline
+        with uncollected():
+            from diffusers import DiffusionPipeline
 
+            from heedmap.wiring.registry import family_named
+        family = family_named(index)
+        large = {n: None for n, part in index.items() if isinstance(part, list)}
+        large.pop("tokenizer", None)
         try:
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
         except Exception as error:
@@ -206,7 +211,8 @@ def _where(model: str | Path | None) -> Path | str:
 def _place(device: str, dtype: str) -> tuple[Any, Any]:
     checks.one_of("device", device, DEVICES)
     checks.one_of("dtype", dtype, DTYPES)
-    import torch
+    with uncollected():
+        import torch
 
     there = {
         "cuda": torch.cuda.is_available(),

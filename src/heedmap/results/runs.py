@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from heedmap.files import kinds, reading, schemas
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import layer_heads, timelines
-from heedmap.maps.heatmaps import MOST_SHOWN, HeatMaps, Scale
+from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.text.words import Word
@@ -58,7 +59,7 @@ class Run:
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self.figure(scale=scale).image()
+        return self.maps.sheet(title=self.settings.prompt, scale=scale)
 
     def figure(self, *, scale: Scale = "shared") -> "Sheet":
         """The picture, then one overlay a word, captioned, with the scale that was used.
@@ -124,14 +125,16 @@ class Run:
         (folder / "image.png").write_bytes(png(self.image, text))
         files: dict[int, str] = {}
         if overlays:
-            (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-            (folder / "sheet.png").write_bytes(self.figure().data())
             (folder / "words").mkdir()
-            for word in self.maps.words[:MOST_SHOWN]:
-                heat = self.maps.at(word.number)
-                files[word.number] = word_file(word)
-                drawn = png(heat.overlay(scale="shared"))
-                (folder / files[word.number]).write_bytes(drawn)
+            sheet, drawn = self.maps.laid_out(title=self.settings.prompt)
+            # What packs a picture lets others work meanwhile: the sheet takes as long as the rest.
+            with ThreadPoolExecutor(1) as aside:
+                packed = aside.submit(png, sheet.image())
+                for word, overlay in zip(self.maps.words, drawn, strict=False):
+                    files[word.number] = word_file(word)
+                    (folder / files[word.number]).write_bytes(png(overlay))
+                (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
+                (folder / "sheet.png").write_bytes(packed.result())
         self.maps.recording.save(folder / "maps.safetensors")
         if self.negative_maps is not None:
             self.negative_maps.recording.save(folder / "negative.safetensors")
