@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from heedmap.files.settings import Settings
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.maps.word_map import HeatMap
+    from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
     from heedmap.models.dimensions import LayerShapes, layer_shapes
     from heedmap.models.pipelines import load
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Animation",
+    "Attention",
     "Cell",
     "Change",
     "Confine",
@@ -60,6 +62,7 @@ __all__ = [
     "Site",
     "TokenTable",
     "Trace",
+    "attention",
     "compare",
     "edit",
     "generate",
@@ -72,6 +75,7 @@ __all__ = [
 
 _HOME = {
     "Animation": "figures.animations",
+    "Attention": "mathematics.by_hand",
     "Cell": "results.cells",
     "Change": "files.reports",
     "Confine": "recording.edits",
@@ -92,6 +96,7 @@ _HOME = {
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",
+    "attention": "mathematics.by_hand",
     "compare": "results.comparisons",
     "edit": "drawing.editing",
     "generate": "drawing.generation",
