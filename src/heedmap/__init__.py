@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from heedmap.drawing.editing import edit, grid
+    from heedmap.drawing.explaining import explain
     from heedmap.drawing.generation import generate
     from heedmap.drawing.redrawn import Repetition
     from heedmap.drawing.repeating import repeat
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from heedmap.recording.tracing import trace
     from heedmap.results.cells import Cell
     from heedmap.results.comparisons import compare
+    from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Grid
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run
@@ -46,6 +48,7 @@ __all__ = [
     "Change",
     "Confine",
     "EditReport",
+    "Explanation",
     "Grid",
     "GridReport",
     "HeatMap",
@@ -65,6 +68,7 @@ __all__ = [
     "attention",
     "compare",
     "edit",
+    "explain",
     "generate",
     "grid",
     "layer_shapes",
@@ -80,6 +84,7 @@ _HOME = {
     "Change": "files.reports",
     "Confine": "recording.edits",
     "EditReport": "files.reports",
+    "Explanation": "results.explanations",
     "Grid": "results.grids",
     "GridReport": "files.reports",
     "HeatMap": "maps.word_map",
@@ -99,6 +104,7 @@ _HOME = {
     "attention": "mathematics.by_hand",
     "compare": "results.comparisons",
     "edit": "drawing.editing",
+    "explain": "drawing.explaining",
     "generate": "drawing.generation",
     "grid": "drawing.editing",
     "layer_shapes": "models.dimensions",

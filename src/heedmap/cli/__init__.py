@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from heedmap.cli.comparing import compare
 from heedmap.cli.console import fail
 from heedmap.cli.editing import edit
+from heedmap.cli.explaining import explain
 from heedmap.cli.generating import generate
 from heedmap.cli.grids import grid
 from heedmap.cli.inspecting import inspect
@@ -100,7 +101,7 @@ def heedmap_(
     """See where each word of a prompt acts in a Stable Diffusion picture."""
 
 
-for verb in (generate, edit, grid, repeat, inspect, compare, words, layers):
+for verb in (generate, edit, grid, repeat, inspect, explain, compare, words, layers):
     app.command(cls=Verb)(verb)
 app.command("app", cls=Verb)(serve)
 

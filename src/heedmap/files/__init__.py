@@ -4,4 +4,14 @@ What a saved result holds has one schema for each file, here; that of a recordin
 types that it holds, in `maps.recordings`. No torch; what the files mean is not known here.
 """
 
-__all__ = ["kinds", "notes", "reading", "reports", "schemas", "settings", "values", "writing"]
+__all__ = [
+    "explanations",
+    "kinds",
+    "notes",
+    "reading",
+    "reports",
+    "schemas",
+    "settings",
+    "values",
+    "writing",
+]

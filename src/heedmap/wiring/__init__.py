@@ -11,6 +11,7 @@ __all__ = [
     "encodings",
     "family",
     "frames",
+    "insides",
     "parts",
     "processors",
     "prompt_tables",
