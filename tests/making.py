@@ -38,12 +38,14 @@ from transformers import (
 from heedmap.figures import overlays
 from heedmap.figures.sheet import Sheet
 from heedmap.files import schemas
+from heedmap.files.explanations import About, Had, TokenTold, as_packed
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.models import pipelines
+from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
@@ -151,6 +153,40 @@ def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
     inside[:40, 10:70] = True
     about = report_of(change=to_json(change_between(source.image, target.image, inside)))
     return Pair(source, target, about, inside if blended else None)
+
+
+def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:
+    """One of numbers by chance: three heads of four numbers, six tokens, ten channels."""
+    rng = np.random.default_rng(0)
+    texts = ["<start>", "a", "red", word, "<end>", "<pad>"]
+    kinds = ["start", "text", "text", "text", "end", "pad"]
+    mask = np.zeros((3, 6))
+    mask[:, 5] = -np.inf
+    raised = np.exp(rng.normal(size=(3, 6)))
+    given = Had(
+        query=as_packed(rng.normal(size=(3, 4))),
+        key=as_packed(rng.normal(size=(3, 6, 4))),
+        value=as_packed(rng.normal(size=(3, 6, 4))),
+        mask=as_packed(mask) if masked else None,
+        scale=0.5,
+        edited=as_packed(raised / raised.sum(-1, keepdims=True)) if edited else None,
+        added=None,
+        weight=as_packed(rng.normal(size=(10, 12))),
+        bias=as_packed(rng.normal(size=10)),
+        residual=None,
+        factor=1.0,
+        output=as_packed(rng.normal(size=10)),
+    )
+    about = About(
+        word=word, tokens=(3,), prompt=prompt, branch="conditional", at=(40, 72), size=(128, 96),
+        layer="up_blocks.1.attentions.0.transformer_blocks.0.attn2", short="up 1.0", grid=(6, 8),
+        place=(4, 2), head=1, heads=3, step=2, steps=5, passes=(0, 1), timestep=749.0,
+        chosen={"layer": "kept", "step": "middle", "head": "drawn"}, kept=1e-7, changed=(),
+        rule=edited, seed=7, model="heedmap-tiny", pipeline="StableDiffusionPipeline",
+        scheduler="DDIMScheduler", dtype="float32", image_prompt=False,
+    )  # fmt: skip
+    tokens = tuple(TokenTold(n, *one) for n, one in enumerate(zip(texts, kinds, strict=True)))
+    return Explanation(about, tokens, given, noise(1, (128, 96)))
 
 
 PROMPT = "a photograph of an astronaut riding a brown horse on the moon"

@@ -229,6 +229,7 @@ OTHERS = {
     "app/fragments.py": {"kind"},  # of a box on the page
     "app/jobs.py": {"steps"},  # that are done so far
     "cli/comparing.py": {"out"},  # of one sheet; the app's is a folder of many results
+    "cli/explaining.py": {"out"},
     "cli/inspecting.py": {"out"},
     "cli/options.py": {"out", "kind", "protect"},  # a word more of the command line's, and a list
     "cli/repeating.py": {"out"},
@@ -460,7 +461,18 @@ def test_each_module_has_tests_of_its_own(path: Path):
 
 # A verb has its name on the command line too; a window of a file is one that was checked; each kind
 # of file counts its own formats; a variable of types stands for any.
-SHARED = {"compare", "edit", "generate", "grid", "repeat", "serve", "Window", "FORMAT", "F"}
+SHARED = {
+    "compare",
+    "edit",
+    "explain",
+    "generate",
+    "grid",
+    "repeat",
+    "serve",
+    "Window",
+    "FORMAT",
+    "F",
+}
 
 
 def test_one_meaning_a_name():
@@ -632,7 +644,19 @@ def test_import_costs_nothing(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "verb",
-    ["", "generate", "edit", "grid", "repeat", "inspect", "compare", "words", "layers", "app"],
+    [
+        "",
+        "generate",
+        "edit",
+        "grid",
+        "repeat",
+        "inspect",
+        "explain",
+        "compare",
+        "words",
+        "layers",
+        "app",
+    ],
 )
 def test_help_loads_nothing_heavy(verb: str, tmp_path: Path):
     code = f"from heedmap.cli import app; app({[*verb.split(), '--help']!r})"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from heedmap.drawing.editing import edit, grid
+    from heedmap.drawing.explaining import explain
     from heedmap.drawing.generation import generate
     from heedmap.drawing.redrawn import Repetition
     from heedmap.drawing.repeating import repeat
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from heedmap.files.settings import Settings
     from heedmap.maps.heatmaps import HeatMaps
     from heedmap.maps.word_map import HeatMap
+    from heedmap.mathematics.by_hand import Attention, attention
     from heedmap.mathematics.rules import Site
     from heedmap.models.dimensions import LayerShapes, layer_shapes
     from heedmap.models.pipelines import load
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from heedmap.recording.tracing import trace
     from heedmap.results.cells import Cell
     from heedmap.results.comparisons import compare
+    from heedmap.results.explanations import Explanation
     from heedmap.results.grids import Grid
     from heedmap.results.pairs import Pair
     from heedmap.results.runs import Run
@@ -40,10 +43,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Animation",
+    "Attention",
     "Cell",
     "Change",
     "Confine",
     "EditReport",
+    "Explanation",
     "Grid",
     "GridReport",
     "HeatMap",
@@ -60,8 +65,10 @@ __all__ = [
     "Site",
     "TokenTable",
     "Trace",
+    "attention",
     "compare",
     "edit",
+    "explain",
     "generate",
     "grid",
     "layer_shapes",
@@ -72,10 +79,12 @@ __all__ = [
 
 _HOME = {
     "Animation": "figures.animations",
+    "Attention": "mathematics.by_hand",
     "Cell": "results.cells",
     "Change": "files.reports",
     "Confine": "recording.edits",
     "EditReport": "files.reports",
+    "Explanation": "results.explanations",
     "Grid": "results.grids",
     "GridReport": "files.reports",
     "HeatMap": "maps.word_map",
@@ -92,8 +101,10 @@ _HOME = {
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",
+    "attention": "mathematics.by_hand",
     "compare": "results.comparisons",
     "edit": "drawing.editing",
+    "explain": "drawing.explaining",
     "generate": "drawing.generation",
     "grid": "drawing.editing",
     "layer_shapes": "models.dimensions",

@@ -19,6 +19,7 @@ __all__ = [
     "Dtype",
     "EditKind",
     "EditOptions",
+    "ExplainOptions",
     "GenerateOptions",
     "LoadOptions",
     "Tokens",
@@ -153,6 +154,19 @@ class EditOptions(_Taken):
     blend_from: float = 0.2
     threshold: float = 0.4
     batch: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """Which of a step's numbers are taken apart.
+
+    Attributes:
+        branch: whose attention.
+        pass_: which of the model's passes within the step, from 0.
+    """
+
+    branch: BranchName = "conditional"
+    pass_: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

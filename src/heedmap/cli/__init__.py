@@ -16,6 +16,7 @@ import typer
 
 from heedmap.cli.comparing import compare
 from heedmap.cli.editing import edit
+from heedmap.cli.explaining import explain
 from heedmap.cli.generating import generate
 from heedmap.cli.grids import grid
 from heedmap.cli.inspecting import inspect
@@ -56,7 +57,7 @@ def heedmap_(
     """See where each word of a prompt acts in a Stable Diffusion picture."""
 
 
-for verb in (generate, edit, grid, repeat, inspect, compare, words, layers):
+for verb in (generate, edit, grid, repeat, inspect, explain, compare, words, layers):
     app.command(cls=Verb)(verb)
 app.command("app", cls=Verb)(serve)
 

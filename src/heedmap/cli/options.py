@@ -4,7 +4,7 @@ import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -277,7 +277,10 @@ def grouped(verb: Callable[..., None]) -> Callable[..., None]:
         of_field = get_type_hints(groups[name], include_extras=True)
         parameters += [
             inspect.Parameter(
-                one.name, parameter.KEYWORD_ONLY, default=one.default, annotation=of_field[one.name]
+                one.name,
+                parameter.KEYWORD_ONLY,
+                default=parameter.empty if one.default is MISSING else one.default,
+                annotation=of_field[one.name],
             )
             for one in fields(groups[name])
         ]

@@ -169,6 +169,15 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     return word, sides
 
 
+def parse_pixel(text: str) -> tuple[int, int]:
+    """Read `X,Y`, a pixel."""
+    try:
+        x, y = (typed(part.strip(), int) for part in text.split(","))
+    except ValueError:
+        raise Refused(text, "X,Y in whole pixels, such as 40,72") from None
+    return x, y
+
+
 def parse_path(text: str) -> Path:
     """Read the name of a file or folder: an empty one is none, and not the folder one is in."""
     if not text:

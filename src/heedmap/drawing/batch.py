@@ -18,6 +18,7 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import pipelines
 from heedmap.options import AXES, OWN_NAMES, BranchName, DrawOptions, GenerateOptions
 from heedmap.recording.edits import Edit, note_of
+from heedmap.recording.probing import Probe, branches_of
 from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
@@ -72,12 +73,14 @@ def draw(
     preview: Preview | None = None,
     watch: Mapping[int, Sequence[int]] | None = None,
     change: AfterStep | None = None,
+    probe: Probe | None = None,
 ) -> tuple[list[Run], Trace]:
     """One batch with its trace: what `generate` and `edit` have in common.
 
     Errors are those of `generate`; `steering` is what to change. `change` is given the open trace
     after each call of the scheduler, with the latents (B, C, h, w), and returns those to go on
-    with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`).
+    with; `watch` are the tokens of each image whose places it asks for (`Trace.so_far`). With a
+    `probe` the run ends where that has seen what it looks for, with `probing.Reached`.
     """
     prompts, seeds = check_prompts(batch.prompts, batch.seeds)
     _check_arguments(options.arguments)
@@ -87,7 +90,7 @@ def draw(
     negative = options.negative
     _check_taken(pipe, options)
     _check_latents(pipe, options)
-    sides: set[BranchName] = {"conditional", *options.branches}
+    sides = branches_of(options.branches, probe)
     recorder = steered(
         pipe,
         options.keep,
@@ -98,6 +101,7 @@ def draw(
         steering=steering,
         watch=watch,
         after_step=_after_step(progress, change, preview),
+        probe=probe,
     )
     if negative and "negative" not in sides:  # else the trace tells it
         unread = prompt_table(pipe, negative, options.arguments).unread

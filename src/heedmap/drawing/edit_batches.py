@@ -26,6 +26,7 @@ from heedmap.mathematics.windows import steps_within
 from heedmap.models.batches import fitting, in_batches
 from heedmap.options import DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule
+from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
 from heedmap.results.pairs import Pair, change_between
@@ -57,6 +58,7 @@ def draw_edits(
     options: DrawOptions,
     progress: Progress | None = None,
     preview: Preview | None = None,
+    probe: Probe | None = None,
 ) -> DrawnEdits:
     """Draw a source and its edits from the noise of one seed.
 
@@ -71,6 +73,7 @@ def draw_edits(
         progress: called after every step with the steps done and those of all batches.
         preview: called after every step with a copy of the latents (B, C, h, w) of its batch: the
             source's, then the edits'.
+        probe: what to look at; it ends the run with `probing.Reached`.
     """
     start = options.arguments.get("image")
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
@@ -81,7 +84,7 @@ def draw_edits(
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
         mine = part_of(progress, done, done + left)
-        runs, recorder, blending = _draw(base, some, seed, options, mine, preview)
+        runs, recorder, blending = _draw(base, some, seed, options, mine, preview, probe)
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
         for number, plan in enumerate(some, 1):
@@ -104,6 +107,7 @@ def _draw(
     options: DrawOptions,
     progress: Progress | None,
     preview: Preview | None,
+    probe: Probe | None,
 ) -> "tuple[list[Run], Trace, _Blending | None]":
     """One batch: the source, then the edits."""
     rules = {number: plan.rules() for number, plan in enumerate(plans, 1)}
@@ -127,6 +131,7 @@ def _draw(
         preview=preview,
         watch=None if blending is None else blending.watch,
         change=blending,
+        probe=probe,
     )
     return runs, recorder, blending
 

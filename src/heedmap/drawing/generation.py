@@ -18,6 +18,7 @@ from heedmap.recording.edits import (
     warn_of_idle,
     weights_rule,
 )
+from heedmap.recording.probing import Probe
 from heedmap.recording.steering import Steering
 from heedmap.results.runs import Run
 from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
@@ -80,11 +81,13 @@ def generate_batch(
     edits: Iterable[Edit] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
+    probe: Probe | None = None,
     **options: Unpack[GenerateKeywords],
 ) -> list[Run]:
     """Generate several pictures in one batch: one run for each prompt with its seed.
 
-    Arguments and errors are those of `generate`; the edits are made of every prompt.
+    Arguments and errors are those of `generate`; the edits are made of every prompt, and a `probe`
+    ends the run with `probing.Reached`.
     """
     rest: dict[str, Any] = {**options}
     asked = GenerateOptions.taken(rest)
@@ -106,7 +109,10 @@ def generate_batch(
     batch = Batch(texts, prompts, seeds, edits, list(read.values()))
     steering = Steering(rules) if rules else None
     runs, recorder = draw(
-        pipe, batch, replace(asked, arguments=rest), steering, progress=progress, preview=preview
+        *(pipe, batch, replace(asked, arguments=rest), steering),
+        progress=progress,
+        preview=preview,
+        probe=probe,
     )
     if edits:
         warn_of_idle(edits, made, recorder.sites)

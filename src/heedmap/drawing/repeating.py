@@ -6,7 +6,7 @@ it, or in a grid the cells that were beside it.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +32,7 @@ from heedmap.files.notes import to_json
 from heedmap.files.settings import Settings
 from heedmap.models import batches, pipelines
 from heedmap.options import Device, DrawOptions, Dtype, LoadOptions
+from heedmap.recording.probing import Probe, Reached
 from heedmap.results.cells import Cell
 from heedmap.results.folders import load_result
 from heedmap.results.grids import Grid
@@ -39,7 +40,7 @@ from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 from heedmap.wiring.arguments import SECOND_TEXTS
 from heedmap.wiring.family import Pipeline
-from heedmap.wiring.parts import device_of
+from heedmap.wiring.parts import device_of, left_early
 from heedmap.wiring.schedules import SCHEDULERS
 
 _ANOTHER = Either("a pipeline", "--model")
@@ -81,6 +82,34 @@ def repeat(
         )
     pipe = pipe if pipe is not None else load_for(saved)
     about = checked_settings(_settings(saved))
+    changed, unknown = _changed(pipe, about)
+    with _explained(), set_up(pipe, about):
+        made = _again(pipe, saved, given, progress)
+    return compared(saved, made, changed, unknown)
+
+
+def look(
+    pipe: Any, run: Run, given: dict[str, Any], probe: Probe, progress: Progress | None
+) -> dict[str, tuple[Any, Any]]:
+    """Draw a run again up to where a probe has seen what it looks for; the rest is not drawn.
+
+    Returns:
+        What is not as the settings noted it, as `Repetition.changed`; nothing is found in the probe
+        if the run ended before.
+
+    Raises:
+        HeedmapError: as of `repeat`.
+    """
+    about = checked_settings(run.settings)
+    changed, _ = _changed(pipe, about)
+    with suppress(Reached), _explained(), set_up(pipe, about), left_early(pipe):
+        draw_again = _run if about.edit is None else _edit
+        draw_again(pipe, run, given, progress, probe)
+    return changed
+
+
+def _changed(pipe: Any, about: Settings) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
+    """What is not as settings noted it, (noted, now) by its dotted name; what they do not tell."""
     now, held = to_json(settings.describe(pipe)), to_json(about)
     noted = {name: held[name] for name in now if name in held}
     changed = settings.differences(noted, {name: now[name] for name in noted})
@@ -90,9 +119,7 @@ def repeat(
         start = f"schedulers.{name}."
         if f"{start}class" in changed:  # another class has other settings
             changed = {k: v for k, v in changed.items() if not k.startswith(f"{start}config")}
-    with _explained(), set_up(pipe, about):
-        made = _again(pipe, saved, given, progress)
-    return compared(saved, made, changed, [name for name in now if name not in held])
+    return changed, [name for name in now if name not in held]
 
 
 def load_for(
@@ -152,7 +179,13 @@ def _again(pipe: Any, saved: Drawing, given: dict[str, Any], progress: Progress 
     return _run(pipe, saved, given, progress)
 
 
-def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Run:
+def _run(
+    pipe: Any,
+    run: Run,
+    given: dict[str, Any],
+    progress: Progress | None,
+    probe: Probe | None = None,
+) -> Run:
     asked = saved_call(run.settings, pipe, given)
     number, size = asked.place
     _check_room(pipe, run, size)
@@ -170,12 +203,19 @@ def _run(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) 
         seeds=[asked.seed] * size,
         edits=asked.edits,
         progress=progress,
+        probe=probe,
         **options.named(),
     )
     return runs[number]
 
 
-def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None) -> Pair:
+def _edit(
+    pipe: Any,
+    run: Run,
+    given: dict[str, Any],
+    progress: Progress | None,
+    probe: Probe | None = None,
+) -> Pair:
     """The pair of an edited run, drawn with copies of it beside it."""
     asked, edit = saved_call(run.settings, pipe, given), read_edit(run.settings)
     number, size = asked.place
@@ -185,7 +225,8 @@ def _edit(pipe: Any, run: Run, given: dict[str, Any], progress: Progress | None)
     planner = _planner(pipe, asked, edit, size)
     plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
     options = replace(asked.options, limit=_limit(run) * size)
-    drawn = draw_edits(planner.base, [plan] * (size - 1), asked.seed, options, progress)
+    plans = [plan] * (size - 1)
+    drawn = draw_edits(planner.base, plans, asked.seed, options, progress, probe=probe)
     return drawn.pairs[number - 1]
 
 

@@ -9,19 +9,16 @@ the tables of `explorer.packing`, whose docstring says how exact they are.
 """
 
 import base64
-import hashlib
 import html
-import io
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image
 
 from heedmap.errors import ArgumentError
+from heedmap.explorer.documents import as_script, document, link, part
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
 from heedmap.figures import overlays
@@ -31,7 +28,7 @@ from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.text.alignment import pair_words
 
-__all__ = ["frame", "packing", "page", "pair_page", "pairs_page"]
+__all__ = ["boards", "frame", "packing", "page", "pair_page", "pairs_page"]
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""
@@ -178,15 +175,21 @@ def _written(
         {"settings": _settings(run.settings), "repeat": _repeats(run, kinds.get(number))}
         for number, run in enumerate(runs)
     ]
-    taken = sum(len(link) for link, _ in shown) + len(_json({"said": said}))
+    taken = sum(len(picture) for picture, _ in shown) + len(as_script({"said": said}))
     budget = (limit - _OWN - taken) // views
     told = []
-    for run, (link, exact), texts in zip(runs, shown, said, strict=True):
+    for run, (shows, exact), texts in zip(runs, shown, said, strict=True):
         views = [{"name": "prompt", **pack(run.maps.recording, budget)}]
         if run.negative_maps is not None:
             views.append({"name": "negative", **pack(run.negative_maps.recording, budget)})
         told.append(
-            {"picture": link, "exact": exact, "size": list(run.image.size), "views": views, **texts}
+            {
+                "picture": shows,
+                "exact": exact,
+                "size": list(run.image.size),
+                "views": views,
+                **texts,
+            }
         )
     data = {
         "runs": told,
@@ -207,23 +210,17 @@ def _written(
 def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
     """Each picture as a data URL, and whether it is exact: not if together they are too large."""
     opaque = [overlays.enlarge(image, short_side=1) for image in images]
-    links = [_link(image, "png", optimize=True) for image in opaque]
+    links = [link(image, "png", optimize=True) for image in opaque]
     if sum(map(len, links)) <= budget:
         return [(link, True) for link in links]
     for image in opaque:
         image.thumbnail((_WEBP, _WEBP))
-    return [(_link(image, "webp", quality=90, method=4), False) for image in opaque]
-
-
-def _link(image: Image.Image, kind: str, **options: Any) -> str:
-    file = io.BytesIO()
-    image.save(file, kind.upper(), **options)
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+    return [(link(image, "webp", quality=90, method=4), False) for image in opaque]
 
 
 def _blend(mask: np.ndarray) -> dict[str, Any]:
     image = Image.fromarray(np.asarray(mask, dtype=bool))
-    return {"picture": _link(image, "png", optimize=True), "share": float(np.mean(mask))}
+    return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
 
 
 def _colours(name: str) -> str:
@@ -305,32 +302,6 @@ def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
 
 
 def _assembled(title: str, data: Mapping[str, Any]) -> str:
-    style = _part("page.css")
-    script = '"use strict";\n' + "\n".join(_part(name) for name in _SCRIPTS)
-    policy = (
-        f"default-src 'none'; img-src data: blob:; style-src '{_hash(style)}'; "
-        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
-    )
-    parts = {
-        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
-        "policy": html.escape(policy, quote=False),
-        "style": style,
-        "data": _json(data),
-        "script": script,
-    }
-    # In one pass, so that nothing inside of a part is taken for a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _part("page.html"))
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    """JSON that no HTML parser can mistake for the end of its element."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII: U+2028 is escaped too
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _part(name: str) -> str:
-    return resources.files(__name__).joinpath("page", name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}"
+    script = '"use strict";\n' + "\n".join(part(f"page/{name}") for name in _SCRIPTS)
+    style, template = part("page/page.css"), part("page/page.html")
+    return document(template, title, style, script, data=as_script(data))

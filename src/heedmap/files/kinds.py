@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from heedmap.files import schemas
+from heedmap.files import explanations, schemas
 from heedmap.files.marks import Kind, walk
 
 _RUN = {
@@ -20,6 +20,7 @@ _PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}
 _GRID = {"grid.json", "grid.png", "grid.csv", "index.html"}
 _SELECTION = {"inspect.json", "timeline.gif"}
 _OF_SELECTION = r"(?:sheet|timeline|layers|heads|layers-heads|heads-layers)\.(?:png|svg|pdf)"
+_EXPLANATION = {"explain.json", "index.html", "image.png"}
 _WORD = r"words/\d+-[^/]+\.png"
 
 
@@ -143,4 +144,11 @@ SELECTION = Kind(
     _names(_SELECTION, _OF_SELECTION, r"words/[^/]+\.png"),
     _of_selection,
     re.compile("words"),
+)
+EXPLANATION = Kind(
+    "an explanation of heedmap",
+    "explain.json",
+    explanations.ExplanationFile,
+    _names(_EXPLANATION),
+    lambda folder: _listed(EXPLANATION.told(folder) or {}, _EXPLANATION),
 )

@@ -6,6 +6,7 @@ Everything is numpy; no torch, so that a saved run opens at once.
 
 # pyright: reportUnsupportedDunderAll=false
 __all__ = [
+    "aims",
     "heatmaps",
     "layer_heads",
     "layer_names",

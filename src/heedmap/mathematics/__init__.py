@@ -5,4 +5,4 @@ No model, no diffusers, no words.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["probabilities", "rules", "windows"]
+__all__ = ["by_hand", "probabilities", "rules", "windows"]

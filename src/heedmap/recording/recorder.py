@@ -22,6 +22,7 @@ from heedmap.options import BranchName
 from heedmap.recording.calls import Call, Wanted, middle, sides
 from heedmap.recording.edits import Edit, rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
+from heedmap.recording.probing import Probe
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, unedited
 from heedmap.wiring import advice, encodings, frames, schedules
@@ -46,12 +47,14 @@ class Intervention:
         watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
         after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
             those to go on with.
+        probe: what to look at; the run ends when it was seen, with `probing.Reached`.
     """
 
     steering: Steering | None = None
     edits: tuple[Edit, ...] = ()
     watch: Mapping[int, Sequence[int]] = field(default_factory=dict)
     after_step: AfterStep | None = None
+    probe: Probe | None = None
 
 
 class Trace:
@@ -61,7 +64,7 @@ class Trace:
         served(pipe)
         self._pipe = pipe
         self._wanted = wanted
-        self._intervention = intervention
+        self._intervention, self._probe = intervention, intervention.probe
         self._family = family_of(pipe)
         steering = Steering({}) if intervention.edits else intervention.steering
         self.steerer = Steerer(steering, self._now) if steering else None
@@ -173,6 +176,8 @@ class Trace:
     def _install(self) -> None:
         self._installation.also(advice.hush(self._pipe))
         self._installation.put(self._record, self._before_pass)
+        if self._probe is not None:
+            self._probe.attach(self._layers, self._installation.also)
         negative = "negative" in self._wanted.branches
         self._installation.also(
             encodings.watch(
@@ -240,6 +245,8 @@ class Trace:
                 self._calls.pop()  # refused: the next call is read anew
                 raise
         call.enter(states, float(timestep[0]), self._pipe, self._family)
+        if self._probe is not None:
+            self._probe.enter(call)
 
     def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
         """The scheduler made new latents."""
@@ -254,6 +261,8 @@ class Trace:
                 "that this run has: expected one call for each of the model's passes"
             )
         moment = call.moment
+        if self._probe is not None:
+            self._probe.leave()
         if self._intervention.after_step is not None:
             latents = self._intervention.after_step(self, moment, latents)
         call.leave()
@@ -345,5 +354,7 @@ class Trace:
                 watch = call.watch if conditional and name in call.watched else None
                 if watch is not None and watch.positions[image]:
                     watch.add(image, site, of, heads, call.latent, device)
+        if self._probe is not None:
+            self._probe.hear(name, scores, self.steerer)
         if self.steerer is not None:
             self.steerer.forget()

@@ -254,6 +254,19 @@ class Steerer:
 
         return of
 
+    def both(
+        self, scores: Scores, image: int, name: str
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """P (H, Q, K) of an image in the recorded rows, as it is and as its rules made it.
+
+        None where the image has no rules.
+        """
+        now = self._now()
+        if now is None or not self.steering.rules.get(image):
+            return None
+        made = self._made.get(image)
+        return made or self._edited(scores, now.rows[0], image, _site(name, now))
+
     def forget(self) -> None:
         """A layer has been recorded: what a rule made in it is used no more."""
         self._made.clear()

@@ -10,6 +10,7 @@ from heedmap.files.values import MAX_WHOLE
 from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Tokens
 from heedmap.recording.calls import Wanted
 from heedmap.recording.edits import Edit, checked_edits
+from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import AfterStep, Intervention, Trace
 from heedmap.recording.steering import Steering
 from heedmap.text.words import TokenTable
@@ -74,6 +75,7 @@ def steered(
     steering: Steering | None = None,
     watch: Mapping[int, Sequence[int]] | None = None,
     after_step: AfterStep | None = None,
+    probe: Probe | None = None,
 ) -> Trace:
     """A trace that takes part in the run.
 
@@ -82,7 +84,7 @@ def steered(
     """
     wanted = _wanted(keep, tokens, branches, limit)
     wanted = replace(wanted, tables={table.prompt: table for table in tables})
-    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step))
+    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, probe))
 
 
 def _wanted(

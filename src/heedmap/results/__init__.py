@@ -5,4 +5,4 @@ model.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["cells", "comparisons", "folders", "grids", "pairs", "runs"]
+__all__ = ["aiming", "cells", "comparisons", "explanations", "folders", "grids", "pairs", "runs"]

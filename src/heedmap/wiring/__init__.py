@@ -12,6 +12,7 @@ __all__ = [
     "encodings",
     "family",
     "frames",
+    "insides",
     "parts",
     "processors",
     "prompt_tables",

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,6 +28,28 @@ def parts_of(pipe: Any) -> Iterator[tuple[str, Any]]:
 def device_of(pipe: Any) -> torch.device:
     """Where a pipeline computes; one whose parts wait on the CPU does so elsewhere."""
     return torch.device(getattr(pipe, "_execution_device", pipe.device))
+
+
+@contextmanager
+def left_early(pipe: Any) -> Iterator[None]:
+    """Do what a pipeline does itself at the end of a call, where the block leaves it before that.
+
+    Parts that wait on the CPU go back there, and attention processors that a guidance of its own
+    put in place for the call (perturbed-attention guidance does) are taken off.
+    """
+    parts = [part for _, part in parts_of(pipe) if isinstance(part, torch.nn.Module)]
+    found: list[Any] = [module for part in parts for module in part.modules()]
+    before = [(layer, layer.processor) for layer in found if hasattr(layer, "set_processor")]
+    try:
+        yield
+    except BaseException:
+        for layer, processor in before:
+            if layer.processor is not processor:
+                layer.set_processor(processor)
+        free = getattr(pipe, "maybe_free_model_hooks", None)
+        if free is not None:
+            free()
+        raise
 
 
 def configuration(part: Any) -> dict[str, Any] | None:

@@ -1,0 +1,206 @@
+"""Take one number of a saved run apart: draw the run again up to its step, and look there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heedmap.drawing import repeating
+from heedmap.drawing.batch import Progress
+from heedmap.drawing.redrawn import Drawing
+from heedmap.drawing.saved_options import checked_settings, saved_call
+from heedmap.errors import RunError, quoted, warn
+from heedmap.files.explanations import About, Had, TokenTold, as_packed
+from heedmap.files.settings import Settings
+from heedmap.maps.aims import Aim, find_layer, number_of
+from heedmap.maps.layer_names import short_name
+from heedmap.maps.recordings import Recording
+from heedmap.options import BranchName, ExplainOptions
+from heedmap.recording.probing import Probe, Taken
+from heedmap.results import aiming
+from heedmap.results.explanations import Explanation
+from heedmap.results.folders import load_result
+from heedmap.results.runs import Run
+from heedmap.wiring.family import Pipeline
+from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import cross_attention_layers
+
+APART = 1e-3
+"""From which difference of a probability on a run that is drawn again is called another one."""
+
+
+def explain(
+    pipe: Pipeline | None,
+    run: Drawing | str | Path,
+    word: str | int,
+    at: Sequence[int],
+    *,
+    layer: str | None = None,
+    head: int | None = None,
+    step: int | None = None,
+    branch: BranchName = ExplainOptions.branch,
+    pass_: int = ExplainOptions.pass_,
+    progress: Progress | None = None,
+    **given: Any,
+) -> Explanation:
+    """How one number of a saved run comes about: QKᵀ, √d, mask, softmax, P V, the heads together.
+
+        found = heedmap.explain(None, "outputs/house", "house", at=(40, 72))
+        print(found.table())
+        found.save("outputs/why")
+
+    The run is drawn again up to that step, and every number is the model's own. Where no layer,
+    step or head is named it is that in which the word draws most at the place, among what the run
+    kept (`heedmap.maps.aims`); `Explanation.about.chosen` says so.
+
+    Args:
+        pipe: the pipeline to draw with; None loads the model that the settings name.
+        run: a run, or its folder; of an edit the edited picture is meant.
+        word: a word or phrase, or the number of a word.
+        at: (x, y), a pixel of the picture from its upper left, from 0.
+        layer: by its name, its short one ("up 1.0"), or a pattern that fits no other.
+        head: from 0; negative ones count from the end.
+        step: likewise.
+        branch: "negative" for a word of the negative prompt.
+        pass_: which of the model's passes, where the scheduler asks more than once for a step; what
+            a run keeps of such a step is their mean.
+        progress: called after every step with the steps done and those of all.
+        given: what the settings tell apart but do not hold, as of `repeat`.
+
+    Raises:
+        ArgumentError: if the place is outside of the picture, or something is missing in `given`.
+        ModelError: if the model that the settings name cannot be loaded.
+        RunError: if the run cannot be drawn again.
+        SelectionError: if the run has no such layer, head, step or pass.
+        TraceError: if the negative prompt is meant, and the run has none.
+        UnknownWordError: if the prompt has no such word.
+        TruncatedWordError: if the model did not read it.
+    """
+    named = isinstance(run, str | Path)
+    saved = aiming.explained_run(load_result(run) if named else run, run)
+    asked: dict[str, Any] = {"layer": layer, "head": head, "step": step}
+    aim = aiming.aim_at(saved, word, at, branch=branch, **asked)
+    pipe = pipe if pipe is not None else repeating.load_for(saved)
+    about = saved.settings
+    if aim is None:
+        arguments = saved_call(about, pipe, given).options.arguments
+        table = prompt_table(pipe, about.negative or "", arguments)
+        aim = aiming.aim_in(saved, table, None, word, at, **asked)
+    if aim.layer is not None:
+        aim = _within(aim, cross_attention_layers(pipe))
+    probe = Probe(aim, saved_call(about, pipe, given).place[0], branch, pass_)
+    changed = repeating.look(pipe, saved, given, probe, progress)
+    return _told(saved, aim, probe, changed)
+
+
+def _told(saved: Run, aim: Aim, probe: Probe, changed: Mapping[str, Any]) -> Explanation:
+    """What a probe has seen, held against what the run noted and kept."""
+    taken, branch = probe.found, probe.branch
+    if taken is None:
+        raise RunError(
+            f"the run ended before step {aim.step} when it was drawn again: expected "
+            f"{aiming.steps_of(saved)} steps, as it noted; draw with the versions that it names"
+        )
+    if taken.table.prompt != _prompt(saved, branch):
+        raise RunError(
+            f"the run drawn again read {quoted(taken.table.prompt)}: expected "
+            f"{quoted(_prompt(saved, branch))}, as it noted; make the run again"
+        )
+    found = _explanation(saved, aim, branch, taken, tuple(changed))
+    apart = _apart(_side(saved, branch), taken, found, aim)
+    if apart is not None and apart > APART:
+        why = f" ({', '.join([*changed][:3])})" if changed else ""
+        warn(
+            f"the run drawn again is not the one that was saved{why}: its probabilities differ "
+            f"here by up to {apart:.2g}; what is shown is of the one that was drawn again"
+        )
+    return found.with_kept(apart)
+
+
+def _side(saved: Run, branch: BranchName) -> Recording | None:
+    maps = saved.maps if branch == "conditional" else saved.negative_maps
+    return None if maps is None else maps.recording
+
+
+def _prompt(saved: Run, branch: BranchName) -> str:
+    about = saved.settings
+    return saved.maps.tokens.prompt if branch == "conditional" else about.negative or ""
+
+
+def _within(aim: Aim, layers: Mapping[str, Any]) -> Aim:
+    """The same, with a layer and a head that the model has."""
+    name = find_layer(aim.layer, list(layers))
+    head = aim.head
+    if head is not None:
+        head = number_of("head", head, layers[name].heads, short_name(name))
+    return replace(aim, layer=name, head=head)
+
+
+def _explanation(
+    saved: Run, aim: Aim, branch: BranchName, taken: Taken, changed: tuple[str, ...]
+) -> Explanation:
+    about: Settings = checked_settings(saved.settings)
+    end, heads = taken.ending, len(taken.query)
+    given = Had(
+        query=as_packed(taken.query),
+        key=as_packed(taken.key),
+        value=as_packed(taken.value),
+        mask=None if taken.mask is None else as_packed(taken.mask),
+        scale=taken.scale,
+        edited=None if taken.edited is None else as_packed(taken.edited),
+        added=None,
+        weight=as_packed(end.weight.cpu().numpy()),
+        bias=None if end.bias is None else as_packed(end.bias.cpu().numpy()),
+        residual=as_packed(taken.hidden) if end.residual else None,
+        factor=end.factor,
+        output=as_packed(taken.output),
+    )
+    told = About(
+        word=aim.label,
+        tokens=aim.tokens,
+        prompt=taken.table.prompt,
+        branch=branch,
+        at=aim.at,
+        size=aim.size,
+        layer=taken.layer,
+        short=short_name(taken.layer),
+        grid=taken.grid,
+        place=aim.place(taken.grid),
+        head=taken.head,
+        heads=heads,
+        step=aim.step,
+        steps=aiming.steps_of(saved),
+        passes=taken.passes,
+        timestep=taken.timestep,
+        chosen=dict(aim.chosen),
+        kept=None,
+        changed=changed,
+        rule=taken.edited is not None,
+        seed=about.seed,
+        model=about.model,
+        pipeline=about.pipeline,
+        scheduler=about.scheduler,
+        dtype=about.dtype,
+        image_prompt=end.adds,
+    )
+    tokens = tuple(TokenTold(one.position, one.text, one.kind) for one in taken.table.tokens)
+    found = Explanation(told, tokens, given, saved.image)
+    return found.with_added(taken.joined) if end.adds else found
+
+
+def _apart(side: Recording | None, taken: Taken, found: Explanation, aim: Aim) -> float | None:
+    """How far the run's own record of the site is from P as it was drawn again; None without.
+
+    What a run keeps of a step of several passes is their mean, which tells nothing of one.
+    """
+    if side is None or not {"layer", "step"} <= side.keep or taken.passes[1] > 1:
+        return None
+    number = [one.name for one in side.layers].index(taken.layer)
+    row, column = found.about.place
+    kept = side.arrays[number][aim.step, :, row * taken.grid[1] + column]  # (H, K')
+    acted = found.acted[:, list(side.positions)]
+    if "head" not in side.keep:
+        acted = acted.mean(axis=0, keepdims=True)
+    return float(np.abs(kept - acted).max())

@@ -1,0 +1,212 @@
+"""Which number is taken apart: a word at a place of the picture, in a layer, a head, at a step.
+
+What is asked for is checked here, and what is not is chosen: of what the run kept, the layer, step
+and head in which the word draws most at the place. What it did not keep is chosen where the run is
+drawn again: a layer or head by the same rule, of those at the middle step. No torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal
+
+import numpy as np
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, SelectionError, plural, quoted
+from heedmap.maps.layer_names import name_fits, short_name
+from heedmap.maps.recordings import Recording
+from heedmap.options import Axis
+from heedmap.text.words import TokenTable
+
+Chosen = Literal["asked", "kept", "middle", "drawn"]
+"""By whom a layer, step or head was: the user; what the run kept; the rule that takes the middle
+step; what was found when the run was drawn again."""
+_NEAREST = 5  # names that an error lists
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What is taken apart.
+
+    Attributes:
+        label: the word, as it was asked for.
+        tokens: its positions on the K axis.
+        at: (x, y), a pixel of the picture from its upper left, from 0.
+        size: (width, height) of the picture.
+        layer: its dotted path; None where it is found when the run is drawn again.
+        head: from 0; None likewise.
+        step: from 0.
+        chosen: of "layer", "step" and "head", by whom.
+    """
+
+    label: str
+    tokens: tuple[int, ...]
+    at: tuple[int, int]
+    size: tuple[int, int]
+    layer: str | None
+    head: int | None
+    step: int
+    chosen: Mapping[Axis, Chosen] = field(default_factory=dict[Axis, Chosen])
+
+    def place(self, grid: tuple[int, int]) -> tuple[int, int]:
+        """(row, column) of the place of a layer's grid (h, w) that holds the pixel."""
+        return place_of(self.at, self.size, grid)
+
+
+def place_of(at: tuple[int, int], size: tuple[int, int], grid: tuple[int, int]) -> tuple[int, int]:
+    """(row, column) of the place of a grid (h, w) that holds a pixel (x, y) of (width, height)."""
+    (x, y), (width, height), (h, w) = at, size, grid
+    return y * h // height, x * w // width
+
+
+def aimed(
+    table: TokenTable,
+    recording: Recording | None,
+    word: str | int,
+    at: Sequence[int],
+    *,
+    size: tuple[int, int],
+    steps: int,
+    layer: str | None = None,
+    head: int | None = None,
+    step: int | None = None,
+) -> Aim:
+    """What is to be taken apart, as far as a saved run tells.
+
+    Args:
+        table: the words and tokens of the prompt.
+        recording: what the run kept of it; None where it kept nothing of this branch.
+        word: a word or phrase, or the number of a word.
+        at: (x, y), a pixel from the upper left, from 0.
+        size: (width, height) of the picture.
+        steps: of the run.
+        layer: a layer by its name, its short one ("up 1.0"), or a pattern that fits no other.
+        head: from 0; negative ones count from the end.
+        step: likewise.
+
+    Raises:
+        ArgumentError: if the place is outside of the picture.
+        SelectionError: if the run has no such layer, head or step.
+        UnknownWordError: if the prompt has no such word.
+        TruncatedWordError: if the model did not read it.
+    """
+    if isinstance(word, str):
+        label, tokens = word.strip(), table.find(word)
+    else:
+        label, tokens = table.at(word).text, table.tokens_at(word)
+    pixel = _pixel(at, size)
+    wanted = None if step is None else number_of("step", step, steps, "the run")
+    kept = recording.keep if recording is not None else frozenset[str]()
+    if layer is None and head is not None and head < 0:
+        raise SelectionError(
+            f"head {head} counts from the end, and layers have different numbers of heads: name a "
+            "layer, too"
+        )
+    if layer is not None and recording is not None and "layer" in kept:
+        layer = find_layer(layer, [one.name for one in recording.layers])
+        if head is not None:
+            (heads,) = (one.heads for one in recording.layers if one.name == layer)
+            head = number_of("head", head, heads, short_name(layer))
+    by: dict[Axis, Chosen] = {
+        "layer": "drawn" if layer is None else "asked",
+        "step": "middle" if step is None else "asked",
+        "head": "drawn" if head is None else "asked",
+    }
+    found = _strongest(recording, tokens, (pixel, size), layer, head, wanted)
+    if layer is None and found[0] is not None:
+        layer, by["layer"] = found[0], "kept"
+    if wanted is None and found[1] is not None:
+        wanted, by["step"] = found[1], "kept"
+    if head is None and found[2] is not None:
+        head, by["head"] = found[2], "kept"
+    wanted = steps // 2 if wanted is None else wanted
+    return Aim(label, tokens, pixel, size, layer, head, wanted, by)
+
+
+def find_layer(wanted: object, names: Sequence[str]) -> str:
+    """The one layer that is meant by a name, a short one, or a pattern.
+
+    Raises:
+        SelectionError: if none is, or several are; it lists the nearest.
+    """
+    given = checks.text("layer", wanted, "up 1.0")
+    if given in names:
+        return given
+    shorts = {short_name(name): name for name in names}
+    if given in shorts:
+        return shorts[given]
+    fitting = [name for name in names if name_fits(name, given)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        some = ", ".join(short_name(name) for name in fitting[:_NEAREST])
+        more = ", …" if len(fitting) > _NEAREST else ""
+        raise SelectionError(
+            f"layer {quoted(given)} fits {len(fitting)} layers ({some}{more}): name one of them"
+        )
+    called = {**shorts, **{name: name for name in names}}
+    near = dict.fromkeys(called[one] for one in get_close_matches(given, called, 2 * _NEAREST, 0))
+    some = ", ".join(short_name(name) for name in [*near][:_NEAREST])
+    raise SelectionError(f"there is no layer {quoted(given)}: the nearest are {some}")
+
+
+def number_of(what: str, given: object, count: int, where: str) -> int:
+    """The number of a step or head, of so many; negative ones count from the end.
+
+    Raises:
+        SelectionError: if there is no such number.
+    """
+    number = checks.whole(what, given)
+    if not -count <= number < count:
+        nearest = 0 if number < 0 else count - 1
+        raise SelectionError(
+            f"{where} has {plural(count, what)}, and no {what} {number}: the nearest is {nearest}"
+        )
+    return number % count
+
+
+def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
+    given = checks.several(at)
+    if given is None or len(given) != 2:
+        raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
+    x, y = (checks.whole("at", one) for one in given)
+    width, height = size
+    if not (0 <= x < width and 0 <= y < height):
+        raise ArgumentError(
+            f"the place {x},{y} is outside of the picture: expected x from 0 to {width - 1} and y "
+            f"from 0 to {height - 1}, from its upper left"
+        )
+    return x, y
+
+
+def _strongest(
+    recording: Recording | None,
+    tokens: Sequence[int],
+    place: tuple[tuple[int, int], tuple[int, int]],
+    layer: str | None,
+    head: int | None,
+    step: int | None,
+) -> tuple[str | None, int | None, int | None]:
+    """Layer, step and head in which tokens draw most at a place, None for what was not kept."""
+    if recording is None or "layer" not in recording.keep:
+        return None, None, None
+    columns = [recording.columns[token] for token in tokens if token in recording.columns]
+    best, found = -np.inf, (None, None, None)
+    for one, array in zip(recording.layers, recording.arrays, strict=True):
+        if layer not in (None, one.name) or (head is not None and head >= one.heads):
+            continue
+        row, column = place_of(*place, one.grid)
+        drawn = array[:, :, row * one.grid[1] + column, columns].sum(axis=-1)  # (S, H)
+        for s, h in np.ndindex(*drawn.shape):
+            mine = (step in (None, s) or "step" not in recording.keep) and (
+                head in (None, h) or "head" not in recording.keep
+            )
+            if mine and drawn[s, h] > best:
+                best = drawn[s, h]
+                found = (
+                    one.name,
+                    s if "step" in recording.keep else None,
+                    h if "head" in recording.keep else None,
+                )
+    return found

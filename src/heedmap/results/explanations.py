@@ -1,0 +1,324 @@
+"""One number of a run, taken apart: what the model had there, and every step to what it gave."""
+
+import base64
+import binascii
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+from PIL import Image
+
+from heedmap import explorer
+from heedmap.errors import quoted
+from heedmap.explorer import boards
+from heedmap.figures.formats import png
+from heedmap.files import kinds, reading, schemas
+from heedmap.files.explanations import (
+    FORMAT,
+    MAX_EXPLANATION,
+    About,
+    ExplanationFile,
+    Had,
+    HeadShown,
+    Packed,
+    Shown,
+    TokenTold,
+    as_array,
+    as_packed,
+)
+from heedmap.files.notes import to_json
+from heedmap.files.writing import whole_folder
+from heedmap.mathematics.by_hand import Attention, attention
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """One place, layer, head and step of a run: how its numbers come about.
+
+        found = hm.explain(None, "outputs/house", "house", at=(40, 72))
+        print(found.table())
+        found.attention.scores, found.brought, found.save("outputs/why")
+
+    Attributes:
+        about: which number it is: word, place, layer, head, step, branch.
+        tokens: the K tokens of the text.
+        given: what the model had, packed; the arrays below are made of it.
+        image: the picture of the run.
+    """
+
+    about: About
+    tokens: tuple[TokenTold, ...]
+    given: Had
+    image: Image.Image
+
+    # --- what the model had ---
+
+    @cached_property
+    def query(self) -> np.ndarray:
+        """Q of each head at the place, (H, d)."""
+        return as_array(self.given.query)
+
+    @cached_property
+    def key(self) -> np.ndarray:
+        """K of each head, (H, K, d)."""
+        return as_array(self.given.key)
+
+    @cached_property
+    def value(self) -> np.ndarray:
+        """V of each head, (H, K, d_v)."""
+        return as_array(self.given.value)
+
+    @cached_property
+    def mask(self) -> np.ndarray | None:
+        """What is added to the scaled scores, (H, K); None without a mask."""
+        return None if self.given.mask is None else as_array(self.given.mask)
+
+    @cached_property
+    def weight(self) -> np.ndarray:
+        """W_O, (C, H·d_v); a head has d_v of its columns."""
+        return as_array(self.given.weight)
+
+    @cached_property
+    def layer_output(self) -> np.ndarray:
+        """What the layer really put out at the place, (C)."""
+        return as_array(self.given.output)
+
+    # --- what is made of it ---
+
+    @cached_property
+    def attention(self) -> Attention:
+        """The head taken apart, without what an edit did: its arrays have no axis Q."""
+        h = self.about.head
+        mask = None if self.mask is None else self.mask[h]
+        return attention(self.query[h], self.key[h], self.value[h], mask, scale=self.given.scale)
+
+    @cached_property
+    def heads(self) -> Attention:
+        """All heads: (H, 1, …), the place being the one query."""
+        mask = None if self.mask is None else self.mask[:, None]
+        return attention(self.query[:, None], self.key, self.value, mask, scale=self.given.scale)
+
+    @cached_property
+    def acted(self) -> np.ndarray:
+        """P of each head as it acted, (H, K): as an edit made it, or as the softmax did."""
+        if self.given.edited is not None:
+            return as_array(self.given.edited)
+        return self.heads.probabilities[:, 0]
+
+    @cached_property
+    def parts(self) -> np.ndarray:
+        """P·V W_O, what each token of each head brought to the layer's output, (H, K, C)."""
+        by_head = self.weight.reshape(len(self.weight), *self.value[:, 0].shape)  # (C, H, d_v)
+        brought = self.acted[..., None] * self.value
+        return np.einsum("hkd,chd->hkc", brought, by_head, optimize=True)
+
+    @property
+    def brought(self) -> np.ndarray:
+        """‖P·V W_O‖ of each token, in the head, (K)."""
+        return np.linalg.norm(self.parts[self.about.head], axis=-1)
+
+    @property
+    def joined(self) -> np.ndarray:
+        """The heads' P V side by side, and what an image prompt added, (H·d_v)."""
+        made = np.einsum("hk,hkd->hd", self.acted, self.value).reshape(-1)
+        return made if self.given.added is None else made + as_array(self.given.added)
+
+    @property
+    def together(self) -> np.ndarray:
+        """The layer's output as it is put together: joined W_Oᵀ + b, and the residual, (C)."""
+        made = self.weight @ self.joined
+        for part in (self.given.bias, self.given.residual):
+            made = made if part is None else made + as_array(part)
+        return made / self.given.factor
+
+    @property
+    def difference(self) -> float:
+        """How far, at most, that is from what the layer really put out."""
+        return float(np.abs(self.together - self.layer_output).max())
+
+    @cached_property
+    def shown(self) -> Shown:
+        """All numbers of the page, as `explain.json` has them."""
+        one, h, mine = self.attention, self.about.head, list(self.about.tokens)
+        starts = [token.position for token in self.tokens if token.kind == "start"]
+        parts, acted = self.parts, self.acted
+        return Shown(
+            scores=one.scores.tolist(),
+            scaled=one.scaled.tolist(),
+            masked=[x if math.isfinite(x) else None for x in one.masked.tolist()],
+            probabilities=one.probabilities.tolist(),
+            unscaled=one.unscaled_probabilities.tolist(),
+            acted=acted[h].tolist(),
+            brought=self.brought.tolist(),
+            all_brought=np.linalg.norm(parts.sum(axis=0), axis=-1).tolist(),
+            output=(acted[h] @ self.value[h]).tolist(),
+            heads=[
+                HeadShown(
+                    word=float(p[mine].sum()),
+                    start=float(p[starts].sum()) if starts else None,
+                    length=float(np.linalg.norm(part.sum(axis=0))),
+                    word_length=float(np.linalg.norm(part[mine].sum(axis=0))),
+                )
+                for p, part in zip(acted, parts, strict=True)
+            ],
+            joined=self.joined.tolist(),
+            together=self.together.tolist(),
+            difference=self.difference,
+        )
+
+    def with_added(self, joined: np.ndarray) -> "Explanation":
+        """The same with what an image prompt added: what went into W_O (H·d_v), less the heads."""
+        return replace(
+            self, given=structs.replace(self.given, added=as_packed(joined - self.joined))
+        )
+
+    def with_kept(self, apart: float | None) -> "Explanation":
+        """The same with how far the run's own record is from it."""
+        return replace(self, about=structs.replace(self.about, kept=apart))
+
+    def summary(self) -> dict[str, Any]:
+        """Which number it is, and what it is, as plain JSON types."""
+        one = self.shown.heads[self.about.head]
+        figures = {"probability": one.word, "brought": one.word_length, "output": one.length}
+        return {**to_json(self.about), **figures, "difference": self.difference}
+
+    # --- shown ---
+
+    def __repr__(self) -> str:
+        about, p = self.about, float(self.acted[self.about.head, list(self.about.tokens)].sum())
+        return (
+            f"<Explanation of {quoted(about.word)} at {about.at}: {about.short}, "
+            f"head {about.head}, step {about.step}: P {p:.6g}>"
+        )
+
+    def table(self, names: Sequence[str] | None = None) -> str:
+        """The head's row of P as a lesson (`hm.attention(…).table`); an edit is not in it.
+
+        Args:
+            names: what the tokens are called, if not as the tokenizer has them.
+        """
+        return self.attention.table([one.text for one in self.tokens] if names is None else names)
+
+    def page(self) -> str:
+        """The page: one HTML file that needs nothing else."""
+        return boards.board(self.content(_FILES), self.shown, self.image)
+
+    def _repr_html_(self) -> str:
+        return explorer.frame(self.page())
+
+    # --- on disk ---
+
+    def content(self, files: Sequence[str]) -> ExplanationFile:
+        """What `explain.json` holds."""
+        return ExplanationFile(
+            format=FORMAT,
+            files=tuple(files),
+            about=self.about,
+            tokens=self.tokens,
+            given=self.given,
+            shown=to_json(self.shown),
+        )
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the folder, whole or not at all: `index.html`, `explain.json` and `image.png`.
+
+        Args:
+            folder: where to.
+            force: whether an older explanation of that name is replaced, as of `Run.save`.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ArgumentError: if `folder` is not a path, or `force` neither True nor False.
+            RunError: if something is there already, or nothing can be written there.
+        """
+        with whole_folder(folder, kinds.EXPLANATION, force=force) as partial:
+            (partial / "index.html").write_text(self.page(), encoding="utf-8")
+            (partial / "image.png").write_bytes(png(self.image))
+            schemas.write_file(partial / "explain.json", self.content(_FILES))
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Explanation":
+        """Read a saved explanation; no model and no torch is loaded, and all is computed anew.
+
+        Raises:
+            RunError: if the folder is none, or something in it is broken or hostile.
+        """
+        folder = reading.path_of(folder)
+        told = schemas.read_file(
+            folder / "explain.json",
+            ExplanationFile,
+            "an explanation",
+            version=FORMAT,
+            most=MAX_EXPLANATION,
+        )
+        if not _fits(told):
+            raise reading.torn(folder, "the numbers of explain.json", "explanation")
+        image = reading.read_picture(folder / "image.png", "RGB", size=told.about.size)
+        return cls(told.about, told.tokens, told.given, image)
+
+
+_LARGEST = 1e30
+_FILES = ("explain.json", "image.png", "index.html")
+
+
+# --- arrays -----------------------------------------------------------------------------------
+
+
+def _fits(told: ExplanationFile) -> bool:
+    """Whether what a file holds can be of one place: shapes that fit, numbers that are finite."""
+    about, given, count = told.about, told.given, len(told.tokens)
+    if len(given.key.shape) != 3 or len(given.value.shape) != 3 or len(given.output.shape) != 1:
+        return False
+    (heads, tokens, d), width = given.key.shape, given.value.shape[2]
+    (channels,) = given.output.shape
+    shapes: list[tuple[Packed | None, tuple[int, ...]]] = [
+        (given.query, (heads, d)),
+        (given.key, (heads, count, d)),
+        (given.value, (heads, count, width)),
+        (given.mask, (heads, count)),
+        (given.edited, (heads, count)),
+        (given.added, (heads * width,)),
+        (given.weight, (channels, heads * width)),
+        (given.bias, (channels,)),
+        (given.residual, (channels,)),
+        (given.output, (channels,)),
+    ]
+    (h, w), (row, column), (x, y) = about.grid, about.place, about.at
+    return (
+        (heads, tokens) == (about.heads, count)
+        and about.head < heads
+        and about.step < about.steps
+        and about.passes[0] < about.passes[1]
+        and max(about.tokens) < count
+        and [token.position for token in told.tokens] == list(range(count))
+        and row < h
+        and column < w
+        and x < about.size[0]
+        and y < about.size[1]
+        and all(math.isfinite(one) and one != 0 for one in (given.scale, given.factor))
+        and all(one is None or _is_of(one, shape, one is given.mask) for one, shape in shapes)
+        and (given.mask is None or bool((as_array(given.mask) > -np.inf).any(axis=1).all()))
+    )
+
+
+def _is_of(held: Packed, shape: tuple[int, ...], hides: bool) -> bool:
+    """Whether a packed array has this shape, and finite numbers; one that hides has -inf, too."""
+    if held.shape != shape:
+        return False
+    try:
+        data = base64.b64decode(held.float32, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    if len(data) != 4 * math.prod(shape):
+        return False
+    array = np.frombuffer(data, dtype="<f4")
+    array = array[array != -np.inf] if hides else array
+    return bool((np.abs(array) < _LARGEST).all())  # NaN is refused, too

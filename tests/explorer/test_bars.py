@@ -1,0 +1,54 @@
+"""Numbers as text and as bars."""
+
+import re
+
+import numpy as np
+import pytest
+
+from heedmap.explorer.bars import Column, bar, brief, digits, html_table, strip
+
+
+def width(svg: str) -> float:
+    return float(re.findall(r'width="([\d.]+)"', svg)[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "long", "short"),
+    [
+        (0.669761549, "0.66976155", "0.6698"),
+        (-135.43500304, "−135.43500304", "−135.4"),
+        (0.0, "0.00000000", "0"),
+        (2.5e-9, "2.500e−09", "2.5e−09"),
+        (None, "hidden", "hidden"),
+    ],
+)
+def test_digits(value, long, short):
+    assert digits(value) == long and brief(value) == short
+
+
+def test_a_bar_ends_at_its_value():
+    assert width(bar(0.25, 0, 1)) == 25
+    below = bar(-1, -1, 3)  # zero lies at a quarter
+    assert 'x="0.00"' in below and width(below) == 25 and 'x1="25.00"' in below
+    assert width(bar(0, 0, 0)) == 0
+
+
+def test_the_padding_is_summed_or_a_range():
+    shares = Column([0.5, 0.25, 0.25], "digits")
+    assert shares.one(0) == "<td>0.50000000</td>" and shares.several([1, 2]) == shares.one(0)
+    scores = Column([-2.0, 1.0, None], "brief", sums=False)
+    assert scores.several([0, 1]) == "<td>−2 … 1</td>"
+    assert scores.one(2) == "<td>hidden</td>"
+    assert width(Column([0.5, 0.25, 0.25], "bar", 1).several([1, 2])) == 50
+
+
+def test_a_strip_has_a_bar_for_each_number():
+    shown = strip(np.array([1.0, -2.0, 0.0]))
+    assert shown.count("<rect") == 3
+    assert 'y="6.00" width="0.8" height="6.00"' in shown  # up from the middle
+    assert 'y="12.00" width="0.8" height="12.00"' in shown  # down from it
+    assert strip(np.zeros(4)).count('height="0.00"') == 4
+
+
+def test_a_table_escapes_its_head():
+    assert "<th>a&lt;b</th>" in html_table(["a<b"], ["<tr></tr>"])

@@ -1,0 +1,79 @@
+"""The page of an explanation: what it says, and that nothing a user typed is markup."""
+
+import re
+
+import pytest
+from making import data_of, made_explanation
+
+from heedmap.explorer import boards
+from heedmap.files.notes import to_json
+
+
+def page(made) -> str:
+    return boards.board(made.content(("explain.json",)), made.shown, made.image)
+
+
+def test_it_holds_the_file():
+    made = made_explanation()
+    assert data_of(page(made)) == to_json(made.content(("explain.json",)))
+
+
+def test_it_needs_nothing_else():
+    made = page(made_explanation())
+    assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", made)
+    assert "https:" not in made and "http:" not in made
+    assert not re.search(r"\son\w+=|style=", made)  # the policy would refuse them
+    assert "default-src 'none'" in made
+
+
+def test_what_a_user_typed_is_text():
+    word = "<img src=x onerror=alert(1)>"
+    made = page(made_explanation(word=word, prompt=f"a {word} & {word}"))
+    assert "<img" not in made and "&lt;img src=x" in made
+
+
+def test_the_place_is_marked():
+    made = page(made_explanation())
+    # Row 4 and column 2 of a grid of 6×8 over 128×96 pixels: cells of 16×16.
+    assert '<rect class="cell" x="32" y="64" width="16" height="16"/>' in made
+    assert 'cx="40.5" cy="72.5"' in made
+    assert "row 4, column 2 of a grid of 6×8" in made
+    assert "layer where the word draws most here, among what the run kept; step the middle" in made
+
+
+@pytest.mark.parametrize(
+    ("prompt", "word", "shown"),
+    [
+        ("a red house", "house", "a red <mark>house</mark>"),
+        ("A RED House", "red house", "A <mark>RED House</mark>"),
+        ("a red, house", "red house", "a red, house"),  # a phrase over a comma is not marked
+    ],
+)
+def test_the_word_is_marked_in_the_prompt(prompt, word, shown):
+    assert f'<p class="prompt">{shown}</p>' in page(made_explanation(word=word, prompt=prompt))
+
+
+def test_what_is_not_as_it_was_is_told():
+    from dataclasses import replace
+
+    from msgspec import structs
+
+    made = made_explanation()
+    changed = structs.replace(made.about, changed=("versions.torch",), passes=(1, 2))
+    made = page(replace(made, about=changed))
+    assert "Not as the run noted it: versions.torch." in made and "1 of 2 within the step" in made
+
+
+def test_the_code_that_it_shows_computes_it(tmp_path, monkeypatch):
+    """What stands on the page is run as it stands there."""
+    from html import unescape
+
+    for options in ({"masked": True}, {"masked": False, "edited": True}):
+        made = made_explanation(**options)
+        folder = made.save(tmp_path / str(options["masked"]))
+        monkeypatch.chdir(folder)
+        (code,) = re.findall(r"<pre>(.*?)</pre>", page(made), re.S)
+        names: dict = {}
+        exec(unescape(code), names)
+        assert names["p"] == pytest.approx(made.attention.probabilities, rel=1e-12)
+        assert names["o"] == pytest.approx(made.shown.output, rel=1e-12)

@@ -1,0 +1,87 @@
+"""The lesson: each section has the numbers of the step that it tells of."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from making import made_explanation
+from msgspec import structs
+
+from heedmap.explorer.bars import brief, digits
+from heedmap.explorer.lessons import Lesson, marked
+from heedmap.files.explanations import as_packed
+
+
+def lesson(made) -> dict[str, str]:
+    """The sections, by the first word of their titles."""
+    sections = Lesson(made.content(()), made.shown).sections()
+    assert len(sections) == 8
+    names = ("given", "scores", "scaled", "mask", "softmax", "values", "heads", "together")
+    return {name: inner for name, (_, inner) in zip(names, sections, strict=True)}
+
+
+def cells(section: str, token: str) -> list[str]:
+    """The texts in the row of a token."""
+    (row,) = re.findall(rf"<tr[^>]*><th><bdi>{token}</bdi></th>(.*?)</tr>", section)
+    return [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", row)]
+
+
+def test_each_step_has_its_numbers():
+    made = made_explanation()
+    told, one = lesson(made), made.attention
+    assert cells(told["scores"], "house")[-1] == digits(one.scores[3])
+    assert cells(told["scaled"], "house")[0] == brief(one.scaled[3])
+    assert cells(told["scaled"], "house")[-1] == brief(one.unscaled_probabilities[3])
+    assert cells(told["softmax"], "house")[-1] == digits(one.probabilities[3])
+    raised = math.exp(one.masked[3] - max(one.masked))
+    assert cells(told["softmax"], "house")[0] == digits(raised)
+    assert cells(told["values"], "house")[-1] == digits(made.brought[3])
+    assert '<tr class="mine"><th>1</th>' in told["heads"]
+    assert told["heads"].count("<tr") == 4
+    assert "3 × 4 = 12 numbers" in told["together"] and "(1 × 12) · (12 × 10)" in told["together"]
+    assert "6 × 4" in told["given"]
+
+
+def test_a_row_sums_to_1():
+    for made in (made_explanation(), made_explanation(masked=False)):
+        (row,) = re.findall('<tr class="sum">(.*?)</tr>', lesson(made)["softmax"])
+        assert row.endswith("<td>1.00000000</td>")
+
+
+def test_the_mask():
+    hidden, seen = (lesson(made_explanation(masked=masked)) for masked in (True, False))
+    assert "1 token of the 6 may not be seen: −∞ is added" in hidden["mask"]
+    assert "This model has no mask" in seen["mask"] and "the 1 of the padding too" in seen["mask"]
+    (row,) = re.findall('<tr class="more"><th>1 × padding</th>(.*?)</tr>', hidden["softmax"])
+    assert row.endswith("<td>0.00000000</td>")
+
+
+def test_an_edit_has_a_column():
+    told = lesson(made_explanation(edited=True))
+    assert "as edited" in told["softmax"]
+    assert "as edited" not in lesson(made_explanation())["softmax"]
+
+
+def test_the_experiment_without_the_root():
+    """The more a row is spread, the more tokens it is told to be spread over."""
+    made = made_explanation(masked=False)
+    p, other = made.attention.probabilities, made.attention.unscaled_probabilities
+    spread = [math.exp(-sum(x * math.log(x) for x in row)) for row in (other, p)]
+    said = lesson(made)["scaled"]
+    assert f"{spread[0]:.2f} tokens where it is as over {spread[1]:.2f}" in " ".join(said.split())
+    sure = structs.replace(made.given, query=as_packed(1000 * made.query))
+    assert "so sure here" in lesson(replace(made, given=sure))["scaled"]
+
+
+def test_what_else_is_added():
+    made = made_explanation()
+    given = structs.replace(made.given, residual=as_packed(np.ones(10)), factor=2.0, bias=None)
+    told = lesson(replace(made, given=given).with_added(made.joined + 1))["together"]
+    assert "what went in) / 2" in told and "no bias" in told and "An image prompt" in told
+
+
+@pytest.mark.parametrize(("has", "said"), [(True, ' class="x"'), (False, "")])
+def test_a_class_where_there_is_one(has, said):
+    assert marked("x", has) == said

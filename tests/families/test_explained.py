@@ -1,0 +1,411 @@
+"""Numbers taken apart, in every family: the model's own, as the run kept them, and by definition.
+
+Beside each run that is drawn again a hook computes Q, K, V, P and the output of the layer in
+float64 by the layer's own weights; nothing of heedmap is in it.
+"""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    HeunDiscreteScheduler,
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionPAGPipeline,
+    StableDiffusionPipeline,
+)
+from diffusers.models.attention_processor import AttnProcessor
+from making import noting
+from numpy.testing import assert_allclose
+from torch.nn.functional import linear
+
+import heedmap as hm
+from families import models
+from families.models import BETAS, picture
+from heedmap.drawing.generation import generate_batch
+from heedmap.errors import HeedmapWarning, SelectionError, TraceError
+from heedmap.files.explanations import as_array
+from heedmap.wiring.registry import cross_attention_layers
+
+PROMPT, WORD, AT = "a red house", "house", (20, 41)
+ALL = ("layer", "step", "head")
+
+
+@dataclass
+class Defined:
+    """What a layer's last pass was by definition, all rows of the batch, float64."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    p: torch.Tensor
+    output: torch.Tensor
+    passes: int = 0
+
+
+@contextmanager
+def defined(pipe, name):
+    """What the layer of that name computes while the block is open: the last pass of it."""
+    found: list[Defined] = []
+
+    @torch.no_grad()
+    def after(layer, args, kwargs, output):
+        x, text = args[0].double(), kwargs["encoder_hidden_states"].double()
+        query, key, value = (
+            linear(part, made.weight.double(), None if made.bias is None else made.bias.double())
+            .unflatten(-1, (layer.heads, -1))
+            .transpose(1, 2)
+            for part, made in ((x, layer.to_q), (text, layer.to_k), (text, layer.to_v))
+        )
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        mask = kwargs.get("attention_mask")
+        if mask is not None:
+            scores = scores + mask.double().reshape(len(x), 1, 1, -1)
+        passes = found[-1].passes + 1 if found else 1
+        found[:] = [Defined(query, key, value, scores.softmax(-1), output.double(), passes)]
+
+    handle = cross_attention_layers(pipe)[name].register_forward_hook(after, with_kwargs=True)
+    try:
+        yield found
+    finally:
+        handle.remove()
+
+
+def layer_of(pipe) -> str:
+    """One in the midst of the model."""
+    names = list(cross_attention_layers(pipe))
+    return names[len(names) // 2]
+
+
+def held(found, one: Defined, row: int, tolerance: float = 1e-5):
+    """Each number against its definition, at the place, in one row of the batch."""
+    h, place = found.about.head, found.about.place[0] * found.about.grid[1] + found.about.place[1]
+    whole = float(one.output[row].abs().max())
+    for got, expected in (
+        (found.query, one.query[row, :, place]),
+        (found.key, one.key[row]),
+        (found.value, one.value[row]),
+    ):
+        assert_allclose(got, expected.numpy(), rtol=0, atol=tolerance * float(expected.abs().max()))
+    assert_allclose(found.heads.probabilities[:, 0], one.p[row, :, place].numpy(), atol=tolerance)
+    assert_allclose(found.attention.probabilities, one.p[row, h, place].numpy(), atol=tolerance)
+    assert_allclose(found.layer_output, one.output[row, place].numpy(), rtol=1e-6, atol=1e-7)
+    assert found.difference < tolerance * max(whole, 1)
+    assert_allclose(found.parts.sum(axis=(0, 1)) + unbiased(found), found.together, atol=1e-9)
+
+
+def unbiased(found):
+    """The bias, as `Explanation` has it packed."""
+    return 0 if found.given.bias is None else as_array(found.given.bias)
+
+
+def kept(run, found, maps=None):
+    """The row of P that the run kept at the same site, (H, K')."""
+    side = (maps or run.maps).recording
+    number = [layer.name for layer in side.layers].index(found.about.layer)
+    row, column = found.about.place
+    place = row * found.about.grid[1] + column
+    return side.arrays[number][found.about.step, :, place], list(side.positions)
+
+
+@pytest.mark.parametrize("family", ["sd1", "sd2", "turbo", "lcm", "sdxl", "sigma", "alpha"])
+def test_as_the_run_kept_it_and_as_defined(family):
+    pipe = models.FAMILIES[family]()
+    pipe.set_progress_bar_config(disable=True)
+    steps = 2 if family != "turbo" else 1
+    run = hm.generate(pipe, PROMPT, seed=3, steps=steps, keep=ALL, tokens="all")
+    name = layer_of(pipe)
+    with defined(pipe, name) as seen:
+        found = hm.explain(pipe, run, WORD, AT, layer=name, head=1, step=steps - 1)
+    assert (found.about.layer, found.about.head, found.about.step) == (name, 1, steps - 1)
+    assert seen[0].passes == steps  # it went no further than it had to
+    held(found, seen[0], len(seen[0].p) - 1)
+    p, positions = kept(run, found)
+    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+    assert found.about.kept < 1e-6 and not found.about.rule
+    assert_allclose(found.attention.probabilities.sum(), 1, rtol=1e-12)
+    masked = family in ("sigma", "alpha")
+    assert (found.mask is not None) == masked
+    if masked:
+        pads = [one.position for one in found.tokens if one.kind == "pad"]
+        assert pads and (found.acted[:, pads] == 0).all()
+
+
+def test_where_it_draws_most():
+    """Of what the run kept; and where it kept less, of what is drawn again."""
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    whole = hm.generate(pipe, PROMPT, seed=3, steps=3, keep=ALL)
+    found = hm.explain(pipe, whole, WORD, AT)
+    side = whole.maps.recording
+    columns = [side.columns[token] for token in found.about.tokens]
+    most = []
+    for layer, array in zip(side.layers, side.arrays, strict=True):
+        (h, w), (x, y), (width, height) = layer.grid, AT, whole.image.size
+        place = int(y / height * h) * w + int(x / width * w)
+        drawn = array[:, :, place][..., columns].sum(-1)
+        most += [(float(drawn[s, n]), layer.name, s, n) for s, n in np.ndindex(*drawn.shape)]
+    assert max(most)[1:] == (found.about.layer, found.about.step, found.about.head)
+    assert found.about.chosen == {"layer": "kept", "step": "kept", "head": "kept"}
+    less = hm.generate(pipe, PROMPT, seed=3, steps=3, keep=())
+    found = hm.explain(pipe, less, WORD, AT)
+    assert max(one for one in most if one[2] == 1)[1:] == (
+        found.about.layer, found.about.step, found.about.head,
+    )  # fmt: skip
+    assert found.about.chosen == {"layer": "drawn", "step": "middle", "head": "drawn"}
+    assert found.about.kept is None
+    found = hm.explain(pipe, less, WORD, AT, head=0, step=-1)
+    mine = [one for one in most if one[2:] == (2, 0)]
+    assert (found.about.layer, found.about.head, found.about.step) == (max(mine)[1], 0, 2)
+
+
+def test_the_negative_branch():
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    asked = {"seed": 3, "steps": 2, "negative": "a big tree", "keep": ALL, "tokens": "all"}
+    both = hm.generate(pipe, PROMPT, branches=("conditional", "negative"), **asked)
+    alone = hm.generate(pipe, PROMPT, **asked)
+    name = layer_of(pipe)
+    for run in (both, alone):
+        with defined(pipe, name) as seen:
+            found = hm.explain(pipe, run, "tree", AT, layer=name, step=1, branch="negative")
+        held(found, seen[0], 0)
+        assert found.about.prompt == "a big tree" and found.about.branch == "negative"
+        p, positions = kept(both, found, both.negative_maps)
+        assert_allclose(found.acted[:, positions], p, atol=1e-6)
+    none = noting(hm.generate(pipe, PROMPT, seed=3, steps=2, guidance=0), negative="a tree")
+    with pytest.raises(TraceError, match="the negative branch was asked for, but this call has no"):
+        hm.explain(pipe, none, "tree", AT, branch="negative")
+
+
+def test_one_picture_of_a_batch():
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    runs = generate_batch(
+        pipe, ["a cat", PROMPT, "house at sea"], seeds=[1, 2, 3], steps=2, keep=ALL, tokens="all"
+    )
+    name = layer_of(pipe)
+    for number in (1, 2):
+        with defined(pipe, name) as seen:
+            found = hm.explain(pipe, runs[number], WORD, AT, layer=name, step=1)
+        held(found, seen[0], len(seen[0].p) // 2 + number)
+        p, positions = kept(runs[number], found)
+        assert_allclose(found.acted[:, positions], p, atol=1e-6)
+
+
+def test_a_scheduler_that_asks_twice():
+    """A run keeps the mean of a step's passes; each of them can be taken apart."""
+    pipe = models.sd1(scheduler=HeunDiscreteScheduler(**BETAS, steps_offset=1))
+    pipe.set_progress_bar_config(disable=True)
+    run = hm.generate(pipe, PROMPT, seed=3, steps=3, keep=ALL, tokens="all")
+    name = layer_of(pipe)
+    rows = []
+    for number in (0, 1):
+        with defined(pipe, name) as seen:
+            found = hm.explain(pipe, run, WORD, AT, layer=name, step=1, pass_=number)
+        assert seen[0].passes == 3 + number
+        held(found, seen[0], len(seen[0].p) - 1)
+        assert found.about.passes == (number, 2) and found.about.kept is None
+        rows.append(found.acted)
+    p, positions = kept(run, found)
+    assert_allclose(np.mean(rows, axis=0)[:, positions], p, atol=1e-6)
+    assert np.abs(rows[0] - rows[1]).max() > 1e-4  # they are two
+    with pytest.raises(SelectionError, match="step 2 has 1 pass, and no pass 1: the nearest is 0"):
+        hm.explain(pipe, run, WORD, AT, layer=name, step=2, pass_=1)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_half_types(kind):
+    """What the model had, as it had it; what is made of it by arithmetic is as near as rounding."""
+    pipe = models.sd1().to(kind)
+    pipe.set_progress_bar_config(disable=True)
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
+    found = hm.explain(pipe, run, WORD, AT, layer=layer_of(pipe), step=1)
+    for array in (found.query, found.key, found.value, found.weight, found.layer_output):
+        exact = torch.tensor(array).to(kind).double()
+        assert torch.equal(exact, torch.tensor(array))  # no digit that the model had not
+    p, positions = kept(run, found)
+    assert_allclose(found.acted[:, positions], p, rtol=1e-4, atol=1e-6)
+    eps = torch.finfo(kind).eps
+    assert found.difference < 4 * eps * max(1, float(np.abs(found.layer_output).max()))
+
+
+# --- edits ---
+
+
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "sigma"])
+def test_a_pair(family, tmp_path):
+    """What prompt-to-prompt made of P, and the output that came of it, against the definition."""
+    pipe = models.FAMILIES[family]()
+    pipe.set_progress_bar_config(disable=True)
+    asked = {"seed": 3, "steps": 2, "keep": ALL, "cross": 0.5, "self_attention": 0}
+    pair = hm.edit(pipe, "a red house", "a red tiger", **asked)
+    name = layer_of(pipe)
+    for step in (0, 1):
+        with defined(pipe, name) as seen:
+            found = hm.explain(pipe, pair, "tiger", AT, layer=name, step=step)
+        row = len(seen[0].p) - 1
+        place = found.about.place[0] * found.about.grid[1] + found.about.place[1]
+        assert_allclose(found.heads.probabilities[:, 0], seen[0].p[row, :, place], atol=1e-5)
+        p, positions = kept(pair.edited, found)
+        assert_allclose(found.acted[:, positions], p, atol=1e-6)
+        assert found.about.rule == (step == 0)
+        whole = float(seen[0].output[row].abs().max())
+        assert found.difference < 1e-5 * max(whole, 1)
+    # The source of it, drawn with a copy beside it.
+    found = hm.explain(pipe, pair.source, "house", AT, layer=name, step=1)
+    p, positions = kept(pair.source, found)
+    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+
+
+class Sharpen:
+    """A rule of one's own."""
+
+    def __call__(self, p, site):
+        raised = p**2
+        return raised / raised.sum(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize("way", ["weight", "reweight", "confine", "own", "classic"])
+def test_edits_of_words(way):
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    if way == "classic":
+        pipe.unet.set_attn_processor(AttnProcessor())
+    edits = {
+        "reweight": [hm.Reweight("house", 2.5)],
+        "confine": [hm.Confine("house", (0, 0, 40, 64), end=1.0)],
+        "own": [Sharpen()],
+        "classic": [Sharpen()],
+    }.get(way, [])
+    prompt = "a red (house:2.5)" if way == "weight" else PROMPT
+    size = (64, 64)
+    run = hm.generate(pipe, prompt, seed=3, steps=2, keep=ALL, tokens="all", edits=edits, size=size)
+    name = layer_of(pipe)
+    given = {"edits": edits} if way in ("own", "classic") else {}
+    with defined(pipe, name) as seen:
+        found = hm.explain(pipe, run, WORD, AT, layer=name, step=1, **given)
+    row = len(seen[0].p) - 1
+    place = found.about.place[0] * found.about.grid[1] + found.about.place[1]
+    plain = seen[0].p[row, :, place].numpy()
+    assert_allclose(found.heads.probabilities[:, 0], plain, atol=1e-5)
+    if way in ("weight", "reweight"):
+        expected = plain.copy()
+        expected[:, list(found.about.tokens)] *= 2.5
+        assert_allclose(found.acted, expected, atol=1e-5)
+    elif way in ("own", "classic"):
+        assert_allclose(found.acted, plain**2 / (plain**2).sum(-1, keepdims=True), atol=1e-5)
+    assert found.about.rule and np.abs(found.acted - plain).max() > 1e-4
+    p, positions = kept(run, found)
+    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+    assert found.difference < 1e-5 * max(float(seen[0].output[row].abs().max()), 1)
+
+
+# --- other ways of computing ---
+
+
+@pytest.mark.parametrize("way", ["classic", "sliced", "fused"])
+def test_other_processors(way):
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    plain = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
+    name = layer_of(pipe)
+    expected = hm.explain(pipe, plain, WORD, AT, layer=name, step=1)
+    if way == "classic":
+        pipe.unet.set_attn_processor(AttnProcessor())
+    elif way == "sliced":
+        pipe.enable_attention_slicing(1)
+    else:
+        pipe.unet.fuse_qkv_projections()
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
+    found = hm.explain(pipe, run, WORD, AT, layer=name, step=1)
+    for one in ("query", "key", "value", "acted", "layer_output", "together"):
+        assert_allclose(getattr(found, one), getattr(expected, one), atol=1e-4)
+
+
+def test_a_lora_is_in_its_weights():
+    from peft import LoraConfig
+
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    torch.manual_seed(0)
+    targets = ["to_q", "to_k", "to_v", "to_out.0"]
+    pipe.unet.add_adapter(LoraConfig(r=2, target_modules=targets, init_lora_weights=False))
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, tokens="all")
+    found = hm.explain(pipe, run, WORD, AT, layer=layer_of(pipe), step=1)
+    module = cross_attention_layers(pipe)[found.about.layer].to_out[0]
+    assert np.abs(found.weight - module.base_layer.weight.detach().numpy()).max() > 1e-3
+    assert found.difference < 1e-5 and not found.about.image_prompt
+    p, positions = kept(run, found)
+    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+
+
+def test_an_image_prompt_is_added_and_said(tmp_path):
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    models.save_ip_adapter(tmp_path, pipe.unet)
+    pipe.load_ip_adapter(
+        str(tmp_path), subfolder="models", weight_name="ip-adapter_sd15.safetensors",
+        image_encoder_folder="image_encoder",
+    )  # fmt: skip
+    pipe.feature_extractor = None
+    states = [torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(0))]
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL, ip_adapter_image_embeds=states)
+    found = hm.explain(
+        pipe, run, WORD, AT, layer=layer_of(pipe), step=1, ip_adapter_image_embeds=states
+    )
+    assert found.about.image_prompt and found.given.added is not None
+    assert found.difference < 1e-5
+    bare = found.weight @ np.einsum("hk,hkd->hd", found.acted, found.value).reshape(-1)
+    assert np.abs(bare + unbiased(found) - found.layer_output).max() > 1e-3
+
+
+def test_starts_from_a_picture():
+    pipe = models.sd1(StableDiffusionImg2ImgPipeline)
+    pipe.set_progress_bar_config(disable=True)
+    start = picture(64, 48)
+    asked = {"seed": 3, "steps": 4, "image": start, "strength": 0.5}
+    run = hm.generate(pipe, PROMPT, keep=ALL, **asked)
+    found = hm.explain(pipe, run, WORD, (63, 47), layer="mid", step=1, image=start)
+    h, w = found.about.grid
+    assert found.about.steps == 2 and found.about.place == (h - 1, w - 1)
+    p, positions = kept(run, found)
+    assert_allclose(found.acted[:, positions], p, atol=1e-6)
+
+
+# --- the pipeline ---
+
+
+@pytest.mark.parametrize("kind", [StableDiffusionPipeline, StableDiffusionPAGPipeline])
+def test_the_pipeline_is_left_as_it_was(kind):
+    """Also by what puts processors of its own in place for a call."""
+    pipe = models.sd1(kind)
+    pipe.set_progress_bar_config(disable=True)
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
+
+    def state():
+        modules = dict(pipe.unet.named_modules())
+        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules.values()]
+        processors = {n: id(m.processor) for n, m in modules.items() if hasattr(m, "processor")}
+        return processors, hooks, "encode_prompt" in vars(pipe), "step" in vars(pipe.scheduler)
+
+    before, scheduler = state(), pipe.scheduler
+    found = hm.explain(pipe, run, WORD, AT, step=0)
+    assert state() == before and pipe.scheduler is scheduler
+    assert found.about.kept < 1e-6
+    again = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
+    assert again.image.tobytes() == run.image.tobytes()
+
+
+def test_another_model_than_the_runs_is_told():
+    pipe = models.sd1()
+    pipe.set_progress_bar_config(disable=True)
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
+    with torch.no_grad():
+        for layer in cross_attention_layers(pipe).values():
+            layer.to_k.weight.mul_(-1)
+    with pytest.warns(HeedmapWarning, match="the run drawn again is not the one that was saved"):
+        found = hm.explain(pipe, run, WORD, AT)
+    assert found.about.kept > 1e-3

@@ -1,0 +1,121 @@
+"""Which number is taken apart: what was asked for, and where a word draws most of what was kept."""
+
+import numpy as np
+import pytest
+from making import recording
+
+from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
+from heedmap.maps.aims import aimed, find_layer, place_of
+
+RUN = recording("a red house", latent=(16, 12))  # a picture of 96×128 pixels
+SIZE = (96, 128)
+NAMES = [layer.name for layer in RUN.layers]
+
+
+def aim(word="house", at=(40, 100), run=RUN, **asked):
+    return aimed(run.table, run, word, at, size=SIZE, steps=3, **asked)
+
+
+@pytest.mark.parametrize(
+    ("at", "grid", "place"),
+    [
+        ((0, 0), (16, 12), (0, 0)),
+        ((95, 127), (16, 12), (15, 11)),
+        ((8, 7), (16, 12), (0, 1)),
+        ((7, 8), (16, 12), (1, 0)),
+        ((31, 64), (5, 3), (2, 0)),  # 96/3 = 32 across, 128/5 = 25.6 down
+        ((32, 76), (5, 3), (2, 1)),
+        ((63, 77), (5, 3), (3, 1)),
+    ],
+)
+def test_the_place_that_holds_a_pixel(at, grid, place):
+    assert place_of(at, SIZE, grid) == place
+
+
+def sites(run=RUN, at=(40, 100)):
+    """By definition: what the word draws at the pixel at each site, largest first."""
+    columns = [RUN.columns[token] for token in RUN.table.find("house")]
+    found = []
+    for layer, array in zip(run.layers, run.arrays, strict=True):
+        (h, w), (width, height) = layer.grid, SIZE
+        q = int(at[1] / (height / h)) * w + int(at[0] / (width / w))
+        found += [
+            (float(array[s, n, q][columns].sum()), layer.name, s, n)
+            for s in range(array.shape[0])
+            for n in range(array.shape[1])
+        ]
+    return sorted(found, reverse=True)
+
+
+def test_where_it_draws_most():
+    found = aim()
+    assert (found.layer, found.step, found.head) == sites()[0][1:]
+    assert found.chosen == {"layer": "kept", "step": "kept", "head": "kept"}
+    assert found.tokens == RUN.table.find("house") and found.label == "house"
+
+
+@pytest.mark.parametrize(
+    "asked", [{"layer": "up 0.0"}, {"step": 2}, {"head": 1}, {"step": -1, "head": 0}]
+)
+def test_of_what_was_asked_for(asked):
+    wanted = {"layer": NAMES[1]} if "layer" in asked else dict(asked)
+    wanted |= {"step": 2} if "step" in asked else {}
+    axes = {"layer": 1, "step": 2, "head": 3}
+    fitting = [one for one in sites() if all(one[axes[a]] == v for a, v in wanted.items())]
+    found = aim(**asked)
+    assert (found.layer, found.step, found.head) == fitting[0][1:]
+    assert {axis for axis, how in found.chosen.items() if how == "asked"} == set(asked)
+
+
+def test_what_was_not_kept_is_left_to_the_drawing():
+    found = aim(run=recording("a red house", keep=("layer",), latent=(16, 12)))
+    assert found.layer in NAMES and (found.step, found.head) == (1, None)
+    assert found.chosen == {"layer": "kept", "step": "middle", "head": "drawn"}
+    none = aimed(RUN.table, None, 2, (0, 0), size=SIZE, steps=7)
+    assert (none.layer, none.step, none.head, none.label) == (None, 3, None, "house")
+    assert none.chosen == {"layer": "drawn", "step": "middle", "head": "drawn"}
+
+
+def test_a_layer_by_its_names():
+    assert find_layer(NAMES[1], NAMES) == NAMES[1]
+    assert find_layer("down 0.0", NAMES) == NAMES[0]
+    assert find_layer("down", NAMES) == NAMES[0]
+    assert find_layer("*1.attentions.1*", NAMES) == NAMES[2]
+    with pytest.raises(SelectionError, match=r"layer 'up' fits 2 layers \(up 0.0, up 1.1\): name"):
+        find_layer("up", NAMES)
+    with pytest.raises(SelectionError, match=r"no layer 'up 7': the nearest are up 1.1, up 0.0, d"):
+        find_layer("up 7", NAMES)
+    with pytest.raises(ArgumentError, match="layer is 7: expected a text"):
+        find_layer(7, NAMES)
+    many = [f"up_blocks.{n}.attentions.0.attn2" for n in range(9)]
+    for wanted in ("up", "zzz"):
+        with pytest.raises(SelectionError) as error:
+            find_layer(wanted, many)
+        assert str(error.value).count("up ") <= 6  # five, and what was asked for
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"word": "cat"}, "'cat' is not in the prompt"),
+        ({"at": (96, 0)}, "the place 96,0 is outside of the picture: expected x from 0 to 95 and"),
+        ({"at": (0, -1)}, "the place 0,-1 is outside"),
+        ({"at": (0, 128)}, "y from 0 to 127, from its upper left"),
+        ({"at": 7}, r"at is 7: expected a pixel \(x, y\)"),
+        ({"at": (1, 2, 3)}, "expected a pixel"),
+        ({"at": (1.5, 2)}, "at is 1.5: expected a whole number"),
+        ({"step": 3}, "the run has 3 steps, and no step 3: the nearest is 2"),
+        ({"step": -4}, "no step -4: the nearest is 0"),
+        ({"layer": "up 0.0", "head": 4}, "up 0.0 has 4 heads, and no head 4: the nearest is 3"),
+        ({"head": -1}, "head -1 counts from the end, .*: name a layer, too"),
+    ],
+)
+def test_refused_in_a_sentence(asked, said):
+    with pytest.raises((ArgumentError, SelectionError, UnknownWordError), match=said):
+        aim(**asked)
+
+
+def test_a_head_that_some_layers_lack():
+    found = aim(head=3)
+    assert found.layer == NAMES[1] and found.head == 3  # the one with four heads
+    assert np.isclose(sites()[0][0], max(one[0] for one in sites()))

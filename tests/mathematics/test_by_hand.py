@@ -1,0 +1,170 @@
+"""Attention on a blackboard: against numbers worked out by hand, and against torch's own."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+import heedmap as hm
+from heedmap.errors import ArgumentError
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def test_the_worked_example():
+    """Q = [1, 0], K = I, V = 10·I: e^(1/√2) and e^0, over their sum."""
+    found = hm.attention([1, 0], np.eye(2), 10 * np.eye(2))
+    assert_allclose(found.scores, [1, 0], atol=1e-15)
+    assert_allclose(found.scaled, [1 / math.sqrt(2), 0], atol=1e-15)
+    assert_allclose(found.probabilities, [0.66976155, 0.33023845], atol=1e-8)
+    assert_allclose(found.output, [6.69761549, 3.30238451], atol=1e-8)
+    assert_allclose(found.contributions, [[6.69761549, 0], [0, 3.30238451]], atol=1e-8)
+    # Without √d: e over e + 1.
+    assert_allclose(found.unscaled_probabilities, [0.73105858, 0.26894142], atol=1e-8)
+    assert found.shapes == {
+        "Q": (2,), "K": (2, 2), "V": (2, 2), "QKᵀ": (2,), "P": (2,), "PV": (2,),
+    }  # fmt: skip
+    assert repr(found) == "<Attention: 1 query over 2 tokens, d = 2, P (2,), output (2,)>"
+
+
+@pytest.mark.parametrize("kind", [np.float32, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("masked", ["not", "added", "boolean"])
+def test_as_torch_has_it(kind, masked):
+    """Heads and pictures before the rows, whatever the numbers are made of."""
+    q, k, v = drawn(2, 3, 5, 4), drawn(2, 3, 7, 4, seed=1), drawn(2, 3, 7, 6, seed=2)
+    given = [torch.tensor(one, dtype=torch.float32) for one in (q, k, v)]
+    if isinstance(kind, torch.dtype):
+        given = [one.to(kind).requires_grad_() for one in given]
+    masks = {
+        "not": None,
+        "added": torch.tensor([0.0, 0.5, -1.0, -math.inf, 0, 0, -math.inf]),
+        "boolean": torch.tensor([1, 0, 1, 1, 0, 1, 1], dtype=torch.bool),
+    }
+    found = hm.attention(*(one if isinstance(kind, torch.dtype) else one.numpy() for one in given),
+                         masks[masked])  # fmt: skip
+    mask = masks[masked]
+    double = [one.detach().double() for one in given]
+    added = mask.double() if mask is not None and mask.is_floating_point() else mask
+    added = None if added is None else added.expand(5, 7)
+    expected = torch.nn.functional.scaled_dot_product_attention(*double, attn_mask=added)
+    assert_allclose(found.output, expected.numpy(), rtol=1e-12, atol=1e-12)
+    assert found.output.dtype == np.float64 and found.output.shape == (2, 3, 5, 6)
+    assert_allclose(found.probabilities.sum(axis=-1), 1, rtol=1e-14)
+    assert_allclose(found.contributions.sum(axis=-2), found.output, rtol=1e-12, atol=1e-13)
+    if mask is not None:
+        hidden = ~mask if mask.dtype == torch.bool else mask == -math.inf
+        assert (found.probabilities[..., hidden.numpy()] == 0).all()
+        assert (found.unscaled_probabilities[..., hidden.numpy()] == 0).all()
+
+
+def test_a_scale_of_ones_own_and_heads_that_broadcast():
+    q, k, v = drawn(8, 1, 5, 4), drawn(3, 7, 4), drawn(7, 2)
+    found = hm.attention(q, k, v, scale=0.3)
+    for one, other in np.ndindex(8, 3):
+        scores = 0.3 * q[one, 0] @ k[other].T
+        p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        assert_allclose(found.probabilities[one, other], p, rtol=1e-12)
+        assert_allclose(found.output[one, other], p @ v, rtol=1e-12)
+    assert "× 0.3" in found.table()
+
+
+def test_one_query_is_the_row_of_many():
+    q, k, v = drawn(5, 4), drawn(2, 7, 4), drawn(2, 7, 3)
+    whole, one = hm.attention(q, k, v), hm.attention(q[3], k, v)
+    for name in ("scores", "masked", "probabilities", "unscaled_probabilities", "output"):
+        assert_allclose(getattr(one, name), getattr(whole, name)[:, 3], rtol=1e-13)
+    assert_allclose(one.contributions, whole.contributions[:, 3], rtol=1e-13)
+
+
+def test_large_scores_do_not_overflow():
+    found = hm.attention([1000.0, 0], 10 * np.eye(2), np.eye(2))
+    assert_allclose(found.probabilities, [1, 0], atol=1e-12)
+
+
+def test_nothing_of_it_can_be_changed():
+    given = np.eye(2)
+    found = hm.attention(given, given, given)
+    for name in ("query", "key", "scores", "probabilities", "output", "contributions"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(found, name)[0] = 7
+    with pytest.raises(AttributeError):
+        found.scale = 1.0  # type: ignore[misc]
+    given[:] = 5
+    assert found.scores.max() == 1  # and what was given is the user's to change
+
+
+def test_a_lesson():
+    told = hm.attention([1, 0], np.eye(2), 10 * np.eye(2)).table(["red", "house"])
+    assert told.splitlines() == [
+        "one query of 2 numbers; 2 tokens: a key of 2 and a value of 2 each",
+        "",
+        "token         QKᵀ        ÷ √2  softmax: P  P without √d         P·V",
+        "red    1.00000000  0.70710678  0.66976155    0.73105858  6.69761549  0.00000000",
+        "house  0.00000000  0.00000000  0.33023845    0.26894142  0.00000000  3.30238451",
+        "sum                            1.00000000    1.00000000  6.69761549  3.30238451",
+    ]
+
+
+def test_a_lesson_on_one_of_many():
+    found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 9), [True, False, True])
+    told = found.table(at=(1, -1))
+    assert told.startswith("one query of 4 numbers, number 1, 4; 3 tokens")
+    assert "hidden" in told.splitlines()[4] and "masked" in told
+    p = found.probabilities[1, 4]
+    assert f"{p[0]:.8f}" in told.splitlines()[3]
+    length = np.linalg.norm(found.output[1, 4])
+    assert told.endswith(f"‖PV‖ = {length:.8f}")
+
+
+def test_in_a_notebook():
+    shown = hm.attention([1, 0], np.eye(2), 10 * np.eye(2))._repr_html_()
+    assert "<table>" in shown and "0.66976155" in shown and "6.69761549" in shown
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (([1, 0], np.eye(3), np.eye(3)), r"the shapes \(2,\), \(3, 3\), \(3, 3\): expected \(…, Q"),
+        (([1, 0], [1, 0], np.eye(2)), "with the same d, K and leading axes"),
+        ((np.eye(2), np.eye(2), np.eye(3)), "transpose one"),
+        ((np.eye(2), np.ones((2, 2, 2)), np.ones((3, 2, 2))), "leading axes"),
+        ((1.0, np.eye(2), np.eye(2)), r"the shapes \(\), "),
+        (([1, 0], np.ones((0, 2)), np.ones((0, 2))), "expected"),
+        (([1, math.nan], np.eye(2), np.eye(2)), "q holds NaN or Inf: expected finite"),
+        (([1, 0], "key", np.eye(2)), "k is 'key': expected an array of real numbers"),
+        (([1, 0], [[1, 0], [1]], np.eye(2)), r"k is \[\[1, 0\], \[1\]\]: expected an array of num"),
+        (([1, 0], np.eye(2), 1j * np.eye(2)), "expected an array of real numbers"),
+        (([1, 0], np.eye(2), np.eye(2), [True] * 3), r"mask has the shape \(3,\): expected one"),
+        (([1, 0], np.eye(2), np.eye(2), [0, math.nan]), r"mask holds NaN or \+Inf"),
+        (([1, 0], np.eye(2), np.eye(2), [False, False]), "mask hides every token of a row"),
+        (([1, 0], np.eye(2), np.eye(2), -math.inf), "mask hides every token of a row"),
+    ],
+)
+def test_refused_in_a_sentence(given, said):
+    with pytest.raises(ArgumentError, match=said):
+        hm.attention(*given)
+
+
+def test_a_scale_or_a_row_that_is_none():
+    with pytest.raises(ArgumentError, match="scale is nan: expected a finite number"):
+        hm.attention([1, 0], np.eye(2), np.eye(2), scale=math.nan)
+    found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 4))
+    for at in (7, (2, 0), (0, 5), (0, 0, 0)):
+        with pytest.raises(ArgumentError, match=r"at is .*: expected 2 numbers below"):
+            found.table(at=at)
+    with pytest.raises(ArgumentError, match="2 names of tokens were given: expected 3"):
+        found.table(["a", "b"])
+
+
+def test_needs_no_torch():
+    code = (
+        "import sys, heedmap as hm; hm.attention([1, 0], [[1, 0]], [[1]]).table(); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,128 @@
+"""An explanation in memory and on disk: written whole, read back equal, never trusted."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from making import made_explanation, noise
+from msgspec import structs
+from numpy.testing import assert_allclose
+
+from heedmap.errors import RunError
+from heedmap.files import schemas
+from heedmap.files.explanations import as_packed
+from heedmap.files.writing import TakenError
+from heedmap.results.explanations import Explanation
+
+H, K, D, C = 3, 6, 4, 10
+
+
+def test_written_whole_and_read_back_equal(tmp_path):
+    made = made_explanation()
+    folder = made.save(tmp_path / "x")
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"explain.json", "image.png", "index.html"}
+    back = Explanation.load(folder)
+    assert (back.about, back.tokens, back.given) == (made.about, made.tokens, made.given)
+    assert back.image.tobytes() == made.image.tobytes() and back.page() == made.page()
+    with pytest.raises(TakenError, match="an explanation of heedmap"):
+        made.save(folder)
+    (folder / "mine.txt").write_text("kept")
+    made.save(folder, force=True)
+    assert (folder / "mine.txt").read_text() == "kept"
+
+
+def test_what_is_told_in_a_line():
+    made = made_explanation()
+    p = made.acted[1, 3]
+    assert repr(made) == (
+        f"<Explanation of 'house' at (40, 72): up 1.0, head 1, step 2: P {p:.6g}>"
+    )
+    assert "house" in made.table() and "hidden" in made.table()
+    assert made.summary()["probability"] == pytest.approx(p)
+    assert made._repr_html_().startswith("<iframe")
+
+
+def test_the_parts_add_up():
+    """What each token of each head brought, and the bias, is the layer's output."""
+    for made in (made_explanation(), made_explanation(masked=False, edited=True)):
+        bias = made.together - made.parts.sum(axis=(0, 1))
+        other = made_explanation().together - made_explanation().parts.sum(axis=(0, 1))
+        assert_allclose(bias, other, atol=1e-12)  # the same bias, whatever P
+        assert_allclose(made.acted.sum(axis=-1), 1, rtol=1e-6)
+        assert_allclose(made.heads.probabilities[1, 0], made.attention.probabilities, rtol=1e-12)
+
+
+def test_a_residual_a_factor_and_what_was_added():
+    made = made_explanation()
+    extra = np.arange(C, dtype=np.float64)
+    given = structs.replace(made.given, residual=as_packed(extra), factor=2.0)
+    other = replace(made, given=given)
+    assert_allclose(other.together, (made.together + extra) / 2, rtol=1e-12)
+    joined = made.joined + 1
+    added = made.with_added(joined)
+    assert_allclose(added.joined, joined, rtol=1e-6)
+    assert_allclose(added.together - made.together, made.weight.sum(axis=1), rtol=1e-5)
+
+
+SPOILT = {
+    "no shape": {"query": {"shape": [3, 5], "float32": "AAAA"}},
+    "too few": {"query": {"shape": [3, 4], "float32": "AAAA"}},
+    "no base64": {"bias": {"shape": [10], "float32": "%%%"}},
+    "not a number": {"output": {"shape": [10], "float32": "AADAfw=="}},
+    "no scale": {"scale": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
+    folder = made_explanation().save(tmp_path / "x")
+    path = folder / "explain.json"
+    told = json.loads(path.read_text("utf-8"))
+    told["given"] |= SPOILT[name]
+    path.write_text(json.dumps(told), "utf-8")
+    with pytest.raises(RunError, match=r"does not hold together: the numbers of explain\.json"):
+        Explanation.load(folder)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"head": 3}, {"step": 5}, {"tokens": [6]}, {"place": [6, 0]}, {"place": [0, 8]},
+        {"at": [128, 0]}, {"passes": [1, 1]}, {"heads": 4},
+    ],
+)  # fmt: skip
+def test_a_place_that_is_not_there_is_refused(tmp_path, about):
+    folder = made_explanation().save(tmp_path / "x")
+    path = folder / "explain.json"
+    told = json.loads(path.read_text("utf-8"))
+    told["about"] |= about
+    path.write_text(json.dumps(told), "utf-8")
+    with pytest.raises(RunError, match="does not hold together"):
+        Explanation.load(folder)
+
+
+def test_what_hides_all_or_is_nan_is_refused(tmp_path):
+    made = made_explanation()
+    for spoilt in (
+        structs.replace(made.given, mask=as_packed(np.full((H, K), -np.inf))),
+        structs.replace(made.given, key=as_packed(np.full((H, K, D), np.nan))),
+        structs.replace(made.given, key=as_packed(np.full((H, K, D), -np.inf))),
+    ):
+        folder = made_explanation().save(tmp_path / "x", force=True)
+        content = structs.replace(
+            made.content(("explain.json", "image.png", "index.html")), given=spoilt
+        )
+        schemas.write_file(folder / "explain.json", content)
+        with pytest.raises(RunError, match="does not hold together"):
+            Explanation.load(folder)
+
+
+def test_another_picture_or_none_is_refused(tmp_path):
+    folder = made_explanation().save(tmp_path / "x")
+    noise(1, (64, 64)).save(folder / "image.png")
+    with pytest.raises(RunError, match="64×64 pixels: expected 128×96"):
+        Explanation.load(folder)
+    with pytest.raises(RunError, match="is not an explanation: expected a folder with explain"):
+        Explanation.load(tmp_path)
