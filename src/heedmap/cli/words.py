@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedmap.cli.console import loading, print_json, print_table, printable
+from heedmap.cli.console import loading, print_json, print_table, printable, warnings_told
 from heedmap.cli.options import Json, Model
-from heedmap.errors import plural
+from heedmap.errors import plural, warn
+from heedmap.text.vocabulary import said_of, untaught
+from heedmap.text.weights import parse_weights
 
 if TYPE_CHECKING:
     from heedmap.text.words import TokenTable
@@ -25,11 +27,14 @@ def words(
     """
     hidden = json or model is None or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap.models import pipelines
+        from heedmap.models import cards, pipelines
 
         table = pipelines.token_table(prompt, model)
+    with warnings_told() as warned:
+        if strange := untaught([parse_weights(prompt).text], cards.taught_words(model)):
+            warn(said_of(strange))
     if json:
-        print_json(asdict(table))
+        print_json({**asdict(table), "warnings": warned})
     else:
         print_tokens(table)
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, as_sentence
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
 from heedmap.figures import overlays
@@ -30,6 +30,7 @@ from heedmap.files.reports import EditReport, Measures
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.text.alignment import pair_words
+from heedmap.text.vocabulary import said_of
 
 __all__ = ["frame", "packing", "page", "pair_page", "pairs_page"]
 
@@ -175,7 +176,11 @@ def _written(
     shown = _pictures([run.image for run in runs], limit // 2)
     views = sum(1 + (run.negative_maps is not None) for run in runs)
     said = [
-        {"settings": _settings(run.settings), "repeat": _repeats(run, kinds.get(number))}
+        {
+            "settings": _settings(run.settings),
+            "repeat": _repeats(run, kinds.get(number)),
+            "untaught": _untaught(run.settings),
+        }
         for number, run in enumerate(runs)
     ]
     taken = sum(len(link) for link, _ in shown) + len(_json({"said": said}))
@@ -278,6 +283,12 @@ def _settings(settings: Settings) -> list[list[str]]:
         elif name != "text" or value != settings.prompt:
             rows.append([name, _said(value)])
     return [row for row in rows if row[1]]
+
+
+def _untaught(settings: Settings) -> str:
+    """The sentence for words that the model was not taught."""
+    said = said_of(settings.untaught or ())
+    return as_sentence(said) if said else ""
 
 
 def _said(value: Any) -> str:
