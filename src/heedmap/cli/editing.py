@@ -50,7 +50,7 @@ def edit(
     from heedmap.drawing import editing
 
     seed = drawn.first_seed()
-    (cross,), (own,) = changed.cross, changed.own
+    cross, own = ((said or [None])[0] for said in (changed.cross, changed.own))
     with warnings_told() as warned, progress_bar("Drawing", hidden=told.hidden) as advance:
         options |= {"cross": cross, "self_attention": own, "seed": seed, "progress": advance}
         made = (
@@ -73,7 +73,7 @@ def edit(
 def _check_single(changed: EditFlags, varied: VaryFlags) -> None:
     """Raise if something is asked for that only a grid can do."""
     for option, values in (("--cross", changed.cross), ("--self", changed.own)):
-        if len(values) > 1:
+        if len(values or ()) > 1:
             raise ArgumentError(
                 f"{option} has {len(values)} values: draw them all with `heedmap grid`, or give one"
             )

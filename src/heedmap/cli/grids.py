@@ -89,7 +89,8 @@ def draw_grid(
     from heedmap.files.writing import Destination, slug
     from heedmap.results.grids import check_axes
 
-    axes = [changed.cross, changed.own, asked, range(varied.count), *weights.values()]
+    windows = [said for said in (changed.cross, changed.own) if said]
+    axes = [*windows, asked, range(varied.count), *weights.values()]
     check_axes(axes, "--weight red=-2:3:6, --cross 0,0.2,…,1 or --count 3")
     place = Destination(saved.out, kinds.GRID, force=saved.force)
     options = changed.options() | drawn.options()

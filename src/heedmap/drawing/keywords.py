@@ -54,8 +54,8 @@ class GridKeywords(DrawKeywords, total=False, extra_items=Any):
 class EditKeywords(GridKeywords, total=False, extra_items=Any):
     """Those of `EditOptions` and of `DrawOptions`."""
 
-    cross: Window
-    self_attention: Window
+    cross: Window | None
+    self_attention: Window | None
 
 
 def spelled_out(*options: type) -> Callable[[F], F]:

@@ -257,6 +257,7 @@ def _figures(about: EditReport, blended: bool) -> dict[str, Any]:
     rows = [[f"{side} of {where}", *_measured(figures)] for side, figures in change.items()]
     said = [
         ["kind", about.kind],
+        *([] if about.purpose is None else [["of what it changes", about.purpose]]),
         *([] if about.masked_by is None else [["mask of", about.masked_by]]),
         ["attention moved", f"{about.moved:.1%}"],
         ["sites of cross-attention", str(about.sites)],

@@ -16,7 +16,7 @@ from heedmap.text.prompts import fold, word_keys
 from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable, Word
 
-__all__ = ["WordAlignment", "listed", "not_one_to_one", "pair_words", "swap_of"]
+__all__ = ["WordAlignment", "connects", "listed", "not_one_to_one", "pair_words", "swap_of"]
 
 _LISTED = 4
 
@@ -163,10 +163,15 @@ def _phrases(words: Sequence[Word]) -> list[list[Word]]:
     """Cut words before each connective; the first phrase has none and may be empty."""
     phrases: list[list[Word]] = [[]]
     for word in words:
-        if _CONNECTIVE.fullmatch(fold(word.text)):
+        if connects(fold(word.text)):
             phrases.append([])
         phrases[-1].append(word)
     return phrases
+
+
+def connects(word: str) -> bool:
+    """Whether a word, folded, begins a new phrase: a preposition, "and", "or"."""
+    return _CONNECTIVE.fullmatch(word) is not None
 
 
 def _key(word: Word) -> tuple[str, ...]:
