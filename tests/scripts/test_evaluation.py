@@ -461,3 +461,21 @@ def test_an_edit_of_each_kind_is_right_only_if_it_shows_its_target(kind: kinds.E
     assert changes["right"]["n"] == changes["wrong"]["n"] == 6
     assert changes["right"]["p01"] > LEAST_CHANGE and changes["right"]["below"] == 0.0
     assert changes["wrong"] == {"n": 6, "p01": 0.0, "p05": 0.0, "median": 0.0, "below": 1.0}
+
+
+def test_windows_are_compared_on_the_same_edits(embedded: Any):
+    how: dict[str, Any] = {"steps": 1, "guidance": 2.0}
+    eye, done = judge.load(), []
+
+    def told(*row: Any) -> None:
+        done.append(row)
+
+    for cross in ([0.8], [0.1, 0.8]):
+        figures, drawn = kinds.over_windows(
+            embedded, 1, 0, eye, told, cross, [0.4], ["addition"], **how
+        )
+        names = [f"{window:g} 0.4" for window in cross]
+        assert list(figures) == ["addition"] and list(figures["addition"]) == names
+        assert list(drawn[0].pictures) == ["source", "plain", *names]
+        assert drawn[0].case == kinds.cases("addition", 1)[0]
+    assert done == [("addition", 1, 1)] * 2
