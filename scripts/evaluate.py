@@ -4,6 +4,7 @@
     python scripts/evaluate.py obey --n 40 --sheet obey.png  quickly, with a sheet to look at
     python scripts/evaluate.py obey --card                   and write the figures on its card
     python scripts/evaluate.py edits                         do its edits do what they are for?
+    python scripts/evaluate.py windows --n 100               which windows for which kind of edit?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
@@ -12,7 +13,8 @@ words: is the hottest place inside of the thing?
 
 `edits` swaps nouns and colours of such captions, weights and confines words, and measures whether
 the target appears and the rest stays; beside it what plain generation and the rules of others do.
-What the figures mean is said in `evaluation`, in a file for each question.
+What the figures mean is said in `evaluation`, in a file for each question. Under "kinds" stand
+edits of every kind with the windows that they have by themselves; `windows` measures others.
 
 `judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
 
@@ -30,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import heedmap
-from evaluation import blends, judge, obedience, places, strangers, swaps, weights
+from evaluation import blends, judge, kinds, obedience, places, strangers, swaps, weights
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
 from heedmap.figures.layout import Panel, in_rows
@@ -82,11 +84,27 @@ def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     if options.json:
         print(json.dumps(figures))
         return
-    baselines = figures.pop("baselines")
+    more = {"kinds": figures.pop("kinds"), **figures.pop("baselines")}
     show(figures)
-    for name, rows in baselines.items():
+    for name, rows in more.items():
         print(f"\n{name}")
         show(rows)
+
+
+def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `windows`."""
+    eye, how = judge.load(), {"steps": options.steps, "guidance": options.guidance}
+    figures, drawn = kinds.over_windows(
+        pipe, options.n, options.seed, eye, show_progress, options.cross, options.self, **how
+    )
+    if options.json:
+        print(json.dumps({"kinds": figures, "bound": kinds.least_change(drawn)}))
+        return
+    for kind, rows in figures.items():
+        print(f"\n{kind}: cross and self-attention up to")
+        show(rows)
+    print("\nhow much they change")
+    show(kinds.least_change(drawn))
 
 
 def run_judge(options: argparse.Namespace) -> None:
@@ -103,8 +121,8 @@ def edits(
 
     Args:
         pipe: a model of the drawn world.
-        n: swaps of nouns, swaps of colours, words weighted and things placed: as many of each;
-            and a quarter of it for the fit of masks.
+        n: swaps of nouns, swaps of colours, words weighted, things placed, and edits of each kind:
+            as many of each; and a quarter of it for the fit of masks.
         seed: of the noise.
         steps: denoising steps.
         guidance: classifier-free guidance scale.
@@ -119,8 +137,10 @@ def edits(
     blended, all_blends = blends.measure(pipe, math.ceil(n / 4), seed, eye, progress, **how)
     weighted, all_weights = weights.measure(pipe, n, seed, eye, progress, **how)
     placed, all_places = places.measure(pipe, n, seed, eye, progress, **how)
+    by_kind, all_kinds = kinds.measure(pipe, n, seed, eye, progress, **how)
     figures = {**swapped, "blend": blended, "reweight": weighted, "confine": placed}
-    return {**figures, "baselines": baselines}, {
+    return {**figures, "kinds": by_kind, "baselines": baselines}, {
+        "kinds": (kinds.panels(all_kinds), 9),
         "swaps": (swaps.panels(all_swaps), 9),
         "blends": (blends.panels(all_blends), 6),
         "weights": (weights.panels(all_weights), 10),
@@ -145,7 +165,7 @@ def _line(values: Figures) -> str:
             parts.append(f"{name} ({_line(inside)})")
         elif value is None:
             parts.append(f"{name} –")
-        elif name.split()[0] in ("n", "grid") or "ratio" in name:
+        elif name.split()[0] in ("n", "grid", "p01", "p05", "median") or "ratio" in name:
             parts.append(f"{name} {value:g}")
         else:
             parts.append(f"{name} {100 * value:.1f} %")
@@ -230,10 +250,16 @@ def main() -> None:
     for name, function, n, about in (
         ("obey", run_obey, 300, "does it draw what it is told?"),
         ("edits", run_edits, 200, "do its edits do what they are for?"),
+        ("windows", run_windows, 100, "which windows do edits of each kind do best with?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
+    verb = verbs.choices["windows"]
+    for name, usual in (("cross", (0.0, 0.1, 0.3, 0.8)), ("self", (0.0, 0.4))):
+        verb.add_argument(
+            f"--{name}", type=float, nargs="+", default=usual, help=f"windows, up to {usual}"
+        )
     about = "is the judge of pictures right? trains it first, unless told to check"
     verb = verbs.add_parser("judge", help=about, description=about)
     judge_options(verb)

@@ -409,7 +409,6 @@ FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME, VOICE = (
         (HOME, "cli/serving.py", "def f(most=0): ..."),
         (HOME, "app/worker.py", "class W:\n    def __init__(self, device: str = 'auto'): ..."),
         (HOME, "drawing/editing.py", "def edit(*, cross=0.8): ..."),
-        (HOME, "drawing/editing.py", "def edit(*, cross=None): ..."),
         (HOME, "drawing/editing.py", "def edit(*, self_attention=0): ..."),
         (HOME, "drawing/editing.py", "def edit(*, steps=50): ..."),
         (HOME, "drawing/editing.py", "CROSS = 0.8\ndef edit(*, cross=CROSS): ..."),

@@ -12,7 +12,7 @@ from heedmap.tiny.card import EMBEDDED
 from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
 from training.unet import Model
-from world import layouts
+from world import captions, layouts
 from world.scenes import SIZE
 
 
@@ -53,6 +53,8 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "relations": tuple(layouts.RELATIONS),
             "settings": tuple(layouts.SETTINGS),
         },
+        "vocabulary": sorted(captions.vocabulary()),
+        "phrases": captions.phrases(),
         "limits": "Cartoon scenes of one to three of these things, all looking to the right, "
         "128x128 pixels, and nothing else; for an unknown word it draws one of its things. More "
         "than three things, things within things, text, people and photographs cannot be drawn.",

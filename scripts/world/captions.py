@@ -35,6 +35,17 @@ def vocabulary() -> frozenset[str]:
     return frozenset(" ".join((*texts, *(w for group in ways for w in group))).split())
 
 
+def phrases() -> dict[str, list[str]]:
+    """What a prompt can be put together of, by what it says: each in its plainest wording."""
+    return {
+        "nouns": list(NOUNS),
+        "colours": list(COLOURS),
+        "sizes": list(SIZES),
+        "relations": [ways[0] for ways in RELATIONS.values()],
+        "settings": [ways[0] for ways in SETTINGS.values()],
+    }
+
+
 class _Writer:
     """Builds a caption from pieces and remembers which characters speak of what."""
 

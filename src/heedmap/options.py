@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, get_args
 __all__ = [
     "AXES",
     "OWN_NAMES",
+    "USUAL",
     "Axis",
     "BranchName",
     "ConfineOptions",
@@ -19,6 +20,7 @@ __all__ = [
     "Dtype",
     "EditKind",
     "EditOptions",
+    "EditPurpose",
     "ExplainOptions",
     "GenerateOptions",
     "LoadOptions",
@@ -35,12 +37,30 @@ Tokens = Literal["prompt", "all"]
 """Which tokens are recorded: the prompt's own, or the padding too."""
 EditKind = Literal["replace", "refine"]
 """How the words of an edit correspond: one to one, or with words that are new."""
+EditPurpose = Literal["swap", "colour", "addition", "removal", "size", "relation", "setting"]
+"""What an edit is for, read off its words (`heedmap.text.purposes`)."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 """How precisely; "auto" is float32 on the CPU, else float16."""
 Window = float | tuple[float, float]
 """A fraction of the run up to which, or two from and up to which, something is done."""
+USUAL: Mapping[EditPurpose | None, tuple[float, float]] = {
+    None: (0.8, 0.4),
+    "swap": (0.8, 0.4),
+    "colour": (0.8, 0.4),
+    "size": (0.8, 0.4),
+    "setting": (0.8, 0.4),
+    "addition": (0.3, 0.0),
+    "removal": (0.3, 0.4),
+    "relation": (0.1, 0.0),
+}
+"""Up to when an edit takes its source's cross-attention and self-attention where nobody says.
+
+By what it is for; None: weights or signs alone. Measured on the embedded model
+(`scripts/evaluate.py windows`): a thing that comes or goes, or lies elsewhere, finds no room in a
+layout that is held for long.
+"""
 OWN_NAMES = {
     "prompt": "the prompt",
     "generator": "seed",
@@ -125,9 +145,10 @@ class EditOptions(_Taken):
     Attributes:
         kind: "replace" where the words correspond one to one, "refine" where some were added;
             chosen by aligning the words if None (`Pair.about` says which and why).
-        cross: while the source's cross-attention is taken (0 to 1, of the run).
+        cross: while the source's cross-attention is taken (0 to 1, of the run); if None, as `USUAL`
+            has it for what the edit is for (`Pair.about.purpose`).
         words: other windows for single words or phrases of the target that take from the source.
-        self_attention: while the source's self-attention is taken.
+        self_attention: while the source's self-attention is taken; if None, the same.
         self_cells: the largest grid, in cells, at which it is; 32 × 32 as published.
         renormalize: whether weighted rows are made to sum to 1 again.
         only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend).
@@ -144,9 +165,9 @@ class EditOptions(_Taken):
     """
 
     kind: EditKind | None = None
-    cross: Window = 0.8
+    cross: Window | None = None
     words: Mapping[str, Window] | None = None
-    self_attention: Window = 0.4
+    self_attention: Window | None = None
     self_cells: int = 32 * 32
     renormalize: bool = False
     only: str | None = None

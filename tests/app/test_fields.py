@@ -75,8 +75,9 @@ def test_the_fields_of_an_edit_begin_with_its_defaults():
     shown = asyncio.run(made())
     begin = fields.edit_examples("cat->dog")
     assert len(shown) == len(begin)
-    assert [field.value for field in shown[:2]] == begin[:2]
+    assert [field.value or "" for field in shown[:2]] == begin[:2]
     assert fields.edit_values(*begin) == EditOptions(only="cat->dog")
+    assert fields.edit_values("0.5", "0", "", "") == EditOptions(cross=0.5, self_attention=0.0)
     assert fields.edit_values(0.5, "", " ", "0.3") == EditOptions(cross=0.5, threshold=0.3)
     with pytest.raises(ArgumentError, match="the threshold is 'x': expected a number"):
         fields.edit_values(0.5, 0.5, "", "x")

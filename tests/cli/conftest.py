@@ -7,7 +7,7 @@ import pytest
 
 from cli.calling import PROMPT, quiet
 from heedmap.drawing import generation
-from heedmap.models import pipelines
+from heedmap.models import cards, pipelines
 from heedmap.results.runs import Run
 
 
@@ -24,6 +24,7 @@ def model(random_model, monkeypatch: pytest.MonkeyPatch):
     """The random model in place of every model."""
     monkeypatch.setattr(pipelines, "load", lambda *_, **__: random_model)
     monkeypatch.setattr(pipelines, "tokenizer", lambda _=None: random_model.tokenizer)
+    monkeypatch.setattr(cards, "taught_words", lambda _=None: None)  # it was taught nothing
     return random_model
 
 

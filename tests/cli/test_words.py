@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from making import random_pixart
 
-from cli.calling import bad, good, in_a_process
+from cli.calling import bad, call, good, in_a_process
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
@@ -60,7 +60,8 @@ def test_words_reads_weights_as_a_drawing_does(model):
 
 def test_words_json_is_the_table(model):
     prompt = 'a "red" house, 집 🏠'
-    assert json.loads(good("words", prompt, "--json")) == plain(tokenize(prompt, model.tokenizer))
+    said = json.loads(good("words", prompt, "--json"))
+    assert said == {**plain(tokenize(prompt, model.tokenizer)), "warnings": []}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_words_of_the_embedded_model(embedded):
     """The tokenizer that `words` uses alone is the pipeline's."""
     prompt = "a red house next to a blue tree"
     about = json.loads(good("words", prompt, "--json"))
-    assert about == plain(tokenize(prompt, embedded.tokenizer))
+    assert about == {**plain(tokenize(prompt, embedded.tokenizer)), "warnings": []}
     assert [word["text"] for word in about["words"]] == prompt.split()
 
 
@@ -115,3 +116,11 @@ def test_words_and_layers_of_a_transformer(desk: Path):
     assert [layer["name"] for layer in found] == [f"transformer_blocks.{n}.attn2" for n in range(3)]
     assert {tuple(layer["grid"]) for layer in found} == {(3, 4)}
     assert {tuple(layer["masked"]) for layer in found} == {(299, 294)}
+
+
+def test_words_says_which_the_embedded_model_was_not_taught():
+    told = "'Horse' and 'robot' are not words that this model was taught: it draws what it can"
+    done = call("words", "a (Horse:1.5), a red robot house")
+    assert done.exit_code == 0 and done.stderr == f"Warning: {told}\n"
+    as_json = call("words", "a (Horse:1.5), a red robot house", "--json")
+    assert json.loads(as_json.stdout)["warnings"] == [told]

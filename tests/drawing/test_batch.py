@@ -10,8 +10,9 @@ from making import random_pipeline, same_pixels
 
 from heedmap.drawing import batch
 from heedmap.drawing.batch import Batch, check_prompts, check_seed
-from heedmap.drawing.generation import generate
+from heedmap.drawing.generation import generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapWarning
+from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled
 from heedmap.options import GenerateOptions
 from heedmap.recording.edits import Confine, Reweight
@@ -156,3 +157,22 @@ def test_a_preview_cannot_change_the_picture(pipe):
 def test_arguments_that_are_ours_or_are_none(pipe, given, said):
     with pytest.raises(ArgumentError, match=said):
         drawn(pipe, "a house", arguments=given)
+
+
+def test_words_that_the_model_was_not_taught_are_told_and_noted(embedded):
+    taught = "that this model was taught: it draws what it can"
+    with pytest.warns(HeedmapWarning) as warned:
+        runs = generate_batch(
+            embedded, ["a (Horse:1.5), a red cat", "a red house"], seeds=[1, 2], steps=1,
+            negative="blurry, a cat",
+        )  # fmt: skip
+    assert [str(one.message) for one in warned] == [f"'Horse' and 'blurry' are not words {taught}"]
+    assert [run.settings.untaught for run in runs] == [("Horse", "blurry"), ("blurry",)]
+    with warnings.catch_warnings(action="error"):
+        assert generate(embedded, "a red house", steps=1).settings.untaught == ()
+
+
+def test_a_model_without_a_list_says_nothing_of_words(pipe):
+    with warnings.catch_warnings(action="error"):
+        run = generate(pipe, "a horse", steps=1)
+    assert run.settings.untaught is None and "untaught" not in to_json(run.settings)

@@ -2,14 +2,16 @@
 
 import warnings
 
+import numpy as np
 import pytest
 from making import random_pipeline
 from PIL import Image
 
 import heedmap as hm
 from heedmap.drawing import edit_batches
-from heedmap.drawing.edit_plans import Planner
+from heedmap.drawing.edit_plans import Plan, Planner
 from heedmap.drawing.editing import edit_base
+from heedmap.errors import HeedmapWarning
 from heedmap.options import DrawOptions, EditOptions
 
 
@@ -66,3 +68,43 @@ def test_what_should_change_nothing_is_no_trouble(pipe):
 def test_what_changed_nothing_though_it_should(pipe):
     with pytest.warns(UserWarning, match="'a \\(red:1.0001\\) house' changed nothing in the pic"):
         hm.edit(pipe, "a (red:1.0001) house", seed=1, steps=1, cross=0, self_attention=0)
+
+
+@pytest.mark.parametrize("size", [(128, 128), (37, 70), (5, 3)])
+def test_the_part_that_changed_most(size):
+    rng = np.random.default_rng(0)
+    before = rng.integers(0, 256, (*size, 3)).astype(float)
+    after = before.copy()
+    h, w = (max(1, side // 8) for side in size)
+    after[h : 2 * h, :w, 0] = np.where(before[h : 2 * h, :w, 0] < 128, 255, 0)
+    expected = ((after - before)[h : 2 * h, :w] / 255) ** 2
+    assert edit_batches.most_changed(before, after) == pytest.approx(expected.mean())
+    assert edit_batches.most_changed(before, before) == 0
+
+
+def told(plan: Plan, cross: float, own: float) -> str:
+    return edit_batches._looser(plan.during((0.0, cross), (0.0, own)))
+
+
+def test_which_window_to_loosen(pipe):
+    planner = Planner(edit_base(pipe, "a red house", EditOptions(), {}))
+    swap, more = planner.plan("a red sea"), planner.plan("a red house and a sea")
+    assert (swap.purpose, more.purpose) == ("swap", "addition")
+    take = "take less from the source, with a smaller window of"
+    assert told(swap, 1, 0.4) == f"{take} cross-attention (now up to 1)"
+    assert told(swap, 0.8, 0.9) == f"{take} self-attention (now up to 0.9)"
+    both = "cross-attention (now up to 0.8) and self-attention (now up to 0.4)"
+    assert told(swap, 0.8, 0.4) == told(more, 0.8, 0.4) == f"{take} {both}"
+    assert told(more, 0.1, 0) == f"{take} cross-attention (now up to 0.1)"
+    assert told(more, 0, 0) == "try another seed, or other words"
+
+
+def test_an_edit_that_changed_almost_nothing_says_so(embedded):
+    """Two things that shall change places in a picture that is held to its end."""
+    texts = "a white tree under a white house", "a white tree above a white house"
+    with pytest.warns(HeedmapWarning, match=r"changed almost nothing .* self-attention") as said:
+        hm.edit(embedded, *texts, seed=3, cross=1.0, self_attention=1.0, steps=8)
+    assert len(said) == 1
+    with warnings.catch_warnings(action="error"):
+        hm.edit(embedded, *texts, seed=3, steps=8)
+        hm.edit(embedded, texts[0], "a (white:1.1) tree under a white house", seed=3, steps=2)

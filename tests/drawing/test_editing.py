@@ -17,6 +17,7 @@ from heedmap.errors import (
     UnknownWordError,
 )
 from heedmap.files.notes import to_json
+from heedmap.options import USUAL
 from heedmap.recording.edits import Reweight
 from heedmap.results.pairs import Pair
 
@@ -291,7 +292,6 @@ BAD = [
     ({"cross": float("nan")}, ArgumentError, "cross is nan"),
     ({"cross": "0.8"}, ArgumentError, "cross is '0.8'"),
     ({"cross": True}, ArgumentError, "cross is True"),
-    ({"cross": None}, ArgumentError, "cross is None"),
     ({"self_attention": 2}, ArgumentError, "self_attention is 2"),
     ({"words": {"sea": (0, 7)}}, ArgumentError, "the window of 'sea' is"),
     ({"words": ["sea"]}, ArgumentError, "expected windows by word"),
@@ -468,3 +468,33 @@ def test_a_threshold_that_no_place_is_above(pipe):
             threshold=1,
         )  # fmt: skip
     assert not pair.blend.any() and pair.edited.image == pair.source.image
+
+
+def test_windows_where_nobody_says_are_those_of_the_kind_of_edit(pipe):
+    targets = ["a red sea", "a red house and a tree", "a blue house", "a (red:2) house"]
+    pairs = edit(pipe, "a red house", targets, seed=7, steps=1)
+    purposes = ["swap", "addition", "colour", None]
+    assert [pair.about.purpose for pair in pairs] == purposes
+    for pair, purpose in zip(pairs, purposes, strict=True):
+        cross, own = USUAL[purpose]
+        about, asked = pair.about, pair.edited.settings.edit
+        assert asked is not None
+        assert about.cross == asked.cross == (0.0, cross)
+        assert about.self_attention == asked.self_attention == (0.0, own)
+    said = edit(pipe, "a red house", targets[1], seed=7, steps=1, cross=0.6)
+    assert (said.about.cross, said.about.self_attention) == (
+        (0.0, 0.6),
+        (0.0, USUAL["addition"][1]),
+    )
+
+
+def test_a_grid_of_several_kinds_has_the_windows_of_the_loosest(pipe):
+    targets = ["a red sea", "a red house and a tree"]
+    made = grid(pipe, "a red house", targets, seeds=1, steps=1)
+    cross, own = ((0.0, window) for window in USUAL["addition"])
+    assert {(cell.cross, cell.self_attention) for cell in made} == {(cross, own)}
+    assert (made.about.cross, made.about.self_attention) == ((cross,), (own,))
+    assert list(made.axes) == ["target"]
+    one = grid(pipe, "a red house", targets[:1], seeds=[1, 2], steps=1, cross=[0.1, 0.2])
+    assert {cell.cross for cell in one} == {(0.0, 0.1), (0.0, 0.2)}
+    assert {cell.self_attention for cell in one} == {(0.0, USUAL["swap"][1])}

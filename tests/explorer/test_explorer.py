@@ -189,8 +189,8 @@ def test_the_command_of_an_edit():
     }  # fmt: skip
     ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit), "replace")
     assert shlex.split(ways[0][1])[1:] == [
-        "edit", "a cat", "a dog", "--seed", "7", "--cross", "0.1:0.8", "--words", "dog=0:0.3",
-        "--only", "cat->dog", "--protect", "snow", "--threshold", "0.5",
+        "edit", "a cat", "a dog", "--seed", "7", "--cross", "0.1:0.8", "--self", "0:0.4",
+        "--words", "dog=0:0.3", "--only", "cat->dog", "--protect", "snow", "--threshold", "0.5",
     ]  # fmt: skip
     compile(ways[1][1], "repeat", "exec")
     asked = repeat_run(settings_of(prompt="a dog", **ALONE, edit={**edit, "kind": "refine"}))
@@ -199,16 +199,15 @@ def test_the_command_of_an_edit():
 
 def test_what_an_edit_takes_unsaid_need_not_be_repeated():
     taken = {name: p.default for name, p in inspect.signature(heedmap.edit).parameters.items()}
-    bounds = {
-        key: [0.0, taken[name]] for key, name in (("cross", "cross"), ("self", "self_attention"))
-    }
+    bounds = {"cross": [0.0, 0.8], "self": [0.0, 0.4]}  # always told: they are of the kind of edit
     unsaid = {key: taken[key] for key in ("threshold", "blend_from", "self_cells")}
     edit = {"source": "a cat", "kind": "replace", "only": "cat->dog", **bounds, **unsaid}
     ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit), "replace")
     assert shlex.split(ways[0][1]) == [
-        "heedmap", "edit", "a cat", "a dog", "--seed", "7", "--only", "cat->dog",
+        "heedmap", "edit", "a cat", "a dog", "--seed", "7", "--cross", "0:0.8", "--self", "0:0.4",
+        "--only", "cat->dog",
     ]  # fmt: skip
-    for key, other in (("threshold", 0.3), ("blend_from", 0.5), ("cross", [0.0, 0.5])):
+    for key, other in (("threshold", 0.3), ("blend_from", 0.5)):
         noted = settings_of(prompt="a dog", **ALONE, edit={**edit, key: other})
         ways = repeat_edit(noted, "replace")
         assert f"--{key.replace('_', '-')} " in ways[0][1] and f"{key}=" in ways[1][1]
@@ -238,3 +237,11 @@ def test_an_empty_recording_makes_no_page():
     run.maps = HeatMaps(replace(run.maps.recording, layers=(), arrays=()), run.image)
     with pytest.raises(NothingRecordedError, match="nothing was recorded"):
         explorer.page(run)
+
+
+def test_words_that_the_model_was_not_taught_are_told():
+    run = small("a horse", frozenset({"layer"}))
+    assert data_of(explorer.page(run))["runs"][0]["untaught"] == ""
+    told = data_of(explorer.page(noting(run, untaught=["horse"])))["runs"][0]
+    said = "'horse' is not a word that this model was taught: it draws what it can."
+    assert told["untaught"] == said and ["untaught", "horse"] in told["settings"]

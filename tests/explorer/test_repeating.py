@@ -267,7 +267,7 @@ def test_arguments_of_odd_names_are_left_out_and_told(name, edit):
     else:
         assert "what was passed as an object" in left
     assert (named["seed"], named["eta"]) == (3, 0.5)
-    assert named.keys() <= {"seed", "steps", "eta", "cross"}
+    assert named.keys() <= {"seed", "steps", "eta", "cross", "self_attention"}
 
 
 def test_names_that_are_taken_are_those_of_the_verbs():

@@ -13,8 +13,9 @@ from PIL import Image
 
 import evaluate
 import heedmap
-from evaluation import blends, cases, judge, measures, places, swaps, weights
+from evaluation import blends, cases, judge, kinds, measures, places, swaps, weights
 from evaluation.cases import Plan, Swap
+from heedmap.drawing.edit_batches import LEAST_CHANGE
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
 from heedmap.text.tokens import tokenize
@@ -413,3 +414,68 @@ def test_plans_say_what_they_show():
     layout = layouts.lay_out(layouts.HELD_OUT_SEED, 2)
     plan = Plan(layout, captions.object_caption(layout, Random(0)), 0)
     assert plan.kinds == sorted((thing.colour, thing.noun) for thing in layout.things)
+
+
+# --- edits of every kind ----------------------------------------------------------------------
+
+
+def drawn_faultlessly(case: kinds.Case, **pictures: str) -> kinds.Drawn:
+    """An edit whose pictures are the rendered scenes: by name "source" or "target"."""
+    sizes = {"small": 0.16, "": 0.22, "big": 0.32}
+
+    def laid(layout: layouts.Layout) -> layouts.Layout:
+        spots = {
+            "left": [(0.26, 0.56), (0.74, 0.56)], "right": [(0.74, 0.56), (0.26, 0.56)],
+            "above": [(0.5, 0.26), (0.5, 0.74)], "below": [(0.5, 0.74), (0.5, 0.26)],
+        }.get(layout.relation, [(0.27, 0.56), (0.73, 0.56)] if len(layout.things) > 1
+              else [(0.5, 0.56)])  # fmt: skip
+        things = tuple(
+            replace(thing, x=x, y=y, radius=min(sizes[thing.size], 0.22 if len(spots) > 1 else 1))
+            for thing, (x, y) in zip(layout.things, spots, strict=True)
+        )
+        return replace(layout, things=things)
+
+    shown = {"source": case.source, "target": case.target}
+    found = {name: scenes.render(laid(shown[which])).image for name, which in pictures.items()}
+    said = judge.detect(np.stack(list(found.values())))
+    return kinds.Drawn(case, found, dict(zip(found, said, strict=True)))
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_an_edit_of_each_kind_is_right_only_if_it_shows_its_target(kind: kinds.EditPurpose):
+    cases = kinds.cases(kind, 6)
+    assert cases[:3] == kinds.cases(kind, 3)
+    assert [c.seed for c in cases] != [c.seed for c in kinds.cases(kind, 6, 1)]
+    done = [
+        drawn_faultlessly(case, source="source", plain="target", edit="target") for case in cases
+    ]
+    idle = [
+        drawn_faultlessly(case, source="source", plain="target", edit="source") for case in cases
+    ]
+    good, none = kinds.figures_of(done), kinds.figures_of(idle)
+    assert good["n"] == none["n"] == 6
+    assert good["attainable"] == good["success_of_attainable"] == 1.0, cases
+    assert none["success_of_attainable"] == 0.0 and none["outside_mse_ratio"] in (0.0, None)
+    assert good["outside_mse_ratio"] in (1.0, None)
+    changes = kinds.least_change([*done, *idle])
+    assert changes["right"]["n"] == changes["wrong"]["n"] == 6
+    assert changes["right"]["p01"] > LEAST_CHANGE and changes["right"]["below"] == 0.0
+    assert changes["wrong"] == {"n": 6, "p01": 0.0, "p05": 0.0, "median": 0.0, "below": 1.0}
+
+
+def test_windows_are_compared_on_the_same_edits(embedded: Any):
+    how: dict[str, Any] = {"steps": 1, "guidance": 2.0}
+    eye, done = judge.load(), []
+
+    def told(*row: Any) -> None:
+        done.append(row)
+
+    for cross in ([0.8], [0.1, 0.8]):
+        figures, drawn = kinds.over_windows(
+            embedded, 1, 0, eye, told, cross, [0.4], ["addition"], **how
+        )
+        names = [f"{window:g} 0.4" for window in cross]
+        assert list(figures) == ["addition"] and list(figures["addition"]) == names
+        assert list(drawn[0].pictures) == ["source", "plain", *names]
+        assert drawn[0].case == kinds.cases("addition", 1)[0]
+    assert done == [("addition", 1, 1)] * 2

@@ -18,6 +18,7 @@ from torch import nn
 import train_tiny
 import training
 from heedmap.errors import RunError
+from heedmap.models.cards import taught_words
 from training import latents, run
 from training.autoencoder import picture_loss
 from training.descent import Average, Descent, differing, falling_rate, make_optimiser, resume
@@ -400,6 +401,7 @@ def test_the_averaged_weights_are_exported(tmp_path):
     assert pipe.scheduler.config.prediction_type == "v_prediction"
     card = json.loads((to / "card.json").read_text())
     assert card["training"]["samples_seen"] == 77 and card["defaults"]["guidance"] == 3
+    assert taught_words(to) == captions.vocabulary()
 
     (to / "model_index.json").unlink()  # now it is some folder of the user's
     with pytest.raises(RunError, match="not a pipeline"):

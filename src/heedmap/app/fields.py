@@ -15,8 +15,6 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.options import AXES, DrawOptions, EditOptions
 from heedmap.tiny.card import EMBEDDED
 
-_CROSS: Any = EditOptions.cross  # both windows from the start of the run, as sliders have them
-_OWN: Any = EditOptions.self_attention
 _KEEP = list(DrawOptions.keep)
 _AXES = [("layers", "layer"), ("steps", "step"), ("heads", "head")]
 EMPTY: tuple[Any, ...] = ("", "", "", "", "", "", _KEEP)
@@ -26,16 +24,15 @@ EMPTY: tuple[Any, ...] = ("", "", "", "", "", "", _KEEP)
 def edit_fields() -> list[Any]:
     """Both windows, the words that are blended, and from which threshold on."""
     with gr.Row():
-        cross = gr.Slider(
-            0,
-            1,
-            _CROSS,
-            step=0.05,
-            label="Strength: cross-attention",
-            info="Taken from the first prompt for this part of the run.",
+        cross = _number_field(
+            "Strength: cross-attention",
+            "by the kind of edit",
+            info="Taken from the first prompt for this part of the run, 0 to 1.",
         )
-        own = gr.Slider(
-            0, 1, _OWN, step=0.05, label="Self-attention", info="The same of it: shapes and layout."
+        own = _number_field(
+            "Self-attention",
+            "by the kind of edit",
+            info="The same of it: shapes and layout, 0 to 1.",
         )
     with gr.Row():
         only = text_field(
@@ -54,7 +51,7 @@ def edit_fields() -> list[Any]:
 
 def edit_examples(only: str) -> list[Any]:
     """What an example fills into the fields of `edit_fields`."""
-    return [_CROSS, _OWN, only, ""]
+    return ["", "", only, ""]
 
 
 def shared_fields() -> list[Any]:
@@ -92,8 +89,8 @@ def text_field(label: str, empty: str, **options: Any) -> gr.Textbox:
 def edit_values(cross: Any, own: Any, only: Any, threshold: Any) -> EditOptions:
     """What the fields of `edit_fields` hold."""
     return EditOptions(
-        cross=_part(cross, "the strength", _CROSS),
-        self_attention=_part(own, "self-attention", _OWN),
+        cross=_part(cross, "the strength", EditOptions.cross),
+        self_attention=_part(own, "self-attention", EditOptions.self_attention),
         only=text_of(only).strip() or None,
         threshold=_part(threshold, "the threshold", EditOptions.threshold),
     )
@@ -118,8 +115,8 @@ def shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _part(value: Any, name: str, usual: float) -> float:
-    """A part of the run."""
+def _part(value: Any, name: str, usual: Any) -> Any:
+    """A part of the run, or what is usual where none is given."""
     number = real_number(value, name)
     return usual if number is None else float(number)
 

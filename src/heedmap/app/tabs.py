@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from heedmap.app import fields, fragments
+from heedmap.app import fields, fragments, vocabulary
 from heedmap.app.forms import UNSEEN, JobForm, VisitorJobs, sentence
 from heedmap.app.upload_reader import UploadReader
 from heedmap.app.worker import EditRequest, GenerateRequest, ResultSummary, Worker
@@ -92,6 +92,7 @@ def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State)
     with gr.Accordion("More", open=False):
         shared = fields.shared_fields()
     examples = _examples(PICTURES)
+    vocabulary.shelf()
     form = JobForm("generate", made, run, cancel, *_results())
 
     def ask(text: Any, name: Any, *values: Any) -> GenerateRequest:
@@ -123,6 +124,7 @@ def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State) -> 
         own = fields.edit_fields()
         shared = fields.shared_fields()
     examples = _examples([_said(*edit) for edit in EDITS])
+    vocabulary.shelf(boxes=2)
     form = JobForm("edit", made, run, cancel, *_results())
 
     def ask(before: Any, after: Any, name: Any, *values: Any) -> EditRequest:

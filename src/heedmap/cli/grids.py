@@ -46,15 +46,15 @@ class GridEditFlags(EditFlags):
             parser=parse_windows,
             metavar="A:B",
             help="While the source's cross-attention is taken, as parts of the run; B alone: from "
-            "its start. Several, as 0,0.2,…,1, are drawn each.",
+            "its start. Several, as 0,0.2,…,1, are drawn each. Left out: by the kind of edit.",
         ),
-    ] = f"{EditOptions.cross}"
+    ] = EditOptions.cross
     own: Annotated[
         Any,
         typer.Option(
             "--self", parser=parse_windows, metavar="A:B", help="The same of self-attention."
         ),
-    ] = f"{EditOptions.self_attention}"
+    ] = EditOptions.self_attention
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def grid(
     from heedmap.files.writing import Destination, slug
     from heedmap.results.grids import check_axes
 
-    axes = [changed.cross, changed.own, asked, range(varied.count), *weights.values()]
+    windows = [said for said in (changed.cross, changed.own) if said]
+    axes = [*windows, asked, range(varied.count), *weights.values()]
     check_axes(axes)
     place = Destination(saved.out, kinds.GRID, force=saved.force)
     options = changed.options() | drawn.options()

@@ -128,15 +128,15 @@ class EditFlags:
             parser=parse_single,
             metavar="A:B",
             help="While the source's cross-attention is taken, as parts of the run; B alone: from "
-            "its start.",
+            "its start. Left out: by the kind of edit.",
         ),
-    ] = f"{EditOptions.cross}"
+    ] = EditOptions.cross
     own: Annotated[
         Any,
         typer.Option(
             "--self", parser=parse_single, metavar="A:B", help="The same of self-attention."
         ),
-    ] = f"{EditOptions.self_attention}"
+    ] = EditOptions.self_attention
     words: Annotated[
         list[Any] | None,
         typer.Option(

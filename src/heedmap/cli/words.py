@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedmap.cli.console import loading, print_json, print_table, printable
+from heedmap.cli.console import loading, print_json, print_table, printable, warnings_told
 from heedmap.cli.options import Json, Model
-from heedmap.errors import as_sentence, plural
+from heedmap.errors import as_sentence, plural, warn
+from heedmap.text.vocabulary import said_of, untaught
 
 if TYPE_CHECKING:
     from heedmap.text.words import TokenTable
@@ -30,16 +31,19 @@ def words(
     asked = parse_weights(prompt)
     hidden = json or model is None or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
-        from heedmap.models import pipelines
+        from heedmap.models import cards, pipelines
 
         table = pipelines.token_table(asked.text, model)
     by_position = token_weights(asked.spans, table)
     weights = [by_position.get(word.tokens[0], 1.0) if word.tokens else 1.0 for word in table.words]
+    with warnings_told() as warned:
+        if strange := untaught([asked.text], cards.taught_words(model)):
+            warn(said_of(strange))
     if json:
         about = asdict(table)
         for word, weight in zip(about["words"], weights, strict=True):
             word["weight"] = weight
-        print_json(about)
+        print_json({**about, "warnings": warned})
     else:
         print_tokens(table, weights if asked.spans else [])
 

@@ -15,7 +15,7 @@ from heedmap.errors import ArgumentError, Is, Named, quoted, warn
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.models import pipelines
+from heedmap.models import cards, pipelines
 from heedmap.options import AXES, OWN_NAMES, BranchName, DrawOptions, GenerateOptions
 from heedmap.recording.edits import Edit, note_of
 from heedmap.recording.probing import Probe, branches_of
@@ -23,6 +23,7 @@ from heedmap.recording.recorder import AfterStep, Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
+from heedmap.text.vocabulary import said_of, untaught
 from heedmap.text.words import TokenTable
 from heedmap.tiny import card
 from heedmap.wiring import arguments as called
@@ -109,6 +110,9 @@ def draw(
             warn(unread)
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
+    taught = cards.words_of(pipe)
+    if strange := untaught([*prompts, negative or ""], taught):
+        warn(said_of(strange))
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
         run: Any = pipe  # the base class of all pipelines is not callable itself
         made = run(**called.for_batch(pipe, prompts, seeds, _with_own(pipe, options)))
@@ -122,8 +126,8 @@ def draw(
         )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     runs: list[Run] = []
-    for prompt, image, recording, other, seed in zip(
-        batch.written, images, recorder.recordings, negatives, seeds, strict=True
+    for prompt, read, image, recording, other, seed in zip(
+        batch.written, prompts, images, recorder.recordings, negatives, seeds, strict=True
     ):
         used = Settings(
             prompt=prompt,
@@ -132,6 +136,7 @@ def draw(
             size=options.size or image.size,
             # Sums of a batch round otherwise than those of one picture.
             batch_place=(len(runs), len(prompts)) if len(prompts) > 1 else None,
+            untaught=untaught([read, negative or ""], taught),
             **noted,
         )
         against = None if other is None else HeatMaps(other, image)

@@ -24,7 +24,8 @@ from heedmap.files.settings import EditNoted
 from heedmap.mathematics.rules import blend, blend_mask
 from heedmap.mathematics.windows import steps_within
 from heedmap.models.batches import fitting, in_batches
-from heedmap.options import DrawOptions, GenerateOptions
+from heedmap.models.pipelines import is_embedded
+from heedmap.options import USUAL, DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import Trace
@@ -32,6 +33,12 @@ from heedmap.recording.steering import Steering
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
 from heedmap.wiring.schedules import Moment
+
+LEAST_CHANGE = 0.02
+"""Of `most_changed`, below which an edit is told to have changed almost nothing.
+
+On the embedded model (`scripts/evaluate.py windows`); of others it is not known.
+"""
 
 
 @dataclass(eq=False)
@@ -219,6 +226,7 @@ def _pair(
         )
     about = EditReport(
         kind=plan.kind,
+        purpose=plan.purpose,
         why=plan.alignment.why,
         weights=dict(plan.weights),
         words=ChangedWords(source=tuple(before), edited=tuple(after)),
@@ -253,10 +261,50 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
             f"only={quoted(only)} let the edit in nowhere, since no place is above threshold="
             f"{about.threshold:g}: lower the threshold",
         ]
-    images = (np.asarray(run.image, float) for run in (pair.source, pair.edited))
+    images = [np.asarray(run.image.convert("RGB"), float) for run in (pair.source, pair.edited)]
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
         troubles.append(
             f"the edit {quoted(plan.written)} changed nothing in the picture above rounding "
             f"({about.sites} sites acted): try a smaller cross window, or another seed"
         )
+    elif _is_measured(plan) and (most := most_changed(*images)) < LEAST_CHANGE:
+        troubles.append(
+            f"the edit {quoted(plan.written)} changed almost nothing (at most {most:.2g} in mean "
+            f"square, where edits that show change {LEAST_CHANGE:g} or more): {_looser(plan)}"
+        )
     return troubles
+
+
+def _is_measured(plan: Plan) -> bool:
+    """Whether it is known how much such an edit changes: of a word, on the embedded model."""
+    return plan.purpose is not None and is_embedded(plan.base.pipe)
+
+
+def most_changed(before: np.ndarray, after: np.ndarray) -> float:
+    """How much the part of a picture changed that changed most, of 8 × 8 parts of one size.
+
+    Args:
+        before: (H, W, 3), 0 to 255.
+        after: another of that shape.
+
+    Returns:
+        The mean squared difference there, of values from 0 to 1. A part is a whole number of
+        pixels; of a picture that is no multiple of them the last rows and columns are left out.
+    """
+    squares = (((before - after) / 255) ** 2).mean(axis=-1)
+    h, w = (max(1, side // 8) for side in squares.shape)
+    rows, columns = (side // part for side, part in zip(squares.shape, (h, w), strict=True))
+    parts = squares[: rows * h, : columns * w].reshape(rows, h, columns, w)
+    return float(parts.mean(axis=(1, 3)).max())
+
+
+def _looser(plan: Plan) -> str:
+    """What to do about an edit that took too much from its source to change."""
+    usual = USUAL[plan.purpose]
+    windows = {"cross-attention": plan.cross, "self-attention": plan.own}
+    taken = {name: high for name, (low, high) in windows.items() if low < high}
+    wider = {n: taken[n] for n, most in zip(windows, usual, strict=True) if taken.get(n, 0) > most}
+    if not taken:
+        return "try another seed, or other words"
+    said = " and ".join(f"{name} (now up to {high:g})" for name, high in (wider or taken).items())
+    return f"take less from the source, with a smaller window of {said}"

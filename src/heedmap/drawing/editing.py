@@ -14,7 +14,7 @@ from msgspec import structs
 from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
 from heedmap.drawing.edit_batches import draw_edits
-from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
+from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window, usual_windows
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import noted_argument
@@ -109,9 +109,10 @@ def edit(
     seed = drawn_seed() if seed is None else seed
     check_prompts([source, *asked], [seed] * (len(asked) + 1))
     base = edit_base(pipe, source, how, rest, alone=target is None)
-    windows = (read_window(how.cross, "cross"), read_window(how.self_attention, "self_attention"))
+    windows = {"cross": how.cross, "self_attention": how.self_attention}
+    said = [None if one is None else read_window(one, name) for name, one in windows.items()]
     planner = Planner(base)
-    plans = [planner.plan(text).during(*windows) for text in asked]
+    plans = [_during(planner.plan(text), *said) for text in asked]
     for plan in plans:
         if not plan.acts:
             raise planner.refusal(plan.written)
@@ -137,8 +138,8 @@ def grid(
     source: str,
     target: str | Sequence[str] | None = None,
     *,
-    cross: Windows = EditOptions.cross,
-    self_attention: Windows = EditOptions.self_attention,
+    cross: Windows | None = EditOptions.cross,
+    self_attention: Windows | None = EditOptions.self_attention,
     weights: Mapping[str, float | Sequence[float]] | None = None,
     seeds: int | Sequence[int] | None = None,
     progress: Progress | None = None,
@@ -164,7 +165,8 @@ def grid(
         pipe: a pipeline, as `load` gives it.
         source: the prompt that is edited, as in `edit`.
         target: what it shall become, or several; None where weights are all that changes.
-        cross: as in `edit`, or a list of such windows. A tuple of two numbers is one window.
+        cross: as in `edit`, or a list of such windows. A tuple of two numbers is one window. Where
+            none is given, all cells have that of their kind of edit; of several kinds, the loosest.
         self_attention: the same.
         weights: by word or phrase of the target a weight, or several.
         seeds: one or several; one is drawn, and noted, if None.
@@ -187,6 +189,7 @@ def grid(
     check_prompts([source, *asked], [0] * (len(asked) + 1))
     base = edit_base(pipe, source, how, rest, alone=target is None)
     planner = Planner(base)
+    axes = axes.filled(*usual_windows(planner.plan(text, {}) for text in asked))
     places = list(_places(planner, asked, axes))
     base.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
@@ -276,6 +279,12 @@ def _places(
             raise planner.refusal(plans[0][1].written)
         for (at, plan), own, cross in itertools.product(plans, axes.own, axes.cross):
             yield text, {word: float(w) for word, w in at.items()}, plan.during(cross, own)
+
+
+def _during(plan: Plan, cross: tuple[float, float] | None, own: tuple[float, float] | None) -> Plan:
+    """The same edit with these windows, or where there are none with those of its purpose."""
+    usual = usual_windows([plan])
+    return plan.during(cross or usual[0], own or usual[1])
 
 
 def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ class Axes:
     """What a grid varies besides its targets; each list has one value or more."""
 
     weights: Mapping[str, Sequence[float]]
-    own: Sequence[tuple[float, float]]
+    own: Sequence[tuple[float, float]]  # none where nobody said: see `filled`
     cross: Sequence[tuple[float, float]]
     seeds: Sequence[int]
 
@@ -29,10 +29,13 @@ class Axes:
             word: _several(several, f"the weights of {quoted(word)}")
             for word, several in _mapping(weights).items()
         }
-        crosses = [read_window(w, "cross") for w in _windows(cross, "cross")]
-        owns = [read_window(w, "self_attention") for w in _windows(own, "self_attention")]
+        crosses, owns = _windows(cross, "cross"), _windows(own, "self_attention")
         drawn_from = [drawn_seed()] if seeds is None else _several(seeds, "seeds")
         return cls(strips, owns, crosses, [check_seed(seed) for seed in drawn_from])
+
+    def filled(self, cross: tuple[float, float], own: tuple[float, float]) -> "Axes":
+        """The same with these windows where nobody said which."""
+        return replace(self, own=self.own or [own], cross=self.cross or [cross])
 
     def named(self) -> dict[str, Sequence[Any]]:
         """By what a user calls them."""
@@ -59,7 +62,7 @@ class Axes:
         Args:
             targets: those of the grid.
         """
-        axes = {"target": targets, **self.named()}
+        axes = {"target": targets, **{k: v for k, v in self.named().items() if v}}
         check_axes(axes.values())
         for name, values in axes.items():
             twice = next((v for n, v in enumerate(values) if v in values[:n]), None)
@@ -76,9 +79,12 @@ def _mapping(weights: object) -> Mapping[str, Any]:
     return weights or {}
 
 
-def _windows(windows: Any, name: str) -> list[Any]:
-    """A window alone is a number or a tuple."""
-    return [windows] if isinstance(windows, tuple) else _several(windows, name)
+def _windows(windows: Any, name: str) -> list[tuple[float, float]]:
+    """A window alone is a number or a tuple; none is given where nobody says."""
+    if windows is None:
+        return []
+    several = [windows] if isinstance(windows, tuple) else _several(windows, name)
+    return [read_window(window, name) for window in several]
 
 
 def _count(values: range) -> int:

@@ -55,8 +55,8 @@ class GridKeywords(DrawKeywords, total=False, extra_items=Any):
 class EditKeywords(GridKeywords, total=False, extra_items=Any):
     """Those of `EditOptions` and of `DrawOptions`."""
 
-    cross: Window
-    self_attention: Window
+    cross: Window | None
+    self_attention: Window | None
 
 
 def _told(doc: str | None, options: Sequence[type], names: Sequence[str]) -> str | None:

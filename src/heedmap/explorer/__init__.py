@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, as_sentence
 from heedmap.explorer.documents import as_script, document, link, part
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_run
@@ -27,6 +27,7 @@ from heedmap.files.reports import EditReport, Measures
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.text.alignment import pair_words
+from heedmap.text.vocabulary import said_of
 
 __all__ = ["boards", "frame", "packing", "page", "pair_page", "pairs_page"]
 
@@ -172,7 +173,11 @@ def _written(
     shown = _pictures([run.image for run in runs], limit // 2)
     views = sum(1 + (run.negative_maps is not None) for run in runs)
     said = [
-        {"settings": _settings(run.settings), "repeat": _repeats(run, kinds.get(number))}
+        {
+            "settings": _settings(run.settings),
+            "repeat": _repeats(run, kinds.get(number)),
+            "untaught": _untaught(run.settings),
+        }
         for number, run in enumerate(runs)
     ]
     taken = sum(len(picture) for picture, _ in shown) + len(as_script({"said": said}))
@@ -249,6 +254,7 @@ def _figures(about: EditReport, blended: bool) -> dict[str, Any]:
     rows = [[f"{side} of {where}", *_measured(figures)] for side, figures in change.items()]
     said = [
         ["kind", about.kind],
+        *([] if about.purpose is None else [["of what it changes", about.purpose]]),
         *([] if about.masked_by is None else [["mask of", about.masked_by]]),
         ["attention moved", f"{about.moved:.1%}"],
         ["sites of cross-attention", str(about.sites)],
@@ -275,6 +281,12 @@ def _settings(settings: Settings) -> list[list[str]]:
         elif name != "text" or value != settings.prompt:
             rows.append([name, _said(value)])
     return [row for row in rows if row[1]]
+
+
+def _untaught(settings: Settings) -> str:
+    """The sentence for words that the model was not taught."""
+    said = said_of(settings.untaught or ())
+    return as_sentence(said) if said else ""
 
 
 def _said(value: Any) -> str:

@@ -59,14 +59,13 @@ def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
     edit, prompt = settings.edit, settings.prompt
     assert edit is not None
     options, named = _shared(settings)
-    for option, name, window, usual in (
-        ("--cross", "cross", edit.cross, EditOptions.cross),
-        ("--self", "self_attention", edit.self_attention, EditOptions.self_attention),
+    for option, name, window in (
+        ("--cross", "cross", edit.cross),
+        ("--self", "self_attention", edit.self_attention),
     ):
-        if window != (0.0, usual):
-            low, high = map(spelling.number, window)
-            options.append(f"{option} {low}:{high}")
-            named.append(f"{name}=({low}, {high})")
+        low, high = map(spelling.number, window)
+        options.append(f"{option} {low}:{high}")
+        named.append(f"{name}=({low}, {high})")
     if edit.windows:
         spans = {
             word: (spelling.number(low), spelling.number(high))

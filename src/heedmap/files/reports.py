@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, field
 from heedmap.files.notes import Note
 from heedmap.files.settings import EditTerms
 from heedmap.files.values import MAX_TOKENS, Fraction, Name, Number, Small, Text, Whole, Window
-from heedmap.options import EditKind
+from heedmap.options import EditKind, EditPurpose
 
 
 class Measures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +94,8 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
 
     Attributes:
         kind: "replace", "refine" or "reweight".
+        purpose: what it is for: "swap", "colour", "addition", "removal", "size", "relation" or
+            "setting"; None where weights or signs are all that changes, or an older version wrote.
         why: of this kind.
         cross: while the source's cross-attention was taken (from, up to), of the run.
         windows: the same for single words.
@@ -123,8 +125,9 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     change: Change
     masked_by: Text | None = None
     asked: EditCall | None = None
+    purpose: EditPurpose | None = None
 
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"masked_by", "asked"})
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"masked_by", "asked", "purpose"})
 
 
 class GridReport(EditTerms, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from heedmap.files.notes import Note
 from heedmap.files.values import (
     MAX_EDITS,
     MAX_STEPS,
+    WORDS_AT_MOST,
     Fraction,
     Given,
     Name,
@@ -172,6 +173,8 @@ class Settings(Note, frozen=True, kw_only=True):
         batch_place: its number among the pictures that were drawn at once, from 0, and how many
             there were; None where it was drawn alone.
         edit: what was asked of an edit; None of any other run.
+        untaught: the words of both prompts that the model's card does not list; None where there is
+            no such list.
     """
 
     prompt: Text
@@ -205,5 +208,6 @@ class Settings(Note, frozen=True, kw_only=True):
     arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
     edit: EditNoted | None = None
+    untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
 
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"batch_place", "edit"})
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"batch_place", "edit", "untaught"})

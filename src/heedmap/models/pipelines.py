@@ -40,6 +40,9 @@ def load(
 ) -> "DiffusionPipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
+    The embedded model was taught some 70 words, which its card lists (`heedmap.models.cards`). A
+    prompt with others is drawn as well as it can be, and a warning names them.
+
     Args:
         model: None for the embedded model (needs no network), a folder that `save_pretrained`
             wrote, or the id of a model on the hub. Only safetensors weights are read.

@@ -6,4 +6,7 @@ known here.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["alignment", "prompts", "saved_tables", "token_mapping", "tokens", "weights", "words"]
+__all__ = [
+    "alignment", "prompts", "purposes", "saved_tables", "token_mapping", "tokens", "vocabulary",
+    "weights", "words",
+]  # fmt: skip

@@ -16,7 +16,7 @@ from heedmap.text.prompts import fold, word_keys
 from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable, Word
 
-__all__ = ["WordAlignment", "not_one_to_one", "pair_words", "swap_of"]
+__all__ = ["WordAlignment", "connects", "listed", "not_one_to_one", "pair_words", "swap_of"]
 
 _LISTED = 4
 
@@ -163,10 +163,15 @@ def _phrases(words: Sequence[Word]) -> list[list[Word]]:
     """Cut words before each connective; the first phrase has none and may be empty."""
     phrases: list[list[Word]] = [[]]
     for word in words:
-        if _CONNECTIVE.fullmatch(fold(word.text)):
+        if connects(fold(word.text)):
             phrases.append([])
         phrases[-1].append(word)
     return phrases
+
+
+def connects(word: str) -> bool:
+    """Whether a word, folded, begins a new phrase: a preposition, "and", "or"."""
+    return _CONNECTIVE.fullmatch(word) is not None
 
 
 def _key(word: Word) -> tuple[str, ...]:
@@ -175,11 +180,11 @@ def _key(word: Word) -> tuple[str, ...]:
 
 def _why(found: WordAlignment, kind: EditKind, signs: bool, *, asked: bool) -> str:
     changes = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in found.swapped]
-    changes = [_listed(changes)] if changes else []
+    changes = [listed(changes)] if changes else []
     for words, happened in ((found.added, "added"), (found.dropped, "dropped")):
         if words:
             texts = [quoted(word.text) for word in words]
-            changes.append(f"{_listed(texts)} {'was' if len(words) == 1 else 'were'} {happened}")
+            changes.append(f"{listed(texts)} {'was' if len(words) == 1 else 'were'} {happened}")
     said = "; ".join(changes)
     if not found.pairs:
         said = "neither prompt has a word"
@@ -197,7 +202,8 @@ def _why(found: WordAlignment, kind: EditKind, signs: bool, *, asked: bool) -> s
     return f"{said}{so}attention is replaced word by word"
 
 
-def _listed(texts: Sequence[str]) -> str:
+def listed(texts: Sequence[str]) -> str:
+    """Texts as a sentence has them: "a, b and c"; of many the first, and how many more."""
     if len(texts) <= _LISTED:
         return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
     return f"{', '.join(texts[: _LISTED - 1])} and {len(texts) - _LISTED + 1} more"
@@ -207,7 +213,7 @@ def not_one_to_one(alignment: WordAlignment) -> ArgumentError:
     """The error that says which words keep Replace from being possible."""
     counts = [sum(bool(pair[side]) for pair in alignment.pairs) for side in (0, 1)]
     changes = [
-        f"{_listed([quoted(word.text) for word in words])} {happened}"
+        f"{listed([quoted(word.text) for word in words])} {happened}"
         for words, happened in ((alignment.added, "added"), (alignment.dropped, "dropped"))
         if words
     ]

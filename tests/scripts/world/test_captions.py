@@ -95,3 +95,12 @@ def test_the_vocabulary_is_what_captions_are_made_of():
         words = captions.object_caption(layout, Random(layout.seed)).text.replace(",", "").split()
         assert set(words) <= known
     assert {"house", "orange", "giraffe"} & known == {"house", "orange"}
+
+
+def test_a_prompt_can_be_put_together_of_the_phrases():
+    found = captions.phrases()
+    assert set(found["nouns"]) == set(layouts.NOUNS) and set(found["colours"]) == set(
+        layouts.COLOURS
+    )
+    for phrase in (phrase for row in found.values() for phrase in row):
+        assert set(phrase.split()) <= captions.vocabulary()

@@ -13,7 +13,7 @@ function buildPrompts() {
       fillPrompt(line, run, v, pair && !v ? pair.changed[n ? "edited" : "source"] : []);
       const name = make("span", { className: "side", textContent: label });
       line.classList.toggle("long", line.textContent.length > 160);
-      const text = make("div", {}, line, ...unreadNote(view));
+      const text = make("div", {}, line, ...unreadNote(view), ...(v ? [] : untaughtNote(run)));
       return make("div", { className: v ? "line lesser" : "line" }, ...(label ? [name] : []), text);
     }),
   );
@@ -26,6 +26,11 @@ function unreadNote({ pieces }) {
   if (!unread) return [];
   const words = unread > 1 ? `the last ${unread} words, which have no maps` : "the last word, which has no map";
   return [make("p", { className: "hint", textContent: `Struck through: the model did not read ${words}.` })];
+}
+
+function untaughtNote(run) {
+  const said = data.runs[run].untaught;
+  return said ? [make("p", { className: "hint", textContent: said })] : [];
 }
 
 function fillPrompt(line, run, v, changed) {

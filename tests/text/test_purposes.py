@@ -1,0 +1,59 @@
+"""What an edit is for: of sentences, and of every edit that the evaluation draws."""
+
+from collections import Counter
+
+import pytest
+
+from evaluation import kinds
+from heedmap.models import pipelines
+from heedmap.text.alignment import pair_words
+from heedmap.text.purposes import purpose_of
+from heedmap.text.tokens import tokenize
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return pipelines.tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "purpose"),
+    [
+        ("a cat on grass", "a dog on grass", "swap"),
+        ("a red cat", "a blue dog", "swap"),
+        ("a red house", "a Blue house", "colour"),
+        ("a house", "a red house", "colour"),
+        ("a red house", "a house", "colour"),
+        ("a small cat", "a big cat", "size"),
+        ("a cat", "a big cat", "size"),
+        ("a purple rocket in a meadow", "a purple rocket and a white balloon in a meadow",
+         "addition"),
+        ("a cat", "a cat with a hat", "addition"),
+        ("a cat", "a cat next to a dog", "addition"),
+        ("a cat", "a fluffy cat", "addition"),
+        ("a cat and a dog", "a cat", "removal"),
+        ("a cat left of a dog", "a cat right of a dog", "relation"),
+        ("a cat left of a dog", "a cat to the right of a dog", "relation"),
+        ("a cat above a dog", "a cat next to a dog", "relation"),
+        ("a cat and a dog", "a cat left of a dog", "relation"),
+        ("a cat in the snow", "a cat at night", "setting"),
+        ("a cat in the snow", "a cat under the stars", "setting"),
+        ("a cat", "a cat on the beach", "setting"),
+        ("a cat on the beach", "a cat", "setting"),
+        ("a cat", "a cat", None),
+        ("a cat", "a cat!", None),
+        ("a cat", "the cat", None),
+    ],
+)  # fmt: skip
+def test_what_an_edit_is_for(tokenizer, source: str, target: str, purpose: str | None):
+    tables = (tokenize(text, tokenizer) for text in (source, target))
+    assert purpose_of(pair_words(*tables)) == purpose
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_the_edits_that_are_measured_are_of_their_kind(tokenizer, kind: kinds.EditPurpose):
+    found = Counter(
+        purpose_of(pair_words(*(tokenize(text, tokenizer) for text in case.texts)))
+        for case in kinds.cases(kind, 60)
+    )
+    assert found == {kind: 60}

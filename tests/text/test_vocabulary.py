@@ -1,0 +1,46 @@
+"""Words that a model was not taught, and the one sentence that says so."""
+
+import pytest
+
+from heedmap.errors import MAX_SENTENCE
+from heedmap.text.vocabulary import said_of, untaught
+
+KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
+
+
+@pytest.mark.parametrize(
+    ("text", "strange"),
+    [
+        ("a red house", ()),
+        ("A RED, house! (next to)", ()),
+        ("a Horse next to a horse, a robot", ("Horse", "robot")),
+        ("a cafe\u0301", ()),  # another Unicode form
+        ("a cafe", ("cafe",)),
+        ("a snow-covered house", ()),
+        ("a snow-white house", ("snow-white",)),
+        ("two 2 집", ("two", "2", "집")),
+        ("<my-cat> house", ()),
+        (", . !", ()),
+        ("", ()),
+    ],
+)
+def test_what_is_not_in_the_vocabulary(text: str, strange: tuple[str, ...]):
+    assert untaught([text], KNOWN) == strange
+
+
+def test_words_of_several_texts_are_named_once_in_order():
+    assert untaught(["a horse", "a robot, a horse"], KNOWN) == ("horse", "robot")
+
+
+def test_without_a_vocabulary_nothing_is_known():
+    assert untaught(["a horse"], None) is None
+
+
+def test_the_sentence():
+    taught = "that this model was taught: it draws what it can"
+    assert said_of([]) == ""
+    assert said_of(["horse"]) == f"'horse' is not a word {taught}"
+    assert said_of(["horse", "robot"]) == f"'horse' and 'robot' are not words {taught}"
+    many = said_of([f"word{n}" * 50 for n in range(1000)])
+    assert many.endswith(f"and 997 more are not words {taught}") and len(many) < MAX_SENTENCE
+    assert said_of(["\x1b[31m"]).isprintable()
