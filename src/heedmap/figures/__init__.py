@@ -4,4 +4,4 @@ Pure functions of arrays, texts and Pillow images. No torch, and no maps: whoeve
 values over.
 """
 
-__all__ = ["animations", "blocks", "formats", "layout", "overlays", "sheet"]
+__all__ = ["animations", "blocks", "formats", "layout", "overlays", "sheet", "step_pictures"]

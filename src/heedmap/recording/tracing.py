@@ -74,6 +74,7 @@ def steered(
     steering: Steering | None = None,
     watch: Mapping[int, Sequence[int]] | None = None,
     after_step: AfterStep | None = None,
+    predicts: bool = False,
 ) -> Trace:
     """A trace that takes part in the run.
 
@@ -82,7 +83,7 @@ def steered(
     """
     wanted = _wanted(keep, tokens, branches, limit)
     wanted = replace(wanted, tables={table.prompt: table for table in tables})
-    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step))
+    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, predicts))
 
 
 def _wanted(

@@ -7,11 +7,13 @@ changed there.
 
 __all__ = [
     "arguments",
+    "colours",
     "decoding",
     "encodings",
     "family",
     "frames",
     "parts",
+    "predictions",
     "processors",
     "prompt_tables",
     "registry",
