@@ -3,7 +3,7 @@
 import pytest
 from making import Edited, report_of, settings_of, small
 
-from heedmap.explorer.told import correspondence, figures, rows, weighted, why
+from heedmap.explorer.told import correspondence, figures, rows, weighted, what_was_done
 
 
 def edit(
@@ -31,7 +31,7 @@ def edit(
 )  # fmt: skip
 def test_the_sentence_of_an_edit(kind: str, weights: dict[str, float], said: str):
     pair = edit(kind, weights, "'cat' became 'dog'")
-    assert why(pair) == said
+    assert what_was_done(pair) == said
 
 
 def test_the_words_that_are_weighted():

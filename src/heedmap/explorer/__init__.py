@@ -114,7 +114,7 @@ def pairs_page(
                 "edited": places[id(pair.edited)],
                 **matched,
                 "figures": told.figures(pair.about, blended=pair.blend is not None),
-                "why": told.why(pair),
+                "why": told.what_was_done(pair),
                 "weights": told.weighted(pair),
                 "blend": None if pair.blend is None else pictures.blend_told(pair.blend),
             }

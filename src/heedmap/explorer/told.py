@@ -22,7 +22,7 @@ def weighted(pair: PairLike) -> list[list[float]]:
     return found
 
 
-def why(pair: PairLike) -> str:
+def what_was_done(pair: PairLike) -> str:
     """In one sentence, without full stop, what was changed and what was therefore done."""
     words = {word.number: word.text for word in pair.edited.maps.tokens.words}
     parts = []

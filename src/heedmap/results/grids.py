@@ -100,9 +100,9 @@ class Grid:
         return layout.framed(body, title=self._title(), note=self._note())
 
     def _laid_out(self) -> tuple[list[str], list[tuple[str, list[tuple[int | None, Run]]]]]:
-        """What each column is; of each row what it is, and its runs with the places of their cells.
+        """What each column is; of each row what it is, and its runs with their places in `cells`.
 
-        The place is that in `cells`, from 0; None where a run is the source of a seed.
+        None for the source of a seed, which has none.
         """
         axes = self.axes
         # Of axes of one length the one that changes a picture in steps one can follow.
@@ -139,11 +139,9 @@ class Grid:
             [(name, [place for place, _ in runs]) for name, runs in rows],
             self.about,
         )
-        labelled = [
-            (" · ".join(label(name, cell.place()[name]) for name in axes), cell.pair)
-            for cell in self.cells
-        ]
-        return explorer.pairs_page(labelled, grid=shown)
+        said = (" · ".join(label(name, cell.place()[name]) for name in axes) for cell in self)
+        pairs = (cell.pair for cell in self)
+        return explorer.pairs_page(zip(said, pairs, strict=True), grid=shown)
 
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())

@@ -42,7 +42,11 @@ function placeOverview() {
   if (over > 60) $("thumbs").style.setProperty("max-height", `${Math.max(100, tall("thumbs") - over)}px`);
 }
 
-addEventListener("resize", () => requestAnimationFrame(placeOverview));
+/** Anew whenever what stands there takes another room, unless a word is in somebody's hand. */
+const beside = new ResizeObserver(() => {
+  if (overview.placed && !$("overview").contains(document.activeElement)) placeOverview();
+});
+for (const id of ["figures", "legend", "curve", "controls"]) beside.observe($(id));
 
 /** The run's picture as small as a word's is shown. */
 function smallPicture(figure) {
