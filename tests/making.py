@@ -37,6 +37,7 @@ from transformers import (
 
 from heedmap.figures import overlays
 from heedmap.figures.sheet import Sheet
+from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import schemas
 from heedmap.files.explanations import About, Had, TokenTold, as_packed
 from heedmap.files.notes import to_json
@@ -200,6 +201,7 @@ class Made:
     maps: HeatMaps
     settings: Settings
     negative_maps: HeatMaps | None = None
+    step_pictures: StepPictures | None = None
 
 
 @dataclass

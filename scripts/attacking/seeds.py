@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-NEEDED = (".json", ".safetensors", "image.png", "blend.png")
+NEEDED = (".json", ".safetensors", "image.png", "blend.png", "steps.png")
 """What is read of a folder; the pages and sheets beside it are made anew."""
 NAMES = ("run", "every", "pair", "grid")
 

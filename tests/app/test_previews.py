@@ -61,38 +61,16 @@ def test_a_preview_of_an_edit_sees_source_and_edit_and_changes_neither(random_mo
 # --- of the app -------------------------------------------------------------------------------
 
 
-def test_the_linear_colours_are_fitted_exactly_where_a_code_is_linear():
-    from types import SimpleNamespace
-
-    from heedmap.app.previews import fit_colours
-    from heedmap.wiring.decoding import unscaled
-
-    mix = torch.tensor([[0.5, 0.1, 0.0], [0.2, -0.7, 0.3], [0.0, 0.4, 0.9], [1.0, 0.0, -0.2]])
-
-    def encode(pixels: torch.Tensor) -> Any:
-        means = torch.nn.functional.avg_pool2d(pixels, 8)  # (B, 3, h, w), -1 to 1
-        code = torch.einsum("cr,brhw->bchw", mix, means) + 0.3
-        return SimpleNamespace(latent_dist=SimpleNamespace(mode=lambda: code))
-
-    config = SimpleNamespace(scaling_factor=0.5, shift_factor=0.25)
-    vae = SimpleNamespace(config=config, encode=encode, dtype=torch.float32, device="cpu")
-    colours = fit_colours(vae)
-    wanted = torch.rand(2, 3, 5, 7, generator=torch.Generator().manual_seed(1))
-    code = torch.einsum("cr,brhw->bchw", mix, wanted * 2 - 1) + 0.3
-    scaled = (code - 0.25) * 0.5  # as a pipeline holds it
-    assert torch.allclose(colours(unscaled(vae, scaled)), wanted, atol=1e-3)
-
-
 @pytest.mark.slow
 def test_the_linear_preview_resembles_the_picture(embedded):
-    from heedmap.app import previews
+    from heedmap.wiring.colours import fit_colours
     from heedmap.wiring.decoding import unscaled
 
     latents: list[torch.Tensor] = []
     run = generation.generate(
         embedded, "a red house at sunset", seed=1, steps=8, preview=latents.append
     )
-    colours = previews.fit_colours(embedded.vae)(unscaled(embedded.vae, latents[-1]))
+    colours = fit_colours(embedded.vae)(unscaled(embedded.vae, latents[-1]))
     small = run.image.resize((16, 16), resample=4)
     wanted = np.asarray(small, dtype=float).reshape(-1) / 255
     found = colours[0].movedim(0, -1).numpy().reshape(-1)

@@ -52,6 +52,17 @@ class Opened:
     def legend(self) -> str:
         return self.page.locator("#legend").inner_text()
 
+    def bare(self) -> None:
+        """Take off the heat that the page opens with."""
+        self.page.keyboard.press("Escape")
+
+    def apart(self) -> None:
+        """Show each step on its own scale, over the finished picture, as Python's overlays do."""
+        for label in ("One scale for all steps", "Picture of the step"):
+            box = self.page.get_by_label(label)
+            if box.is_visible() and box.is_enabled():
+                box.uncheck()
+
     def choose(self, label: str, value: str) -> None:
         self.page.get_by_label(label, exact=True).select_option(value)
 

@@ -18,6 +18,7 @@ from heedmap.figures import overlays
 
 def test_a_word_shows_the_overlay_that_python_draws(show: Any, run: Any, run_page: str):
     opened = show(run_page)
+    opened.bare()
     same(canvas(opened), overlays.enlarge(run.image))
     for scale in ("shared", "word", "raw"):
         opened.choose("Scale", scale)
@@ -42,6 +43,7 @@ def test_the_legend_names_the_word_the_scale_and_its_range(show: Any, run: Any, 
 
 def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: Any, run_page: str):
     opened = show(run_page)
+    opened.apart()
     opened.choose("Scale", "word")
     opened.choose("Layers", "group up")
     opened.steps(2, 3)
@@ -77,6 +79,7 @@ def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: An
 @pytest.mark.parametrize("word", ["house", "next"])
 def test_share_among_the_content_words(show: Any, run: Any, run_page: str, word: str):
     opened = show(run_page)
+    opened.apart()
     opened.choose("Scale", "content")
     opened.steps(1, 4)
     opened.word(word).hover()
@@ -194,6 +197,7 @@ def test_pointing_at_a_place_lists_the_words_that_acted_there(show: Any, run: An
     assert shown[0][0] == best
     lit = opened.word(best).evaluate("e => e.style.getPropertyValue('--lit')")
     assert float(lit) == 1
+    opened.bare()
     opened.page.mouse.move(0, 0)
     assert opened.page.locator("#reading li").count() == 0
 

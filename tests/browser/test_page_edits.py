@@ -65,5 +65,6 @@ def test_a_strip_of_edits_is_chosen_from(show: Any, pair: Any):
     assert opened.page.locator("#strip button").all_inner_texts() == ["dog", "same"]
     opened.page.get_by_role("button", name="same").click()
     expect(opened.page.locator(".prompt").nth(1)).to_contain_text("cat")
-    expect(opened.page.locator("figure")).to_have_count(3)
+    expect(opened.page.locator("#figures figure")).to_have_count(3)
+    opened.bare()
     same(canvas(opened, 1), overlays.enlarge(pair.source.image))

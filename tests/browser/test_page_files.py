@@ -104,7 +104,9 @@ def test_the_code_of_what_is_shown_gives_it(
     scale: str, python: str | None, command: str | None,
 ):  # fmt: skip
     opened = show(run_page)
-    assert not opened.page.locator("#now").is_visible()  # nothing is shown yet
+    opened.bare()
+    assert not opened.page.locator("#now").is_visible()  # nothing is shown
+    opened.apart()
     opened.choose("Scale", scale)
     opened.choose("Layers", layers)
     opened.steps(*steps)
@@ -125,6 +127,7 @@ def test_the_code_of_what_is_shown_gives_it(
 def test_the_code_names_words_that_stand_twice_by_their_number(show: Any):
     run = small("a cat and a red-nosed cat's dog", keep=frozenset({"layer", "step"}))
     opened = show(explorer.page(run))
+    opened.apart()
     opened.steps(1, 3)
     for nth, number in ((0, 0), (1, 3)):
         opened.page.get_by_role("button", name="a", exact=True).nth(nth).click()

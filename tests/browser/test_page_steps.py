@@ -34,6 +34,7 @@ def on_bar(opened: Any, step: float, of: int) -> tuple[float, float]:
 @pytest.mark.parametrize("scale", ["shared", "word"])
 def test_any_range_is_what_python_selects(show: Any, run: Any, run_page: str, scale: str):
     opened = show(run_page)
+    opened.apart()
     opened.choose("Scale", scale)
     for a, b in ((0, 1), (2, 5), (1, 6), (5, 6), (0, 4), (3, 4), (0, 6)):
         opened.steps(a, b)
@@ -220,6 +221,7 @@ def test_prompts_with_other_windows_share_their_ends(show: Any, tmp_path: Path):
 def test_in_an_edit_a_range_is_of_both(show: Any):
     source, edited = small("a red house", STEPS), small("a blue house", STEPS, seed=1)
     opened = show(explorer.pair_page(Edited(source, edited, report_of())))
+    opened.apart()
     opened.steps(1, 3)
     opened.word("blue", "edit").hover()
     both = [run.maps.select(steps=slice(1, 3)) for run in (source, edited)]

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import typer
@@ -18,11 +19,13 @@ from making import EMBEDDED, made_run, noting, settings_of, small
 
 import heedmap
 from heedmap import cli, explorer, options
+from heedmap.drawing import editing
 from heedmap.drawing.settings import describe
 from heedmap.errors import RunError
 from heedmap.explorer import spelling
-from heedmap.explorer.repeating import repeat_edit, repeat_run
+from heedmap.explorer.repeating import repeat_edit, repeat_grid, repeat_run
 from heedmap.files.notes import to_json
+from heedmap.files.reports import GridReport
 from heedmap.results.runs import Run
 
 texts = st.text(min_size=1, max_size=12).filter(lambda text: text.strip() and "\0" not in text)
@@ -323,3 +326,62 @@ def test_such_edits_are_one_sentence_where_a_folder_has_them(tmp_path, odd):
     (folder / "run.json").write_text(json.dumps(about), encoding="utf-8")
     with pytest.raises(RunError, match="is not what heedmap wrote"):
         Run.load(folder)
+
+
+asked_of_a_grid = st.fixed_dictionaries(
+    {
+        "source": texts,
+        "targets": st.none() | st.lists(texts, min_size=1, max_size=3),
+        "weights": st.dictionaries(
+            words.filter(lambda word: "=" not in word),
+            st.lists(st.floats(-9, 9), min_size=1, max_size=4),
+            max_size=2,
+        ),
+        "cross": st.lists(windows, min_size=1, max_size=3),
+        "self_attention": st.lists(windows, min_size=1, max_size=3),
+        "kind": st.sampled_from([None, "replace", "refine"]),
+        "words": st.dictionaries(words, windows, max_size=2),
+        "only": st.none() | texts,
+        "renormalize": st.booleans(),
+    }
+)
+
+
+@given(drawn, asked_of_a_grid, st.integers(0, 2**40), st.integers(1, 5))
+@settings(max_examples=100)
+def test_the_command_of_a_grid_reads_back_as_what_was_asked(about, grid, seed, count):
+    told = msgspec.convert({**grid, "seeds": [*range(seed, seed + count)]}, GridReport)
+    ways = repeat_grid(told, settings_of(prompt="a", **{**about, "seed": 5}))
+    params = parsed(ways[0][1])
+    assert (params["source"], params["targets"] or None) == (grid["source"], grid["targets"])
+    assert dict(params["weight"] or ()) == grid["weights"]
+    assert [list(window) for window in params["cross"]] == grid["cross"]
+    assert [list(window) for window in params["own"]] == grid["self_attention"]
+    assert (params["seed"], params["count"]) == (seed, count)
+    assert {word: list(window) for word, window in params["words"] or ()} == grid["words"]
+    assert (params["only"], params["renormalize"]) == (grid["only"], grid["renormalize"])
+    assert {"auto": None}.get(params["kind"], params["kind"]) == grid["kind"]
+    assert_drawn_alike(params | {"seed": 5}, {**about, "seed": 5})
+    assert ways[0][2] == ""
+    compile(ways[1][1], "repeat", "exec")
+
+
+def test_seeds_that_do_not_follow_one_another_are_named():
+    told = msgspec.convert({"source": "a", "seeds": [7, 3]}, GridReport)
+    command, python, _ = repeat_grid(told, settings_of(prompt="a"))
+    assert "the seeds (7, 3)" in command[2] and "--seed" not in command[1]
+    assert "seeds=[7, 3]" in python[1] and python[2] == ""
+
+
+def test_the_python_of_a_grid_is_the_grid_again(random_model):
+    made = editing.grid(
+        random_model, "a red house", weights={"red": [0, 2.5]}, cross=[0.5, (0.1, 0.8)],
+        seeds=[3, 9], steps=2,
+    )  # fmt: skip
+    settings = made.cells[0].pair.edited.settings
+    code = repeat_grid(made.about, settings)[1][1].splitlines()[-1]
+    names: dict[str, Any] = {"hm": heedmap, "pipe": random_model}
+    exec(code, names)
+    for one, other in zip(names["grid"].cells, made.cells, strict=True):
+        assert one.pair.edited.image.tobytes() == other.pair.edited.image.tobytes()
+        assert one.place() == other.place()

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import letter_tokenizer, made_run, recording, settings_of
+from making import letter_tokenizer, made_run, noise, recording, same_pixels, settings_of
 from PIL import Image
 from safetensors import SafetensorError
 
 from heedmap.errors import ArgumentError, RunError
+from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
 from heedmap.files.writing import slug
@@ -52,6 +53,65 @@ def test_the_maps_of_the_negative_prompt_come_along(tmp_path):
     )
     (folder / "negative.safetensors").write_bytes(b"no")
     with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
+        Run.load(folder)
+
+
+def stepped(shows="latents"):
+    """A run with a picture for each of its steps."""
+    run = made_run()
+    count = len(run.maps.recording.timesteps)
+    return replace(
+        run, step_pictures=StepPictures(tuple(noise(n, (6, 4)) for n in range(count)), shows)
+    )
+
+
+def test_the_pictures_of_the_steps_come_along(tmp_path):
+    run = stepped()
+    folder = run.save(tmp_path / "x")
+    back = Run.load(folder).step_pictures
+    assert back.shows == "latents" and back.size == (6, 4)
+    for one, other in zip(back.frames, run.step_pictures.frames, strict=True):
+        assert same_pixels(one, other)
+    assert "steps.png" in json.loads((folder / "run.json").read_text())["files"]
+    run.save(folder, force=True)  # it is heedmap's own, and replaced
+    made_run().save(folder, force=True)
+    assert Run.load(folder).step_pictures is None and not (folder / "steps.png").exists()
+
+
+def test_a_picture_of_steps_that_a_run_does_not_tell_of_is_the_users(tmp_path):
+    folder = made_run().save(tmp_path / "x")
+    noise(1).save(folder / "steps.png")
+    assert Run.load(folder).step_pictures is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({"count": 9}, "does not hold together: its maps and the pictures of its steps"),
+        ({"size": [7, 4]}, "steps.png has .* pixels: expected .*, as its folder tells"),
+        ({"size": [6, 5000]}, "is not what heedmap wrote: expected int <= 4096"),
+        ({"shows": "dreams"}, "is not what heedmap wrote: invalid enum value 'dreams'"),
+        ({"count": "all"}, "is not what heedmap wrote: expected int, got str at steps.count"),
+    ],
+)
+def test_pictures_of_steps_that_do_not_fit_are_refused(tmp_path, steps, said):
+    folder = stepped().save(tmp_path / "x")
+    path = folder / "run.json"
+    told = json.loads(path.read_text())
+    told["steps"] |= steps
+    path.write_text(json.dumps(told))
+    with pytest.raises(RunError, match=said):
+        Run.load(folder)
+
+
+@pytest.mark.parametrize("spoil", [os.remove, lambda path: path.write_bytes(b"no"), "large"])
+def test_a_missing_or_hostile_picture_of_steps_is_refused(tmp_path, spoil):
+    folder = stepped().save(tmp_path / "x")
+    if spoil == "large":
+        noise(1, (3000, 3000)).save(folder / "steps.png")
+    else:
+        spoil(folder / "steps.png")
+    with pytest.raises(RunError, match=r"steps\.png (is missing or broken|has 3000×3000 pixels)"):
         Run.load(folder)
 
 

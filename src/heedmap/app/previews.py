@@ -1,8 +1,7 @@
 """Small pictures of latents while they are drawn, at a cost that is bounded.
 
 Where the latent is small the pipeline's own decoder is quick enough. Elsewhere each cell's colour
-is a linear function of its channels, fitted to what this pipeline's encoder makes of colours: no
-number here is that of a certain model.
+is a linear function of its channels, fitted to what this pipeline's encoder makes of colours.
 
 Axes: B image · C channel · h, w rows and columns of the latent.
 """
@@ -11,15 +10,14 @@ import base64
 import io
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 
-from heedmap.wiring.decoding import latents_of, overflows, pictures_of, unscaled
+from heedmap.wiring.colours import Colours, fit_colours
+from heedmap.wiring.decoding import overflows, pictures_of, unscaled
 from heedmap.wiring.registry import family_of
 
 FULL = 32 * 32
@@ -28,45 +26,6 @@ _SHARE = 0.2  # of the time may go into previews
 _PAUSE = 0.25  # seconds from one to the next, at least
 _SIDE = 256  # pixels of the short side of what is shown
 _GAP = 8  # pixels between two pictures
-
-
-@dataclass(frozen=True, eq=False)
-class Colours:
-    """RGB of a cell from its channels: float32 `weights` (C, 3) and `offset` (3,), for 0 to 1."""
-
-    weights: torch.Tensor
-    offset: torch.Tensor
-
-    def __call__(self, latents: torch.Tensor) -> torch.Tensor:
-        """The colours (B, 3, h, w), 0 to 1, of latents (B, C, h, w) as the decoder takes them."""
-        flat = latents.float().cpu().movedim(1, -1) @ self.weights + self.offset
-        return flat.movedim(-1, 1).clamp(0, 1)
-
-
-@torch.no_grad()
-def fit_colours(vae: Any) -> Colours:
-    """The linear map from channels to colours that fits an autoencoder best.
-
-    Args:
-        vae: of a pipeline; it is afterwards as it was, to the bit.
-    """
-    chance = np.random.default_rng(0)
-    fields = [
-        np.asarray(
-            Image.fromarray(chance.integers(0, 256, (8, 8, 3), dtype=np.uint8)).resize(
-                (256, 256), Image.Resampling.BICUBIC
-            )
-        )
-        for _ in range(4)
-    ]
-    pixels = torch.from_numpy(np.stack(fields)).movedim(-1, 1).float() / 255  # (B, 3, H, W)
-    codes = latents_of(vae, pixels)
-    cells = torch.nn.functional.adaptive_avg_pool2d(pixels, (codes.shape[-2], codes.shape[-1]))
-    inputs = codes.float().cpu().movedim(1, -1).flatten(0, -2)  # (B·h·w, C)
-    ones = torch.ones(len(inputs), 1)
-    wanted = cells.movedim(1, -1).flatten(0, -2)  # (B·h·w, 3)
-    found = torch.linalg.lstsq(torch.cat([inputs, ones], 1), wanted, driver="gelsd").solution
-    return Colours(found[:-1], found[-1])
 
 
 class Previewer:

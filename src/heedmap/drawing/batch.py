@@ -11,6 +11,7 @@ import torch
 from heedmap import checks
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
+from heedmap.drawing.step_watch import StepWatch
 from heedmap.errors import ArgumentError, Is, Named, quoted, warn
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
@@ -92,6 +93,8 @@ def draw(
     _check_taken(pipe, options)
     _check_latents(pipe, options)
     sides = branches_of(options.branches, probe)
+    # Whoever keeps the steps of the maps keeps the picture at each, too.
+    seen = StepWatch() if "step" in options.keep else None
     recorder = steered(
         pipe,
         options.keep,
@@ -101,8 +104,9 @@ def draw(
         tables=batch.tables,
         steering=steering,
         watch=watch,
-        after_step=_after_step(progress, change, preview),
+        after_step=_after_step(progress, change, preview, seen),
         probe=probe,
+        predicts=seen is not None,
     )
     if negative and "negative" not in sides:  # else the trace tells it
         unread = prompt_table(pipe, negative, options.arguments).unread
@@ -125,9 +129,12 @@ def draw(
             " above 1",
         )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
+    recordings = recorder.recordings
+    steps = len(recordings[0].timesteps)
+    pictures = [None] * len(seeds) if seen is None else seen.pictures(images, steps)
     runs: list[Run] = []
-    for prompt, read, image, recording, other, seed in zip(
-        batch.written, prompts, images, recorder.recordings, negatives, seeds, strict=True
+    for prompt, read, image, recording, other, seed, shown in zip(
+        batch.written, prompts, images, recordings, negatives, seeds, pictures, strict=True
     ):
         used = Settings(
             prompt=prompt,
@@ -140,7 +147,7 @@ def draw(
             **noted,
         )
         against = None if other is None else HeatMaps(other, image)
-        runs.append(Run(image, HeatMaps(recording, image), used, against))
+        runs.append(Run(image, HeatMaps(recording, image), used, against, shown))
     return runs, recorder
 
 
@@ -272,10 +279,13 @@ def _with_own(pipe: Pipeline, options: D) -> D:
 
 
 def _after_step(
-    progress: Progress | None, change: AfterStep | None, preview: Preview | None
+    progress: Progress | None,
+    change: AfterStep | None,
+    preview: Preview | None,
+    seen: StepWatch | None,
 ) -> AfterStep | None:
     """All that is done after a step, as one."""
-    if progress is None and change is None and preview is None:
+    if progress is None and change is None and preview is None and seen is None:
         return None
 
     def after_step(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
@@ -283,6 +293,8 @@ def _after_step(
             progress(moment.step + 1, moment.steps)
         if change is not None:
             latents = change(recorder, moment, latents)
+        if seen is not None:
+            seen.see(recorder, moment, latents)
         if preview is not None and moment.last:
             # A copy: whoever looks must not be able to change the picture.
             preview(latents.detach().clone())

@@ -10,89 +10,37 @@ the tables of `explorer.packing`, whose docstring says how exact they are.
 
 import base64
 import html
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from heedmap.errors import ArgumentError, as_sentence
-from heedmap.explorer.documents import as_script, document, link, part
+from heedmap.errors import ArgumentError
+from heedmap.explorer import pictures, told
+from heedmap.explorer.documents import as_script, document, part
 from heedmap.explorer.packing import pack
-from heedmap.explorer.repeating import repeat_edit, repeat_run
+from heedmap.explorer.repeating import repeat_edit, repeat_grid, repeat_run
+from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.figures import overlays
-from heedmap.files.notes import to_json
-from heedmap.files.reports import EditReport, Measures
-from heedmap.files.settings import Settings
-from heedmap.maps.heatmaps import HeatMaps
-from heedmap.text.alignment import pair_words
-from heedmap.text.vocabulary import said_of
+from heedmap.files.reports import GridReport
 
-__all__ = ["boards", "frame", "packing", "page", "pair_page", "pairs_page"]
+__all__ = ["GridShown", "boards", "frame", "packing", "page", "pair_page", "pairs_page"]
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""
 SMALL = 256 * 256
-_WEBP = 16_383  # pixels on a side, the most that WebP has
 SANDBOX = "allow-scripts allow-downloads"
 """What a page may do in a frame: its own work, and nothing of what it is in."""
 _OWN = 120_000  # bytes of a page beside its pictures and tables: script, style, settings
 # In this order: what is computed, what is chosen, what is seen of it, and what begins it all.
 _SCRIPTS = (
     *("resizing.js", "maps.js", "drawing.js", "outlines.js"),
-    *("elements.js", "state.js", "legend.js"),
-    *("words.js", "pins.js", "pointing.js", "figures.js", "edits.js"),
-    *("steps.js", "controls.js", "downloads.js", "repeating.js", "about.js", "start.js"),
+    *("elements.js", "state.js", "underlay.js", "resting.js", "legend.js"),
+    *("words.js", "pins.js", "pointing.js", "overview.js", "curves.js", "figures.js", "edits.js"),
+    *("steps.js", "controls.js", "downloads.js", "repeating.js", "explaining.js", "about.js"),
+    *("links.js", "start.js"),
 )
-
-
-class RunLike(Protocol):
-    """What a page shows of a run: what `heedmap.results.runs.Run` has."""
-
-    @property
-    def image(self) -> Image.Image:
-        """The picture."""
-        ...
-
-    @property
-    def maps(self) -> HeatMaps:
-        """Its heat maps."""
-        ...
-
-    @property
-    def settings(self) -> Settings:
-        """What it was made with."""
-        ...
-
-    @property
-    def negative_maps(self) -> HeatMaps | None:
-        """The heat maps of the negative prompt."""
-        ...
-
-
-class PairLike(Protocol):
-    """What a page shows of an edit: what `heedmap.results.pairs.Pair` has."""
-
-    @property
-    def source(self) -> RunLike:
-        """The run of the source prompt."""
-        ...
-
-    @property
-    def edited(self) -> RunLike:
-        """The run of the edited prompt."""
-        ...
-
-    @property
-    def about(self) -> EditReport:
-        """How it was edited and what it did."""
-        ...
-
-    @property
-    def blend(self) -> np.ndarray | None:
-        """Bool (H, W) where the edit was let in."""
-        ...
 
 
 def page(run: RunLike, *, limit: int | None = None) -> str:
@@ -112,11 +60,34 @@ def pair_page(pair: PairLike, *, limit: int | None = None) -> str:
     return pairs_page([("", pair)], limit=limit)
 
 
-def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = None) -> str:
-    """The page of several edits, with a strip of all of them to choose from.
+@dataclass(frozen=True)
+class GridShown:
+    """How a page shows a grid of edits.
+
+    Attributes:
+        title: of the page.
+        columns: what each column is.
+        rows: what each row is, and its cells: the number of an edit, or None for its source.
+        about: what the edits have in common.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[int | None]]]
+    about: GridReport
+
+
+def pairs_page(
+    labelled: Iterable[tuple[str, PairLike]],
+    *,
+    grid: GridShown | None = None,
+    limit: int | None = None,
+) -> str:
+    """The page of several edits, with all of them to choose from.
 
     Args:
         labelled: each edit with what tells it from the others, such as "red ×2".
+        grid: the rows and columns in which they stand; in a strip if None.
         limit: as in `page`, of the whole.
     """
     runs: list[RunLike] = []
@@ -131,7 +102,7 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
             if id(run) not in places:
                 places[id(run)] = len(runs)
                 runs.append(run)
-        matched, kind = _correspondence(pair)
+        matched, kind = told.correspondence(pair)
         kinds[places[id(pair.edited)]] = kind
         pairs.append(
             {
@@ -139,14 +110,23 @@ def pairs_page(labelled: Iterable[tuple[str, PairLike]], *, limit: int | None = 
                 "source": places[id(pair.source)],
                 "edited": places[id(pair.edited)],
                 **matched,
-                "figures": _figures(pair.about, pair.blend is not None),
-                "why": pair.about.why,
-                "blend": None if pair.blend is None else _blend(pair.blend),
+                "figures": told.figures(pair.about, blended=pair.blend is not None),
+                "why": told.what_was_done(pair),
+                "weights": told.weighted(pair),
+                "blend": None if pair.blend is None else pictures.blend_told(pair.blend),
             }
         )
     if not pairs:
         raise ArgumentError("the page has no edits: expected at least one")
-    return _written(runs, pairs, limit, kinds)
+    if grid is None:
+        return _written(runs, pairs, limit, kinds)
+    settings = runs[pairs[0]["edited"]].settings
+    laid = {
+        "columns": list(grid.columns),
+        "rows": [[name, list(cells)] for name, cells in grid.rows],
+        "repeat": repeat_grid(grid.about, settings),
+    }
+    return _written(runs, pairs, limit, kinds, title=grid.title, grid=laid)
 
 
 def frame(text: str = "", *, address: str = "", height: int = 900) -> str:
@@ -166,39 +146,45 @@ def _written(
     pairs: list[dict[str, Any]],
     limit: int | None,
     kinds: Mapping[int, str],
+    *,
+    title: str | None = None,
+    grid: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of runs and of how they belong together; `kinds` is by the number of a run."""
     small = all(run.image.width * run.image.height <= SMALL for run in runs)
     limit = limit or (SMALL_LIMIT if small else LIMIT)
-    shown = _pictures([run.image for run in runs], limit // 2)
+    shown = pictures.links([run.image for run in runs], limit // 2)
+    steps = [pictures.steps_told(run.step_pictures, limit // 10 // len(runs)) for run in runs]
     views = sum(1 + (run.negative_maps is not None) for run in runs)
     said = [
         {
-            "settings": _settings(run.settings),
+            "settings": told.rows(run.settings),
             "repeat": _repeats(run, kinds.get(number)),
-            "untaught": _untaught(run.settings),
+            "untaught": told.untaught(run.settings),
         }
         for number, run in enumerate(runs)
     ]
-    taken = sum(len(picture) for picture, _ in shown) + len(as_script({"said": said}))
+    taken = sum(len(link) for link, _ in shown) + len(as_script({"said": said, "steps": steps}))
     budget = (limit - _OWN - taken) // views
-    told = []
-    for run, (shows, exact), texts in zip(runs, shown, said, strict=True):
+    content = []
+    for run, (link, exact), own, texts in zip(runs, shown, steps, said, strict=True):
         views = [{"name": "prompt", **pack(run.maps.recording, budget)}]
         if run.negative_maps is not None:
             views.append({"name": "negative", **pack(run.negative_maps.recording, budget)})
-        told.append(
+        content.append(
             {
-                "picture": shows,
+                "picture": link,
                 "exact": exact,
                 "size": list(run.image.size),
+                "steps": own,
                 "views": views,
                 **texts,
             }
         )
     data = {
-        "runs": told,
+        "runs": content,
         "pairs": pairs,
+        "grid": grid,
         "look": {
             "colours": {name: _colours(name) for name in overlays.COLORMAPS},
             "colour": overlays.COLORMAP,
@@ -209,23 +195,7 @@ def _written(
             "hues": overlays.HUES,
         },
     }
-    return _assembled(runs[-1].settings.prompt, data)
-
-
-def _pictures(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
-    """Each picture as a data URL, and whether it is exact: not if together they are too large."""
-    opaque = [overlays.enlarge(image, short_side=1) for image in images]
-    links = [link(image, "png", optimize=True) for image in opaque]
-    if sum(map(len, links)) <= budget:
-        return [(link, True) for link in links]
-    for image in opaque:
-        image.thumbnail((_WEBP, _WEBP))
-    return [(link(image, "webp", quality=90, method=4), False) for image in opaque]
-
-
-def _blend(mask: np.ndarray) -> dict[str, Any]:
-    image = Image.fromarray(np.asarray(mask, dtype=bool))
-    return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
+    return _assembled(title or runs[-1].settings.prompt, data)
 
 
 def _colours(name: str) -> str:
@@ -234,83 +204,10 @@ def _colours(name: str) -> str:
     return base64.b64encode(ramp.tobytes()).decode("ascii")
 
 
-def _correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
-    """Which word stands for which, [source, edited] by number, and which were changed; the kind."""
-    source, edited = pair.source.maps.tokens, pair.edited.maps.tokens
-    try:
-        aligned = pair_words(source, edited)
-        matched, kind = [(a, b) for a, b in aligned.pairs if a and b], aligned.kind
-    except ArgumentError:  # too long to be aligned: only equal numbers of equal words
-        both = zip(source.words, edited.words, strict=False)
-        matched, kind = [(a, b) for a, b in both if a.text == b.text], ""
-    words = [[a.number, b.number] for a, b in matched]
-    return {"words": words, "changed": to_json(pair.about.words)}, kind
-
-
-def _figures(about: EditReport, blended: bool) -> dict[str, Any]:
-    """The evidence: rows of how much changed, and what the rules did."""
-    where = "the mask" if blended else "the changed words"
-    change = about.change.sides()
-    rows = [[f"{side} of {where}", *_measured(figures)] for side, figures in change.items()]
-    said = [
-        ["kind", about.kind],
-        *([] if about.purpose is None else [["of what it changes", about.purpose]]),
-        *([] if about.masked_by is None else [["mask of", about.masked_by]]),
-        ["attention moved", f"{about.moved:.1%}"],
-        ["sites of cross-attention", str(about.sites)],
-        ["sites of self-attention", str(about.self_sites)],
-    ]
-    return {"change": rows, "said": said}
-
-
-def _measured(figures: Measures) -> list[str]:
-    """How much a part of the picture changed, in words of a table."""
-    values = (figures.mse, ".2g"), (figures.psnr_db, ".1f"), (figures.ssim, ".2f")
-    said = ("–" if value is None else f"{value:{form}}" for value, form in values)
-    return [f"{figures.share * 100:.0f}\u00a0%", *said]
-
-
-def _settings(settings: Settings) -> list[list[str]]:
-    """The settings as rows of a table; what is nested becomes a row each."""
-    rows: list[list[str]] = []
-    for name, value in to_json(settings).items():
-        if isinstance(value, Mapping):
-            rows += [[f"{name}: {key}", _said(inner)] for key, inner in value.items()]
-        elif name == "size" and isinstance(value, list):
-            rows.append([name, "×".join(map(str, value))])
-        elif name != "text" or value != settings.prompt:
-            rows.append([name, _said(value)])
-    return [row for row in rows if row[1]]
-
-
-def _untaught(settings: Settings) -> str:
-    """The sentence for words that the model was not taught."""
-    said = said_of(settings.untaught or ())
-    return as_sentence(said) if said else ""
-
-
-def _said(value: Any) -> str:
-    if value is None or value == [] or value == {}:
-        return ""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return ", ".join(value)
-    return value if isinstance(value, str) else json.dumps(_bare(value), ensure_ascii=False)
-
-
-def _bare(value: Any) -> Any:
-    """A setting without what is only for machines: the bits of a mask."""
-    if isinstance(value, Mapping):
-        return {key: _bare(inner) for key, inner in value.items() if key != "packed"}
-    return [_bare(one) for one in value] if isinstance(value, list) else value
-
-
 def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
     if run.settings.edit is None:
         return repeat_run(run.settings, negative=run.negative_maps is not None)
     return repeat_edit(run.settings, kind)
-
-
-# --- the page ---------------------------------------------------------------------------------
 
 
 def _assembled(title: str, data: Mapping[str, Any]) -> str:

@@ -5,15 +5,17 @@ reads back as the settings of the run. What has no option (a scheduler, LoRAs, r
 beside it, and `heedmap repeat` draws with that too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from heedmap.explorer import spelling
-from heedmap.files.settings import Scheduler, Settings
-from heedmap.options import DrawOptions, EditOptions
+from heedmap.files.reports import GridReport
+from heedmap.files.settings import EditTerms, Scheduler, Settings
+from heedmap.files.values import Window
+from heedmap.options import DrawOptions, EditKind, EditOptions
 from heedmap.tiny import card
 from heedmap.tiny.card import EMBEDDED
 
-__all__ = ["repeat_edit", "repeat_run"]
+__all__ = ["repeat_edit", "repeat_grid", "repeat_run"]
 
 _USUAL_KEEP = tuple(DrawOptions.keep)
 
@@ -58,6 +60,9 @@ def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
     """
     edit, prompt = settings.edit, settings.prompt
     assert edit is not None
+    kind = edit.kind_asked
+    if "kind_asked" in edit.unnoted and edit.kind != chosen_kind:
+        kind = edit.kind
     options, named = _shared(settings)
     for option, name, window in (
         ("--cross", "cross", edit.cross),
@@ -66,19 +71,81 @@ def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
         low, high = map(spelling.number, window)
         options.append(f"{option} {low}:{high}")
         named.append(f"{name}=({low}, {high})")
-    if edit.windows:
+    more_options, more_named, more = _terms(edit, edit.windows, kind)
+    options, named = options + more_options, named + more_named
+    more += _batch(settings, least=2)
+    texts = [spelling.literal(edit.source), spelling.literal(prompt)]
+    return _ways(
+        settings,
+        _command("edit", [edit.source, prompt], [*options, *_kept(settings)]),
+        f"pair = hm.edit({', '.join(['pipe', *texts, *named])})",
+        more,
+    )
+
+
+def repeat_grid(about: GridReport, settings: Settings) -> list[list[str]]:
+    """The ways to repeat a grid, from what its cells have in common.
+
+    Args:
+        about: the grid.
+        settings: of one of its edits.
+    """
+    options, named = _shared(settings, seeded=False)
+    seeds, count = list(about.seeds), len(about.seeds)
+    more: list[str] = []
+    if seeds == [*range(seeds[0], seeds[0] + count)]:
+        options.append(f"--seed {seeds[0]}" + (f" --count {count}" if count > 1 else ""))
+    else:
+        more.append(f"the seeds ({', '.join(map(str, seeds))})")
+    named.append(f"seeds={seeds[0] if count == 1 else seeds}")
+    if about.weights:
+        lists = {
+            word: ",".join(map(spelling.number, values)) for word, values in about.weights.items()
+        }
+        options += [f"--weight {spelling.shell_quoted(f'{w}={v}')}" for w, v in lists.items()]
+        pairs = (
+            f"{spelling.literal(word)}: [{', '.join(map(spelling.number, values))}]"
+            for word, values in about.weights.items()
+        )
+        named.append(f"weights={{{', '.join(pairs)}}}")
+    for option, name, windows in (
+        ("--cross", "cross", about.cross),
+        ("--self", "self_attention", about.self_attention),
+    ):
+        if windows:  # older versions noted none
+            spans = [tuple(map(spelling.number, window)) for window in windows]
+            options.append(f"{option} {','.join(f'{low}:{high}' for low, high in spans)}")
+            said = ", ".join(f"({low}, {high})" for low, high in spans)
+            named.append(f"{name}={said if len(spans) == 1 else f'[{said}]'}")
+    more_options, more_named, unsaid = _terms(about, about.words, about.kind)
+    targets = list(about.targets or ())
+    texts = [spelling.literal(about.source)]
+    if targets:
+        texts.append(spelling.literal(targets[0] if len(targets) == 1 else targets))
+    return _ways(
+        settings,
+        _command("grid", [about.source, *targets], [*options, *more_options, *_kept(settings)]),
+        f"grid = hm.grid({', '.join(['pipe', *texts, *named, *more_named])})",
+        [*more, *unsaid],
+    )
+
+
+def _terms(
+    edit: EditTerms, windows: Mapping[str, Window], kind: EditKind | None
+) -> tuple[list[str], list[str], list[str]]:
+    """What edits note alike: options, the same as arguments in Python, and what has no option."""
+    options: list[str] = []
+    named: list[str] = []
+    if windows:
         spans = {
             word: (spelling.number(low), spelling.number(high))
-            for word, (low, high) in edit.windows.items()
+            for word, (low, high) in windows.items()
         }
         options += [
             f"--words {spelling.shell_quoted(f'{w}={a}:{b}')}" for w, (a, b) in spans.items()
         ]
         pairs = ", ".join(f"{spelling.literal(w)}: ({a}, {b})" for w, (a, b) in spans.items())
         named.append(f"words={{{pairs}}}")
-    kind = edit.kind_asked
-    if "kind_asked" in edit.unnoted and edit.kind != chosen_kind:
-        kind = edit.kind
     if kind is not None:
         options.append(f"--kind {kind}")
         named.append(f"kind={spelling.literal(kind)}")
@@ -102,14 +169,7 @@ def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
     if edit.self_cells != EditOptions.self_cells:
         named.append(f"self_cells={edit.self_cells}")
         more.append("the largest grid of self-attention")
-    more += _batch(settings, least=2)
-    texts = [spelling.literal(edit.source), spelling.literal(prompt)]
-    return _ways(
-        settings,
-        _command("edit", [edit.source, prompt], [*options, *_kept(settings)]),
-        f"pair = hm.edit({', '.join(['pipe', *texts, *named])})",
-        more,
-    )
+    return options, named, more
 
 
 def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> list[list[str]]:
@@ -142,13 +202,13 @@ def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
     return " ".join([f"heedmap {verb}", *quoted, *options])
 
 
-def _shared(settings: Settings) -> tuple[list[str], list[str]]:
+def _shared(settings: Settings, *, seeded: bool = True) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
     model = settings.model
     own = card.defaults() if model == EMBEDDED else None
     options = [] if model == EMBEDDED else [f"--model {spelling.shell_quoted(model)}"]
     named: list[str] = []
-    for name in ("seed", "steps", "guidance"):
+    for name in ("seed", "steps", "guidance")[not seeded :]:
         value = getattr(settings, name)
         if value is not None and value != getattr(own, name, None):
             options.append(f"--{name} {spelling.number(value)}")

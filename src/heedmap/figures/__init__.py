@@ -4,4 +4,13 @@ Pure functions of arrays, texts and Pillow images. No torch, and no maps: whoeve
 values over.
 """
 
-__all__ = ["animations", "blocks", "formats", "layout", "overlays", "painting", "sheet"]
+__all__ = [
+    "animations",
+    "blocks",
+    "formats",
+    "layout",
+    "overlays",
+    "painting",
+    "sheet",
+    "step_pictures",
+]

@@ -13,7 +13,7 @@ from heedmap.files import explanations, schemas
 from heedmap.files.marks import Kind, walk
 
 _RUN = {
-    *("run.json", "image.png", "index.html", "sheet.png"),
+    *("run.json", "image.png", "index.html", "sheet.png", "steps.png"),
     *("maps.safetensors", "negative.safetensors"),
 }
 _PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}

@@ -13,14 +13,25 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from heedmap.errors import RunError, reason
 from heedmap.files import reading
 from heedmap.files.notes import Note, noted, to_json
 from heedmap.files.reports import EditReport, GridReport
 from heedmap.files.settings import Settings
-from heedmap.files.values import MAX_CELLS, Files, Name, Number, Text, Whole, Window
+from heedmap.files.values import (
+    MAX_CELLS,
+    MAX_STEPS,
+    Files,
+    Name,
+    Number,
+    SmallSide,
+    StepSource,
+    Text,
+    Whole,
+    Window,
+)
 
 DEPTH = 32
 """How deeply lists and objects of a file may be nested."""
@@ -40,12 +51,21 @@ class WordFile(Struct, frozen=True):
     file: str | None
 
 
+class StepsFile(Struct, frozen=True):
+    """What `steps.png` holds: how many pictures, the size of each, and what they show."""
+
+    count: Annotated[int, Meta(ge=1, le=MAX_STEPS)]
+    size: tuple[SmallSide, SmallSide]
+    shows: StepSource
+
+
 class RunFile(Struct, frozen=True, kw_only=True):
     """`run.json`; older versions list no files. Its words are for people, and not read."""
 
     format: int
     files: Files = UNSET
     settings: Settings
+    steps: StepsFile | UnsetType = UNSET
     words: Any = UNSET
 
 

@@ -29,6 +29,8 @@ Name = Annotated[str, Meta(max_length=4096)]
 Whole = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SideLength = Annotated[int, Meta(ge=1, le=2**20)]
+SmallSide = Annotated[int, Meta(ge=1, le=2**12)]
+"""Pixels on a side of a small picture; 64 on its short side, and one may be 64 times longer."""
 Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 Given = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 """A number that a user gave: 4 stays 4, and 4.0 stays 4.0."""
@@ -38,5 +40,8 @@ TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX
 """How many of a prompt a file may list."""
 Words = Annotated[tuple[Text, ...], TOKENS_AT_MOST]
 TokenKind = Literal["text", "start", "end", "pad"]
+StepSource = Literal["prediction", "latents"]
+"""What the pictures of a run's steps show: what the model foretold the finished picture to be, or
+its latents, with their noise, as they were after the step."""
 Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)] | UnsetType
 """Those that heedmap wrote into a folder; whatever else lies there is the user's."""

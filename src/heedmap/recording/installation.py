@@ -75,12 +75,16 @@ class Installation:
         ).items():
             self._in_front.setdefault(name, []).append(recorder)
 
-    def listen(self, after_call: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Listen to the scheduler that the pipeline has now, once."""
+    def listen(
+        self,
+        after_call: Callable[[torch.Tensor], torch.Tensor],
+        before_call: Callable[..., None] | None = None,
+    ) -> None:
+        """Listen to the scheduler that the pipeline has now, once (`schedules.listen`)."""
         scheduler = self._pipe.scheduler
         if all(scheduler is not other for other in self._schedulers):
             self._schedulers.append(scheduler)
-            self._undo.callback(schedules.listen(scheduler, after_call))
+            self._undo.callback(schedules.listen(scheduler, after_call, before_call))
 
     def check(self) -> None:
         """Raise a TraceError if a processor was replaced since it was put there."""

@@ -25,7 +25,7 @@ from heedmap.recording.installation import Installation
 from heedmap.recording.probing import Probe
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, unedited
-from heedmap.wiring import advice, encodings, frames, schedules
+from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.processors import uncompiled
 from heedmap.wiring.registry import check_places, family_of, grids, served
@@ -48,6 +48,7 @@ class Intervention:
         after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
             those to go on with.
         probe: what to look at; the run ends when it was seen, with `probing.Reached`.
+        predicts: whether `Trace.predicted` is found for it.
     """
 
     steering: Steering | None = None
@@ -55,6 +56,7 @@ class Intervention:
     watch: Mapping[int, Sequence[int]] = field(default_factory=dict)
     after_step: AfterStep | None = None
     probe: Probe | None = None
+    predicts: bool = False
 
 
 class Trace:
@@ -69,6 +71,9 @@ class Trace:
         steering = Steering({}) if intervention.edits else intervention.steering
         self.steerer = Steerer(steering, self._now) if steering else None
         """What was changed, and how much; None without steering."""
+        self.predicted: torch.Tensor | None = None
+        """What the model takes the latents (B, C, h, w) to be without their noise, while
+        `after_step` is called; None where that cannot be told, or was not asked for."""
         self._installation = Installation(pipe, self.steerer)
         self._layers = self._installation.layers
         self._calls: list[Call] = []
@@ -216,7 +221,8 @@ class Trace:
             if last is not None and not last.over:
                 self._calls.pop()  # it failed, or was left
             self._calls.append(Call([encoding]))
-        self._installation.listen(self._after_call)
+        asked = self._intervention.predicts
+        self._installation.listen(self._after_call, self._before_call if asked else None)
 
     @uncompiled
     def _before_pass(
@@ -247,6 +253,10 @@ class Trace:
         call.enter(states, float(timestep[0]), self._pipe, self._family)
         if self._probe is not None:
             self._probe.enter(call)
+
+    def _before_call(self, *args: Any, **kwargs: Any) -> None:
+        """The scheduler is about to be given what the model made of the latents."""
+        self.predicted = predictions.predicted(*args, **kwargs)
 
     def _after_call(self, latents: torch.Tensor) -> torch.Tensor:
         """The scheduler made new latents."""

@@ -76,6 +76,7 @@ def steered(
     watch: Mapping[int, Sequence[int]] | None = None,
     after_step: AfterStep | None = None,
     probe: Probe | None = None,
+    predicts: bool = False,
 ) -> Trace:
     """A trace that takes part in the run.
 
@@ -84,7 +85,7 @@ def steered(
     """
     wanted = _wanted(keep, tokens, branches, limit)
     wanted = replace(wanted, tables={table.prompt: table for table in tables})
-    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, probe))
+    return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, probe, predicts))
 
 
 def _wanted(

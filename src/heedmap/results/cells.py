@@ -1,6 +1,6 @@
 """One edit of a grid, and where in the grid it stands."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,3 +85,13 @@ def label(name: str, value: Any) -> str:
     low, high = value
     span = f"{high:g}" if low == 0 else f"{low:g}–{high:g}"
     return f"{'cross' if name == 'cross' else 'self'} {span}"
+
+
+def weights_said(axes: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Which weights of which words vary: "red ×−1, 0, 2"."""
+    found = ((name.partition("weight of ")[2], values) for name, values in axes.items())
+    return [
+        f"{word} ×{', '.join(f'{value:g}' for value in values)}".replace("-", "−")
+        for word, values in found
+        if word
+    ]

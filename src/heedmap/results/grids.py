@@ -18,7 +18,7 @@ from heedmap.files import kinds, reading, schemas
 from heedmap.files.reports import GridReport
 from heedmap.files.values import MAX_CELLS
 from heedmap.files.writing import whole_folder
-from heedmap.results.cells import Cell, label
+from heedmap.results.cells import Cell, label, weights_said
 from heedmap.results.pairs import Pair, evidence_fits, read_mask
 from heedmap.results.runs import Run, read_run
 
@@ -93,6 +93,17 @@ class Grid:
         Returns:
             A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
+        columns, rows = self._laid_out()
+        body = layout.table(
+            [(name, [run.image for _, run in runs]) for name, runs in rows], columns
+        )
+        return layout.framed(body, title=self._title(), note=self._note())
+
+    def _laid_out(self) -> tuple[list[str], list[tuple[str, list[tuple[int | None, Run]]]]]:
+        """What each column is; of each row what it is, and its runs with their places in `cells`.
+
+        None for the source of a seed, which has none.
+        """
         axes = self.axes
         # Of axes of one length the one that changes a picture in steps one can follow.
         order = sorted(axes, key=lambda name: (name == "seed", name == "target"))
@@ -101,31 +112,36 @@ class Grid:
         lines: dict[tuple[Any, ...], list[Cell]] = {}
         for cell in self.cells:
             lines.setdefault(tuple(cell.place()[name] for name in down), []).append(cell)
-        rows = [
+        rows: list[tuple[str, list[tuple[int | None, Run]]]] = [
             (
                 " · ".join(itertools.starmap(label, zip(down, at, strict=True))),
-                [cell.pair.edited.image for cell in line],
+                [(cell.number - 1, cell.pair.edited) for cell in line],
             )
             for at, line in lines.items()
         ]
         first = next(iter(lines.values()))
         columns = [label(across, cell.place()[across]) for cell in first]
         if across == "seed":
-            rows.insert(0, ("the source", [cell.pair.source.image for cell in first]))
+            rows.insert(0, ("the source", [(None, cell.pair.source) for cell in first]))
         else:
             columns.insert(0, "the source")
             for (_, row), line in zip(rows, lines.values(), strict=True):
-                row.insert(0, line[0].pair.source.image)
-        body = layout.table(rows, columns)
-        return layout.framed(body, title=self._title(), note=self._note())
+                row.insert(0, (None, line[0].pair.source))
+        return columns, rows
 
     def explorer(self) -> str:
         """The page of this grid: one HTML file that needs nothing else (`heedmap.explorer`)."""
         axes = self.axes
-        return explorer.pairs_page(
-            (" · ".join(label(name, cell.place()[name]) for name in axes), cell.pair)
-            for cell in self.cells
+        columns, rows = self._laid_out()
+        shown = explorer.GridShown(
+            " · ".join([self._title(), *weights_said(axes)]),
+            columns,
+            [(name, [place for place, _ in runs]) for name, runs in rows],
+            self.about,
         )
+        said = (" · ".join(label(name, cell.place()[name]) for name in axes) for cell in self)
+        pairs = (cell.pair for cell in self)
+        return explorer.pairs_page(zip(said, pairs, strict=True), grid=shown)
 
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())

@@ -16,6 +16,7 @@ from heedmap.checks import flag
 from heedmap.errors import RunError, plural, quoted
 from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
+from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
@@ -42,12 +43,15 @@ class Run:
         settings: what it was made with: `run.settings.seed`, `.prompt` (as it was written, with
             weights), `.steps`, `.size`, `.model`, `.arguments` and all else that decides it.
         negative_maps: the heat maps of the negative prompt, where its branch was recorded.
+        step_pictures: the picture at each step, small, where the steps were kept and could be
+            followed (`figures.step_pictures`).
     """
 
     image: Image.Image
     maps: HeatMaps
     settings: Settings
     negative_maps: HeatMaps | None = None
+    step_pictures: StepPictures | None = None
 
     def __repr__(self) -> str:
         (width, height), about = self.image.size, self.settings
@@ -96,7 +100,7 @@ class Run:
 
         `image.png` (with the settings as a `parameters` text chunk), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
-        `run.json`.
+        `steps.png` (the pictures of the steps, row by row, where they were kept), `run.json`.
 
         Args:
             folder: where to.
@@ -138,10 +142,16 @@ class Run:
         self.maps.recording.save(folder / "maps.safetensors")
         if self.negative_maps is not None:
             self.negative_maps.recording.save(folder / "negative.safetensors")
+        steps = self.step_pictures
+        if steps is not None:
+            (folder / "steps.png").write_bytes(png(steps.mosaic()))
         content = schemas.RunFile(
             format=FORMAT,
             files=tuple(kinds.files_in(folder, "run.json")),
             settings=self.settings,
+            steps=UNSET
+            if steps is None
+            else schemas.StepsFile(len(steps.frames), steps.size, steps.shows),
             words=[
                 schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number))
                 for w in self.maps.tokens.words
@@ -185,7 +195,19 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
     ):
         raise reading.torn(folder, "its picture, maps and settings", "run")
     negative_maps = None if against is None else HeatMaps(against, image)
-    return Run(image, HeatMaps(recording, image), about, negative_maps)
+    steps = _read_steps(folder, told, len(recording.timesteps))
+    return Run(image, HeatMaps(recording, image), about, negative_maps, steps)
+
+
+def _read_steps(folder: Path, told: schemas.RunFile, count: int) -> StepPictures | None:
+    """The pictures of so many steps, where a run says that it has them; older ones do not."""
+    if told.steps is UNSET:
+        return None
+    if told.steps.count != count:
+        raise reading.torn(folder, "its maps and the pictures of its steps", "run")
+    size = mosaic_size(count, told.steps.size)
+    sheet = reading.read_picture(folder / "steps.png", "RGB", size=size)
+    return of_mosaic(sheet, count, told.steps.size, told.steps.shows)
 
 
 def _is_placed(about: Settings) -> bool:

@@ -133,12 +133,17 @@ def matches(schedule: Schedule, call: int, timestep: float) -> bool:
     return call < len(schedule.timesteps) and _same(schedule.timesteps[call], timestep)
 
 
-def listen(scheduler: Any, after: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], None]:
+def listen(
+    scheduler: Any,
+    after: Callable[[torch.Tensor], torch.Tensor],
+    before: Callable[..., None] | None = None,
+) -> Callable[[], None]:
     """Call `after` with the latents that come out of every call of a scheduler.
 
     Args:
         scheduler: its method `step` is replaced on the instance.
         after: from the latents (B, C, h, w) to those to go on with.
+        before: called before, with the scheduler and what its method is about to be given.
 
     Returns:
         A function that puts the method back.
@@ -150,6 +155,8 @@ def listen(scheduler: Any, after: Callable[[torch.Tensor], torch.Tensor]) -> Cal
         nonlocal inside
         if inside:  # a scheduler that calls itself makes one step
             return step(*args, **kwargs)
+        if before is not None:
+            before(scheduler, *args, **kwargs)
         inside = True
         try:
             result = step(*args, **kwargs)

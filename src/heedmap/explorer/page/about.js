@@ -31,21 +31,23 @@ function buildAbout() {
       ),
     );
   }
-  if (run.repeat.length) {
-    const ways = run.repeat.flatMap(([name, text, note]) => [
-      make("h3", { textContent: name }),
-      code(name, text),
-      ...(note ? [make("p", { className: "hint", textContent: note })] : []),
-    ]);
-    const heading = make("h2", { textContent: pair ? "Repeat this edit" : "Repeat this run" });
-    parts.push(make("section", { className: "repeat" }, heading, ...ways));
-  }
+  if (data.grid) parts.push(repeatSection("Repeat this grid", data.grid.repeat, " of the grid"));
+  if (run.repeat.length) parts.push(repeatSection(pair ? "Repeat this edit" : "Repeat this run", run.repeat));
   parts.push(shownSection());
   const summary = make("summary", {}, make("h2", { textContent: "Settings" }));
   const settings = table(pair ? "of the edit" : "of the run", [], run.settings);
   parts.push(make("section", {}, make("details", {}, summary, settings)));
   $("about").replaceChildren(...parts);
   renderRepeat();
+}
+
+function repeatSection(title, repeat, of = "") {
+  const ways = repeat.flatMap(([name, text, note]) => [
+    make("h3", { textContent: name }),
+    code(`${name}${of}`, text),
+    ...(note ? [make("p", { className: "hint", textContent: note })] : []),
+  ]);
+  return make("section", { className: "repeat" }, make("h2", { textContent: title }), ...ways);
 }
 
 /** A section that renderRepeat() keeps in line with what is shown. */

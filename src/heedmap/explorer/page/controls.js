@@ -26,7 +26,7 @@ function buildControls() {
     set("by grid", grids.map((grid) => option(`grid ${grid}`, `all of ${grid}`))),
     set("single layers", single),
   );
-  const heads = Array.from({ length: view.heads }, (_, i) => option(String(i), `head ${i + 1}`));
+  const heads = Array.from({ length: view.heads }, (_, i) => option(String(i), `head ${i}`));
   $("head").replaceChildren(option("-1", "all heads"), ...heads);
   for (const axis of ["layer", "step", "head"]) {
     const there = view.keep.includes(axis) && (axis !== "step" || view.steps > 1);
@@ -46,6 +46,11 @@ function showControls() {
   $("head").value = String(state.head);
   $("scale").value = state.scale;
   renderSteps();
+  for (const id of ["outline", "native", "specials", "negative", "together", "underlay", "captioned"]) $(id).checked = state[id];
+  $("colours").value = state.colours;
+  $("threshold").value = String(Math.round(100 * state.threshold));
+  $("together").disabled = !["shared", "word"].includes(state.scale);
+  $("underlay-row").hidden = !runsNow().some((run) => data.runs[run].steps);
   $("opacity").value = String(Math.round(state.opacity * 100));
   $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
   $("threshold").disabled = !state.outline;
@@ -69,6 +74,9 @@ function held() {
     const [, first] = bounds;
     if (first === view.steps) lines.push("For this choice this page holds all steps together.");
     else if (first > 1) lines.push(`This page holds steps in means of ${first}: ranges begin and end with these.`);
+  }
+  if (view.keep.includes("step") && view.steps > 1 && !runsNow().every((run) => data.runs[run].steps)) {
+    lines.push("The pictures of the steps were not kept: the finished one lies beneath each.");
   }
   const [from, to] = stepsNow();
   if (state.steps && (from < state.steps[0] || to > state.steps[1])) {
@@ -100,6 +108,9 @@ function bindControls() {
   on("colours", "change", (e) => changed({ colours: e.value }));
   on("outline", "change", (e) => changed({ outline: e.checked }));
   on("threshold", "input", (e) => changed({ threshold: Number(e.value) / 100 }));
+  on("captioned", "change", (e) => changed({ captioned: e.checked }));
+  on("together", "change", (e) => changed({ together: e.checked }));
+  on("underlay", "change", (e) => changed({ underlay: e.checked }));
   on("native", "change", (e) => changed({ native: e.checked }));
   for (const [id, lost] of [["specials", isSpecial], ["negative", (pin) => pin.view === 1]]) {
     on(id, "change", (e) => {
@@ -112,13 +123,14 @@ function bindControls() {
     });
   }
   bindSteps();
+  bindCurve();
+  $("matrix").addEventListener("toggle", () => renderOverview());
   on("png", "click", () => keepPng());
   on("npy", "click", () => keepNpy());
   $("colours").append(...Object.keys(tables).map((name) => option(name, name)));
-  $("colours").value = state.colours;
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
-    state.pins = [];
+    Object.assign(state, { pins: [], rest: null, last: null, bare: true, place: null });
     pointAt(null);
     pinsChanged();
   });

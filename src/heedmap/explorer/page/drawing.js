@@ -39,12 +39,14 @@ async function readPicture(link) {
 
 /** A picture at the size that heat is laid over it: 256 pixels on the short side at least. */
 class Picture {
-  constructor(data) {
-    const times = Math.ceil(256 / Math.min(data.width, data.height));
-    this.own = data;
-    this.w = data.width * times;
-    this.h = data.height * times;
-    this.pixels = enlarge(data.data, data.width, data.height, times);
+  constructor(own, w, h, pixels) {
+    Object.assign(this, { own, w, h, pixels });
+  }
+
+  static enlarged(own) {
+    const times = Math.ceil(256 / Math.min(own.width, own.height));
+    const [w, h] = [own.width * times, own.height * times];
+    return new Picture(own, w, h, enlarge(own.data, own.width, own.height, times));
   }
 
   /** The picture dimmed as it lies under heat of an opacity, RGB as floats. */

@@ -29,29 +29,51 @@ function buildPairs() {
   $("figures").closest("main").dataset.pairs = several ? "many" : "one";
   if (!several) return;
   $("strip").hidden = false;
-  data.pairs.forEach((pair, i) => {
-    const picture = make("img", { src: data.runs[pair.edited].picture, alt: "", loading: "lazy" });
-    const name = make("span", { textContent: pair.label || `edit ${i + 1}` });
-    const button = make("button", { type: "button", on: { click: () => choosePair(i) } }, picture, name);
-    $("strip").append(button);
+  if (data.grid) $("strip").append(gridOfEdits());
+  else $("strip").append(...data.pairs.map((pair, i) => editButton(i, pair.label || `edit ${i + 1}`)));
+}
+
+function editButton(i, name) {
+  const { edited, label } = data.pairs[i];
+  const picture = make("img", { src: data.runs[edited].picture, alt: name ? "" : label, loading: "lazy" });
+  const said = name ? [make("span", { textContent: name })] : [];
+  const click = () => choosePair(i);
+  return make("button", { type: "button", dataset: { edit: String(i) }, on: { click } }, picture, ...said);
+}
+
+/** The grid as it is: what varies across and down, each cell to open; sources as pictures. */
+function gridOfEdits() {
+  const { columns, rows } = data.grid;
+  const columnHead = (text) => make("th", { scope: "col", textContent: text });
+  const source = (cells, n) => {
+    const found = cells[n] ?? cells.find((cell) => cell !== null);
+    const near = found ?? data.grid.rows.map(([, row]) => row[n]).find((cell) => cell !== null);
+    const run = data.pairs[near].source;
+    return make("img", { src: data.runs[run].picture, alt: "the source", loading: "lazy" });
+  };
+  const lines = rows.map(([name, cells]) => {
+    const own = cells.map((cell, n) => make("td", {}, cell === null ? source(cells, n) : editButton(cell, "")));
+    return make("tr", {}, make("th", { scope: "row", textContent: name }), ...own);
   });
+  const head = make("tr", {}, make("td"), ...columns.map(columnHead));
+  return make("table", {}, make("thead", {}, head), make("tbody", {}, ...lines));
 }
 
 function choosePair(i) {
   stopPlaying();
   state.pair = i;
   state.pins = [];
-  state.hover = null;
-  state.last = null;
+  state.hover = state.last = state.rest = state.place = null;
   startPair();
 }
 
 function startPair() {
-  [...$("strip").children].forEach((button, i) => {
-    button.setAttribute("aria-pressed", String(i === state.pair));
-  });
-  for (const run of runsNow()) { // before the first word is pointed at; other tables as needed
-    for (const view of data.runs[run].views) view.read(view.tables[0]);
+  for (const button of $("strip").querySelectorAll("button")) {
+    button.setAttribute("aria-pressed", String(Number(button.dataset.edit) === state.pair));
+  }
+  const label = pairNow()?.label;
+  if (data.pairs.length) {
+    $("kind").textContent = data.grid ? `grid of edits · ${label}` : data.pairs.length > 1 ? `edits · ${label}` : "edit";
   }
   buildPrompts();
   buildControls();

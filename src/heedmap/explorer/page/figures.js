@@ -3,7 +3,7 @@
 const pictures = new Map();
 
 async function pictureOf(run) {
-  if (!pictures.has(run)) pictures.set(run, new Picture(await readPicture(data.runs[run].picture)));
+  if (!pictures.has(run)) pictures.set(run, Picture.enlarged(await readPicture(data.runs[run].picture)));
   return pictures.get(run);
 }
 
@@ -24,6 +24,7 @@ function figure(kind, run, caption, side) {
   };
   area.addEventListener("pointermove", place);
   area.addEventListener("pointerdown", place);
+  area.addEventListener("click", () => holdPlace());
   area.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && pointAt(null));
   area.addEventListener("focus", () => {
     if (area.matches(":focus-visible") && !state.point) pointAt(0.5, 0.5, true);
@@ -40,6 +41,7 @@ async function buildFigures() {
   const made = [];
   const runs = runsNow();
   const taken = await Promise.all(runs.map(pictureOf));
+  await Promise.all(runs.map(readSteps));
   const put = (one, image) => {
     one.canvas.width = image.width;
     one.canvas.height = image.height;
@@ -68,8 +70,15 @@ async function buildFigures() {
   const box = $("figures");
   const { w, h } = taken[0];
   box.closest("main").style.setProperty("--ratio", String(w / h));
+  box.closest("main").dataset.form = !pair && w < 0.8 * h ? "tall" : "wide";
   box.replaceChildren(...made.map((one) => one.element));
+  await Promise.all(runs.flatMap((run) => data.runs[run].views.map((view) => view.read(view.tables[0]))));
+  if (mine !== building) return;
+  state.rest = state.bare ? null : strongest();
+  buildOverview();
   setMode(pair ? state.mode : "one");
+  showControls();
   renderPoint();
+  termsChanged();
   document.documentElement.dataset.ready = "yes";
 }

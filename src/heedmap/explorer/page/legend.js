@@ -9,7 +9,8 @@ function render() {
     });
     figure.heats = heats;
     if (figure.kind === "run" && runsInSight()) {
-      overlay(figure.picture, heats, state.opacity, data.look, tables[state.colours], figure.image);
+      const picture = pictureNow(figure);
+      overlay(picture, heats, state.opacity, data.look, tables[state.colours], figure.image);
       figure.pen.putImageData(figure.image, 0, 0);
     }
     // Where no heat can lie, over a difference, a word shows as its outline.
@@ -17,6 +18,9 @@ function render() {
     figure.element.classList.toggle("native", state.native && heats.length > 0);
   }
   renderLegend();
+  renderCurve();
+  renderOverview();
+  keepLink();
 }
 
 function layersSaid() {
@@ -33,7 +37,7 @@ function stepsSaid({ from, to } = selection()) {
   return to - from === 1 ? `step ${to} of ${steps}` : `steps ${from + 1}–${to} of ${steps}`;
 }
 
-const headsSaid = () => (state.head < 0 ? "all heads" : `head ${state.head + 1}`);
+const headsSaid = () => (state.head < 0 ? "all heads" : `head ${state.head}`);
 
 function renderLegend() {
   const runs = shown.figures.filter((figure) => figure.kind === "run");
@@ -49,20 +53,21 @@ function renderLegend() {
     text.textContent = "Point at a word to see where it acted, as an outline.";
     return;
   }
+  const beneath = drawn && figure ? ` ${beneathSaid(figure.run)}` : "";
   if (!heats.length) {
     text.textContent = termsNow().length
       ? "Reading the maps …"
-      : "The picture, without heat.";
+      : `The picture, without heat.${beneath}`;
     return;
   }
   const range = (heat) => `${number(heat.low)} to ${number(heat.high)}`;
   const same = heats.every((heat) => heat.low === heats[0].low && heat.high === heats[0].high);
   for (const heat of heats) {
-    const swatch = make("span", { className: "swatch" });
-    swatch.style.setProperty("--hue", `rgb(${heat.hue.join(" ")})`);
+    const scale = make("span", { className: drawn ? "scale" : "swatch" });
+    scale.style.setProperty("--hue", `rgb(${heat.hue.join(" ")})`);
     const label = make("bdi", { textContent: labelsOf(heat.term) });
-    const parts = heats.length > 1 ? [swatch, label] : [label];
-    list.append(make("li", {}, ...parts, same || !drawn ? "" : ` ${range(heat)}`));
+    if (heats.length === 1) list.append(make("li", {}, label));
+    else list.append(make("li", {}, scale, label, drawn ? make("small", { textContent: range(heat) }) : ""));
   }
   const chosen = `${layersSaid()} · ${stepsSaid()} · ${headsSaid()}`;
   if (!drawn) {
@@ -73,8 +78,14 @@ function renderLegend() {
   const grids = heats[0].grids.length > 4 ? "" : ` on ${heats[0].grids.join(", ")}`;
   const cells = state.native ? ` · native cells${grids}` : "";
   const below = heats.some((heat) => heat.low < 0) ? " (below 0 by a negative weight)" : "";
-  const scale = `${SCALES[state.scale]}${same ? `: ${range(heats[0])}` : ""}${below}`;
-  text.textContent = `${scale} · ${chosen}${cells}`;
+  const scale = `${SCALES[state.scale]}${overStepsSaid()}${same ? `: ${range(heats[0])}` : ""}${below}`;
+  text.textContent = `${scale} · ${chosen}${cells}.${beneath}`;
+}
+
+/** Whose scale it is while some of the steps are shown. */
+function overStepsSaid() {
+  if (!stepping() || !["shared", "word"].includes(state.scale)) return "";
+  return steady() ? ", one scale for all steps" : ", these steps’ own scale";
 }
 
 /** What a term is called, in both prompts where they differ. */

@@ -9,6 +9,7 @@ class View {
     this.heads = Math.max(...this.layers.map((layer) => layer.heads));
     this.made = new Map();
     this.bounded = new Map();
+    this.measured = new Map(); // what was found at each step, by what was asked
     this.whenRead = () => {};
   }
 
@@ -76,7 +77,7 @@ class View {
         return null;
       }
       found = this.make(source, selection);
-      if (this.made.size > 80) this.made.delete(this.made.keys().next().value);
+      if (this.made.size > 160) this.made.delete(this.made.keys().next().value);
     } else {
       this.made.delete(key);
     }
@@ -84,9 +85,13 @@ class View {
     return found;
   }
 
-  async read(table) {
-    if (table.reading) return;
-    table.reading = true;
+  /** Unpack a table, once. */
+  read(table) {
+    table.reading = table.reading || this.unpack(table);
+    return table.reading;
+  }
+
+  async unpack(table) {
     const bytes = await inflated(table.data);
     delete table.data;
     const planesOf = (part) => table.windows.length * part.heads * this.entries.length;

@@ -100,6 +100,7 @@ function pinsChanged() {
   state.hover = null;
   markPins();
   render();
+  renderPoint();
   termsChanged();
 }
 

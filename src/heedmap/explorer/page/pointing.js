@@ -11,12 +11,20 @@ function pointAt(x, y, aloud = false) {
   }
 }
 
+/** Keep the place that is pointed at, until another is. */
+function holdPlace() {
+  state.place = state.point;
+  renderPoint();
+  keepLink();
+}
+
 /** What acted at the point in a run's picture: the largest magnitude first. */
 function actingAt(run, v) {
-  const maps = state.point && mapsOf(run, v);
+  const place = placeNow();
+  const maps = place && mapsOf(run, v);
   if (!maps) return [];
   const view = data.runs[run].views[v];
-  const [x, y] = state.point;
+  const [x, y] = place;
   const at = Math.floor(y * maps.h) * maps.w + Math.floor(x * maps.w);
   const rows = view.entries.flatMap((entry, i) =>
     entry.kind === "word" || state.specials
@@ -30,21 +38,22 @@ function actingAt(run, v) {
 
 function renderPoint() {
   const [, hint, box] = $("reading").children;
-  if (!state.point && !box.firstChild) { // nothing was pointed at before, either
-    for (const figure of shown.figures) figure.cross.style.display = "none";
-    return;
-  }
-  hint.hidden = Boolean(state.point);
+  const place = placeNow();
+  hint.textContent = placeSaid();
   for (const figure of shown.figures) {
-    figure.cross.style.display = state.point ? "" : "none";
-    if (!state.point) continue;
-    const [x, y] = state.point.map((part) => 100 * part);
+    figure.cross.style.display = place ? "" : "none";
+    if (!place) continue;
+    const [x, y] = place.map((part) => 100 * part);
+    const [rx, ry] = [2.2, (2.2 * figure.canvas.width) / figure.canvas.height];
+    figure.cross.setAttribute("class", state.point ? "" : "ring");
+    const ring = `M${x - rx} ${y}a${rx} ${ry} 0 1 0 ${2 * rx} 0a${rx} ${ry} 0 1 0 ${-2 * rx} 0`;
     for (const line of figure.cross.children) {
-      line.setAttribute("d", `M${x} 0V100M0 ${y}H100`);
+      line.setAttribute("d", state.point ? `M${x} 0V100M0 ${y}H100` : ring);
     }
   }
+  renderExplaining();
   for (const { button } of shown.chips) button.style.setProperty("--lit", "0");
-  if (!state.point) {
+  if (!place) {
     box.replaceChildren();
     return;
   }
@@ -67,6 +76,15 @@ function renderPoint() {
   box.replaceChildren(...lists);
 }
 
+/** Which place is read. */
+function placeSaid() {
+  if (state.point) return "Click to keep this place.";
+  if (state.place) return "At the ring, where you clicked. Point elsewhere for another place.";
+  const [term] = termsNow();
+  if (!term) return "Point at the picture, or focus it and use the arrow keys: the words that acted there are listed.";
+  return `At the ring, where “${term.label}” acts most. Point at the picture for another place.`;
+}
+
 function readingRow({ text, share, value }) {
   const bar = make("span", { className: "bar" });
   bar.style.setProperty("--part", String(share));
@@ -86,7 +104,7 @@ function movePoint(event, run) {
   if (!move) return;
   event.preventDefault();
   const { cells: [w, h] } = data.runs[run].views[0];
-  const [x, y] = state.point || [0.5, 0.5];
+  const [x, y] = placeNow() || [0.5, 0.5];
   const far = event.shiftKey ? 8 : 1;
   pointAt(x + (move[0] * far) / w, y + (move[1] * far) / h, true);
 }

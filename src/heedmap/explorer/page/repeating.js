@@ -41,7 +41,8 @@ function pythonShown() {
   const terms = termsKept();
   const select = selectCode();
   const { scale, opacity, colours, native } = state;
-  const asDrawn = opacity === data.look.opacity && colours === data.look.colour && !native;
+  const beneath = runsNow().some((run) => stepBeneath(run) !== null);
+  const asDrawn = opacity === data.look.opacity && colours === data.look.colour && !native && !steady() && !beneath;
   const named = { content: "raw", shared: pair ? "" : "shared" }[scale] ?? scale;
   const one = terms.length === 1 && asDrawn && named;
   const lines = runsNow().flatMap((run, n) => {
@@ -57,6 +58,8 @@ function pythonShown() {
   return lines.join("\n");
 }
 
+const shellQuoted = (text) => (/^[\w.,:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+
 function commandShown() {
   const terms = termsKept();
   const { layers, from, to, head } = selection();
@@ -64,10 +67,9 @@ function commandShown() {
   const found = terms.map((term) => (term.view ? null : lookUp(term, term.run)));
   const cannot = pairNow() || kind === "grid" || state.scale === "content" || state.native;
   if (cannot || !found.length || found.some((one) => !one || one.word === null)) return "";
-  const quoted = (text) => (/^[\w.,:/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const parts = ["heedmap inspect RUN", ...found.map(({ word }) => `--word ${quoted(word)}`)];
+  const parts = ["heedmap inspect RUN", ...found.map(({ word }) => `--word ${shellQuoted(word)}`)];
   if (kind === "group") parts.push(`--layers ${which}`);
-  if (kind === "layer") parts.push(`--layers ${quoted(mainView().layers[Number(which)].name)}`);
+  if (kind === "layer") parts.push(`--layers ${shellQuoted(mainView().layers[Number(which)].name)}`);
   if (to - from < mainView().steps) parts.push(`--steps ${from}:${to}`);
   if (head >= 0) parts.push(`--heads ${head}`);
   if (state.scale !== "shared") parts.push(`--scale ${state.scale}`);
@@ -80,6 +82,8 @@ function unsaidOfShown() {
   const own = (term) => (lookUp(term, term.run) || { key: "" }).key.startsWith(".share");
   if (state.scale === "content" && !termsKept().every(own)) said.push("the share among the content words");
   if (state.native) said.push("the native cells");
+  if (steady()) said.push("the one scale for all steps");
+  if (runsNow().some((run) => stepBeneath(run) !== null)) said.push("the picture of the step beneath");
   return said.length ? `The page makes ${said.join(" and ")} of these itself.` : "";
 }
 

@@ -3,7 +3,8 @@
 for (const run of data.runs) {
   for (const view of run.views) view.whenRead = () => changed({});
 }
-if (data.pairs.length) $("kind").textContent = data.pairs.length > 1 ? "edits" : "edit";
+readLink();
 bindControls();
+buildExplaining();
 buildPairs();
 startPair();

@@ -33,7 +33,13 @@ const state = {
   pins: [],
   hover: null,
   last: null,
-  point: null, // [x, y] as parts of the picture
+  rest: null, // the word that is shown while none is pointed at and none is pinned
+  bare: false, // whether no such word is wanted
+  point: null, // [x, y] as parts of the picture: where the pointer is
+  place: null, // the same, of a place that was clicked
+  together: true, // one scale for all steps while some are shown
+  captioned: false, // whether an overlay that is kept brings its legend
+  underlay: true, // the picture at a step beneath its heat
 };
 
 /** What stands on the page: its pictures and the words of its prompts, made by figure() and chip(). */
@@ -75,11 +81,48 @@ function selection(changes = {}) {
 
 const mapsOf = (run, view) => data.runs[run].views[view].maps(selection());
 
+/** Whether fewer than all steps are shown. */
+const stepping = () => {
+  const [from, to] = stepsNow();
+  return from > 0 || to < mainView().steps;
+};
+/** Whether what is shown of the steps is on a scale that all of them have. */
+const steady = () => state.together && stepping() && ["shared", "word"].includes(state.scale);
+
+/** What a function finds in a view's maps at each window of the steps; null while they are read. */
+function atEachStep(run, v, what, measure) {
+  const view = data.runs[run].views[v];
+  const bounds = stepBounds();
+  const key = [state.layers, state.head, state.native, bounds.join(","), what].join(" ");
+  if (view.measured.has(key)) return view.measured.get(key);
+  const found = bounds.slice(1).map((to, i) => {
+    const maps = view.maps(selection({ from: bounds[i], to }));
+    return maps && measure(maps);
+  });
+  if (found.includes(null)) return null;
+  view.measured.set(key, found);
+  return found;
+}
+
+const around = (spans) => [Math.min(...spans.map(([low]) => low)), Math.max(...spans.map(([, high]) => high))];
+
 /** The range that the words of all prompts in sight have in common. */
 function sharedSpan(view) {
-  const all = runsNow().flatMap((run) => (data.runs[run].views[view] ? [mapsOf(run, view)] : []));
-  const there = all.filter(Boolean);
-  return [Math.min(...there.map((m) => m.low)), Math.max(...there.map((m) => m.high))];
+  const runs = runsNow().filter((run) => data.runs[run].views[view]);
+  const own = runs.flatMap((run) => {
+    const maps = mapsOf(run, view);
+    if (!maps) return [];
+    const steps = steady() && atEachStep(run, view, "span", ({ low, high }) => [low, high]);
+    return steps || [[maps.low, maps.high]];
+  });
+  return around(own);
+}
+
+/** A word's own range: of what is shown, or of each of the steps. */
+function ownSpan(run, v, entries, plane) {
+  const view = data.runs[run].views[v];
+  const steps = steady() && atEachStep(run, v, `span ${entries}`, (maps) => span(view.sum(maps, entries)));
+  return steps ? around(steps) : span(plane);
 }
 
 /** The same words in another prompt of the pair: a term's entries there, or null. */
@@ -109,12 +152,13 @@ function heatOf(term, run) {
   const view = data.runs[run].views[term.view];
   const plane = state.scale === "content" ? view.share(maps, entries) : view.sum(maps, entries);
   let [low, high] = [0, 1];
-  if (state.scale === "word") [low, high] = span(plane);
+  if (state.scale === "word") [low, high] = ownSpan(run, term.view, entries, plane);
   if (state.scale === "shared") [low, high] = sharedSpan(term.view);
   const hue = rgb(term.hue || HUES[0]);
   return { plane, w: maps.w, h: maps.h, low, high, hue, native: state.native, grids: maps.grids };
 }
 
-const termsNow = () => (state.hover ? [state.hover] : state.pins);
-const termsKept = () => (state.pins.length ? state.pins : state.last ? [state.last] : []);
+const termsAtRest = () => (state.pins.length ? state.pins : state.rest ? [state.rest] : []);
+const termsNow = () => (state.hover ? [state.hover] : termsAtRest());
+const termsKept = () => (state.pins.length ? state.pins : [state.last || state.rest].filter(Boolean));
 const keyOf = (term) => `${term.run} ${term.view} ${term.entries.join(" ")}`;

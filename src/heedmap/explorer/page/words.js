@@ -45,7 +45,7 @@ function fillPrompt(line, run, v, changed) {
     if (number < 0) {
       joinTo(line, text);
     } else if (entry >= 0) {
-      line.append(chip(run, v, entry, changed.includes(number) ? "changed" : ""));
+      line.append(chip(run, v, entry, changed.includes(number) ? "changed" : ""), ...weightOf(run, v, number));
     } else {
       const why = read ? "not recorded" : "past the last token that the model reads";
       line.append(make("s", { textContent: text, title: `“${text}” was not read: ${why}` }));
@@ -58,6 +58,13 @@ function fillPrompt(line, run, v, changed) {
   }
   const first = line.querySelector("button");
   if (first) first.tabIndex = 0;
+}
+
+/** By how much a word's attention was multiplied, where it was. */
+function weightOf(run, v, wanted) {
+  const pair = pairNow();
+  const found = pair && !v && run === pair.edited && pair.weights.find(([word]) => word === wanted);
+  return found ? [make("small", { className: "weight", textContent: `×${number(found[1]).replace("-", "−")}` })] : [];
 }
 
 /** Text after a word; a comma stays with its word at the end of a line. */
@@ -108,6 +115,7 @@ function hover(term) {
   state.hover = term;
   if (term) state.last = term;
   render();
+  renderPoint();
   termsChanged();
 }
 

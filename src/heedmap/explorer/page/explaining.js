@@ -1,0 +1,53 @@
+/* How the number at a place comes about: the command and the Python that take it apart. */
+
+/** The word that is meant at a place: the one that is shown, else the one that acts most there. */
+function wordMeant() {
+  const [term] = termsNow();
+  const run = runsNow().at(-1);
+  if (term && term.run === run && term.view === 0 && lookUp(term, run)?.word) return term;
+  const [first] = actingAt(run, 0).filter(({ kind }) => kind === "word");
+  return first ? { run, view: 0, entries: [first.entry], label: first.text } : null;
+}
+
+function renderExplaining() {
+  const place = placeNow();
+  const term = place && wordMeant();
+  const found = term && lookUp(term, term.run);
+  $("why").hidden = !found || found.word === null;
+  if ($("why").hidden) return;
+  const [w, h] = data.runs[term.run].size;
+  const x = Math.min(w - 1, Math.floor(place[0] * w));
+  const y = Math.min(h - 1, Math.floor(place[1] * h));
+  const { layers, from, to, head } = selection();
+  const [kind, which] = layers.split(/ (.*)/s);
+  const layer = kind === "layer" ? mainView().layers[Number(which)].name : "";
+  const one = to - from === 1 && mainView().keep.includes("step");
+  const flags = [`--word ${shellQuoted(found.word)}`, `--at ${x},${y}`];
+  const named = [JSON.stringify(found.word), `at=(${x}, ${y})`];
+  if (found.word.startsWith("#")) named[0] = found.word.slice(1);
+  if (layer) {
+    flags.push(`--layer ${shellQuoted(layer)}`);
+    named.push(`layer=${JSON.stringify(layer)}`);
+  }
+  if (head >= 0) {
+    flags.push(`--head ${head}`);
+    named.push(`head=${head}`);
+  }
+  if (one) {
+    flags.push(`--step ${from}`);
+    named.push(`step=${from}`);
+  }
+  const [command, python] = $("why").querySelectorAll("pre");
+  const folder = data.grid ? `RUN/cells/${String(state.pair + 1).padStart(3, "0")}` : "RUN";
+  setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));
+  setCode(python, `hm.explain(pipe, ${data.grid ? `grid.cells[${state.pair}].pair.edited` : pairNow() ? "pair.edited" : "run"}, ${named.join(", ")})`);
+  $("why").querySelector(".hint").textContent =
+    `“${term.label}” at pixel ${x},${y} of the picture${layer && head >= 0 && one ? "" : ": without a layer, head and step the strongest are taken"}. RUN is the folder that this page is in.`;
+}
+
+function buildExplaining() {
+  const blocks = [["As a command", ""], ["As Python", ""]].map(([name]) =>
+    code(`How this number comes about, ${name.toLowerCase()}`, ""),
+  );
+  $("why").querySelector("div").replaceChildren(...blocks);
+}

@@ -1,0 +1,38 @@
+/* What is shown while nobody points: the strongest word, and the place where it acts most. */
+
+/** How strong each content word is: the standard deviation of its map, so that one which acts
+    alike everywhere is not; [entry, deviation]. Words without content count where all are such. */
+function strengths(view, maps) {
+  const content = view.words.filter((i) => view.entries[i].content);
+  return (content.length ? content : view.words).map((i) => {
+    const plane = maps.planes[i];
+    const mean = plane.reduce((sum, value) => sum + value, 0) / plane.length;
+    return [i, Math.sqrt(plane.reduce((sum, value) => sum + (value - mean) ** 2, 0) / plane.length)];
+  });
+}
+
+/** The strongest content word over all layers, steps and heads: of an edit, of those that it
+    changed, if there are any. */
+function strongest() {
+  const pair = pairNow();
+  const run = runsNow().at(-1);
+  const view = data.runs[run].views[0];
+  const maps = view.maps({ layers: "all", from: 0, to: view.steps, head: -1, native: false });
+  if (!maps) return null;
+  const every = strengths(view, maps);
+  const changed = pair ? every.filter(([i]) => pair.changed.edited.includes(view.entries[i].number)) : [];
+  const [entry] = (changed.length ? changed : every).reduce((a, b) => (b[1] > a[1] ? b : a), [-1, -1]);
+  return entry < 0 ? null : { run, view: 0, entries: [entry], label: view.entries[entry].text };
+}
+
+/** The place of the picture that is read while nobody points: one that was clicked, or the peak. */
+function placeAtRest() {
+  if (state.place) return state.place;
+  const [term] = termsNow();
+  const heat = term && heatOf(term, term.run);
+  if (!heat) return null;
+  const at = heat.plane.indexOf(span(heat.plane)[1]);
+  return [((at % heat.w) + 0.5) / heat.w, (Math.floor(at / heat.w) + 0.5) / heat.h];
+}
+
+const placeNow = () => state.point || placeAtRest();

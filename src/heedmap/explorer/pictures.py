@@ -1,0 +1,52 @@
+"""Pictures as a page holds them: data URLs, within a budget."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from heedmap.explorer.documents import link
+from heedmap.figures import overlays
+from heedmap.figures.step_pictures import StepPictures, tiles
+
+_WEBP = 16_383  # pixels on a side, the most that WebP has
+
+
+def links(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
+    """Each picture as a data URL, and whether it is exact: not if together they are too large."""
+    opaque = [overlays.enlarge(image, short_side=1) for image in images]
+    exact = [link(image, "png", optimize=True) for image in opaque]
+    if sum(map(len, exact)) <= budget:
+        return [(one, True) for one in exact]
+    for image in opaque:
+        image.thumbnail((_WEBP, _WEBP))
+    return [(link(image, "webp", quality=90, method=4), False) for image in opaque]
+
+
+def blend_told(mask: np.ndarray) -> dict[str, Any]:
+    """The mask of a blend, and its share of the picture."""
+    image = Image.fromarray(np.asarray(mask, dtype=bool))
+    return {"picture": link(image, "png", optimize=True), "share": float(np.mean(mask))}
+
+
+def steps_told(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
+    """The pictures of a run's steps in one, halved until they take no more characters than that.
+
+    Returns:
+        `picture`, how many stand side by side (`across`), their `size` (w, h), and what they show;
+        None where there are none.
+    """
+    if steps is None:
+        return None
+    frames = steps.frames
+    while True:
+        small = StepPictures(frames, steps.shows)
+        shown = link(small.mosaic(), "webp", quality=85, method=4)
+        w, h = small.size
+        if len(shown) <= budget or min(w, h) < 16:
+            break
+        half = (w // 2, h // 2)
+        frames = tuple(frame.resize(half, Image.Resampling.BOX) for frame in frames)
+    across, _ = tiles(len(frames))
+    return {"picture": shown, "across": across, "size": [w, h], "shows": steps.shows}

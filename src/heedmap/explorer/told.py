@@ -1,0 +1,110 @@
+"""What a page tells of runs and edits in words and numbers, as plain JSON types."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from heedmap.errors import ArgumentError, as_sentence
+from heedmap.explorer.shown import PairLike
+from heedmap.files.notes import to_json
+from heedmap.files.reports import EditReport, Measures
+from heedmap.files.settings import Settings
+from heedmap.text.alignment import pair_words
+from heedmap.text.vocabulary import said_of
+
+
+def weighted(pair: PairLike) -> list[list[float]]:
+    """The words of the edit whose attention is multiplied: [number, weight]."""
+    found: list[list[float]] = []
+    for word in pair.edited.maps.tokens.read_words:
+        weights = {pair.about.weights.get(position, 1.0) for position in word.tokens}
+        if len(weights) == 1 and weights != {1.0}:
+            found.append([word.number, *weights])
+    return found
+
+
+def what_was_done(pair: PairLike) -> str:
+    """In one sentence, without full stop, what was changed and what was therefore done."""
+    words = {word.number: word.text for word in pair.edited.maps.tokens.words}
+    parts = []
+    for number, weight in weighted(pair):
+        times = f"{weight:g}".replace("-", "−")
+        parts.append(f"“{words[int(number)]}” draws {times} times its attention")
+    if not parts:
+        return pair.about.why
+    scaled = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return (
+        f"all words are the same; {scaled}"
+        if pair.about.kind == "reweight"
+        else (f"{pair.about.why}; {scaled}")
+    )
+
+
+def correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
+    """Which word stands for which, [source, edited] by number, and which were changed; the kind."""
+    source, edited = pair.source.maps.tokens, pair.edited.maps.tokens
+    try:
+        aligned = pair_words(source, edited)
+        matched, kind = [(a, b) for a, b in aligned.pairs if a and b], aligned.kind
+    except ArgumentError:  # too long to be aligned: only equal numbers of equal words
+        both = zip(source.words, edited.words, strict=False)
+        matched, kind = [(a, b) for a, b in both if a.text == b.text], ""
+    words = [[a.number, b.number] for a, b in matched]
+    return {"words": words, "changed": to_json(pair.about.words)}, kind
+
+
+def figures(about: EditReport, *, blended: bool) -> dict[str, Any]:
+    """The evidence: rows of how much changed, and what the rules did."""
+    where = "the mask" if blended else "the changed words"
+    change = about.change.sides()
+    table = [[f"{side} of {where}", *_measured(part)] for side, part in change.items()]
+    said = [
+        ["kind", about.kind],
+        *([] if about.purpose is None else [["of what it changes", about.purpose]]),
+        *([] if about.masked_by is None else [["mask of", about.masked_by]]),
+        ["attention moved", f"{about.moved:.1%}"],
+        ["sites of cross-attention", str(about.sites)],
+        ["sites of self-attention", str(about.self_sites)],
+    ]
+    return {"change": table, "said": said}
+
+
+def _measured(change: Measures) -> list[str]:
+    """How much a part of the picture changed, in words of a table."""
+    values = (change.mse, ".2g"), (change.psnr_db, ".1f"), (change.ssim, ".2f")
+    said = ("–" if value is None else f"{value:{form}}" for value, form in values)
+    return [f"{change.share * 100:.0f}\u00a0%", *said]
+
+
+def rows(settings: Settings) -> list[list[str]]:
+    """The settings as rows of a table; what is nested becomes a row each."""
+    found: list[list[str]] = []
+    for name, value in to_json(settings).items():
+        if isinstance(value, Mapping):
+            found += [[f"{name}: {key}", _said(inner)] for key, inner in value.items()]
+        elif name == "size" and isinstance(value, list):
+            found.append([name, "×".join(map(str, value))])
+        elif name != "text" or value != settings.prompt:
+            found.append([name, _said(value)])
+    return [row for row in found if row[1]]
+
+
+def untaught(settings: Settings) -> str:
+    """The sentence for words that the model was not taught."""
+    said = said_of(settings.untaught or ())
+    return as_sentence(said) if said else ""
+
+
+def _said(value: Any) -> str:
+    if value is None or value == [] or value == {}:
+        return ""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(_bare(value), ensure_ascii=False)
+
+
+def _bare(value: Any) -> Any:
+    """A setting without what is only for machines: the bits of a mask."""
+    if isinstance(value, Mapping):
+        return {key: _bare(inner) for key, inner in value.items() if key != "packed"}
+    return [_bare(one) for one in value] if isinstance(value, list) else value

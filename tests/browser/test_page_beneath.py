@@ -1,0 +1,196 @@
+"""Steps of the page: one scale over all of them, the picture of each, a word's curve."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from making import data_of, small
+from PIL import Image
+
+from browser.conftest import MISSING, canvas, same
+from heedmap import explorer
+from heedmap.explorer.pictures import steps_told
+from heedmap.figures import overlays
+from heedmap.figures.step_pictures import StepPictures, of_mosaic
+
+expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
+
+STEPS = frozenset({"layer", "step"})
+
+
+def noise(seed: int) -> Image.Image:
+    small = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((32, 32), Image.Resampling.BICUBIC)
+
+
+def stepped(prompt: str = "a red house", shows: Any = "prediction", **more: Any) -> Any:
+    run = small(prompt, STEPS, **more)
+    return replace(run, step_pictures=StepPictures(tuple(noise(n) for n in range(4)), shows))
+
+
+def beneath(run: Any, step: int) -> Image.Image:
+    """The picture of a step as the page holds it, as large as the run's own."""
+    import base64
+    import io
+
+    told = steps_told(run.step_pictures, 10**9)
+    raw = base64.b64decode(told["picture"].partition(",")[2])
+    sheet = Image.open(io.BytesIO(raw)).convert("RGB")
+    frame = of_mosaic(sheet, 4, tuple(told["size"]), "prediction").frames[step]
+    size = overlays.enlarge(run.image).size
+    return frame.resize(size, Image.Resampling.BILINEAR)
+
+
+def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
+    run = stepped()
+    opened = show(explorer.page(run))
+    opened.bare()
+    for step in (0, 2, 3):
+        opened.steps(step, step + 1)
+        same(canvas(opened), beneath(run, step))
+        said = f"Beneath: what the model foretold the picture to be at step {step + 1}"
+        assert said in opened.legend()
+    opened.steps(1, 3)
+    same(canvas(opened), beneath(run, 2))  # of several the last
+    opened.page.get_by_label("One scale for all steps").uncheck()
+    opened.choose("Scale", "word")
+    opened.word("house").hover()
+    heat = run.maps.select(steps=slice(1, 3))["house"]
+    low, high = heat.span("word")
+    same(canvas(opened), overlays.overlay(beneath(run, 2), heat.values, low=low, high=high))
+    opened.page.get_by_label("Picture of the step").uncheck()
+    opened.word("house").hover()
+    same(canvas(opened), heat.overlay())
+    assert "Beneath" not in opened.legend()
+    opened.page.get_by_role("button", name="All steps").click()
+    opened.page.get_by_label("Picture of the step").check()
+    opened.bare()
+    opened.page.mouse.move(0, 0)
+    same(canvas(opened), overlays.enlarge(run.image))
+
+
+def test_noisy_latents_are_called_so(show: Any):
+    opened = show(explorer.page(stepped(shows="latents")))
+    opened.steps(0, 1)
+    assert "the noisy latents after step 1" in opened.legend()
+
+
+def test_a_run_without_them_shows_its_finished_picture_and_says_so(show: Any):
+    run = small("a red house", STEPS)
+    opened = show(explorer.page(run))
+    opened.bare()
+    opened.steps(1, 2)
+    same(canvas(opened), overlays.enlarge(run.image))
+    held = opened.page.locator("#held").inner_text()
+    assert "pictures of the steps were not kept: the finished one lies beneath" in held
+    assert not opened.page.get_by_label("Picture of the step").is_visible()
+    opened = show(explorer.page(stepped()))
+    assert "were not kept: the finished" not in opened.page.locator("#held").inner_text()
+
+
+def test_of_an_edit_each_side_has_its_own(show: Any):
+    from making import Edited, report_of
+
+    source, edited = stepped(), stepped("a blue house", seed=1)
+    edited.step_pictures = replace(
+        edited.step_pictures, frames=tuple(noise(9 + n) for n in range(4))
+    )
+    opened = show(explorer.pair_page(Edited(source, edited, report_of())))
+    opened.bare()
+    opened.steps(2, 3)
+    same(canvas(opened, 0), beneath(source, 2))
+    same(canvas(opened, 1), beneath(edited, 2))
+
+
+def test_they_stay_within_the_pages_budget():
+    frames = tuple(noise(n % 9).resize((64, 64)) for n in range(400))
+    run = replace(small("a red house", STEPS), step_pictures=StepPictures(frames, "prediction"))
+    for limit in (3_000_000, 600_000):
+        page = explorer.page(run, limit=limit)
+        steps = data_of(page)["runs"][0]["steps"]
+        assert len(steps["picture"]) <= limit / 10 and len(page) <= limit
+        assert steps["across"] == 20
+    assert steps["size"][0] < 64
+
+
+# --- scales ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["shared", "word"])
+def test_one_scale_holds_over_the_steps_and_is_named(
+    show: Any, run: Any, run_page: str, scale: str
+):
+    opened = show(run_page)
+    opened.page.get_by_label("Picture of the step").uncheck()
+    opened.choose("Scale", scale)
+    spans = [run.maps.select(steps=step)["house"].span(scale) for step in range(6)]
+    low, high = min(low for low, _ in spans), max(high for _, high in spans)
+    for a, b in ((0, 1), (4, 6), (5, 6)):
+        opened.steps(a, b)
+        opened.word("house").hover()
+        heat = run.maps.select(steps=slice(a, b))["house"]
+        picture = overlays.enlarge(run.image)
+        same(canvas(opened), overlays.overlay(picture, heat.values, low=low, high=high))
+        assert f"one scale for all steps: {low:.2g} to {high:.2g}" in opened.legend()
+        assert (
+            ".values" in opened.page.get_by_role("region", name="This map as Python").inner_text()
+        )
+        assert "one scale for all steps" in opened.page.locator("#now").inner_text()
+    opened.page.get_by_label("One scale for all steps").uncheck()
+    opened.word("house").hover()
+    assert "these steps’ own scale" in opened.legend()
+    same(canvas(opened), heat.overlay(scale=scale))
+    opened.page.get_by_role("button", name="All steps").click()
+    opened.word("house").hover()
+    same(canvas(opened), run.maps["house"].overlay(scale=scale))
+    assert "own scale" not in opened.legend()
+
+
+# --- heads, curves --------------------------------------------------------------------------------
+
+
+def test_heads_are_counted_as_in_python(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    texts = opened.page.get_by_label("Head", exact=True).evaluate(
+        "e => [...e.options].map((one) => one.textContent)"
+    )
+    heads = run.maps.recording.arrays[0].shape[1]
+    assert texts == ["all heads", *(f"head {n}" for n in range(heads))]
+    opened.choose("Head", "0")
+    opened.word("house").hover()
+    assert "head 0" in opened.legend()
+    same(canvas(opened), run.maps.select(heads=0)["house"].overlay(scale="shared"))
+
+
+def curve(opened: Any, word: str) -> list[tuple[float, float]]:
+    path = opened.page.locator(f'#curve path[data-word="{word}"]').get_attribute("d")
+    return [tuple(map(float, part.split())) for part in path[1:].split("L")]
+
+
+def test_the_curve_is_a_words_mean_at_each_step(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.word("house").click()
+    opened.word("tree").click()
+    opened.page.mouse.move(0, 0)
+    means = {
+        word: [float(run.maps.select(steps=step)[word].values.mean()) for step in range(6)]
+        for word in ("house", "tree")
+    }
+    most = max(map(max, means.values()))
+    for word, values in means.items():
+        points = curve(opened, word)
+        assert [round(x, 1) for x, _ in points] == [round(4 + (n + 0.5) * 52, 1) for n in range(6)]
+        for (_, y), value in zip(points, values, strict=True):
+            assert abs(y - (78 - value / most * 72)) < 0.15
+    assert f"0 to {most:.2g}" in opened.page.locator("#curve").inner_text()
+    box = opened.page.locator("#curve svg").bounding_box()
+    opened.page.mouse.click(box["x"] + 2.5 / 6 * box["width"], box["y"] + 10)
+    assert opened.steps_said() == "step 3 of 6"
+    band = opened.page.locator("#curve .band")
+    assert float(band.get_attribute("x")) == pytest.approx(4 + 2 * 52, abs=0.1)
+
+
+def test_without_steps_there_is_no_curve(show: Any):
+    opened = show(explorer.page(small()))
+    assert not opened.page.locator("#curve").is_visible()

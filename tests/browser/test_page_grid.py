@@ -1,0 +1,82 @@
+"""The page of a grid: rows and columns as they are, a cell to open, the weights in its title."""
+
+import shlex
+from typing import Any
+
+import numpy as np
+import pytest
+
+from browser.conftest import MISSING, canvas, same
+from heedmap.drawing import editing
+from heedmap.figures import overlays
+
+expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
+
+
+@pytest.fixture(scope="module")
+def grid(random_model: Any) -> Any:
+    return editing.grid(
+        random_model, "a red house", weights={"red": [-1, 1, 3]}, seeds=[7, 8], steps=2
+    )
+
+
+def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
+    opened = show(grid.explorer())
+    table = opened.page.locator("#strip table")
+    assert table.locator("thead th").all_inner_texts() == [
+        "the source",
+        "red ×−1",
+        "red ×1",
+        "red ×3",
+    ]
+    assert table.locator("tbody th").all_inner_texts() == ["seed 7", "seed 8"]
+    assert table.get_by_role("button").count() == 6
+    assert table.get_by_role("img", name="the source").count() == 2
+    for row, seed in ((0, 7), (1, 8)):
+        source = table.locator("tbody tr").nth(row).locator("td img").first
+        wanted = np.asarray(grid.sources[seed].image).astype(int)
+        width = source.evaluate("e => e.naturalWidth")
+        assert width == wanted.shape[1]
+    assert opened.page.title() == "a red house · red ×−1, 1, 3 · heedmap"
+
+
+def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
+    opened = show(grid.explorer())
+    cell = grid.cells[5]
+    button = opened.page.locator("#strip tbody tr").nth(1).get_by_role("button").nth(2)
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    expect(opened.page.locator("h1")).to_contain_text("grid of edits · seed 8 · red ×3")
+    expect(opened.page.locator(".weight")).to_have_text("×3")
+    opened.bare()
+    same(canvas(opened, 0), overlays.enlarge(cell.pair.source.image))
+    same(canvas(opened, 1), overlays.enlarge(cell.pair.edited.image))
+    said = opened.page.locator("#about .evidence p").inner_text()
+    assert said == "all words are the same; “red” draws 3 times its attention."
+    command = opened.page.locator("#why pre").first
+    assert command.evaluate("e => e.textContent").startswith("heedmap explain RUN/cells/006 ") or (
+        not opened.page.locator("#why").is_visible()
+    )
+
+
+def test_its_command_is_there(show: Any, grid: Any):
+    opened = show(grid.explorer())
+    code = opened.page.get_by_role("region", name="On the command line of the grid")
+    command = shlex.split(code.evaluate("e => e.textContent"))
+    assert command[:3] == ["heedmap", "grid", "a red house"]
+    assert command[command.index("--weight") + 1] == "red=-1,1,3"
+    assert command[command.index("--seed") + 1 : command.index("--seed") + 4] == [
+        "7",
+        "--count",
+        "2",
+    ]
+
+
+def test_seeds_across_have_their_sources_above(show: Any, random_model: Any):
+    made = editing.grid(random_model, "a red house", "a blue house", seeds=[1, 2, 3], steps=2)
+    opened = show(made.explorer(), viewport={"width": 390, "height": 844})
+    table = opened.page.locator("#strip table")
+    assert table.locator("thead th").all_inner_texts() == ["seed 1", "seed 2", "seed 3"]
+    first = table.locator("tbody tr").first
+    assert first.locator("th").inner_text() == "the source" and first.locator("button").count() == 0
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390

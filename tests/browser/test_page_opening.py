@@ -1,0 +1,195 @@
+"""What the page shows before anybody points: the strongest word, words at its peak, no holes."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from making import Edited, report_of, small, stable_diffusion
+
+from browser.conftest import MISSING, canvas, point, readings, same
+from heedmap import explorer
+from heedmap.figures import overlays
+from heedmap.text.prompts import is_content
+
+expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
+
+LONG = " ".join(f"word{n}" for n in range(40))
+
+
+def strongest(maps: Any, among: set[str] | None = None) -> str:
+    """The content word whose map has the largest standard deviation, computed once more."""
+    heats = [heat for heat in maps if is_content(heat.label) and (not among or heat.label in among)]
+    return max(heats, key=lambda heat: float(np.std(heat.values.astype(float)))).label
+
+
+def test_it_opens_with_the_heat_of_the_strongest_content_word(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    word = strongest(run.maps)
+    assert word != "red"  # the first of them
+    same(canvas(opened), run.maps[word].overlay(scale="shared"))
+    assert word in opened.legend()
+    opened.word("tree").hover()
+    opened.page.mouse.move(0, 0)
+    same(canvas(opened), run.maps[word].overlay(scale="shared"))
+    opened.bare()
+    same(canvas(opened), overlays.enlarge(run.image))
+    assert "without heat" in opened.legend()
+
+
+def test_the_strongest_is_not_one_that_acts_alike_everywhere(show: Any):
+    run = small("a red house")
+    recording = run.maps.recording
+    arrays = [array.copy() for array in recording.arrays]
+    at = {
+        text: recording.positions.index(run.maps.tokens.find(text)[0]) for text in ("red", "house")
+    }
+    for array in arrays:
+        array[..., at["red"]] = 0.9  # much, and nowhere more than elsewhere
+    run.maps = replace(run.maps, recording=replace(recording, arrays=tuple(arrays)))
+    opened = show(explorer.page(run))
+    assert strongest(run.maps) == "house"
+    assert "house" in opened.legend()
+
+
+def test_an_edit_opens_with_the_strongest_word_that_it_changed(
+    show: Any, pair: Any, pair_page: str
+):
+    opened = show(pair_page)
+    assert "cat → dog" in opened.legend()
+    assert readings(opened, 1)[0][0] == "dog"
+
+
+def test_the_words_at_its_peak_are_listed_from_the_start(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    word = strongest(run.maps)
+    row, column = np.unravel_index(np.argmax(run.maps[word].values), (64, 64))
+    values = [(heat.label, float(heat.values[row, column])) for heat in run.maps]
+    total = sum(value for _, value in values)
+    shown = readings(opened)
+    assert len(shown) == 8
+    for (text, share), (label, value) in zip(
+        shown, sorted(values, key=lambda one: -one[1])[:8], strict=True
+    ):
+        assert text == label and abs(share - 100 * value / total) <= 0.6
+    assert f"where “{word}” acts most" in opened.page.locator("#reading").inner_text()
+    before = shown
+    point(opened, 0.9, 0.9)
+    assert readings(opened) != before
+    opened.page.mouse.move(0, 0)
+    assert readings(opened) == before
+
+
+def test_a_place_that_is_clicked_stays(show: Any, run_page: str):
+    opened = show(run_page)
+    point(opened, 0.8, 0.5)
+    there = readings(opened)
+    opened.page.mouse.down()
+    opened.page.mouse.up()
+    opened.page.mouse.move(0, 0)
+    assert readings(opened) == there
+    assert "where you clicked" in opened.page.locator("#reading").inner_text()
+    opened.page.keyboard.press("Escape")
+    assert readings(opened) == []
+
+
+# --- layout ---------------------------------------------------------------------------------------
+
+TALLEST_HOLE = 170  # pixels; such a one stood here before
+MEASURE = """() => {
+  const seen = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden";
+  const pick = "#figures canvas, #legend, #overview, #reading, #curve, #why, #controls";
+  const main = document.querySelector("main").getBoundingClientRect();
+  const all = [...document.querySelectorAll(pick)].filter(seen);
+  const boxes = all.map((e) => e.getBoundingClientRect());
+  const holds = (b, x, y) =>
+    x >= b.left - 60 && x <= b.right + 60 && y >= b.top && y <= b.bottom;
+  const free = (x, y) => !boxes.some((b) => holds(b, x, y));
+  let worst = 0;
+  for (let x = main.left + 30; x < main.right - 30; x += 20) {
+    let run = 0;
+    for (let y = main.top; y < main.bottom; y += 5) {
+      run = free(x, y) ? run + 5 : 0;
+      worst = Math.max(worst, run);
+    }
+  }
+  const wide = document.documentElement.scrollWidth;
+  return { worst, wide, right: Math.round(main.right), inner: innerWidth };
+}"""
+SHAPES = {
+    "square": lambda words: small(words, frozenset({"layer", "step", "head"})),
+    "portrait": lambda words: stretched(words, (128, 256)),
+    "landscape": lambda words: stretched(words, (256, 128)),
+}
+
+
+def stretched(words: str, size: tuple[int, int]) -> Any:
+    """A run of another shape: the same maps, as far as a layout sees them."""
+    from heedmap.maps.heatmaps import HeatMaps
+    from heedmap.maps.recordings import Layer
+
+    run = small(words)
+    w, h = size[0] // 8, size[1] // 8
+    recording = run.maps.recording
+    layer = Layer(recording.layers[0].name, 2, (h, w))
+    random = np.random.default_rng(0)
+    array = random.random((1, 1, w * h, len(recording.positions)), dtype=np.float32)
+    made = replace(recording, layers=(layer,), arrays=(array,), latent=(h, w), size=size)
+    image = run.image.resize(size)
+    run.image, run.maps = image, HeatMaps(made, image)
+    return run
+
+
+@pytest.mark.parametrize("width", [1400, 1000, 768, 390])
+@pytest.mark.parametrize("words", ["a red house", LONG], ids=["few", "many"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_hole_and_nothing_past_the_edge(show: Any, shape: str, words: str, width: int):
+    opened = show(explorer.page(SHAPES[shape](words)), viewport={"width": width, "height": 900})
+    expect(opened.page.locator("#thumbs canvas").first).to_be_visible()
+    found = opened.page.evaluate(MEASURE)
+    assert found["wide"] <= found["inner"]
+    assert found["worst"] < TALLEST_HOLE, found
+
+
+def test_edges_keep_their_line(show: Any, run_page: str):
+    """What stands on the left begins on one line, and what stands on the right ends on one."""
+    opened = show(run_page)
+    left = "#prompts, #figures, #legend, #overview, #about"
+    right = "#reading, #curve, #why, #controls, #about"
+    edge = (
+        "(all, side) => [...new Set(all.map((e) => Math.round(e.getBoundingClientRect()[side])))]"
+    )
+    assert len(opened.page.locator(left).evaluate_all(edge, "left")) == 1
+    assert len(opened.page.locator(right).evaluate_all(edge, "right")) == 1
+
+
+@pytest.mark.parametrize("kind", ["run", "pair"])
+def test_in_the_dark_everything_is_dark(show: Any, run_page: str, pair_page: str, kind: str):
+    """No field, button or table is brighter than the text on it."""
+    opened = show(run_page if kind == "run" else pair_page, color_scheme="dark")
+    opened.page.locator("#matrix summary").click()
+    opened.page.locator("#why summary").click()
+    bright = opened.page.evaluate(
+        """() => [...document.querySelectorAll("body, body *")].filter((e) => {
+          if (!e.getClientRects().length || e.closest("svg, #range")) return false;
+          const said = getComputedStyle(e).backgroundColor.match(/[\\d.]+/g).map(Number);
+          const opaque = said.length < 4 || said[3] > 0.5;
+          const chip = e.matches(".swatch, .scale");
+          return opaque && !chip && (said[0] + said[1] + said[2]) / 3 > 110;
+        }).map((e) => e.outerHTML.slice(0, 120))"""
+    )
+    assert not bright
+
+
+def test_runs_without_content_words_open_with_what_there_is(show: Any):
+    opened = show(explorer.page(small("of the and")))
+    assert any(word in opened.legend() for word in ("of", "the", "and"))
+    source, edited = small("a red house"), small("a blue house", seed=1)
+    opened = show(explorer.pair_page(Edited(source, edited, report_of())))
+    assert opened.page.locator("#reading li").count() > 0
+
+
+def test_what_is_large_opens_too(show: Any):
+    run = stable_diffusion("a red house next to a tree", steps=4)
+    opened = show(explorer.page(run))
+    assert opened.page.locator("#reading li").count() > 3

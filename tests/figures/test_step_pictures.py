@@ -1,0 +1,31 @@
+"""The pictures of steps: put together into one, and taken out of it again."""
+
+import numpy as np
+import pytest
+from making import same_pixels
+from PIL import Image
+
+from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic, tiles
+
+
+def frame(number: int, size: tuple[int, int] = (5, 3)) -> Image.Image:
+    pixels = np.random.default_rng(number).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 9, 50])
+def test_what_is_put_together_comes_apart(count: int):
+    steps = StepPictures(tuple(map(frame, range(count))), "prediction")
+    sheet = steps.mosaic()
+    across, down = tiles(count)
+    assert across * down >= count > across * (down - 1)
+    assert sheet.size == mosaic_size(count, (5, 3)) == (across * 5, down * 3)
+    assert same_pixels(sheet.crop((0, 0, 5, 3)), frame(0))
+    back = of_mosaic(sheet, count, (5, 3), "latents")
+    assert back.shows == "latents" and back.size == (5, 3)
+    for one, other in zip(back.frames, steps.frames, strict=True):
+        assert same_pixels(one, other)
+
+
+def test_a_thousand_steps_are_no_wider_than_a_picture_may_be():
+    assert max(mosaic_size(999, (64, 64))) <= 2**11
