@@ -6,4 +6,13 @@ known here.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["alignment", "prompts", "saved_tables", "token_mapping", "tokens", "weights", "words"]
+__all__ = [
+    "alignment",
+    "option_texts",
+    "prompts",
+    "saved_tables",
+    "token_mapping",
+    "tokens",
+    "weights",
+    "words",
+]
