@@ -45,7 +45,15 @@ _SCRIPTS = (
     *("resizing.js", "maps.js", "drawing.js", "outlines.js"),
     *("elements.js", "state.js", "legend.js"),
     *("words.js", "pins.js", "pointing.js", "figures.js", "edits.js"),
-    *("steps.js", "controls.js", "downloads.js", "repeating.js", "about.js", "start.js"),
+    *(
+        "steps.js",
+        "controls.js",
+        "downloads.js",
+        "repeating.js",
+        "about.js",
+        "framed.js",
+        "start.js",
+    ),
 )
 
 

@@ -7,3 +7,4 @@ if (data.pairs.length) $("kind").textContent = data.pairs.length > 1 ? "edits" :
 bindControls();
 buildPairs();
 startPair();
+bindFrame();
