@@ -62,7 +62,7 @@ def test_no_result_of_a_hundred_sessions_is_kept(
         made.append(weakref.ref(result))
         return result
 
-    name = server.app.worker.store.put(run)
+    name = server.app.worker.store.put(run, server.visitor).name
     monkeypatch.setattr(generation, "generate", draw)
     monkeypatch.setattr(server.app.worker.store, "put", lambda _: name)
     assert f"./results/{name}/page" in generating(server, "before", PROMPT)
@@ -191,7 +191,7 @@ def test_jobs_of_sessions_that_have_gone_end_quietly(
     call = dependency(server, "Generate")
     kind = {"Content-Type": "application/json"}
     for n in range(12):
-        said = {"data": [None, PROMPT, *FIELDS], "fn_index": call["id"], "session_hash": f"deaf{n}"}
+        said = {"data": [PROMPT, *FIELDS], "fn_index": call["id"], "session_hash": f"deaf{n}"}
         status, _, _ = server.ask("/gradio_api/queue/join", json.dumps(said).encode(), **kind)
         assert status == 200
     queue = server.app._page._queue
@@ -239,7 +239,7 @@ def test_events_of_one_network_leave_room_in_gradios_line(
     monkeypatch.setattr(sessions, "_SESSIONS", 16)  # whose events they are is known without, too
 
     def join(session: str, address: str) -> int:
-        said = {"data": [None, PROMPT, *FIELDS], "fn_index": number, "session_hash": session}
+        said = {"data": [PROMPT, *FIELDS], "fn_index": number, "session_hash": session}
         return asked_from(server, address, "/gradio_api/queue/join", json.dumps(said).encode())[0]
 
     try:
