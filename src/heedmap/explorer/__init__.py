@@ -39,7 +39,7 @@ _SCRIPTS = (
     *("elements.js", "state.js", "underlay.js", "resting.js", "legend.js"),
     *("words.js", "pins.js", "pointing.js", "overview.js", "curves.js", "figures.js", "edits.js"),
     *("steps.js", "controls.js", "downloads.js", "repeating.js", "explaining.js", "about.js"),
-    *("links.js", "start.js"),
+    *("framed.js", "links.js", "start.js"),
 )
 
 

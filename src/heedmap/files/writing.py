@@ -39,7 +39,7 @@ from heedmap.files.exchange import be_like, fill, swap
 from heedmap.files.marks import Kind, walk
 from heedmap.files.placing import Places
 from heedmap.files.reading import path_of
-from heedmap.files.scratch import alone, scratch_folder, tidy, write_journal
+from heedmap.files.scratch import alone, move_up, scratch_folder, tidy, write_journal
 from heedmap.files.seals import sealed
 
 __all__ = [
@@ -53,6 +53,8 @@ __all__ = [
     "put_counting",
     "put_file",
     "remove_folder",
+    "rename_folder",
+    "sealed",
     "slug",
     "whole_folder",
     "writable",
@@ -160,6 +162,19 @@ def remove_folder(folder: Path, kind: Kind) -> bool:
                 return True  # and with the scratch folder it goes
             os.rename(made / "old", target)  # something was put there meanwhile
     return False
+
+
+def rename_folder(folder: Path, name: str) -> Path:
+    """Give a folder another name; TakenError if that is taken, WriteError if the system refuses."""
+    new = folder.with_name(name)
+    try:
+        with alone(folder.parent):
+            move_up(folder, new)
+    except FileExistsError as error:
+        raise TakenError(f"{name} is there already: choose another name") from error
+    except OSError as error:
+        raise WriteError("it could not be renamed", error, "it has its old name") from error
+    return new
 
 
 class Destination:
