@@ -357,8 +357,11 @@ def test_edits_give_the_promised_figures(measured: tuple[dict[str, Any], dict[st
     figures, sheets = measured
     assert json.loads(json.dumps(figures)) == figures
     assert set(figures) == {
-        *("noun_swap", "colour_swap", "blend", "reweight", "confine", "baselines")
+        *("noun_swap", "colour_swap", "blend", "reweight", "confine", "kinds", "baselines")
     }
+    assert set(figures["kinds"]) == set(kinds.KINDS)
+    for row in figures["kinds"].values():
+        assert {"n", "success_of_attainable", "outside_mse_ratio"} < set(row) and row["n"] == 1
     assert {"n", "overlap", "let_in"} < set(figures["blend"])
     assert set(figures["baselines"]) == set(swaps.BASELINES)
     promised = {"n", "success_of_attainable", "outside_mse_ratio", "outside_mse_ratio_median"}

@@ -10,7 +10,6 @@ import typer
 from heedmap.cli.console import loading, print_json, print_table, printable, warnings_told
 from heedmap.cli.options import Json, Model
 from heedmap.errors import as_sentence, plural, warn
-from heedmap.text.vocabulary import said_of, untaught
 
 if TYPE_CHECKING:
     from heedmap.text.words import TokenTable
@@ -32,6 +31,7 @@ def words(
     hidden = json or model is None or not sys.stderr.isatty()
     with loading(model, hidden=hidden):
         from heedmap.models import cards, pipelines
+        from heedmap.text.vocabulary import said_of, untaught
 
         table = pipelines.token_table(asked.text, model)
     by_position = token_weights(asked.spans, table)

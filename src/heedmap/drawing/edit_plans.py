@@ -16,7 +16,7 @@ from heedmap.errors import ArgumentError, Is, Named, Part, TruncatedWordError, W
 from heedmap.files.values import MAX_WHOLE
 from heedmap.mathematics.rules import Inject, Renormalize, Rule, Site
 from heedmap.mathematics.windows import steps_within
-from heedmap.options import USUAL, EditOptions, EditPurpose, Window
+from heedmap.options import EditOptions, EditPurpose, Window
 from heedmap.recording.edits import weights_rule
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.purposes import purpose_of
@@ -316,12 +316,6 @@ def _aligned(base: EditBase, text: str) -> Plan:
 
 
 # --- what a user writes -----------------------------------------------------------------------
-
-
-def usual_windows(plans: Iterable[Plan]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Windows of cross-attention and self-attention where nobody says; of several, the loosest."""
-    cross, own = zip(*(USUAL[plan.purpose] for plan in plans), strict=True)
-    return (0.0, min(cross)), (0.0, min(own))
 
 
 def read_window(window: Any, what: str) -> tuple[float, float]:

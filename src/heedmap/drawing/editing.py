@@ -14,14 +14,14 @@ from msgspec import structs
 from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
 from heedmap.drawing.edit_batches import draw_edits
-from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window, usual_windows
+from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
-from heedmap.options import DrawOptions, EditOptions, Window
+from heedmap.options import USUAL, DrawOptions, EditOptions, Window
 from heedmap.results.cells import Cell
 from heedmap.results.grids import Grid, check_amount
 from heedmap.results.pairs import Pair
@@ -189,7 +189,7 @@ def grid(
     check_prompts([source, *asked], [0] * (len(asked) + 1))
     base = edit_base(pipe, source, how, rest, alone=target is None)
     planner = Planner(base)
-    axes = axes.filled(*usual_windows(planner.plan(text, {}) for text in asked))
+    axes = axes.filled(*_usual(planner.plan(text, {}) for text in asked))
     places = list(_places(planner, asked, axes))
     base.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
@@ -281,9 +281,15 @@ def _places(
             yield text, {word: float(w) for word, w in at.items()}, plan.during(cross, own)
 
 
+def _usual(plans: Iterable[Plan]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Windows of cross-attention and self-attention where nobody says; of several, the loosest."""
+    cross, own = zip(*(USUAL[plan.purpose] for plan in plans), strict=True)
+    return (0.0, min(cross)), (0.0, min(own))
+
+
 def _during(plan: Plan, cross: tuple[float, float] | None, own: tuple[float, float] | None) -> Plan:
     """The same edit with these windows, or where there are none with those of its purpose."""
-    usual = usual_windows([plan])
+    usual = _usual([plan])
     return plan.during(cross or usual[0], own or usual[1])
 
 

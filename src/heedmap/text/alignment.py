@@ -16,7 +16,7 @@ from heedmap.text.prompts import fold, word_keys
 from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable, Word
 
-__all__ = ["WordAlignment", "connects", "listed", "not_one_to_one", "pair_words", "swap_of"]
+__all__ = ["WordAlignment", "connects", "first_of", "not_one_to_one", "pair_words", "swap_of"]
 
 _LISTED = 4
 
@@ -180,11 +180,11 @@ def _key(word: Word) -> tuple[str, ...]:
 
 def _why(found: WordAlignment, kind: EditKind, signs: bool, *, asked: bool) -> str:
     changes = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in found.swapped]
-    changes = [listed(changes)] if changes else []
+    changes = [first_of(changes)] if changes else []
     for words, happened in ((found.added, "added"), (found.dropped, "dropped")):
         if words:
             texts = [quoted(word.text) for word in words]
-            changes.append(f"{listed(texts)} {'was' if len(words) == 1 else 'were'} {happened}")
+            changes.append(f"{first_of(texts)} {'was' if len(words) == 1 else 'were'} {happened}")
     said = "; ".join(changes)
     if not found.pairs:
         said = "neither prompt has a word"
@@ -202,7 +202,7 @@ def _why(found: WordAlignment, kind: EditKind, signs: bool, *, asked: bool) -> s
     return f"{said}{so}attention is replaced word by word"
 
 
-def listed(texts: Sequence[str]) -> str:
+def first_of(texts: Sequence[str]) -> str:
     """Texts as a sentence has them: "a, b and c"; of many the first, and how many more."""
     if len(texts) <= _LISTED:
         return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
@@ -213,7 +213,7 @@ def not_one_to_one(alignment: WordAlignment) -> ArgumentError:
     """The error that says which words keep Replace from being possible."""
     counts = [sum(bool(pair[side]) for pair in alignment.pairs) for side in (0, 1)]
     changes = [
-        f"{listed([quoted(word.text) for word in words])} {happened}"
+        f"{first_of([quoted(word.text) for word in words])} {happened}"
         for words, happened in ((alignment.added, "added"), (alignment.dropped, "dropped"))
         if words
     ]

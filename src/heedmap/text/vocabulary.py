@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from heedmap.errors import quoted
-from heedmap.text.alignment import listed
+from heedmap.text.alignment import first_of
 from heedmap.text.prompts import fold, split_words
 
 __all__ = ["said_of", "untaught"]
@@ -40,7 +40,7 @@ def untaught(texts: Iterable[str], vocabulary: Collection[str] | None) -> tuple[
 
 def said_of(words: Collection[str]) -> str:
     """The sentence for words that a model was not taught; nothing for none."""
-    said = listed([quoted(word) for word in words])
+    said = first_of([quoted(word) for word in words])
     if len(words) == 1:
         return f"{said} is not a word that this model was taught: it draws what it can"
     return f"{said} are not words that this model was taught: it draws what it can" if words else ""
