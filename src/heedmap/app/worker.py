@@ -78,10 +78,10 @@ class Worker:
         if size is not None:
             self.limits.check_size(size)
         if isinstance(asked, GridRequest):
-            from heedmap.results import grids
+            from heedmap.results import amounts
 
             self.limits.check_cells(math.prod(map(len, asked.axes)))
-            grids.check_axes(asked.axes)
+            amounts.check_axes(asked.axes)
         self.store.check(asked.visitor)
 
     def generate(self, asked: GenerateRequest, job: Job) -> ResultSummary:

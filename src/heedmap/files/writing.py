@@ -12,7 +12,6 @@ of one sentence, and leaves nothing behind.
 import errno
 import itertools
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,6 +29,7 @@ from heedmap.files.destinations import (
     check_place,
     is_empty,
     shown,
+    slug,
     staying,
     target_of,
     unwritable,
@@ -61,7 +61,6 @@ __all__ = [
 ]
 
 _MEANWHILE = "{} was written by somebody else meanwhile: choose another name"
-_NAME = 200  # bytes of a name made of a text; a system takes 255, and more is added
 
 
 @contextmanager
@@ -259,18 +258,6 @@ def put_counting(first: Path, save: Callable[[Path], Any], force: bool) -> Path:
                 continue
             return path
     raise AssertionError("there is no last number")
-
-
-def slug(text: str, length: int) -> str:
-    """A text as part of a file's name: letters, digits, hyphens; never empty, never too long.
-
-    Signs and emoji alone are told by their numbers in Unicode: "u1f600".
-    """
-    made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
-    if not made:
-        made = "-".join(f"u{ord(sign):04x}" for sign in text[:length] if not sign.isspace())
-    fitting = made[:length].encode("utf-8", "ignore")[:_NAME].decode("utf-8", "ignore")
-    return fitting.strip("-_") or "word"
 
 
 def _all_own(folder: Path, kind: Kind) -> frozenset[str] | None:
