@@ -24,6 +24,8 @@ from heedmap.app.result_store import Shelf
 from heedmap.tiny.card import EMBEDDED
 
 PROMPT = "a red house"
+READ = ("*.json", "*.safetensors", "image.png", "steps.png")
+"""The files of a run that are read."""
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
 SHARED: list[Any] = ["7", "2", "", "", "", "", ["layer"]]
 FIELDS: list[Any] = [EMBEDDED, *SHARED, "", "the left half", "", "", "the right half", ""]
@@ -59,7 +61,7 @@ def zipped(members: dict[str, bytes], **attributes: int) -> io.BytesIO:
 
 def zip_of(folder: Path) -> bytes:
     """What is read of a result, as a zip."""
-    kept = [path for end in ("*.json", "*.safetensors", "image.png") for path in folder.rglob(end)]
+    kept = [path for end in READ for path in folder.rglob(end)]
     return zipped({str(path.relative_to(folder)): path.read_bytes() for path in kept}).getvalue()
 
 

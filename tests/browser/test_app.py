@@ -171,6 +171,7 @@ def test_an_example_runs_at_once_with_progress_and_preview(visit: Any, out: Path
     assert numbers == sorted(numbers) and len(numbers) == len(steps) and numbers[-1] <= 25
     assert previews and set(previews) == {256}
     assert shown(panel) == (folder / "index.html").read_text(encoding="utf-8")
+    expect(panel.locator(".page iframe")).to_be_in_viewport()  # where one looks
     inner = in_the_frame(panel)
     inner.get_by_role("button", name="house", exact=True).hover()
     assert "house" in inner.locator("#legend").inner_text()
@@ -341,6 +342,8 @@ def test_the_copy_button_in_the_frame_fills_the_clipboard(visit: Any):
     panel.get_by_role("button", name="Generate", exact=True).click()
     finished(panel)
     inner = in_the_frame(panel)
+    # Nothing moves in a frame that is out of sight.
+    panel.locator(".page iframe").evaluate("frame => frame.scrollIntoView({ block: 'end' })")
     copy = inner.get_by_role("button", name=re.compile("^Copy: ")).first
     copy.scroll_into_view_if_needed()
     copy.click()

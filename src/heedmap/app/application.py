@@ -94,7 +94,7 @@ class Application:
                 pwa=False,
                 theme=theme.theme(),
                 css=theme.style(),
-                js=theme.part("frames.js"),
+                js=theme.beside_this("frames.js"),
                 app_kwargs={"docs_url": None, "redoc_url": None},
             )
             sessions.bound(page)

@@ -15,7 +15,7 @@ from typing import IO
 from heedmap.errors import RunError
 from heedmap.files import kinds
 
-_RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors")
+_RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors", "steps.png")
 _PAIR = (
     "pair.json",
     "blend.png",

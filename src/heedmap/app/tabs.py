@@ -8,7 +8,7 @@ import gradio as gr
 from heedmap.app import fields, fragments, vocabulary
 from heedmap.app.forms import UNSEEN, JobForm, VisitorJobs, sentence
 from heedmap.app.requests import EditRequest, GenerateRequest, GridRequest
-from heedmap.app.theme import part
+from heedmap.app.theme import beside_this
 from heedmap.app.upload_reader import UploadReader
 from heedmap.app.worker import Worker
 from heedmap.tiny.card import EMBEDDED
@@ -105,8 +105,8 @@ def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
         placed = fields.place_fields()
         shared = [*seen, *fields.shared_fields()]
     examples = _examples([text for text, _ in PICTURES])
-    vocabulary.shelf()
     form = JobForm("generate", run, cancel, *_shown())
+    vocabulary.shelf()  # below the result, which would be out of sight
 
     def ask(visitor: str, text: Any, name: Any, *values: Any) -> GenerateRequest:
         asked = GenerateRequest(
@@ -144,8 +144,8 @@ def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
         own = fields.edit_fields()
         shared = [*seen, *fields.shared_fields()]
     examples = _examples([_said(*edit[:3]) for edit in EDITS])
-    vocabulary.shelf(boxes=2)
     form = JobForm("edit", run, cancel, *_shown())
+    vocabulary.shelf(boxes=2)
 
     def ask(visitor: str, before: Any, after: Any, name: Any, *values: Any) -> EditRequest:
         asked = EditRequest(
@@ -217,7 +217,7 @@ def _grid_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
 
 
 def _results_tab(worker: Worker, reader: UploadReader) -> None:
-    gr.HTML("", js_on_load=part("gallery.js"), elem_id="gallery")
+    gr.HTML("", js_on_load=beside_this("gallery.js"), elem_id="gallery")
     most = worker.limits.upload
     upload = gr.HTML(
         '<label class="choose">Open a run’s zip<input type="file" accept=".zip" '

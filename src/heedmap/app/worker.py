@@ -78,10 +78,13 @@ class Worker:
         if size is not None:
             self.limits.check_size(size)
         if isinstance(asked, GridRequest):
-            from heedmap.results import amounts
-
-            self.limits.check_cells(math.prod(map(len, asked.axes)))
-            amounts.check_axes(asked.axes)
+            cells = math.prod(map(len, asked.axes))
+            self.limits.check_cells(cells)
+            if cells == 1:
+                raise ArgumentError(
+                    "nothing varies in this grid: write several weights, as red=-2:3:6, strengths, "
+                    "seeds or lines of what it shall become"
+                )
         self.store.check(asked.visitor)
 
     def generate(self, asked: GenerateRequest, job: Job) -> ResultSummary:

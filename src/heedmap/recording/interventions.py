@@ -12,7 +12,7 @@ from heedmap.recording.steering import Steering
 from heedmap.wiring.schedules import Moment
 
 AfterStep = Callable[[Any, Moment, torch.Tensor], torch.Tensor]
-"""Called after every call of the scheduler, with the open trace, when it was, and the latents; gives
+"""Called after every call of the scheduler, with the open trace, the moment and the latents; gives
 those to go on with."""
 
 
