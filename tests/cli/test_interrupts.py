@@ -111,7 +111,7 @@ shutil.rmtree = lambda *a, **b: (stop(), remove(*a, **b))[1]
 
 def test_inspect_and_compare(saved: Path, desk: Path):
     before = files(saved)
-    code = "import heedmap.maps.heatmaps as h\nh.HeatMaps.figure = stop\n"
+    code = "import heedmap.maps.heatmaps as h\nh.HeatMaps.laid_out = stop\n"
     done = interrupted(code, "inspect", str(saved))
     assert (done.returncode, done.stderr) == (130, "Interrupted: nothing was kept.\n")
     assert files(saved) == before

@@ -134,8 +134,7 @@ def test_the_command_of_an_edit_reads_back_as_its_settings(prompt, about, edit):
     params = parsed(ways[0][1])
     assert (params["source"], params["targets"]) == (edit["source"], [prompt])
     assert_drawn_alike(params, about)
-    assert [list(window) for window in params["cross"]] == [edit["cross"]]
-    assert [list(window) for window in params["own"]] == [edit["self"]]
+    assert list(params["cross"]) == edit["cross"] and list(params["own"]) == edit["self"]
     assert {word: list(window) for word, window in params["words"] or ()} == edit["windows"]
     assert params["renormalize"] == edit["renormalize"]
     assert {"auto": None}.get(params["kind"], params["kind"]) == edit["kind_asked"]
