@@ -144,6 +144,15 @@ def test_what_is_told():
     assert told.endswith("whole, x-0, x-1, x-2, x-3, x-4 and 4 more.")
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C as in a terminal: what runs in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_handlers_come_back_and_other_threads_have_none():
     with pytest.raises(KeyboardInterrupt), interruptible():
         os.kill(os.getpid(), signal.SIGINT)

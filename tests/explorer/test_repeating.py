@@ -372,6 +372,12 @@ def test_seeds_that_do_not_follow_one_another_are_named():
     assert "seeds=[7, 3]" in python[1] and python[2] == ""
 
 
+def test_a_grid_of_an_older_version_has_no_seeds():
+    ways = repeat_grid(GridReport(source="a cat", weights={"cat": (1.0, 2.0)}), settings_of(seed=3))
+    assert "--seed" not in ways[0][1] and "seeds=" not in ways[1][1]
+    assert "--weight" in ways[0][1]
+
+
 def test_the_python_of_a_grid_is_the_grid_again(random_model):
     made = editing.grid(
         random_model, "a red house", weights={"red": [0, 2.5]}, cross=[0.5, (0.1, 0.8)],
