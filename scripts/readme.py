@@ -262,7 +262,7 @@ def _page(pipe: Any) -> Image.Image:
         browser = playwright.chromium.launch(
             executable_path=found, args=["--no-sandbox", "--disable-gpu"]
         )
-        page = browser.new_page(viewport={"width": 1280, "height": 850})
+        page = browser.new_page(viewport={"width": 1280, "height": 940})
         page.set_content(text)
         page.wait_for_selector("html[data-ready=yes]")
         page.get_by_role("button", name="house", exact=True).first.click()

@@ -51,6 +51,10 @@ def paths(secret: Path, result: str, *, quick: bool) -> Iterator[str]:
     yield from (
         f"/results/{name}", f"/results/{name}/run.json", f"/{name}/run.json",
         f"/results/..%2f{name}.zip", f"/results/{name[:-1]}.zip", "/results/*.zip",
+        "/results", "/comparison",
+        f"/results/{name}/picture", f"/results/{name}/name", f"/results/{name}/end",
+        f"/comparison?run={name}&run={name}&word=cat&scale=raw&format=svg&take=1",
+        f"/comparison?{'run=x&' * 900}",
         f"/results/{name}.zip/../../run.json", "/results/", "/results/.zip", "/uploads",
         "/" + "a" * 9000, "/%00", "/\u00ff".encode().decode("latin-1"), "//evil.example/",
         "/?__theme=../",

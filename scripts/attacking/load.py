@@ -8,6 +8,7 @@ each time.
 """
 
 import contextlib
+import json
 import random
 import re
 import secrets
@@ -88,7 +89,7 @@ def attack(root: Path, scratch: Path, *, clients: int, seconds: float, seed: int
     archive = archive_of(root / "pair")
     with Server(scratch / "server", "--max-size", "128") as server:
         visitor = Visitor(server.port)
-        numbers = {name: visitor.number(name) for name in ("Generate", "upload")}
+        numbers = {name: visitor.function(name) for name in ("Generate", "upload")}
         _crowd(server, archive, numbers, clients, max(10.0, seconds / 3), seed, Counts())
         counts, rested = Counts(), [_rested(server)]
         while len(rested) == 1 or (grown(rested) > MEMORY and len(rested) <= _LOADS):
@@ -188,7 +189,7 @@ def _honest(
                     counts.count("opened")
                 _told(counts, began, good, "an archive", said)
             else:
-                fields = [None, "a red house", _EMBEDDED, "1", "1", "", "32", "32", *EMPTY[5:]]
+                fields = ["a red house", _EMBEDDED, "1", "1", "", "32", "32", *EMPTY[5:]]
                 said = visitor.event(numbers["Generate"], fields)
                 if "Saved as" in said:
                     counts.count("drawn")
@@ -274,7 +275,7 @@ def _unheard_job(
 ) -> None:
     """Jobs of sessions that never listen; short ones towards the end, which empty the line soon."""
     steps = 100 if until - time.monotonic() > 20 else 2
-    fields = [None, "a cat", _EMBEDDED, "1", str(steps), "", "", "", *EMPTY[5:]]
+    fields = ["a cat", _EMBEDDED, "1", str(steps), "", "", "", *EMPTY[5:]]
     visitor.join(numbers["Generate"], fields)
     time.sleep(0.5)
 
@@ -292,8 +293,25 @@ def _large_talk(
     visitor: Visitor, numbers: dict[str, int], until: float, chance: random.Random
 ) -> None:
     """Long texts, in new sessions all the time."""
-    data = [None, "x" * 19_000, _EMBEDDED, "1", "1", "", "32", "32", "y" * 19_000, ["layer"]]
+    data = ["x" * 19_000, _EMBEDDED, "1", "1", "", "32", "32", "y" * 19_000, *EMPTY[6:]]
     visitor.join(numbers["Generate"], data)
+
+
+def _shelf(visitor: Visitor, numbers: dict[str, int], until: float, chance: random.Random) -> None:
+    """A result of one's own, listed, packed, compared and renamed as often as it goes."""
+    fields = ["a red house", _EMBEDDED, "1", "1", "", "32", "32", *EMPTY[5:]]
+    found = re.search(r"/results/([\w-]+)\.zip", visitor.event(numbers["Generate"], fields))
+    name = found[1] if found else "none"
+    last = min(until, time.monotonic() + 10)
+    while time.monotonic() < last:
+        new = f"house-{chance.randrange(9)}"
+        body = json.dumps({"name": new}).encode()
+        if visitor.ask(f"/results/{name}/name", body, Content_Type="application/json")[0] == 200:
+            name = new
+        many = "&".join([f"run={name}"] * 12)
+        for path in (f"/comparison?{many}", "/results", f"/results/{name}.zip",
+                     f"/results/{name}/picture", f"/results/{name}/page"):  # fmt: skip
+            visitor.ask(path)
 
 
 def _lengths(
@@ -333,5 +351,5 @@ def _unread(visitor: Visitor, numbers: dict[str, int], until: float, chance: ran
 
 _HOSTILE = (
     _half_requests, _slow_upload, _slow_upload, _bomb, _unheard_job, _unheard_job, _guess,
-    _large_talk, _lengths, _unread,
+    _large_talk, _lengths, _unread, _shelf,
 )  # fmt: skip

@@ -6,10 +6,12 @@ a process of its own; its temporary folder is looked through afterwards.
 """
 
 import contextlib
+import hashlib
 import json
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -37,12 +39,16 @@ class _Probe:
         self.victim = Visitor(server.port, "127.0.0.77")
         self.theirs = secrets.token_hex(12)  # stands in the victim's prompt
         prompt, size = f"a cat {self.theirs}", ("32", "32")
-        fields = [None, prompt, "heedmap-tiny", "1", "1", "", *size, *EMPTY[5:]]
-        said = self.victim.event(self.victim.number("Generate"), fields)
-        found = re.search(r"\d{8}-\d{6}-[0-9a-f]{32}", said)
+        fields = [prompt, "heedmap-tiny", "1", "1", "", *size, *EMPTY[5:]]
+        said = self.victim.event(self.victim.function("Generate"), fields)
+        found = re.search(r"\./results/([\w-]+)\.zip", said)
         if found is None:
             raise RuntimeError(f"nothing could be drawn to be stolen: {said[-300:]}")
-        self.name = found[0]
+        self.name = found[1]
+        digest = hashlib.sha256(self.victim.number.encode()).hexdigest()[:32]
+        self.shelf = f"visitor-{digest}"  # where the victim's results are
+        if not (server.out / self.shelf / self.name / "run.json").exists():
+            raise RuntimeError(f"the victim's result is not where it is looked for: {self.name}")
         self.archive, self.logged = archive, len(server.said())
 
     # --- what came of it
@@ -131,7 +137,7 @@ def attack(root: Path, scratch: Path, *, quick: bool = False) -> Tally:
 
 def _routes(probe: _Probe, quick: bool) -> None:
     for number, path in enumerate(
-        paths(probe.secret, f"{probe.server.out}/{probe.name}", quick=quick)
+        paths(probe.secret, f"{probe.server.out}/{probe.shelf}/{probe.name}", quick=quick)
     ):
         methods = METHODS if number % (12 if quick else 3) == 0 else ("GET", "POST")
         for method in methods:
@@ -195,17 +201,7 @@ def _plain(body: bytes) -> bytes:
 
 
 def _sessions(probe: _Probe, quick: bool) -> None:
-    """Another visitor's result by its name, and what is told to sessions that are guessed."""
-    show = probe.thief.number("input")
-    for data in ([probe.name, []], [probe.name, [[probe.name, "x"]]], [f"../{probe.name}", None]):
-        case = {"fn_index": show, "data": data}
-        with contextlib.suppress(OSError, ValueError):
-            answer = probe.thief.join(show, data)
-            probe.look((*answer, {}), "another's result", case)
-            if answer[0] == 200:
-                said = json.dumps(list(probe.thief.messages(_SECONDS)))
-                probe.look((200, said.encode(), {}), "another's result", case)
-                probe.look((200, probe.thief.shown(said), {}), "another's result", case)
+    """What is told to sessions that are guessed, and what is ended by others."""
     whole = probe.victim.session
     for session in ("", "*", "a", "null", whole[:-1], whole.upper(), "%"):
         answer = probe.ask(probe.thief, f"{STREAM}?session_hash={session}", timeout=1)
@@ -223,7 +219,20 @@ def _sessions(probe: _Probe, quick: bool) -> None:
 
 
 def _results(probe: _Probe, quick: bool) -> None:
-    """The names of results are all that gives them out; nothing lists them."""
+    """A result is its visitor's alone, whatever name it is asked by; nothing else lists it."""
+    shelf = probe.server.out / probe.shelf
+    before = _files(shelf)
+    for number in _numbers(probe, quick):
+        thief = Visitor(probe.server.port, "127.0.0.66")
+        thief.headers["Cookie"] = number
+        for path, body in _asked_of_results(probe, quick):
+            case = {"path": path, "cookie": number, "body": repr(body)}
+            answer = probe.ask(thief, path, body, Content_Type="application/json")
+            probe.look(answer, "another's result", case)
+            if answer is not None and answer[0] < 400 and path != "/results":
+                probe.wrong("door", f"status {answer[0]}: another's result", path[:60], case)
+    if _files(shelf) != before:
+        probe.wrong("copied", "changed: another visitor's results", "/results", {})
     for path in ("/config", "/gradio_api/info", "/gradio_api/startup-events", "/", "/monitoring",
                  "/gradio_api/monitoring/summary", "/gradio_api/api/info", "/api"):  # fmt: skip
         answer = probe.ask(probe.thief, path)
@@ -232,6 +241,7 @@ def _results(probe: _Probe, quick: bool) -> None:
             probe.wrong("told", "told: the name of another visitor's result", path, path)
     for visitor in (Visitor(probe.server.port, user=""), Visitor(probe.server.port, user="ann:x")):
         for path in (f"/results/{probe.name}.zip", f"/results/{probe.name}/page", "/", "/uploads",
+                     "/results", f"/comparison?run={probe.name}", f"/results/{probe.name}/picture",
                      "/config", STREAM, "/theme.css", "/assets/x", "/favicon.ico"):  # fmt: skip
             answer = probe.ask(visitor, path)
             probe.look(answer, f"{path} without a password", path)
@@ -240,6 +250,42 @@ def _results(probe: _Probe, quick: bool) -> None:
     good = probe.ask(probe.victim, f"/results/{probe.name}.zip")
     if good is None or good[0] != 200:
         probe.wrong("unserved", "the victim's own result is not given out", "/results", {})
+
+
+def _numbers(probe: _Probe, quick: bool) -> Iterator[str]:
+    """Cookies that are not the victim's, though some look like it."""
+    own, name = probe.victim.number, "heedmap-visitor"
+    yield from ("", f"{name}={secrets.token_hex(16)}", f"{name}={own[:-1]}", f"{name}={own}0")
+    if not quick:
+        yield from (
+            f"{name}={own.upper()}X", f"x{name}={own}", f"{name}={probe.shelf}", f"{name}=../..",
+            f"{name}={probe.shelf[8:]}", f"{name}=*", f"{name}={'0' * 32}", f"{name}=\"{own}",
+        )  # fmt: skip
+
+
+def _asked_of_results(probe: _Probe, quick: bool) -> Iterator[tuple[str, bytes | None]]:
+    """All that is asked of results, of the victim's and of what its name leads to."""
+    names = [probe.name, f"..%2f{probe.shelf}%2f{probe.name}", f"{probe.shelf}%2f{probe.name}"]
+    if not quick:
+        names += [
+            f"..%5c{probe.shelf}%5c{probe.name}", probe.shelf, "..", "%2e%2e", ".", "%00", "%ff",
+            f"{probe.name}%00", f"{probe.name}%2f..", "a" * 300, str(probe.secret),
+        ]  # fmt: skip
+    bodies = [b'{"name": "x"}', b'{"name": "../x"}', b'{"name": 5}', b"{", b"[]", b"\xff"]
+    bodies.append(json.dumps({"name": f"../{probe.theirs}" * 400}).encode())
+    yield "/results", None
+    for name in names:
+        for what in (".zip", "/page", "/picture"):
+            yield f"/results/{name}{what}", None
+        yield f"/results/{name}/end", b"{}"
+        for body in bodies[: 2 if quick else None]:
+            yield f"/results/{name}/name", body
+        for more in ("", "&word=cat", "&scale=x", "&format=svg", "&take=1", f"&run={name}"):
+            yield f"/comparison?run={name}{more}", None
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def _hosts(probe: _Probe, quick: bool) -> None:
@@ -295,7 +341,7 @@ def _passwords(probe: _Probe, quick: bool) -> None:
 def _uploads(probe: _Probe, quick: bool) -> None:
     """An upload is opened by its name alone, once, and its name is no path."""
     probe.thief.session = secrets.token_hex(6)
-    upload = probe.thief.number("upload")
+    upload = probe.thief.function("upload")
     said = probe.thief.opened(upload, probe.archive)
     if "refused" in said or not probe.thief.shown(said):
         probe.wrong("unserved", f"an archive is not opened: {said[:150]}", "/uploads", {})

@@ -24,8 +24,9 @@ import psutil
 
 USER = "ann:" + "correct horse"
 JOIN, STREAM = "/gradio_api/queue/join", "/gradio_api/queue/data"
-EMPTY: list[Any] = ["", "", "", "", "", "", ["layer"]]
-"""Seed, steps, guidance, width, height, negative prompt, kept axes, as the page has them."""
+UNPLACED: list[Any] = ["", "the left half", "", "", "the right half", ""]
+EMPTY: list[Any] = ["", "", "", "", "", "", ["layer"], *UNPLACED]
+"""Seed, steps, guidance, width, height, negative prompt, kept axes, and words in their places."""
 _STARTS = 120.0  # seconds
 
 
@@ -99,6 +100,9 @@ class Visitor:
         address: of the visitor, in 127.0.0.0/8.
         user: name and password, "name:password"; empty for none.
         session: its name to Gradio; one by chance if None.
+
+    Attributes:
+        number: by which the app knows whose results are whose; no other visitor has it.
     """
 
     def __init__(
@@ -106,7 +110,8 @@ class Visitor:
     ) -> None:
         self.port, self.address = port, address
         self.session = session or secrets.token_hex(6)
-        self.headers = {"Host": f"127.0.0.1:{port}"}
+        self.number = secrets.token_hex(16)
+        self.headers = {"Host": f"127.0.0.1:{port}", "Cookie": f"heedmap-visitor={self.number}"}
         if user:
             said = base64.b64encode(user.encode()).decode()
             self.headers["Authorization"] = f"Basic {said}"
@@ -147,7 +152,7 @@ class Visitor:
         """What Gradio tells of its page."""
         return json.loads(self.ask("/config")[1])
 
-    def number(self, target: str) -> int:
+    def function(self, target: str) -> int:
         """The number of a function: of the button of that name, or of an event of that kind."""
         config = self.config()
         labels = {one["id"]: one["props"].get("value") for one in config["components"]}

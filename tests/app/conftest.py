@@ -53,7 +53,7 @@ def queue() -> Iterator[JobQueue]:
 
 @pytest.fixture
 def worker(tmp_path: Path, model) -> Worker:
-    return Worker(ResultStore(tmp_path / "store", 10), Options(names=("app.example",)))
+    return Worker(ResultStore(tmp_path / "store", 10, shared=True), Options(names=("app.example",)))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import html
 import http.client
 import io
 import json
+import secrets
 import threading
 import time
 import urllib.error
@@ -19,13 +20,17 @@ from typing import Any
 from heedmap.app.jobs import Job, State
 from heedmap.app.middleware import Incoming
 from heedmap.app.options import Limits, Options
+from heedmap.app.result_store import Shelf
 from heedmap.tiny.card import EMBEDDED
 
 PROMPT = "a red house"
+READ = ("*.json", "*.safetensors", "image.png", "steps.png")
+"""The files of a run that are read."""
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'>"
-FIELDS: list[Any] = [EMBEDDED, "7", "2", "", "", "", "", ["layer"]]
-
-EDIT_FIELDS: list[Any] = [EMBEDDED, 0.8, 0.4, "", "", *FIELDS[1:]]
+SHARED: list[Any] = ["7", "2", "", "", "", "", ["layer"]]
+FIELDS: list[Any] = [EMBEDDED, *SHARED, "", "the left half", "", "", "the right half", ""]
+EDIT_FIELDS: list[Any] = [EMBEDDED, 0.8, 0.4, "", "", "", False, *SHARED]
+GRID_FIELDS: list[Any] = [EMBEDDED, "", "", "", "", "", "", "", False, *SHARED]
 
 
 def ended(job: Job) -> State:
@@ -56,7 +61,7 @@ def zipped(members: dict[str, bytes], **attributes: int) -> io.BytesIO:
 
 def zip_of(folder: Path) -> bytes:
     """What is read of a result, as a zip."""
-    kept = [path for end in ("*.json", "*.safetensors", "image.png") for path in folder.rglob(end)]
+    kept = [path for end in READ for path in folder.rglob(end)]
     return zipped({str(path.relative_to(folder)): path.read_bytes() for path in kept}).getvalue()
 
 
@@ -75,6 +80,17 @@ class Served:
         self.server = Server(configured(self.app.routes))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.auth = ":".join(next(iter(users.items()))) if users else ""
+        self.visitor = secrets.token_hex(16)
+
+    @property
+    def cookie(self) -> str:
+        """By which the visitor who asks is known."""
+        return f"heedmap-visitor={self.visitor}"
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where that visitor's results are."""
+        return self.app.worker.store.shelf(self.visitor)
 
     def __enter__(self) -> "Served":
         self.thread.start()
@@ -94,6 +110,7 @@ class Served:
         auth = self.auth if auth is None else auth
         if auth:
             headers["Authorization"] = f"Basic {base64.b64encode(auth.encode()).decode()}"
+        headers.setdefault("Cookie", self.cookie)
         url = f"http://127.0.0.1:{self.port}{path}"
         request = urllib.request.Request(url, data=data, headers=headers)
         try:
@@ -112,7 +129,7 @@ def asked_from(
         "127.0.0.1", server.port, timeout=20, source_address=(address, 0)
     )
     auth = f"Basic {base64.b64encode(server.auth.encode()).decode()}"
-    kind = {"Authorization": auth, "Content-Type": "application/json"}
+    kind = {"Authorization": auth, "Content-Type": "application/json", "Cookie": server.cookie}
     with contextlib.closing(wire):
         wire.request("GET" if body is None else "POST", path, body, kind)
         answer = wire.getresponse()
@@ -133,7 +150,7 @@ def event(
     auth = f"Basic {base64.b64encode(server.auth.encode()).decode()}"
     request = urllib.request.Request(
         f"http://127.0.0.1:{server.port}/gradio_api/queue/data?session_hash={session}",
-        headers={"Authorization": auth},
+        headers={"Authorization": auth, "Cookie": server.cookie},
     )
     with urllib.request.urlopen(request, timeout=60) as stream:
         for line in stream:
@@ -172,7 +189,7 @@ def generating(server: Served, session: str, prompt: Any, *others: Any) -> str:
 
 def drawn(server: Served, tab: str, session: str, fields: list[Any]) -> str:
     """All that the messages of a job say, which is begun by the button of that name."""
-    said = json.dumps(list(event(server, tab, [None, *fields], session)), ensure_ascii=False)
+    said = json.dumps(list(event(server, tab, fields, session)), ensure_ascii=False)
     assert "Traceback" not in said and "<img src=x" not in said and "<script" not in said
     return html.unescape(said)
 

@@ -44,7 +44,8 @@ def connected(server: Served, count: int = 1, address: str = "127.0.0.1") -> Ite
 
 def head(server: Served, line: str = "GET / HTTP/1.1", *more: str) -> bytes:
     auth = base64.b64encode(server.auth.encode()).decode()
-    said = [line, f"Host: 127.0.0.1:{server.port}", f"Authorization: Basic {auth}", *more]
+    said = [line, f"Host: 127.0.0.1:{server.port}", f"Authorization: Basic {auth}"]
+    said += [f"Cookie: {server.cookie}", *more]
     return "\r\n".join([*said, "", ""]).encode()
 
 
@@ -98,8 +99,8 @@ def test_a_body_that_nobody_wants_any_more_is_not_waited_for(server: Served, qui
 @pytest.fixture
 def big(server: Served) -> Iterator[str]:
     """The name of a result whose page and zip are large."""
-    name = "20261121-000000-" + "0" * 32
-    folder = server.app.worker.store.root / name
+    name = "large-1"
+    folder = server.shelf.root / name
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(MARKS["run.json"]))
     for file in ("index.html", "image.png"):
@@ -115,7 +116,7 @@ def test_who_does_not_read_holds_nothing(server: Served, quick: None, big: str):
             one.sendall(head(server, f"GET /results/{path} HTTP/1.1"))
         until(lambda: open_now(server) == 2, 5)
         until(lambda: open_now(server) == 0, 10)
-    until(lambda: not server.app.routes._packing._taken, 5)
+    until(lambda: not server.app.routes.gallery._packing._taken, 5)
     # Whoever reads slowly, but reads, gets all of it.
     with connected(server) as (one,):
         one.sendall(head(server, f"GET /results/{big}/page HTTP/1.1", "Connection: close"))
@@ -140,7 +141,7 @@ def test_of_zips_that_are_packed_each_visitor_has_a_share(
 
     monkeypatch.setattr(archives, "zip_result", slow)
     fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")
-    taken = server.app.routes._packing._taken
+    taken = server.app.routes.gallery._packing._taken
     with connected(server, 3) as (first, second, third):
         for one in (first, second):
             one.sendall(fetch)
@@ -161,9 +162,9 @@ def test_who_drips_is_told_no_more_after_a_while(
     with connected(server) as (one,):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.sendall(head(server, f"GET /results/{big}.zip HTTP/1.1"))
-        until(lambda: server.app.routes._sending._open, 5)
+        until(lambda: server.app.routes.gallery._sending._open, 5)
         begun = time.monotonic()
-        while server.app.routes._sending._open:
+        while server.app.routes.gallery._sending._open:
             with contextlib.suppress(OSError):
                 one.recv(1)
             assert time.monotonic() - begun < 10
@@ -174,7 +175,7 @@ def test_downloads_give_way_to_those_of_others(
     server: Served, big: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Whoever fetches from many connections and does not read keeps out none but himself."""
-    gate = server.app.routes
+    gate = server.app.routes.gallery
     monkeypatch.setattr(gate, "_packing", Quota(2, own=2))
     monkeypatch.setattr(gate, "_sending", StreamQuota(3, own=2), raising=False)
     fetch = head(server, f"GET /results/{big}.zip HTTP/1.1")

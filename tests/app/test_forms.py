@@ -18,18 +18,19 @@ pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'
 
 
 def test_a_job_over_http_saves_a_run_and_shows_its_page(server: Served):
-    before = set(server.app.worker.store.names())
+    before = {one.name for one in server.shelf.results()}
     said = generating(server, "first", PROMPT)
-    (name,) = set(server.app.worker.store.names()) - before
+    (name,) = {one.name for one in server.shelf.results()} - before
     assert f"./results/{name}.zip" in said and "Saved as" in said
     assert f"./results/{name}/page" in said
-    assert Run.load(server.out / name).settings.prompt == PROMPT
+    assert Run.load(server.shelf.folder(name)).settings.prompt == PROMPT
 
 
 @pytest.mark.parametrize(
     ("place", "value", "sentence"),
     [
-        (0, "", "The prompt '' has no words"),
+        (0, "", "The prompt is empty: write what is to be drawn"),
+        (0, " \n ", "The prompt is empty: write what is to be drawn"),
         (0, EVIL * 100, "characters: expected at most 2000"),
         (2, "-1", "The seed is -1: expected a whole number"),
         (2, "seven", "The seed is 'seven': expected a whole number"),
@@ -89,7 +90,7 @@ def test_a_second_visitor_waits_and_is_told_the_place(server: Served, monkeypatc
 def test_a_visitor_who_leaves_ends_the_job(server: Served, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jobs, "PATIENCE", 1.0)
     before = files(server.out)
-    messages = event(server, "Generate", [None, PROMPT, *FIELDS[:2], "100", *FIELDS[3:]], "leaver")
+    messages = event(server, "Generate", [PROMPT, *FIELDS[:2], "100", *FIELDS[3:]], "leaver")
     for message in messages:
         if re.search(r"step \d+ of 100", json.dumps(message)):
             break

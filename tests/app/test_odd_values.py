@@ -42,11 +42,11 @@ def test_fields_of_generate(server: Served, capfd, place: int, name: str, value:
 
 
 @pytest.mark.parametrize("value", ODD[::2], ids=lambda value: str(value)[:9])
-@pytest.mark.parametrize("place", [3, 4, 5, 6])
+@pytest.mark.parametrize("place", [3, 4, 5, 6, 7, 8])
 def test_fields_of_an_edit(server: Served, capfd, place: int, value: Any):
     fields: list[Any] = [PROMPT, "a blue house", *EDIT_FIELDS]
     fields[place] = value
-    check(server, "Edit", fields, capfd, "expected", "was given")
+    check(server, "Edit", fields, capfd, "expected", "was given", "nothing is blended")
 
 
 @pytest.mark.parametrize("tab", ["Generate", "Edit"])
@@ -73,7 +73,7 @@ def test_texts_that_are_none(server: Served, capfd, place: int, value: Any):
     fields[place] = value
     if value is None and place:
         return  # empty
-    check(server, "Generate", fields, capfd, "expected a text", "has no words")
+    check(server, "Generate", fields, capfd, "expected a text", "The prompt is empty")
 
 
 def test_half_a_character_does_not_lose_the_event(server: Served, capfd):

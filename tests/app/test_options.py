@@ -1,6 +1,7 @@
 """What the operator decides: who is let in, and what may be asked for."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -63,3 +64,25 @@ def test_a_server_is_not_changed_while_it_runs():
     for kind in (Options(), Limits()):
         with pytest.raises(dataclasses.FrozenInstanceError):
             kind.size = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("options", "all_see_all"),
+    [
+        ({}, True),
+        ({"users": {"ann": "x"}}, False),
+        ({"host": "0.0.0.0"}, False),
+        ({"names": ("app.example",)}, False),
+        ({"users": {"ann": "x"}, "gallery": "all"}, True),
+        ({"host": "0.0.0.0", "gallery": "all"}, True),
+        ({"gallery": "own"}, False),
+    ],
+)
+def test_who_sees_a_result(options: dict[str, Any], all_see_all: bool):
+    assert Options(**options).is_shared is all_see_all
+
+
+def test_a_grid_has_a_bound():
+    Limits(cells=4).check_cells(4)
+    with pytest.raises(ArgumentError, match=r"a grid of 5 edits is more .* expected at most 4"):
+        Limits(cells=4).check_cells(5)

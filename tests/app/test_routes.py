@@ -14,7 +14,7 @@ import pytest
 from cli.calling import files
 
 from app.serving import Served
-from heedmap.app.worker import GenerateRequest
+from heedmap.app.requests import GenerateRequest
 from heedmap.errors import ArgumentError
 from heedmap.results.runs import Run
 
@@ -100,7 +100,7 @@ def test_the_page_asks_no_other_host_for_anything(server: Served):
     ],
 )
 def test_no_file_of_the_machine_is_read(server: Served, run: Run, path: str):
-    name = server.app.worker.store.put(run)
+    name = server.app.worker.store.put(run, server.visitor).name
     here = Path(__file__).parents[2]
     status, body, _ = server.ask(path.format(here=here, name=name))
     assert status in (403, 404), path
@@ -126,11 +126,11 @@ def test_gradios_own_way_of_uploading_is_shut(server: Served):
 
 
 def test_a_result_is_downloaded_as_the_zip_of_its_folder(server: Served, run: Run):
-    name = server.app.worker.store.put(run)
-    folder = server.app.worker.store.folder(name)
+    name = server.app.worker.store.put(run, server.visitor).name
+    folder = server.shelf.folder(name)
     status, body, headers = server.ask(f"/results/{name}.zip")
     assert (status, headers["Content-Type"]) == (200, "application/zip")
-    assert headers["Content-Disposition"] == f'attachment; filename="heedmap-{name}.zip"'
+    assert headers["Content-Disposition"] == f"attachment; filename*=UTF-8''heedmap-{name}.zip"
     with zipfile.ZipFile(io.BytesIO(body)) as archive:
         held = {entry: archive.read(entry) for entry in archive.namelist()}
     assert held == {f"heedmap-{name}/{f}": (folder / f).read_bytes() for f in files(folder)}

@@ -93,10 +93,10 @@ def test_readers_wait_while_a_page_is_written_or_goes(tmp_path: Path, monkeypatc
 
 
 def test_the_page_of_a_result_is_its_own_shut_off_from_the_app(server: Served, run: Run):
-    name = server.app.worker.store.put(run)
+    name = server.app.worker.store.put(run, server.visitor).name
     status, body, headers = server.ask(f"/results/{name}/page")
     assert status == 200 and headers["Content-Type"].startswith("text/html")
-    assert body == (server.app.worker.store.folder(name) / "index.html").read_bytes()
+    assert body == (server.shelf.folder(name) / "index.html").read_bytes()
     policy = headers["Content-Security-Policy"]
     assert "sandbox allow-scripts allow-downloads;" in policy and "default-src 'none'" in policy
     assert "allow-same-origin" not in policy and "frame-ancestors 'self'" in policy
@@ -133,12 +133,12 @@ def test_what_a_visitor_opens_has_a_page_of_which_only_the_visitor_knows(
     ],
 )
 def test_pages_that_are_not_there(server: Served, run: Run, path: str):
-    name = server.app.worker.store.put(run)
+    name = server.app.worker.store.put(run, server.visitor).name
     assert server.ask(path.format(name=name))[0] == 404
 
 
 def test_pages_are_for_who_knows_the_password_and_the_name(server: Served, run: Run):
-    path = f"/results/{server.app.worker.store.put(run)}/page"
+    path = f"/results/{server.app.worker.store.put(run, server.visitor).name}/page"
     for where in (path, "/pages/00000000000000000000000000000000"):
         assert server.ask(where, auth="ann:wrong")[0] == 401
         assert server.ask(where, Host="evil.example")[0] == 421

@@ -21,7 +21,7 @@ from heedmap.app.options import Limits
 from heedmap.app.upload_pages import UploadPages
 from heedmap.app.upload_reader import UploadReader, check_cost, check_files
 from heedmap.app.uploads import Uploads
-from heedmap.drawing import editing
+from heedmap.drawing import editing, generation
 from heedmap.errors import HeedmapError, RunError
 from heedmap.maps.recordings import Layer
 from heedmap.results.runs import Run
@@ -286,3 +286,16 @@ def test_a_saved_picture_fits_beside_any_other(tmp_path: Path):
         (tmp_path / "image.png").write_bytes(file.getvalue())
         with pytest.raises(RunError, match="a picture in this zip is broken"):
             check_files(tmp_path, Limits())
+
+
+def test_a_run_with_its_steps_is_opened(server: Served, random_model, tmp_path: Path):
+    """The pictures of the steps may be larger, together, than one picture is drawn here."""
+    run = generation.generate(random_model, PROMPT, seed=3, steps=4, size=(64, 64), keep={"step"})
+    folder = run.save(tmp_path / "run", overlays=False)
+    assert "./pages/" in opening(server, "steps", zip_of(folder))
+    with Image.open(folder / "steps.png") as steps:
+        assert max(steps.size) > 64
+    check_files(folder, Limits(size=64))
+    (folder / "steps.png").write_bytes(bomb(2049))
+    with pytest.raises(RunError, match="has 2049×2049 pixels: expected at most 2048 on a side"):
+        check_files(folder, Limits(size=64))

@@ -12,11 +12,12 @@ from app.serving import PROMPT, ended
 from heedmap.app.fragments import of_made
 from heedmap.app.jobs import JobQueue, State
 from heedmap.app.options import Limits, Options
-from heedmap.app.result_store import ResultStore
-from heedmap.app.worker import EditRequest, GenerateRequest, Worker
-from heedmap.drawing import editing
-from heedmap.errors import ArgumentError
-from heedmap.models import pipelines
+from heedmap.app.requests import EditRequest, GenerateRequest, GridRequest, Placed
+from heedmap.app.result_store import ResultStore, Shelved
+from heedmap.app.worker import Worker
+from heedmap.drawing import editing, generation
+from heedmap.errors import ArgumentError, RunError
+from heedmap.models import batches, pipelines
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.runs import Run
 from heedmap.tiny.card import EMBEDDED
@@ -41,7 +42,7 @@ def test_generate_gives_the_bytes_of_the_command_line(worker: Worker, queue: Job
         *("--size", "64x96", "--negative", "blue", "--keep", "layer,step", "--out", "said", "-q"),
     )
     assert result.exit_code == 0
-    folder = worker.store.folder(made.name)
+    folder = worker.store.shelf("").folder(made.name)
     assert files(folder) == files(desk / "said")
     for name in files(folder):
         assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
@@ -64,7 +65,7 @@ def test_edit_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueu
         *("--only", "house->sea", "--threshold", 0.2, "--out", "said", "-q"),
     )
     assert result.exit_code == 0, result.output
-    folder = worker.store.folder(state.result.name)
+    folder = worker.store.shelf("").folder(state.result.name)
     assert files(folder) == files(desk / "said")
     for name in files(folder):
         assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
@@ -72,7 +73,8 @@ def test_edit_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueu
 
 def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypatch):
     put: list[Any] = []
-    monkeypatch.setattr(worker.store, "put", lambda result: put.append(result) or "20261121-name")
+    line = Shelved("name", "edit", "", "Seed 1", 0.0)
+    monkeypatch.setattr(worker.store, "put", lambda result, _: put.append(result) or line)
     options: dict[str, Any] = {"seed": 1, "steps": 2, "self_attention": 0.5}
     asked: dict[str, Any] = {
         "seed": 1,
@@ -90,10 +92,7 @@ def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypat
             )
         )
         made = state.result
-        assert (
-            put.pop().about == pair.about
-            and made.title == f"{pair.source.settings.prompt} → {source}"
-        )
+        assert put.pop().about == pair.about
         assert made.notes == tuple(told) and len(told) == warns
         assert of_made(made).count("changed nothing in the picture above rounding") == warns
 
@@ -118,7 +117,8 @@ def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(worker, queue, 
     assert not [path for path in worker.store.root.iterdir() if path.name.startswith(".")]
     again = ended(queue.enter(lambda job: worker.generate(asked, job)))
     pictures = [
-        Run.load(worker.store.folder(made.result.name)).image.tobytes() for made in (plain, again)
+        Run.load(worker.store.shelf("").folder(made.result.name)).image.tobytes()
+        for made in (plain, again)
     ]
     assert pictures[0] == pictures[1]
 
@@ -200,11 +200,11 @@ def test_what_is_left_to_the_model_is_drawn_within_the_limits(
     queue: JobQueue, model, tmp_path: Path, monkeypatch, limits, own, size, notes
 ):
     monkeypatch.setattr(registry, "usual_size", lambda _: own)
-    worker = Worker(ResultStore(tmp_path, 10), Options(limits=Limits(**limits)))
+    worker = Worker(ResultStore(tmp_path, 10, shared=True), Options(limits=Limits(**limits)))
     options = DrawOptions(size=None if "size" in limits else size)
     asked = GenerateRequest(prompt=PROMPT, seed=1, options=options)
     made = ended(queue.enter(lambda job: worker.generate(asked, job))).result
-    run = Run.load(worker.store.folder(made.name))
+    run = Run.load(worker.store.shelf("").folder(made.name))
     assert run.settings.steps == limits["steps"] and run.image.size == size
     assert made.notes == tuple(notes)
     assert all(f"<p>D{note[1:]}" in of_made(made).replace("&#x27;", "'") for note in notes)
@@ -221,7 +221,9 @@ def test_a_pipeline_that_does_not_say_its_steps_is_asked_for_none(worker: Worker
 
 
 def test_an_edit_within_the_limits(queue: JobQueue, model, tmp_path: Path):
-    worker = Worker(ResultStore(tmp_path, 10), Options(limits=Limits(steps=2, size=64)))
+    worker = Worker(
+        ResultStore(tmp_path, 10, shared=True), Options(limits=Limits(steps=2, size=64))
+    )
     asked = EditRequest(source=PROMPT, target="a red sea", seed=1)
     made = ended(queue.enter(lambda job: worker.edit(asked, job))).result
     assert made.notes == (STEPS.format("2 steps"), SIZE.format("64×64", "128×128"))
@@ -230,20 +232,20 @@ def test_an_edit_within_the_limits(queue: JobQueue, model, tmp_path: Path):
     )
     same = ended(queue.enter(lambda job: worker.edit(said, job))).result
     assert same.notes == ()
-    one, other = (worker.store.folder(name) for name in (made.name, same.name))
+    one, other = (worker.store.shelf("").folder(name) for name in (made.name, same.name))
     assert files(one) == files(other)
     assert all((one / name).read_bytes() == (other / name).read_bytes() for name in files(one))
 
 
 def test_a_model_without_a_size_that_is_small_enough(queue: JobQueue, model, tmp_path: Path):
-    worker = Worker(ResultStore(tmp_path / "none", 10), Options(limits=Limits(size=7)))
+    worker = Worker(ResultStore(tmp_path / "none", 10, shared=True), Options(limits=Limits(size=7)))
     state = ended(queue.enter(lambda job: worker.generate(GenerateRequest(prompt=PROMPT), job)))
     assert state.sentence.startswith("8×8 pixels are more than this server draws")
     assert not (tmp_path / "none").exists()
 
 
 def test_models_of_the_operator_and_free_text(tmp_path: Path):
-    store = ResultStore(tmp_path, 1)
+    store = ResultStore(tmp_path, 1, shared=True)
     named = Worker(store, Options(models=("org/model", "org/model"), names=("app.example",)))
     assert named.models == (EMBEDDED, "org/model")
     named.check(GenerateRequest(prompt="a", model="org/model"))
@@ -251,7 +253,106 @@ def test_models_of_the_operator_and_free_text(tmp_path: Path):
 
 
 def test_a_wrong_model_ends_in_heedmaps_own_sentence(queue: JobQueue, tmp_path: Path):
-    worker = Worker(ResultStore(tmp_path, 1), Options())
+    worker = Worker(ResultStore(tmp_path, 1, shared=True), Options())
     asked = GenerateRequest(prompt="a", model="no/such/folder")
     state = ended(queue.enter(lambda job: worker.generate(asked, job)))
     assert state.sentence.startswith("there is no model folder no/such/folder")
+
+
+def test_a_word_in_its_place_is_confined_as_the_command_line_does(worker, queue, desk: Path):
+    asked = GenerateRequest(
+        prompt="a red house and a dog",
+        seed=7,
+        options=DrawOptions(steps=2, size=(128, 96)),
+        placed=(Placed("house", "the left half"), Placed("dog", (64.0, 8.0, 128.0, 90.0))),
+    )
+    state = ended(queue.enter(lambda job: worker.generate(asked, job)))
+    assert state.phase == "done", state.sentence
+    result = call(
+        *("generate", "a red house and a dog", "--seed", 7, "--steps", 2, "--size", "128x96"),
+        *("--confine", "house=0,0,64,96", "--confine", "dog=64,8,128,90", "--out", "said", "-q"),
+    )
+    assert result.exit_code == 0, result.output
+    folder = worker.store.shelf("").folder(state.result.name)
+    assert files(folder) == files(desk / "said")
+    for name in files(folder):
+        assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
+    assert Run.load(folder).settings.edits
+
+
+def test_protected_and_renormalized_as_the_command_line_does(worker, queue, desk: Path):
+    asked = EditRequest(
+        source="a red house in snow",
+        target="a (red:2) sea in snow",
+        seed=7,
+        options=DrawOptions(steps=2),
+        edit=EditOptions(only="house->sea", protect=("snow",), renormalize=True),
+    )
+    state = ended(queue.enter(lambda job: worker.edit(asked, job)))
+    assert state.phase == "done", state.sentence
+    result = call(
+        *("edit", "a red house in snow", "a (red:2) sea in snow", "--seed", 7, "--steps", 2),
+        *("--only", "house->sea", "--protect", "snow", "--renormalize", "--out", "said", "-q"),
+    )
+    assert result.exit_code == 0, result.output
+    folder = worker.store.shelf("").folder(state.result.name)
+    assert files(folder) == files(desk / "said")
+    for name in files(folder):
+        assert (folder / name).read_bytes() == (desk / "said" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_all_axes_are_kept_up_to_a_bound(queue, model, tmp_path: Path, monkeypatch, fits: bool):
+    """To the byte: what the maps take is what they were said to take."""
+    whole = generation.generate(model, PROMPT, seed=1, steps=2, keep={"layer", "step", "head"})
+    taken = sum(array.nbytes for array in whole.maps.recording.arrays)
+    limits = Limits(maps=taken if fits else taken - 1)
+    worker = Worker(ResultStore(tmp_path, 10, shared=True), Options(limits=limits))
+    asked = GenerateRequest(prompt=PROMPT, seed=1, options=DrawOptions(steps=2), roomy=True)
+    made = ended(queue.enter(lambda job: worker.generate(asked, job))).result
+    kept = set(Run.load(worker.store.shelf("").folder(made.name)).settings.keep)
+    assert kept == ({"layer", "step", "head"} if fits else set(DrawOptions.keep))
+    for keep in (("step",), ()):
+        chosen = GenerateRequest(prompt=PROMPT, seed=1, options=DrawOptions(steps=2, keep=keep))
+        made = ended(queue.enter(lambda job, one=chosen: worker.generate(one, job))).result
+        found = Run.load(worker.store.shelf("").folder(made.name))
+        assert set(found.settings.keep) == set(keep)  # what was chosen is kept, and no more
+
+
+def test_the_embedded_models_maps_are_small():
+    """With all axes of two prompts of 77 tokens, in its own steps."""
+    pipe, steps = pipelines.load(), 25
+    assert batches.map_bytes(pipe, 2 * 77, registry.usual_size(pipe), steps) <= Limits.maps
+
+
+GRID: dict[str, Any] = {"source": PROMPT, "weights": {"red": [0, 1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (GenerateRequest(), "the prompt is empty: write what is to be drawn"),
+        (GenerateRequest(prompt=" \t\n"), "the prompt is empty"),
+        (EditRequest(target="a house"), "the prompt is empty"),
+        (EditRequest(source="a house", target=" "), "the prompt is empty"),
+        (GridRequest(weights={"red": [0, 1]}), "the prompt is empty"),
+        (GridRequest(source=PROMPT), "nothing varies in this grid"),
+        (GridRequest(**GRID, count=17), "a grid of 51 edits is more than this server draws"),
+        (GridRequest(**GRID, count=10**6), "more than this server draws: expected at most 48"),
+        (
+            EditRequest(source="a", edit=EditOptions(protect=("b" * 1000,) * 3)),
+            "the list of protected words has 3004 characters",
+        ),
+    ],
+)
+def test_what_is_refused_before_the_line(worker: Worker, asked, sentence: str):
+    with pytest.raises(ArgumentError, match=sentence):
+        worker.check(asked)
+
+
+def test_a_full_folder_is_told_before_the_line(tmp_path: Path, model, run: Run):
+    worker = Worker(ResultStore(tmp_path, 1, shared=True), Options())
+    worker.check(GenerateRequest(prompt="a"))
+    worker.store.put(run, "")
+    with pytest.raises(RunError, match="holds 1 result, as many as it may"):
+        worker.check(GenerateRequest(prompt="a"))

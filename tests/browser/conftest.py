@@ -112,9 +112,15 @@ def point(opened: Any, x: float, y: float, nth: int = 0) -> None:
 
 
 def readings(opened: Any, nth: int = 0) -> list[tuple[str, int]]:
-    rows = opened.page.locator("#reading ol").nth(nth).locator("li").all_inner_texts()
-    split = [row.split("\n") for row in rows]
-    return [(row[0], int(row[1].split()[0].rstrip("%\u00a0"))) for row in split]
+    # In one go: row by row, some would be of a list that has been replaced meanwhile.
+    rows = (
+        opened.page.locator("#reading ol")
+        .nth(nth)
+        .evaluate(
+            "list => [...list.children].map(row => [...row.children].map(one => one.textContent))"
+        )
+    )
+    return [(text, int(share.rstrip("%\u00a0"))) for text, _, share, _ in rows]
 
 
 # --- pages -------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from app.serving import zipped
 from cli.calling import files
 
 from browser.conftest import MISSING
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
@@ -30,8 +31,11 @@ THEIRS = {
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("app") / "results"
+def out(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Path:
+    """The folder of the results, with one of before the app was begun."""
+    folder = tmp_path_factory.mktemp("app") / "results"
+    run.save(folder / "of-yesterday")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +93,16 @@ def tab(page: Any, name: str) -> Any:
 
 def more(panel: Any, **fields: Any) -> None:
     """Fill in fields of the accordion."""
-    if not panel.get_by_label("Seed").is_visible():
+    if not panel.get_by_label("Guidance").is_visible():
         panel.get_by_role("button", name="More").click()
     for label, value in fields.items():
         panel.get_by_label(label.replace("_", " ")).first.fill(str(value))
+
+
+def result(page: Any, name: str) -> Any:
+    """The card of a result in the gallery."""
+    panel = tab(page, "Results")
+    return panel.get_by_role("listitem").filter(has=page.get_by_text(name, exact=True))
 
 
 def finished(panel: Any) -> Any:
@@ -150,7 +160,10 @@ def test_an_example_runs_at_once_with_progress_and_preview(visit: Any, out: Path
     card = finished(panel)
     folder = saved(card, out)
     run = Run.load(folder)
-    assert run.settings.prompt == "a red house next to a blue tree"
+    assert run.settings.prompt == "a red house next to a blue tree" and run.settings.seed == 7
+    assert folder.name == "a-red-house-next-to-a-blue-tree-7"
+    assert set(run.settings.keep) == {"layer", "step", "head"}  # the embedded model's are small
+    expect(panel.get_by_label("Seed", exact=True)).to_have_value("7")
     # A picture of a few seconds may be done before a test could look at it: the page noted it.
     steps, previews = page.evaluate("[window.steps, window.previews]")
     assert steps and all(said == f"Drawing: step {step} of 25" for said, step, _ in steps)
@@ -158,6 +171,7 @@ def test_an_example_runs_at_once_with_progress_and_preview(visit: Any, out: Path
     assert numbers == sorted(numbers) and len(numbers) == len(steps) and numbers[-1] <= 25
     assert previews and set(previews) == {256}
     assert shown(panel) == (folder / "index.html").read_text(encoding="utf-8")
+    expect(panel.locator(".page iframe")).to_be_in_viewport()  # where one looks
     inner = in_the_frame(panel)
     inner.get_by_role("button", name="house", exact=True).hover()
     assert "house" in inner.locator("#legend").inner_text()
@@ -186,17 +200,13 @@ def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: P
     kept = tmp_path / "kept.zip"
     waiting.value.save_as(kept)
 
-    panel = tab(page, "Inspect")
-    panel.get_by_label("Made in this session").click()
-    page.get_by_role("option", name="a cat in the snow → a dog in the snow").click()
-    finished(panel)
+    page.reload()
+    result(page, folder.name).get_by_role("button", name="Open", exact=True).click()
+    panel = page.locator("#results")
     assert shown(panel) == text
 
-    page = visit()  # another session: it has made nothing yet
-    panel = tab(page, "Inspect")
-    panel.get_by_label("Made in this session").click()
-    assert page.get_by_role("option").count() == 0
-    page.keyboard.press("Escape")
+    page = visit()  # another session
+    panel = tab(page, "Results")
     panel.locator("input[type=file]").set_input_files(kept)
     card = finished(panel)
     assert "nothing of it is kept" in card.inner_text()
@@ -284,11 +294,10 @@ def test_what_is_typed_stays_text(visit: Any, out: Path):
     inner = in_the_frame(panel)
     assert EVIL in inner.locator(".prompt").first.inner_text()
     assert inner.locator("img").count() == 0
-    look = tab(page, "Inspect")
-    look.get_by_label("Made in this session").click()
-    expect(page.get_by_role("option").first).to_contain_text(EVIL[:60])
-    page.get_by_role("option").first.click()
-    finished(look)
+    one = result(page, folder.name)
+    assert EVIL[:60] in one.locator(".title").inner_text()
+    one.get_by_role("button", name="Open", exact=True).click()
+    expect(page.locator("#gallery .top strong")).to_contain_text(EVIL[:60])
     assert page.locator("img[src=x]").count() == 0
 
 
@@ -301,9 +310,11 @@ def test_axe_finds_nothing_serious(axe: str, visit: Any, scheme: str, width: int
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate(axe)
     bad: list[Any] = []
-    for name in ("Generate", "Edit", "Inspect"):
+    for name in ("Generate", "Edit", "Grid", "Results"):
         panel = tab(page, name)
-        if name != "Inspect":
+        if name == "Results":
+            panel.get_by_label("Choose of-yesterday").check()
+        else:
             more(panel)
         if name == "Generate":
             panel.get_by_label("Prompt", exact=True).fill("a red house")
@@ -331,6 +342,8 @@ def test_the_copy_button_in_the_frame_fills_the_clipboard(visit: Any):
     panel.get_by_role("button", name="Generate", exact=True).click()
     finished(panel)
     inner = in_the_frame(panel)
+    # Nothing moves in a frame that is out of sight.
+    panel.locator(".page iframe").evaluate("frame => frame.scrollIntoView({ block: 'end' })")
     copy = inner.get_by_role("button", name=re.compile("^Copy: ")).first
     copy.scroll_into_view_if_needed()
     copy.click()
@@ -339,3 +352,191 @@ def test_the_copy_button_in_the_frame_fills_the_clipboard(visit: Any):
     field.fill("")
     field.press("Control+V")
     expect(field).to_have_value(re.compile(r"heedmap generate 'a yellow boat' --seed 11"))
+
+
+def heights(panel: Any) -> tuple[float, float, float]:
+    """Of the frame, of what is in it, and of the part of that which is seen."""
+    frame = panel.locator(".page iframe")
+    inner = frame.element_handle().content_frame()
+    told = "[document.body.getBoundingClientRect().height, document.documentElement.scrollHeight]"
+    body, whole = inner.evaluate(told)
+    return frame.evaluate("frame => frame.clientHeight"), body, whole
+
+
+def fits(panel: Any) -> None:
+    """The frame is as tall as its page: nothing is cut, nothing is blank."""
+    for _ in range(40):
+        frame, body, whole = heights(panel)
+        if abs(frame - body) <= 1 and whole <= frame:
+            return
+        panel.page.wait_for_timeout(100)
+    raise AssertionError(f"the frame has {frame} px, its page {body}, to be scrolled {whole}")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_frame_is_as_tall_and_as_dark_as_its_page_and_the_app(
+    visit: Any, width: int, theme: str
+):
+    other = {"light": "dark", "dark": "light"}[theme]  # the visitor's machine says otherwise
+    viewport = {"width": width, "height": 900}
+    page = visit(f"?__theme={theme}", color_scheme=other, viewport=viewport)
+    result(page, "of-yesterday").get_by_role("button", name="Open", exact=True).click()
+    panel = page.locator("#results")
+    inner = in_the_frame(panel)
+    fits(panel)
+    first = heights(panel)[0]
+    paper = "rgb(20, 20, 22)" if theme == "dark" else "rgb(251, 250, 248)"
+    for body in (page.locator("body"), inner.locator("body")):
+        expect(body).to_have_css("background-color", paper)
+    inner.locator("summary", has_text="Settings").click()
+    expect(inner.locator("details[open]")).to_have_count(1)
+    fits(panel)
+    assert heights(panel)[0] > first + 100
+    inner.locator("summary", has_text="Settings").click()
+    fits(panel)
+    assert heights(panel)[0] == first
+    page.set_viewport_size({"width": 390 if width == 1400 else 1400, "height": 700})
+    fits(panel)
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+
+
+HOSTILE = """<!doctype html><body>Hello<script>
+const say = (said) => parent.postMessage(said, "*");
+for (const height of ["1px;background:red", null, NaN, Infinity, {}, [900]]) {
+  say({ heedmap: "height", height });
+}
+say("height"); say(null); say({ heedmap: "look", dark: true, room: 1 });
+let seen = "nothing";
+try { seen = parent.document.title } catch (error) { seen = error.name }
+document.body.textContent = seen;
+addEventListener("message", () => setTimeout(() => say({ heedmap: "height", height: 1e9 }), 300));
+say({ heedmap: "height", height: 444 });
+</script>"""
+
+
+def test_a_page_in_the_frame_moves_nothing_but_its_height(visit: Any, out: Path, run: Run):
+    folder = out / "hostile"
+    run.save(folder)
+    (folder / "index.html").write_text(HOSTILE)
+    page = visit()
+    result(page, "hostile").get_by_role("button", name="Open", exact=True).click()
+    frame = page.locator("#results .page iframe")
+    inner = page.frame_locator("#results .page iframe")
+    expect(inner.locator("body")).to_have_text("SecurityError")
+    expect(frame).to_have_css("height", "444px")
+    expect(frame).to_have_css("height", "30000px")  # a bound
+    assert set(frame.evaluate("frame => [...frame.style]")) == {"height"}
+    # Whoever is no frame of a result is not listened to.
+    page.evaluate("window.postMessage({ heedmap: 'height', height: 111 }, '*')")
+    page.evaluate("""async () => {
+      const other = document.createElement("iframe");
+      other.sandbox = "allow-scripts";
+      other.srcdoc = "<script>parent.postMessage({heedmap: 'height', height: 222}, '*')</script>";
+      document.body.append(other);
+      await new Promise((done) => setTimeout(done, 500));
+      other.remove();
+    }""")
+    expect(frame).to_have_css("height", "30000px")
+    page.get_by_role("button", name="All results").click()
+    one = result(page, "hostile")
+    one.get_by_role("button", name="Delete", exact=True).click()
+    one.get_by_role("button", name="Delete for good").click()
+    expect(one).to_have_count(0)
+
+
+def test_the_gallery_stays_and_is_put_in_order(visit: Any, out: Path, run: Run):
+    run.save(out / "to-be-renamed")
+    page = visit()
+    one = result(page, "to-be-renamed")
+    expect(one.locator("img")).to_have_js_property("naturalWidth", run.image.width)
+    one.get_by_role("button", name="Rename", exact=True).click()
+    complain = page.locator("#gallery").get_by_role("alert")
+    one.get_by_label("New name").fill("The best one!")
+    one.get_by_role("button", name="Save").click()
+    page.get_by_text("It is called the-best-one now.").wait_for()
+    assert complain.count() == 0
+    assert (out / "the-best-one").is_dir() and not (out / "to-be-renamed").exists()
+    page.reload()
+    one = result(page, "the-best-one")
+    with page.expect_download() as waiting:
+        one.get_by_role("link", name="Download the-best-one as zip").click()
+    assert zipfile.is_zipfile(waiting.value.path())
+    one.get_by_role("button", name="Delete", exact=True).click()
+    one.get_by_role("button", name="Keep").click()
+    assert (out / "the-best-one").is_dir()
+    one.get_by_role("button", name="Delete", exact=True).click()
+    one.get_by_role("button", name="Delete for good").click()
+    page.get_by_text("the-best-one was deleted.").wait_for()
+    expect(result(page, "the-best-one")).to_have_count(0)
+    assert not (out / "the-best-one").exists() and (out / "of-yesterday").is_dir()
+
+
+def test_results_are_compared(visit: Any, out: Path, run: Run):
+    run.save(out / "other")
+    page = visit()
+    panel = tab(page, "Results")
+    for name in ("of-yesterday", "other"):
+        panel.get_by_label(f"Choose {name}", exact=True).check()
+    panel.get_by_role("textbox", name="Words").fill("house, tree")
+    panel.get_by_role("button", name="Compare").click()
+    sheet = panel.get_by_alt_text("The results, a row each")
+    sheet.wait_for()
+    assert sheet.evaluate("img => img.decode().then(() => img.naturalWidth)") > 400
+    with page.expect_download() as waiting:
+        panel.get_by_role("link", name="SVG").click()
+    assert waiting.value.suggested_filename == "heedmap-comparison.svg"
+    assert "<svg" in Path(waiting.value.path()).read_text(encoding="utf-8")
+    panel.get_by_role("button", name="All results").click()
+    expect(panel.get_by_label("Choose other", exact=True)).to_be_checked()
+
+
+def test_a_grid_of_weights_is_drawn(visit: Any, out: Path):
+    page = visit()
+    panel = tab(page, "Grid")
+    panel.get_by_label("Prompt", exact=True).fill("a red house")
+    panel.get_by_label("Weights of a word").fill("red=0,2")
+    panel.get_by_label("Steps", exact=True).fill("2")
+    panel.get_by_label("Seed", exact=True).fill("4")
+    panel.get_by_role("button", name="Draw the grid").click()
+    folder = saved(finished(panel), out)
+    assert [cell.weights for cell in Grid.load(folder)] == [{"red": 0}, {"red": 2}]
+    assert shown(panel) == (folder / "index.html").read_text(encoding="utf-8")
+    expect(result(page, folder.name)).to_contain_text("2 edits · Seed 4")
+
+
+def test_an_error_leaves_no_frame_and_no_blank(visit: Any):
+    page = visit()
+    panel = tab(page, "Generate")
+    seed, steps = (panel.get_by_label(name, exact=True) for name in ("Seed", "Steps"))
+    assert seed.is_visible() and steps.is_visible()  # with nothing opened
+    panel.get_by_label("Prompt", exact=True).fill("a red house")
+    steps.fill("1")
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    finished(panel)
+    in_the_frame(panel)
+    tall = page.evaluate("document.documentElement.scrollHeight")
+    panel.get_by_label("Prompt", exact=True).fill("  ")
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    said = "The prompt is empty: write what is to be drawn."
+    expect(panel.get_by_role("alert")).to_have_text(said)
+    expect(panel.locator("iframe")).to_have_count(0)
+    assert (
+        panel.locator(".page").evaluate_all(
+            "all => all.reduce((sum, one) => sum + one.getBoundingClientRect().height, 0)"
+        )
+        <= 20
+    )
+    assert page.evaluate("document.documentElement.scrollHeight") < tall - 400
+
+
+def test_a_word_is_kept_in_its_place(visit: Any, out: Path):
+    page = visit()
+    panel = tab(page, "Generate")
+    panel.get_by_label("Prompt", exact=True).fill("a red house")
+    more(panel, Steps=1, Keep_a_word_in_its_place="house")
+    panel.get_by_label("Where").first.click()
+    page.get_by_role("option", name="the right half").click()
+    panel.get_by_role("button", name="Generate", exact=True).click()
+    (edit,) = Run.load(saved(finished(panel), out)).settings.edits
+    assert (edit.word, edit.where) == ("house", (64, 0, 128, 128))

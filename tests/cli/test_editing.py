@@ -116,10 +116,13 @@ def test_every_option_of_the_library(model, desk):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--cross", "0,0.5"], "--cross has 2 values: draw them all with `heedmap grid`"),
-        (["--self", "0,0.2,…,1"], "--self has 6 values: draw them all with `heedmap grid`"),
-        (["--weight", "red=0,1"], "for `heedmap grid`: draw that, or write the weight into the pr"),
-        (["--count", "3"], "--count 3 is for `heedmap grid`: draw that"),
+        (
+            ["--cross", "0,0.5"],
+            "--cross is '0,0.5': expected one part of the run, such as 0.8; `heedmap grid`",
+        ),
+        (["--self", "0,0.2,…,1"], "--self is '0,0.2,…,1': expected one part of the run"),
+        (["--weight", "red=0,1"], "no option --weight: `heedmap grid` has one"),
+        (["--count", "3"], "`heedmap generate` and `heedmap grid` have one"),
         (["--words", "red=0.2", "--words", "red=0.3"], "--words has 'red' twice"),
         (["--blend-from", "1"], "from 0 to below 1"),
         (["--threshold", "0.5"], "but nothing is blended: pass --only"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cli.calling import bad, call, files, good, raising
+from cli.calling import bad, files, good, raising
 from heedmap import Explanation, edit
 from heedmap.drawing import repeating
 
@@ -75,8 +75,8 @@ def test_refused_before_a_model_is_loaded(saved, monkeypatch, asked, said):
 
 
 def test_what_is_missing_or_leads_elsewhere(model, saved, desk):
-    assert "Missing option" in call("explain", saved, "--at", "1,2").output
-    assert "Missing option" in call("explain", saved, "-w", "house").output
+    assert "--word is missing" in bad("explain", saved, "--at", "1,2")
+    assert "--at is missing" in bad("explain", saved, "-w", "house")
     assert "is not a run, edit or grid" in bad("explain", desk, "-w", "house", "--at", "1,2")
     (desk / "other").mkdir()
     (saved / "explain").symlink_to(desk / "other")

@@ -13,7 +13,7 @@ from PIL import Image
 from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
 from heedmap.cli.inspecting import numbered
 from heedmap.drawing import generation
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, HeedmapWarning, RunError
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
 from heedmap.maps import layer_heads
@@ -62,7 +62,9 @@ def test_inspect_finds_words_phrases_and_numbers(saved: Path, run: Run):
 def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):
     """A second occurrence past the limit has no map, and none is drawn of it."""
     prompt = "house " + "x" * 90 + " house"
-    long = generation.generate(pipe, prompt, seed=1, steps=1).save(tmp_path / "long")
+    with pytest.warns(HeedmapWarning, match=r"'xxx.* \(in part\) and 'house', from word 1 on"):
+        drawn = generation.generate(pipe, prompt, seed=1, steps=1)
+    long = drawn.save(tmp_path / "long")
     said = bad("inspect", long, "--word", "#2")
     assert "'house' (word 2) was not read by the model" in " ".join(said.split())
     assert not (long / "inspect").exists()

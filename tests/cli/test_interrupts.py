@@ -111,7 +111,7 @@ shutil.rmtree = lambda *a, **b: (stop(), remove(*a, **b))[1]
 
 def test_inspect_and_compare(saved: Path, desk: Path):
     before = files(saved)
-    code = "import heedmap.maps.heatmaps as h\nh.HeatMaps.figure = stop\n"
+    code = "import heedmap.maps.heatmaps as h\nh.HeatMaps.laid_out = stop\n"
     done = interrupted(code, "inspect", str(saved))
     assert (done.returncode, done.stderr) == (130, "Interrupted: nothing was kept.\n")
     assert files(saved) == before
@@ -144,6 +144,15 @@ def test_what_is_told():
     assert told.endswith("whole, x-0, x-1, x-2, x-3, x-4 and 4 more.")
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C as in a terminal: what runs in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_handlers_come_back_and_other_threads_have_none():
     with pytest.raises(KeyboardInterrupt), interruptible():
         os.kill(os.getpid(), signal.SIGINT)

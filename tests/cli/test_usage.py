@@ -10,7 +10,7 @@ LETTERS = "x" * 50_000
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["paint"], "there is no verb 'paint': did you mean repeat?"),
+        (["draw"], "there is no verb 'draw': `heedmap --help` lists them"),
         (["genrate", "a"], "there is no verb 'genrate': did you mean generate?"),
         (["#"], "there is no verb '#': `heedmap --help` lists them"),
         (["--foo"], "`heedmap` has no option --foo: `heedmap --help` lists them; a text that beg"),

@@ -5,7 +5,7 @@ import pytest
 
 from heedmap.drawing.grid_axes import Axes
 from heedmap.errors import ArgumentError
-from heedmap.results.grids import check_amount
+from heedmap.results.amounts import check_amount
 
 
 def axes(weights=None, own=0.4, cross=0.8, seeds=7) -> Axes:

@@ -42,5 +42,5 @@ def test_a_picture_as_a_link():
 
 
 def test_the_parts_are_there():
-    assert "{{body}}" in documents.part("board/board.html")
-    assert "{{data}}" in documents.part("page/page.html")
+    assert "{{body}}" in documents.page_part("board/board.html")
+    assert "{{data}}" in documents.page_part("page/page.html")

@@ -134,8 +134,7 @@ def test_the_command_of_an_edit_reads_back_as_its_settings(prompt, about, edit):
     params = parsed(ways[0][1])
     assert (params["source"], params["targets"]) == (edit["source"], [prompt])
     assert_drawn_alike(params, about)
-    assert [list(window) for window in params["cross"]] == [edit["cross"]]
-    assert [list(window) for window in params["own"]] == [edit["self"]]
+    assert list(params["cross"]) == edit["cross"] and list(params["own"]) == edit["self"]
     assert {word: list(window) for word, window in params["words"] or ()} == edit["windows"]
     assert params["renormalize"] == edit["renormalize"]
     assert {"auto": None}.get(params["kind"], params["kind"]) == edit["kind_asked"]
@@ -371,6 +370,12 @@ def test_seeds_that_do_not_follow_one_another_are_named():
     command, python, _ = repeat_grid(told, settings_of(prompt="a"))
     assert "the seeds (7, 3)" in command[2] and "--seed" not in command[1]
     assert "seeds=[7, 3]" in python[1] and python[2] == ""
+
+
+def test_a_grid_of_an_older_version_has_no_seeds():
+    ways = repeat_grid(GridReport(source="a cat", weights={"cat": (1.0, 2.0)}), settings_of(seed=3))
+    assert "--seed" not in ways[0][1] and "seeds=" not in ways[1][1]
+    assert "--weight" in ways[0][1]
 
 
 def test_the_python_of_a_grid_is_the_grid_again(random_model):

@@ -9,7 +9,7 @@ from transformers import CLIPTokenizer
 from families.checking import ALONE, GUIDED, PIX2PIX, check, paint
 from families.models import mask, picture
 from heedmap.drawing.generation import generate
-from heedmap.errors import ArgumentError, TraceError
+from heedmap.errors import ArgumentError, HeedmapWarning, TraceError
 from heedmap.recording.tracing import trace
 from heedmap.wiring.registry import cross_attention_layers
 
@@ -220,7 +220,8 @@ def test_a_text_that_is_cleaned_to_another_is_told(load, monkeypatch):
 def test_how_much_is_read_is_what_the_call_says(load, length):
     pipe = load("sigma")
     prompt = "a red house at"
-    recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=length), [prompt])
+    with pytest.warns(HeedmapWarning, match=f"the model takes {length} tokens"):
+        recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=length), [prompt])
     table = recorder.recordings[0].table
     assert table.limit == length == len(table.tokens)
     assert [token.kind for token in table.tokens] == ["text"] * (length - 1) + ["end"]

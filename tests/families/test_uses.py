@@ -41,7 +41,7 @@ from families.checking import (
 )
 from families.models import mask, picture
 from heedmap.drawing.generation import generate
-from heedmap.errors import HeedmapError, TraceError
+from heedmap.errors import HeedmapError, HeedmapWarning, TraceError
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.wiring.registry import self_attention_layers
@@ -407,7 +407,8 @@ def test_clip_skip(load, family):
 def test_a_prompt_past_the_limit(load, family):
     pipe = load(family)
     prompt = "at house " + "x" * (READ[family] + 3) + " the end"
-    recorder = check(pipe, lambda: paint(pipe, prompt), [prompt])
+    with pytest.warns(HeedmapWarning, match=f"the model takes {READ[family]} tokens"):
+        recorder = check(pipe, lambda: paint(pipe, prompt), [prompt])
     assert recorder.maps[0]["house"].values.max() > 0
     with pytest.raises(HeedmapError, match=str(READ[family])):
         _ = recorder.maps[0]["end"]

@@ -25,6 +25,7 @@ from heedmap.files.writing import (
     put_counting,
     put_file,
     remove_folder,
+    rename_folder,
     slug,
     whole_folder,
 )
@@ -641,3 +642,20 @@ def test_a_folder_is_only_removed_if_all_of_it_is_heedmaps(tmp_path: Path, monke
 @pytest.mark.parametrize("text", ["수박" * 300, "🦒" * 99 + "가" * 99, "İ" * 500, "a" * 999])
 def test_names_made_of_texts_are_names_that_a_disk_takes(tmp_path: Path, text):
     (tmp_path / f"{slug(text, 100)}-2147483647-99.png").touch()
+
+
+@posix
+def test_renaming_replaces_nothing(tmp_path: Path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "x").write_text("x")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("nowhere")
+    for taken in ("empty", "link", "a"):
+        with pytest.raises(TakenError, match=f"{taken} is there already: choose another name"):
+            rename_folder(folder, taken)
+    assert rename_folder(folder, "b") == tmp_path / "b"
+    assert (tmp_path / "b" / "x").read_text() == "x" and not folder.exists()
+    with pytest.raises(WriteError, match=r"it could not be renamed \(.*\): it has its old name"):
+        rename_folder(tmp_path / "b", "c" * 300)
+    assert (tmp_path / "b" / "x").exists()

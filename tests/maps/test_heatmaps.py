@@ -544,25 +544,6 @@ def test_patterns_have_an_end():
     assert time.process_time() - began < 0.5
 
 
-@pytest.mark.parametrize(("size", "again"), [((96, 64), False), ((2400, 1600), True)])
-@pytest.mark.parametrize("scale", ["shared", "word"])
-def test_a_sheet_comes_with_the_overlays_that_it_is_made_of(monkeypatch, size, again, scale):
-    """Each is drawn once, but where the sheet's are smaller."""
-    picture = Image.radial_gradient("L").resize(size).convert("RGB")
-    maps = HeatMaps(recording("at house"), picture)
-    expected = [heat.overlay(scale=scale).tobytes() for heat in maps]
-    figure = maps.figure(title="a title", scale=scale)
-    drawn: list[int] = []
-    draw = overlays.overlay
-    monkeypatch.setattr(
-        overlays, "overlay", lambda *args, **named: drawn.append(1) or draw(*args, **named)
-    )
-    laid, each = maps.laid_out(title="a title", scale=scale)
-    assert [one.tobytes() for one in each] == expected
-    assert len(drawn) == (4 if again else 2)
-    assert laid.title == "a title" and laid.image() == figure.image()
-
-
 def test_sheets_of_large_pictures_cost_what_those_of_small_ones_do():
     """No panel is wider than half of the widest sheet."""
     made = recording("at house")

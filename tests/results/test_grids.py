@@ -26,7 +26,7 @@ from heedmap.files.destinations import check_folder
 from heedmap.files.notes import to_json
 from heedmap.models import batches
 from heedmap.models.batches import fitting, image_bytes, in_batches
-from heedmap.results.grids import Grid, excess
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
@@ -679,9 +679,9 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error, sentence):
 
 def test_a_grid_of_more_pixels_than_are_opened_at_once(strip, saved, monkeypatch):
     cells, (width, height) = 12, Grid.load(saved).cells[0].pair.source.image.size
-    monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height)
+    monkeypatch.setattr("heedmap.results.amounts._MOST_PIXELS", cells * width * height)
     assert len(Grid.load(saved).cells) == cells
-    monkeypatch.setattr("heedmap.results.grids._MOST_PIXELS", cells * width * height - 1)
+    monkeypatch.setattr("heedmap.results.amounts._MOST_PIXELS", cells * width * height - 1)
     with pytest.raises(
         ArgumentError, match=r"this grid has 12 cells of .*: expected at most 11 of"
     ):
@@ -711,11 +711,3 @@ def test_a_cells_mask_that_is_told_of_and_is_not_there(saved):
     path.write_text(json.dumps(about))
     with pytest.raises(RunError, match=r"cells/001 lacks blend\.png, which it lists"):
         Grid.load(saved)
-
-
-def test_how_many_cells_a_grid_has():
-    assert excess(10_000) == "" and excess(10_001).startswith(
-        "10,001 cells: expected at most 10,000"
-    )
-    assert excess(2**14, (128, 128)) != "" and excess(2**12, (256, 256)) == ""
-    assert excess(2**12 + 1, (256, 256)).endswith("expected at most 4,096 of those")

@@ -46,7 +46,8 @@ class Application:
         from heedmap.app.result_store import ResultStore
         from heedmap.app.worker import Worker
 
-        self.worker = Worker(ResultStore(options.out, options.limits.results), options)
+        store = ResultStore(options.out, options.limits.results, shared=options.is_shared)
+        self.worker = Worker(store, options)
         self.queue = JobQueue(options.limits.waiting)
         # Everything that visitors send and have unpacked is in here, and goes with it.
         self._uploads = tempfile.TemporaryDirectory(
@@ -93,6 +94,7 @@ class Application:
                 pwa=False,
                 theme=theme.theme(),
                 css=theme.style(),
+                js=theme.beside_this("frames.js"),
                 app_kwargs={"docs_url": None, "redoc_url": None},
             )
             sessions.bound(page)

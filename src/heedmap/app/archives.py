@@ -15,7 +15,7 @@ from typing import IO
 from heedmap.errors import RunError
 from heedmap.files import kinds
 
-_RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors")
+_RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors", "steps.png")
 _PAIR = (
     "pair.json",
     "blend.png",
@@ -31,14 +31,14 @@ def zip_result(folder: Path, file: IO[bytes]) -> None:
     What else lies there is somebody's own. The same folder gives the same bytes.
 
     Args:
-        folder: a run's or an edit's.
+        folder: a run's, an edit's or a grid's.
         file: where to; it must be seekable.
 
     Raises:
-        RunError: if the folder is neither.
+        RunError: if the folder is none of them.
     """
     try:
-        names = kinds.written_in(folder, kinds.PAIR, kinds.RUN)
+        names = kinds.written_in(folder, kinds.PAIR, kinds.RUN, kinds.GRID)
     except OSError:  # as of folders within one another, too deep to be named
         names = []
     if not names:

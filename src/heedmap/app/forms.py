@@ -10,7 +10,9 @@ import gradio as gr
 
 from heedmap.app import fragments
 from heedmap.app.jobs import GENERAL, Job, JobQueue, State
-from heedmap.app.worker import JobRequest, ResultSummary
+from heedmap.app.requests import JobRequest
+from heedmap.app.visitors import visitor_of
+from heedmap.app.worker import ResultSummary
 from heedmap.errors import HeedmapError
 
 _LOG = logging.getLogger(__name__)
@@ -20,7 +22,6 @@ UNSEEN: dict[str, Any] = {
     "preprocess": False,  # what a field holds is read by us, whose errors are sentences
 }
 """How each event of the page is told to Gradio."""
-_LISTED = 100  # results of a session that it can look at again
 
 
 class VisitorJobs:
@@ -72,7 +73,6 @@ class JobForm:
 
     Attributes:
         name: of the tab.
-        made: what this session has made.
         run: starts a job.
         cancel: ends it.
         status: where it stands.
@@ -80,7 +80,6 @@ class JobForm:
     """
 
     name: str
-    made: gr.State
     run: gr.Button
     cancel: gr.Button
     status: gr.HTML
@@ -109,19 +108,19 @@ class JobForm:
             fields: what is filled in.
             triggers: events that start a job.
             examples: buttons, and what they fill into the fields before they start one.
-            ask: from the values of the fields to what is asked for.
+            ask: from the visitor and the values of the fields to what is asked for.
             work: does it.
         """
 
-        def run(request: gr.Request, history: list[Any], *values: Any) -> Iterator[Any]:
-            yield from self._followed(jobs, request, history, ask, work, values)
+        def run(request: gr.Request, *values: Any) -> Iterator[Any]:
+            yield from self._followed(jobs, request, ask, work, values)
 
         def cancel(request: gr.Request) -> None:
             jobs.cancel(str(request.session_hash), self.name)
 
         job: dict[str, Any] = {
-            "inputs": [self.made, *fields],
-            "outputs": [self.made, self.status, self.page, self.run, self.cancel],
+            "inputs": list(fields),
+            "outputs": [self.status, self.page, self.run, self.cancel],
             "concurrency_id": "jobs",  # all that wait may be followed: the page's limit is theirs
         }
         gr.on(list(triggers), run, **job, **UNSEEN)
@@ -135,13 +134,13 @@ class JobForm:
         self,
         jobs: VisitorJobs,
         request: gr.Request,
-        history: list[Any],
         ask: Callable[..., JobRequest],
         work: Callable[[Any, Job], ResultSummary],
         values: Sequence[Any],
     ) -> Iterator[Any]:
         try:
-            asked = ask(*values)
+            visitor = visitor_of(str(request.headers.get("cookie", "")))
+            asked = ask(visitor, *values)
             told = False
             session, client = str(request.session_hash), request.client
             address = client.host if client else ""
@@ -149,13 +148,15 @@ class JobForm:
                 shown: dict[Any, Any] = {self.status: fragments.of_state(state)}
                 if state.phase == "done":
                     shown[self.page] = fragments.of_result(state.result.name)
-                    shown[self.made] = [*history, state.result][-_LISTED:]
+                elif not told:  # what was drawn before is among the results
+                    shown[self.page] = ""
                 if state.ended or not told:
                     shown |= self.busy(not state.ended)
                     told = True
                 yield shown
         except Exception as error:
-            yield {self.status: fragments.of_trouble(sentence(error)), **self.busy(False)}
+            trouble = fragments.of_trouble(sentence(error))
+            yield {self.status: trouble, self.page: "", **self.busy(False)}
 
 
 def sentence(error: Exception) -> str:

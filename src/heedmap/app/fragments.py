@@ -1,6 +1,7 @@
 """The pieces of HTML that the app shows; whatever a user typed becomes text here."""
 
 import html
+from urllib.parse import quote
 
 from heedmap import explorer
 from heedmap.app.jobs import State
@@ -9,7 +10,7 @@ from heedmap.app.worker import ResultSummary
 from heedmap.errors import as_sentence
 
 FRAME = 980
-"""Pixels of the page's height; on narrow screens the style gives it more."""
+"""Pixels of a page's height until it tells its own; one of an older version never does."""
 
 
 def of_state(state: State) -> str:
@@ -43,13 +44,8 @@ def of_trouble(sentence: str) -> str:
 def of_made(made: ResultSummary) -> str:
     """What was made, where it is, and how to take it along."""
     notes = "".join(f"<p>{html.escape(as_sentence(note))}</p>" for note in made.notes)
-    saved = f'<p>Saved as <span class="name">{made.name}</span></p>{notes}'
+    saved = f'<p>Saved as <span class="name">{html.escape(made.name)}</span></p>{notes}'
     return _shown(made.made_with, saved + _take(made.name))
-
-
-def of_shown(made: ResultSummary) -> str:
-    """What was opened again."""
-    return _shown(made.made_with, _take(made.name))
 
 
 def of_opened(opened: OpenedUpload) -> str:
@@ -59,7 +55,7 @@ def of_opened(opened: OpenedUpload) -> str:
 
 def of_result(name: str) -> str:
     """The page of a result in the store."""
-    return explorer.frame(address=f"./results/{name}/page", height=FRAME)
+    return explorer.frame(address=f"./results/{quote(name)}/page", height=FRAME)
 
 
 def of_page(token: str) -> str:
@@ -87,4 +83,4 @@ def _shown(made_with: str, more: str) -> str:
 
 
 def _take(name: str) -> str:
-    return f'<a class="take" href="./results/{name}.zip" download>Download as zip</a>'
+    return f'<a class="take" href="./results/{quote(name)}.zip" download>Download as zip</a>'

@@ -53,6 +53,12 @@ class Reset(Struct):
     success: bool = True
 
 
+class NewName(Struct):
+    """What a result shall be called."""
+
+    name: Annotated[str, Meta(max_length=500)]
+
+
 _Message = TypeVar("_Message", bound=Struct)
 
 

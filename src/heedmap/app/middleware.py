@@ -50,7 +50,11 @@ _POLICY = (
     "connect-src 'self' data: blob:; frame-src 'self' data: blob:; worker-src 'self' blob:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
 )
-_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
 
 
 # --- bodies -----------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ class Hosts:
         host = headers.get("host", "")
         if self._names is not None and _part(f"//{host}", "hostname") not in self._names:
             answer = await refusal(receive, 421, "This server does not answer to that name.")
-        elif "origin" in headers and _part(headers["origin"].lower(), "netloc") != host.lower():
+        elif _is_anothers(headers, host):
             answer = await refusal(
                 receive, 403, "Pages of other servers may not ask this one for anything."
             )
@@ -187,6 +191,18 @@ class Hosts:
             await self._app(scope, receive, send)
             return
         await answer(scope, receive, send)
+
+
+def _is_anothers(headers: Given, host: str) -> bool:
+    """Whether a page of another server asks; following a link is none of its asking.
+
+    What it cannot read it may still learn from: whether there is a picture of a guessed name.
+    """
+    if "origin" in headers and _part(headers["origin"].lower(), "netloc") != host.lower():
+        return True
+    follows = headers.get("sec-fetch-mode") == "navigate"
+    follows &= headers.get("sec-fetch-dest") == "document"
+    return headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not follows
 
 
 def _part(url: str, name: str) -> str | None:

@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from heedmap.errors import ArgumentError
 from heedmap.options import LoadOptions
@@ -24,7 +25,11 @@ class Limits:
         size: pixels on a side of a picture.
         steps: denoising steps.
         upload: bytes of a file that is uploaded.
-        results: results that are kept; the oldest are deleted when there are more.
+        results: results that are kept. Where each visitor sees their own, the oldest are deleted
+            when there are more; where all see all, no more are drawn.
+        cells: edits of a grid.
+        maps: bytes that the maps of a run may take up to which steps and heads are told apart where
+            nobody chose; those of the embedded model take an eighth.
         waiting: jobs that may wait for the device.
     """
 
@@ -32,6 +37,8 @@ class Limits:
     steps: int = 100
     upload: int = 64 * 2**20
     results: int = 500
+    cells: int = 48
+    maps: int = 64 * 2**20
     waiting: int = 16
 
     @property
@@ -44,6 +51,14 @@ class Limits:
         if steps > self.steps:
             raise ArgumentError(
                 f"{steps} steps are more than this server draws: expected 1 to {self.steps}"
+            )
+
+    def check_cells(self, cells: int) -> None:
+        """Raise an ArgumentError if a grid of so many edits is too large."""
+        if cells > self.cells:
+            raise ArgumentError(
+                f"a grid of {cells} edits is more than this server draws: expected at most "
+                f"{self.cells}"
             )
 
     def check_size(self, size: tuple[int, int]) -> None:
@@ -72,6 +87,8 @@ class Options:
         users: passwords by name; everybody is let in if there are none.
         limits: what visitors may ask for.
         loading: on which device and in which precision models are loaded.
+        gallery: who sees a result: "own" for whoever had it drawn, "all" for all who are let in.
+            Left to "auto": all, where only this machine is served and no password asked for.
         bound: the address that `host` turned out to be; None before the server is bound.
     """
 
@@ -84,6 +101,13 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     loading: LoadOptions = field(default_factory=LoadOptions)
     bound: str | None = None
+    gallery: Literal["auto", "all", "own"] = "auto"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all see all results."""
+        alone = self.is_private and not self.users
+        return self.gallery == "all" or (self.gallery == "auto" and alone)
 
     @property
     def is_private(self) -> bool:

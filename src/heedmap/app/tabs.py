@@ -1,4 +1,4 @@
-"""The page of the app: a tab to generate, one to edit, one to look at what was made."""
+"""The page of the app: tabs to generate, to edit, to draw a grid, and to look at the results."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,32 +7,43 @@ import gradio as gr
 
 from heedmap.app import fields, fragments, vocabulary
 from heedmap.app.forms import UNSEEN, JobForm, VisitorJobs, sentence
+from heedmap.app.requests import EditRequest, GenerateRequest, GridRequest
+from heedmap.app.theme import beside_this
 from heedmap.app.upload_reader import UploadReader
-from heedmap.app.worker import EditRequest, GenerateRequest, ResultSummary, Worker
-from heedmap.errors import ArgumentError
+from heedmap.app.worker import Worker
 from heedmap.tiny.card import EMBEDDED
 
 PICTURES = (
-    "a red house next to a blue tree",
-    "a small orange cat in the snow",
-    "a pink balloon above a green car, at sunset",
-    "a (yellow:2) boat on the beach",
+    ("a red house next to a blue tree", 7),
+    ("a small orange cat in the snow", 2),
+    ("a pink balloon above a green car, at sunset", 6),
+    ("a (yellow:2) boat on the beach", 1),
 )
-"""Prompts that the embedded model can draw."""
+"""Prompts that the embedded model can draw, each with a seed of which it does."""
 EDITS = (
-    ("a red house in a meadow", "a blue house in a meadow", ""),
-    ("a cat in the snow", "a dog in the snow", "cat->dog"),
-    ("a (red:3) house", "", ""),
+    ("a red house in a meadow", "a blue house in a meadow", "", 7),
+    ("an orange cat in the snow", "an orange dog in the snow", "cat->dog", 7),
+    ("a (red:3) house", "", "", 7),
 )
-"""Edits that it can make: source, target, and the words whose places in the picture may change."""
+"""Edits that it can make: source, target, the words whose places may change, seed."""
+GRIDS = (
+    ("a red house", "", "red=-2:3:6", 7),
+    ("a red house in a meadow", "a blue house in a meadow\na green house in a meadow", "", 7),
+)
+"""Grids of it: source, targets, weights, seed."""
 
 _CHOOSE = """
 const input = element.querySelector("input");
 const said = element.querySelector("output");
+const shown = document.getElementById("opened");
+window.addEventListener("heedmap-opens", ({ detail }) => {
+  shown.style.display = detail === "file" ? "" : "none";
+});
 input.addEventListener("change", async () => {
   const file = input.files[0];
   if (!file) return;
   const most = Number(input.dataset.most);
+  window.dispatchEvent(new CustomEvent("heedmap-opens", { detail: "file" }));
   const tell = (text) => { said.textContent = text; };
   input.value = "";
   if (file.size > most) {
@@ -61,7 +72,6 @@ def build(worker: Worker, jobs: VisitorJobs, reader: UploadReader) -> gr.Blocks:
         reader: where what they have sent is opened.
     """
     with gr.Blocks(title="heedmap", analytics_enabled=False, fill_width=True) as page:
-        made = gr.State([])
         with gr.Row(elem_id="top"):
             gr.HTML(fragments.of_head(), elem_id="name")
             model = gr.Dropdown(
@@ -73,11 +83,13 @@ def build(worker: Worker, jobs: VisitorJobs, reader: UploadReader) -> gr.Blocks:
             )
         with gr.Tabs():
             with gr.Tab("Generate", id="generate", elem_id="generate"):
-                _generate_tab(jobs, worker, model, made)
+                _generate_tab(jobs, worker, model)
             with gr.Tab("Edit", id="edit", elem_id="edit"):
-                _edit_tab(jobs, worker, model, made)
-            with gr.Tab("Inspect", id="inspect", elem_id="inspect"):
-                _inspect_tab(worker, reader, made)
+                _edit_tab(jobs, worker, model)
+            with gr.Tab("Grid", id="grid", elem_id="grid"):
+                _grid_tab(jobs, worker, model)
+            with gr.Tab("Results", id="results", elem_id="results"):
+                _results_tab(worker, reader)
     # Each waiting job is followed, so that its page can show its place; the line is the limit.
     page.queue(api_open=False, max_size=256, default_concurrency_limit=worker.limits.waiting + 2)
     return page
@@ -86,24 +98,32 @@ def build(worker: Worker, jobs: VisitorJobs, reader: UploadReader) -> gr.Blocks:
 # --- the tabs ---------------------------------------------------------------------------------
 
 
-def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State) -> None:
-    prompt = fields.text_field("Prompt", PICTURES[0], max_lines=4, autofocus=True)
-    run, cancel = _buttons("Generate")
+def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
+    prompt = fields.text_field("Prompt", PICTURES[0][0], max_lines=4, autofocus=True)
+    run, cancel, seen = _actions("Generate")
     with gr.Accordion("More", open=False):
-        shared = fields.shared_fields()
-    examples = _examples(PICTURES)
-    vocabulary.shelf()
-    form = JobForm("generate", made, run, cancel, *_results())
+        placed = fields.place_fields()
+        shared = [*seen, *fields.shared_fields()]
+    examples = _examples([text for text, _ in PICTURES])
+    form = JobForm("generate", run, cancel, *_shown())
+    vocabulary.shelf()  # below the result, which would be out of sight
 
-    def ask(text: Any, name: Any, *values: Any) -> GenerateRequest:
-        asked = GenerateRequest(**fields.shared_values(name, values), prompt=fields.text_of(text))
+    def ask(visitor: str, text: Any, name: Any, *values: Any) -> GenerateRequest:
+        asked = GenerateRequest(
+            **fields.shared_values(name, values[: len(shared)]),
+            prompt=fields.text_of(text),
+            placed=fields.place_values(*values[len(shared) :]),
+            visitor=visitor,
+        )
         worker.check(asked)
         return asked
 
-    fills = [[text, EMBEDDED, *fields.EMPTY] for text in PICTURES]
+    fills = [
+        [text, EMBEDDED, str(seed), *fields.EMPTY[1:], *fields.UNPLACED] for text, seed in PICTURES
+    ]
     form.connect(
         jobs,
-        [prompt, model, *shared],
+        [prompt, model, *shared, *placed],
         [run.click, prompt.submit],
         dict(zip(examples, fills, strict=True)),
         ask,
@@ -111,7 +131,7 @@ def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State)
     )
 
 
-def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State) -> None:
+def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
     with gr.Row():
         source = fields.text_field(
             "Prompt", "a red house, or with a weight: a (red:3) house", max_lines=4
@@ -119,27 +139,28 @@ def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State) -> 
         target = fields.text_field(
             "What it shall become", "a blue house; empty: weights alone", max_lines=4
         )
-    run, cancel = _buttons("Edit")
+    run, cancel, seen = _actions("Edit")
     with gr.Accordion("More", open=False):
         own = fields.edit_fields()
-        shared = fields.shared_fields()
-    examples = _examples([_said(*edit) for edit in EDITS])
+        shared = [*seen, *fields.shared_fields()]
+    examples = _examples([_said(*edit[:3]) for edit in EDITS])
+    form = JobForm("edit", run, cancel, *_shown())
     vocabulary.shelf(boxes=2)
-    form = JobForm("edit", made, run, cancel, *_results())
 
-    def ask(before: Any, after: Any, name: Any, *values: Any) -> EditRequest:
+    def ask(visitor: str, before: Any, after: Any, name: Any, *values: Any) -> EditRequest:
         asked = EditRequest(
             **fields.shared_values(name, values[len(own) :]),
             source=fields.text_of(before),
             target=fields.text_of(after) if fields.text_of(after).strip() else None,
             edit=fields.edit_values(*values[: len(own)]),
+            visitor=visitor,
         )
         worker.check(asked)
         return asked
 
     fills = [
-        [before, after, EMBEDDED, *fields.edit_examples(where), *fields.EMPTY]
-        for before, after, where in EDITS
+        [before, after, EMBEDDED, *fields.edit_examples(where), str(seed), *fields.EMPTY[1:]]
+        for before, after, where, seed in EDITS
     ]
     form.connect(
         jobs,
@@ -151,62 +172,88 @@ def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any, made: gr.State) -> 
     )
 
 
-def _inspect_tab(worker: Worker, reader: UploadReader, made: gr.State) -> None:
-    with gr.Row(elem_classes="look"):
-        chosen = gr.Dropdown([], value=None, label="Made in this session")
-        most = worker.limits.upload
-        upload = gr.HTML(
-            '<label class="choose">Open a run’s zip<input type="file" accept=".zip" '
-            f'data-most="{most}"></label><output></output>',
-            js_on_load=_CHOOSE,
-            elem_classes="upload",
+def _grid_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
+    with gr.Row():
+        source = fields.text_field("Prompt", "a red house", max_lines=4)
+        targets = fields.text_field(
+            "What it shall become", "a blue house; one a line; empty: weights alone", max_lines=6
         )
-    status, page = _results()
+    varied = fields.grid_fields()
+    run, cancel, seen = _actions("Draw the grid", 160)
+    with gr.Accordion("More", open=False):
+        own = fields.blend_fields()
+        shared = [*seen, *fields.shared_fields()]
+    examples = _examples(
+        [" → ".join(filter(None, (a, b.replace("\n", ", "), c))) for a, b, c, _ in GRIDS]
+    )
+    form = JobForm("grid", run, cancel, *_shown())
 
-    def show(name: Any, history: list[ResultSummary]) -> tuple[str, str]:
-        try:
-            made = next((made for made in history if made.name == name), None)
-            if name and made is None:
-                raise ArgumentError("this result is not one of this session: choose another")
-            if made is None:
-                return "", ""
-            worker.store.folder(made.name)
-            return fragments.of_shown(made), fragments.of_result(made.name)
-        except Exception as error:
-            return fragments.of_trouble(sentence(error)), ""
+    def ask(visitor: str, before: Any, after: Any, name: Any, *values: Any) -> GridRequest:
+        split = len(varied) + len(own)
+        asked = GridRequest(
+            **fields.shared_values(name, values[split:]),
+            **fields.grid_values(*values[: len(varied)]),
+            source=fields.text_of(before),
+            targets=tuple(line for line in fields.text_of(after).splitlines() if line.strip()),
+            edit=fields.blend_values(*values[len(varied) : split]),
+            visitor=visitor,
+        )
+        worker.check(asked)
+        return asked
 
-    def opened(event: gr.EventData, request: gr.Request) -> tuple[Any, str, str]:
+    rest = [*fields.blend_examples("")]
+    fills = [
+        [before, after, EMBEDDED, weights, "", "", "", *rest, str(seed), *fields.EMPTY[1:]]
+        for before, after, weights, seed in GRIDS
+    ]
+    form.connect(
+        jobs,
+        [source, targets, model, *varied, *own, *shared],
+        [run.click],
+        dict(zip(examples, fills, strict=True)),
+        ask,
+        worker.grid,
+    )
+
+
+def _results_tab(worker: Worker, reader: UploadReader) -> None:
+    gr.HTML("", js_on_load=beside_this("gallery.js"), elem_id="gallery")
+    most = worker.limits.upload
+    upload = gr.HTML(
+        '<label class="choose">Open a run’s zip<input type="file" accept=".zip" '
+        f'data-most="{most}"></label><output></output>',
+        js_on_load=_CHOOSE,
+        elem_classes="upload",
+    )
+    with gr.Column(elem_id="opened"):
+        status, page = _shown()
+
+    def opened(event: gr.EventData, request: gr.Request) -> tuple[str, str]:
         try:
             sent = event._data if isinstance(event._data, dict) else {}
             client = request.client.host if request.client else ""
             found = reader.open(str(sent.get("token")), client)
-            return None, fragments.of_opened(found), fragments.of_page(found.token)
+            return fragments.of_opened(found), fragments.of_page(found.token)
         except Exception as error:
-            return None, fragments.of_trouble(sentence(error)), ""
+            return fragments.of_trouble(sentence(error)), ""
 
     reading: dict[str, Any] = {"concurrency_id": "reading", "concurrency_limit": 2, **UNSEEN}
-    chosen.input(show, [chosen, made], [status, page], **reading)
-    upload.upload(opened, None, [chosen, status, page], **reading)
-    made.change(
-        lambda history: gr.update(choices=[(made.title, made.name) for made in history[::-1]]),
-        made,
-        chosen,
-        queue=False,
-        **UNSEEN,
-    )
+    upload.upload(opened, None, [status, page], **reading)
 
 
 # --- parts of them ----------------------------------------------------------------------------
 
 
-def _buttons(name: str) -> tuple[gr.Button, gr.Button]:
+def _actions(name: str, width: int = 140) -> tuple[gr.Button, gr.Button, list[Any]]:
+    """The buttons of a tab, and seed and steps beside them."""
     with gr.Row(elem_classes="act"):
-        run = gr.Button(name, variant="primary", scale=0, min_width=140)
+        run = gr.Button(name, variant="primary", scale=0, min_width=width)
         cancel = gr.Button("Cancel", interactive=False, scale=0, min_width=110)
-    return run, cancel
+        seen = fields.seen_fields()
+    return run, cancel, seen
 
 
-def _results() -> tuple[gr.HTML, gr.HTML]:
+def _shown() -> tuple[gr.HTML, gr.HTML]:
     return gr.HTML("", elem_classes="status"), gr.HTML("", elem_classes="page")
 
 

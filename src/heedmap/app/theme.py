@@ -50,4 +50,9 @@ def theme() -> gr.themes.Base:
 
 def style() -> str:
     """The rules that a theme of Gradio's has no settings for."""
-    return resources.files(__package__ or __name__).joinpath("app.css").read_text(encoding="utf-8")
+    return beside_this("app.css")
+
+
+def beside_this(name: str) -> str:
+    """A file beside this one, such as a script of the page."""
+    return resources.files(__package__ or __name__).joinpath(name).read_text(encoding="utf-8")

@@ -26,6 +26,7 @@ from heedmap.results.runs import Run
 
 _READERS = 2  # zips that are read at a time, one for each visitor, whoever asks in whatever way
 _SETTINGS = 256 * 2**10  # bytes of run.json and pair.json; a long prompt's settings have a tenth
+_STEPS = 2**11  # pixels on a side of the pictures of all steps; those of 100 have 640
 _HEADER = 2**20  # bytes in which a file of maps says what it holds
 _TOLD = 2**22  # numbers on a page, at least; 75 words of SDXL at 1024 pixels have a fifth
 _ADDED = 2**27  # numbers that they are made of; those have an eighth
@@ -110,10 +111,11 @@ def check_files(folder: Path, limits: Limits) -> None:
     """
     for path in sorted(folder.rglob("*.png")):
         size = _size(path)
-        if max(size) > limits.size:
+        most = max(limits.size, _STEPS) if path.name == "steps.png" else limits.size
+        if max(size) > most:
             raise RunError(
-                f"a picture in this zip has {size[0]}×{size[1]} pixels: expected at most "
-                f"{limits.size} on a side"
+                f"a picture in this zip has {size[0]}×{size[1]} pixels: expected at most {most} on "
+                "a side"
             )
     for path in folder.rglob("*.json"):
         if path.stat().st_size > _SETTINGS:

@@ -4,63 +4,40 @@ The same functions as the command line's, with the same arguments: the same byte
 """
 
 import gc
+import math
+import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from heedmap import checks
 from heedmap.app.jobs import Job
 from heedmap.app.options import MOST_LETTERS, Options
-from heedmap.app.result_store import ResultStore, made_with, title
+from heedmap.app.requests import EditRequest, GenerateRequest, GridRequest, JobRequest
+from heedmap.app.result_store import Result, ResultStore
 from heedmap.errors import ArgumentError, plural, quoted, warnings_heard
 from heedmap.models import pipelines
-from heedmap.options import DrawOptions, EditOptions
+from heedmap.options import AXES, DrawOptions
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
+from heedmap.text.weights import parse_weights
 from heedmap.tiny.card import EMBEDDED
-
-
-@dataclass(frozen=True)
-class JobRequest:
-    """What a visitor asks for, of both kinds of jobs."""
-
-    model: str = EMBEDDED
-    seed: int | None = None
-    options: DrawOptions = field(default_factory=DrawOptions)
-
-
-@dataclass(frozen=True)
-class GenerateRequest(JobRequest):
-    """A picture of a prompt."""
-
-    prompt: str = ""
-
-
-@dataclass(frozen=True)
-class EditRequest(JobRequest):
-    """An edit of a prompt; `target` is None where weights are all that changes."""
-
-    source: str = ""
-    target: str | None = None
-    edit: EditOptions = field(default_factory=EditOptions)
-
 
 Asked = TypeVar("Asked", bound=JobRequest)
 
 
 @dataclass(frozen=True)
 class ResultSummary:
-    """A result, as texts alone: what is kept of it for each visitor is small.
+    """A result that was made just now.
 
     Attributes:
-        name: in the store.
-        title: what a person calls it.
+        name: on the visitor's shelf.
         made_with: seed, steps, size and model, in a line.
         notes: what was warned of, and what this server's limits changed.
     """
 
     name: str
-    title: str
     made_with: str
     notes: tuple[str, ...] = ()
 
@@ -88,27 +65,45 @@ class Worker:
             )
         steps, size = asked.options.steps, asked.options.size
         texts = {"negative prompt": asked.options.negative, "name of the model": asked.model}
-        if isinstance(asked, GenerateRequest):
-            texts["prompt"] = asked.prompt
-        if isinstance(asked, EditRequest):
-            texts |= {"prompt": asked.source, "new prompt": asked.target, "only": asked.edit.only}
-        for name, text in texts.items():
+        if isinstance(asked, EditRequest | GridRequest):
+            told = asked.edit
+            texts |= {"only": told.only, "list of protected words": ", ".join(told.protect)}
+        names = ["prompt", *["new prompt"] * len(asked.prompts)]
+        for name, text in [*zip(names, asked.prompts, strict=False), *texts.items()]:
             checks.text(f"the {name}", text or "", most=MOST_LETTERS)
+        if not all(text.strip() for text in asked.prompts):
+            raise ArgumentError("the prompt is empty: write what is to be drawn")
         if steps is not None:
             self.limits.check_steps(steps)
         if size is not None:
             self.limits.check_size(size)
+        if isinstance(asked, GridRequest):
+            cells = math.prod(map(len, asked.axes))
+            self.limits.check_cells(cells)
+            if cells == 1:
+                raise ArgumentError(
+                    "nothing varies in this grid: write several weights, as red=-2:3:6, strengths, "
+                    "seeds or lines of what it shall become"
+                )
+        self.store.check(asked.visitor)
 
     def generate(self, asked: GenerateRequest, job: Job) -> ResultSummary:
         """Draw a prompt, and save the run."""
         pipe, asked, notes = self._ready(asked, job)
         from heedmap.drawing import generation
+        from heedmap.recording.edits import Confine
+        from heedmap.wiring import registry
+
+        options = asked.options.named()
+        size = asked.options.size or registry.usual_size(pipe)
+        edits = [Confine(one.word, one.box(size)) for one in asked.placed]
 
         def draw(**watched: Any) -> Run:
-            options = asked.options.named()
-            return generation.generate(pipe, asked.prompt, seed=asked.seed, **options, **watched)
+            return generation.generate(
+                pipe, asked.prompt, seed=asked.seed, edits=edits, **options, **watched
+            )
 
-        return self._made(draw, pipe, job, notes)
+        return self._made(draw, pipe, asked, job, notes)
 
     def edit(self, asked: EditRequest, job: Job) -> ResultSummary:
         """Draw a prompt and its edit, and save the pair."""
@@ -122,7 +117,32 @@ class Worker:
                 pipe, asked.source, asked.target, seed=asked.seed, **options, **watched
             )
 
-        return self._made(draw, pipe, job, notes)
+        return self._made(draw, pipe, asked, job, notes)
+
+    def grid(self, asked: GridRequest, job: Job) -> ResultSummary:
+        """Draw a prompt and many of its edits, and save the grid."""
+        pipe, asked, notes = self._ready(asked, job)
+        from heedmap.drawing import editing
+
+        first = secrets.randbelow(2**31) if asked.seed is None else asked.seed
+        options = asked.edit.named() | asked.options.named()
+        if asked.strengths:
+            options["cross"] = list(asked.strengths)
+        if asked.own_strengths:
+            options["self_attention"] = list(asked.own_strengths)
+
+        def draw(**watched: Any) -> Grid:
+            return editing.grid(
+                pipe,
+                asked.source,
+                list(asked.targets) or None,
+                weights=asked.weights,
+                seeds=[first + number for number in range(asked.count)],
+                **options,
+                **watched,
+            )
+
+        return self._made(draw, pipe, asked, job, notes)
 
     def pipeline(self, name: str) -> Any:
         """The pipeline of a model; the one that was held before is let go."""
@@ -165,10 +185,27 @@ class Worker:
                 f"drawn at {size[0]}×{size[1]} pixels, the most of the model's own shape that this "
                 f"server draws; its own are {width}×{height}"
             )
+        if asked.roomy and self._is_small(asked, options, pipe):
+            options = replace(options, keep=AXES)
         return replace(asked, options=options), notes
 
+    def _is_small(self, asked: JobRequest, options: DrawOptions, pipe: Any) -> bool:
+        """Whether the maps take little memory with all their axes kept."""
+        from heedmap.drawing import settings
+        from heedmap.models.batches import map_bytes
+        from heedmap.wiring import prompt_tables, registry
+
+        steps, _ = settings.asked(pipe, "steps", options.steps)
+        if not isinstance(steps, int) or isinstance(asked, GridRequest):
+            return False
+        texts = [parse_weights(prompt).text for prompt in asked.prompts]
+        tables = [prompt_tables.prompt_table(pipe, text) for text in texts]
+        tokens = sum(len(table.tokens) - len(table.positions("pad")) for table in tables)
+        size = options.size or registry.usual_size(pipe)
+        return map_bytes(pipe, tokens, size, steps) <= self.limits.maps
+
     def _made(
-        self, draw: Callable[..., Run | Pair], pipe: Any, job: Job, notes: list[str]
+        self, draw: Callable[..., Result], pipe: Any, asked: JobRequest, job: Job, notes: list[str]
     ) -> ResultSummary:
         from heedmap.app.previews import Previewer, data_url
 
@@ -188,8 +225,8 @@ class Worker:
         with warnings_heard() as warned:
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
-        name = self.store.put(result)
-        return ResultSummary(name, title(result), made_with(result), (*notes, *warned))
+        found = self.store.put(result, asked.visitor)
+        return ResultSummary(found.name, found.made_with, (*notes, *warned))
 
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:

@@ -98,7 +98,7 @@ def grid(
     asked, weights = targets or [source], varied.weights()
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
-    from heedmap.results.grids import check_axes
+    from heedmap.results.amounts import check_axes
 
     windows = [said for said in (changed.cross, changed.own) if said]
     axes = [*windows, asked, range(varied.count), *weights.values()]

@@ -1,20 +1,21 @@
 """How the texts of options are read: sizes, ranges, windows, weights, boxes, axes."""
 
-import math
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
 from heedmap.checks import any_of, finite, one_of, typed, whole
 from heedmap.errors import quoted
 from heedmap.options import AXES
+from heedmap.text import option_texts
 
 OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
 _DIGITS = 9  # of a whole number
 _LONGEST = 4096  # characters of a path: no system takes more
-_MOST = 1000  # values of one list: more is a slip
+_T = TypeVar("_T")
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -47,16 +48,7 @@ def show_range(steps: slice) -> str:
 
 def parse_window(text: str) -> tuple[float, float]:
     """Read `a:b`, fractions of a run, or one: up to which."""
-    first, colon, last = text.partition(":")
-    try:
-        low, high = (
-            (typed(first, float), typed(last, float)) if colon else (0.0, typed(first, float))
-        )
-    except ValueError:
-        low = high = math.nan
-    if not 0 <= low <= high <= 1:
-        raise Refused(text, "a part of the run: its end, such as 0.8, or A:B, both from 0 to 1")
-    return low, high
+    return _read(option_texts.window_in, text)
 
 
 def show_window(window: tuple[float, float]) -> str:
@@ -74,7 +66,7 @@ def parse_single(text: str) -> tuple[float, float]:
 
 def parse_windows(text: str) -> list[tuple[float, float]]:
     """Read windows as `parse_window` does, with commas between them: `0,0.2,…,1`."""
-    return [parse_window(part) for part in _listed(text)]
+    return _read(option_texts.windows_in, text)
 
 
 def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
@@ -85,53 +77,18 @@ def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
 
 def parse_strip(text: str) -> tuple[str, list[float]]:
     """Read `WORD=WEIGHTS`: `A:B:N` (N from A to B, evenly), or numbers with commas between."""
-    word, said = _assigned(text, "a word and its weights", "red=-2:3:6")
-    try:
-        if ":" in said:
-            first, last, count = said.split(":")
-            start, end, steps = typed(first, float), typed(last, float), typed(count, int)
-            if not (2 <= steps <= _MOST and start != end):
-                raise ValueError
-            weights = [round(start + (end - start) * k / (steps - 1), 6) for k in range(steps)]
-        else:
-            weights = [typed(part, float) for part in _listed(said)]
-    except ValueError:
-        weights = [math.nan]
-    if not all(map(math.isfinite, weights)):
-        raise Refused(said, "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3")
-    return word, weights
+    return _read(option_texts.strip_in, text)
 
 
 def _assigned(text: str, what: str, such: str) -> tuple[str, str]:
-    word, sign, value = text.rpartition("=")
-    if not (sign and word.strip() and value.strip()):
-        raise Refused(text, f"{what}, as in {such}")
-    return word.strip(), value.strip()
+    return _read(lambda text: option_texts.assigned(text, what, such), text)
 
 
-def _listed(text: str) -> list[str]:
-    """Texts with commas between them; `…` or `...` goes on as the two numbers before it do."""
-    parts = [part.strip() for part in text.replace("…", "...").split(",")]
-    values: list[str] = []
-    for place, part in enumerate(parts):
-        if part != "...":
-            values.append(part)
-            continue
-        try:
-            first, second, last = (
-                typed(values[-2], float),
-                typed(values[-1], float),
-                typed(parts[place + 1], float),
-            )
-            steps = (last - second) / (second - first)
-            if not (0.5 < steps <= _MOST and abs(steps - round(steps)) < 1e-6):
-                raise ValueError
-        except (IndexError, ValueError, ZeroDivisionError):
-            expected = "two numbers before the dots and one after that their step meets"
-            raise Refused(text, f"{expected}, such as 0,0.2,…,1") from None
-        step = second - first
-        values += [f"{round(second + step * k, 9):.12g}" for k in range(1, round(steps))]
-    return values
+def _read(reader: Callable[[str], _T], text: str) -> _T:
+    try:
+        return reader(text)
+    except option_texts.Unreadable as error:
+        raise Refused(error.text, error.expected) from error
 
 
 def parse_numbers(text: str) -> list[int]:
@@ -160,13 +117,7 @@ def parse_over(text: str) -> list[str]:
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
-    try:
-        sides = tuple(typed(part, float) for part in box.split(","))
-    except ValueError:
-        sides = ()
-    if len(sides) != 4:
-        raise Refused(box, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128")
-    return word, sides
+    return word, _read(option_texts.sides_in, box)
 
 
 def parse_pixel(text: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -76,9 +76,13 @@ class LimitFlags:
             min=1,
             max=10**6,
             metavar="N",
-            help="Kept in --out; beyond, the oldest are deleted that hold no file of yours.",
+            help="Kept in --out; beyond, no more are drawn, or, where each visitor sees their own, "
+            "the oldest are deleted.",
         ),
     ] = Limits.results
+    max_cells: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Edits of one grid.")
+    ] = Limits.cells
 
     def limits(self) -> Limits:
         """As the app has them."""
@@ -87,6 +91,7 @@ class LimitFlags:
             steps=self.max_steps,
             upload=self.max_upload * _MEGABYTE,
             results=self.max_results,
+            cells=self.max_cells,
         )
 
 
@@ -108,6 +113,13 @@ def serve(
     bounds: LimitFlags,
     device: DeviceFlag = LoadOptions.device,
     dtype: DtypeFlag = LoadOptions.dtype,
+    gallery: Annotated[
+        Literal["auto", "all", "own"],
+        typer.Option(
+            help="Who sees a result: all who are let in, or its own visitor. auto: all, where only "
+            "this machine is served and no password asked for."
+        ),
+    ] = Options.gallery,
     browser: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in this machine's browser.")
     ] = False,
@@ -131,6 +143,7 @@ def serve(
             users=parse_users([*(at.auth or ()), *_told_unseen(os.environ.get("HEEDMAP_AUTH"))]),
             limits=bounds.limits(),
             loading=LoadOptions(device=device, dtype=dtype),
+            gallery=gallery,
         )
 
         def ready(url: str, private: bool) -> None:

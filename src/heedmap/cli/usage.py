@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from difflib import get_close_matches
 from inspect import signature
-from typing import Any, cast
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -32,11 +32,6 @@ class Verb(TyperCommand):
             if one.name in given:
                 annotation = signature(self._function()).parameters[one.name].annotation
                 check_option(_said(one), given[one.name], annotation)
-        for one in cast(list[Any], self.params):
-            if one.required and given.get(one.name) in (None, (), []):
-                wanted = f"{one.help[:1].lower()}{one.help[1:].rstrip('.')}"
-                more = f"`{_path(self)} --help` tells what else it takes"
-                raise ArgumentError(f"{_said(one)} is missing: expected {wanted}; {more}")
         if rest:
             raise ArgumentError(
                 f"{quoted(rest[0])} is more than `{_path(self)}` takes: write a text of "
@@ -46,6 +41,10 @@ class Verb(TyperCommand):
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             said: Any = error.param
+            if said.required and given.get(said.name) in (None, (), []):
+                what = f"{said.help[:1].lower()}{said.help[1:].rstrip('.')}"
+                more = f"`{_path(self)} --help` tells what else it takes"
+                raise ArgumentError(f"{_said(said)} is missing: expected {what}; {more}") from error
             if isinstance(error, Refused):
                 raise ArgumentError(f"{_said(said)} is {error.message}") from error
             raise ArgumentError(
@@ -75,7 +74,7 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named."""
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            near = get_close_matches(args[0][:100], self.commands, n=1, cutoff=0.5)
+            near = get_close_matches(args[0][:100], self.commands, n=1)
             hint = f"did you mean {near[0]}?" if near else "`heedmap --help` lists them"
             raise ArgumentError(f"there is no verb {quoted(args[0])}: {hint}")
         return super().resolve_command(ctx, args)

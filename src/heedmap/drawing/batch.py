@@ -19,8 +19,9 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.models import cards, pipelines
 from heedmap.options import AXES, OWN_NAMES, BranchName, DrawOptions, GenerateOptions
 from heedmap.recording.edits import Edit, note_of
+from heedmap.recording.interventions import AfterStep
 from heedmap.recording.probing import Probe, branches_of
-from heedmap.recording.recorder import AfterStep, Trace
+from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
@@ -108,26 +109,17 @@ def draw(
         probe=probe,
         predicts=seen is not None,
     )
-    if negative and "negative" not in sides:  # else the trace tells it
-        unread = prompt_table(pipe, negative, options.arguments).unread
-        if unread:
-            warn(unread)
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
     taught = cards.words_of(pipe)
+    _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or ""], taught):
         warn(said_of(strange))
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
         run: Any = pipe  # the base class of all pipelines is not callable itself
         made = run(**called.for_batch(pipe, prompts, seeds, _with_own(pipe, options)))
         images = family_of(pipe).pictures(made)
-    if negative and not recorder.guided:
-        warn(
-            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: "
-            "pass ",
-            Named("guidance"),
-            " above 1",
-        )
+    _tell_idle(negative, recorder)
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     recordings = recorder.recordings
     steps = len(recordings[0].timesteps)
@@ -149,6 +141,25 @@ def draw(
         against = None if other is None else HeatMaps(other, image)
         runs.append(Run(image, HeatMaps(recording, image), used, against, shown))
     return runs, recorder
+
+
+def _tell_unread(pipe: Pipeline, options: GenerateOptions, recorded: bool) -> None:
+    """Warn of what is not read of the negative prompt; the trace does where it is recorded."""
+    if options.negative and not recorded:
+        unread = prompt_table(pipe, options.negative, options.arguments).unread
+        if unread:
+            warn(unread)
+
+
+def _tell_idle(negative: str | None, recorder: Trace) -> None:
+    """Warn if a negative prompt was read for nothing."""
+    if negative and not recorder.guided:
+        warn(
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: "
+            "pass ",
+            Named("guidance"),
+            " above 1",
+        )
 
 
 def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[str, Any]:

@@ -22,8 +22,9 @@ from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
 from heedmap.options import USUAL, DrawOptions, EditOptions, Window
+from heedmap.results.amounts import check_amount
 from heedmap.results.cells import Cell
-from heedmap.results.grids import Grid, check_amount
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.family import Pipeline

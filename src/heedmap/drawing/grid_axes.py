@@ -10,7 +10,7 @@ import numpy as np
 from heedmap.drawing.batch import check_seed, drawn_seed
 from heedmap.drawing.edit_plans import read_window
 from heedmap.errors import ArgumentError, Named, Value, quoted
-from heedmap.results.grids import check_amount, check_axes
+from heedmap.results.amounts import check_amount, check_axes
 
 
 @dataclass(frozen=True)

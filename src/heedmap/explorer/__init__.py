@@ -18,7 +18,7 @@ import numpy as np
 
 from heedmap.errors import ArgumentError
 from heedmap.explorer import pictures, told
-from heedmap.explorer.documents import as_script, document, part
+from heedmap.explorer.documents import as_script, document, page_part
 from heedmap.explorer.packing import pack
 from heedmap.explorer.repeating import repeat_edit, repeat_grid, repeat_run
 from heedmap.explorer.shown import PairLike, RunLike
@@ -39,7 +39,7 @@ _SCRIPTS = (
     *("elements.js", "state.js", "underlay.js", "resting.js", "legend.js"),
     *("words.js", "pins.js", "pointing.js", "overview.js", "curves.js", "figures.js", "edits.js"),
     *("steps.js", "controls.js", "downloads.js", "repeating.js", "explaining.js", "about.js"),
-    *("links.js", "start.js"),
+    *("framed.js", "links.js", "start.js"),
 )
 
 
@@ -160,7 +160,7 @@ def _written(
         {
             "settings": told.rows(run.settings),
             "repeat": _repeats(run, kinds.get(number)),
-            "untaught": told.untaught(run.settings),
+            "untaught": told.untaught_said(run.settings),
         }
         for number, run in enumerate(runs)
     ]
@@ -211,6 +211,6 @@ def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
 
 
 def _assembled(title: str, data: Mapping[str, Any]) -> str:
-    script = '"use strict";\n' + "\n".join(part(f"page/{name}") for name in _SCRIPTS)
-    style, template = part("page/page.css"), part("page/page.html")
+    script = '"use strict";\n' + "\n".join(page_part(f"page/{name}") for name in _SCRIPTS)
+    style, template = page_part("page/page.css"), page_part("page/page.html")
     return document(template, title, style, script, data=as_script(data))

@@ -10,7 +10,7 @@ from html import escape
 from PIL import Image
 
 from heedmap.explorer.bars import Column, brief, digits, html_table
-from heedmap.explorer.documents import as_script, document, link, part
+from heedmap.explorer.documents import as_script, document, link, page_part
 from heedmap.explorer.lessons import Lesson, marked
 from heedmap.figures import overlays
 from heedmap.files.explanations import ExplanationFile, Shown
@@ -44,10 +44,10 @@ def board(told: ExplanationFile, shown: Shown, image: Image.Image) -> str:
         image: the picture of the run.
     """
     return document(
-        part("board/board.html"),
+        page_part("board/board.html"),
         f"{told.about.word} at {told.about.at[0]},{told.about.at[1]}",
-        part("board/board.css"),
-        part("board/board.js"),
+        page_part("board/board.css"),
+        page_part("board/board.js"),
         body=_Board(told, shown, image).body(),
         data=as_script(to_json(told)),
     )

@@ -48,7 +48,7 @@ def as_script(data: Mapping[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def part(name: str) -> str:
+def page_part(name: str) -> str:
     """A file of a page, by its path within this folder."""
     return resources.files("heedmap.explorer").joinpath(name).read_text(encoding="utf-8")
 

@@ -63,7 +63,8 @@ class Lesson:
         q = as_array(self.told.given.query)[self.about.head]
         token = max(self.about.tokens, key=lambda t: self.shown.scores[t])
         k = as_array(self.told.given.key)[self.about.head, token]
-        terms = " + ".join(f"{a:.4g}·{b:.4g}" for a, b in zip(q[:2], k[:2], strict=True))
+        some = zip(q[:2], k[:2], strict=True)
+        terms = " + ".join(f"{_factor(a)}·{_factor(b)}" for a, b in some)
         name = escape(self.told.tokens[token].text)
         strips = "".join(
             f"<span>{label}</span>{strip(numbers)}"
@@ -72,7 +73,7 @@ class Lesson:
         return (
             "QKᵀ: how well does each answer fit?",
             f'<p>Query and key are multiplied number by number and added up. For <bdi>{name}</bdi>:'
-            f'</p><div class="strip">{strips}</div><p class="way">{terms.replace("+ -", "− ")} + … '
+            f'</p><div class="strip">{strips}</div><p class="way">{terms} + … '
             f"= {digits(self.shown.scores[token])}</p>"
             + self.table(
                 ["", "Q·K"],
@@ -250,6 +251,10 @@ class Lesson:
 def marked(name: str, has: bool) -> str:
     """The class of an element that may have it."""
     return f' class="{name}"' if has else ""
+
+
+def _factor(value: float) -> str:
+    return f"({brief(value)})" if value < 0 else brief(value)
 
 
 def _spread(shares: Sequence[float]) -> float:

@@ -93,11 +93,12 @@ def repeat_grid(about: GridReport, settings: Settings) -> list[list[str]]:
     options, named = _shared(settings, seeded=False)
     seeds, count = list(about.seeds), len(about.seeds)
     more: list[str] = []
-    if seeds == [*range(seeds[0], seeds[0] + count)]:
-        options.append(f"--seed {seeds[0]}" + (f" --count {count}" if count > 1 else ""))
-    else:
-        more.append(f"the seeds ({', '.join(map(str, seeds))})")
-    named.append(f"seeds={seeds[0] if count == 1 else seeds}")
+    if seeds:  # older versions noted none
+        if seeds == [*range(seeds[0], seeds[0] + count)]:
+            options.append(f"--seed {seeds[0]}" + (f" --count {count}" if count > 1 else ""))
+        else:
+            more.append(f"the seeds ({', '.join(map(str, seeds))})")
+        named.append(f"seeds={seeds[0] if count == 1 else seeds}")
     if about.weights:
         lists = {
             word: ",".join(map(spelling.number, values)) for word, values in about.weights.items()

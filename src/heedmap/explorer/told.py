@@ -89,7 +89,7 @@ def rows(settings: Settings) -> list[list[str]]:
     return [row for row in found if row[1]]
 
 
-def untaught(settings: Settings) -> str:
+def untaught_said(settings: Settings) -> str:
     """The sentence for words that the model was not taught."""
     said = said_of(settings.untaught or ())
     return as_sentence(said) if said else ""

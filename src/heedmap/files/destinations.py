@@ -5,6 +5,7 @@ What cannot be written to is told before anything is drawn, and again when it is
 
 import errno
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Collection
@@ -20,6 +21,7 @@ PREFIX = ".heedmap."
 """How the names of scratch folders begin."""
 _DEEP = 100  # folders in one another: at least as long a path as any within a scratch folder
 _NAME = 255  # bytes of a name, on all disks in use
+_SLUG = 200  # of one made of a text, to which more is added
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -304,6 +306,18 @@ def _check_kept(said: str, name: str, entry: os.DirEntry[str]) -> None:
             f"{said} holds {name}, which belongs to another user and cannot be moved (permission "
             "denied): nothing was written; choose another folder"
         )
+
+
+def slug(text: str, length: int) -> str:
+    """A text as part of a file's name: letters, digits, hyphens; never empty, never too long.
+
+    Signs and emoji alone are told by their numbers in Unicode: "u1f600".
+    """
+    made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
+    if not made:
+        made = "-".join(f"u{ord(sign):04x}" for sign in text[:length] if not sign.isspace())
+    fitting = made[:length].encode("utf-8", "ignore")[:_SLUG].decode("utf-8", "ignore")
+    return fitting.strip("-_") or "word"
 
 
 def shown(path: str | Path) -> str:

@@ -12,7 +12,6 @@ of one sentence, and leaves nothing behind.
 import errno
 import itertools
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -30,6 +29,7 @@ from heedmap.files.destinations import (
     check_place,
     is_empty,
     shown,
+    slug,
     staying,
     target_of,
     unwritable,
@@ -39,7 +39,7 @@ from heedmap.files.exchange import be_like, fill, swap
 from heedmap.files.marks import Kind, walk
 from heedmap.files.placing import Places
 from heedmap.files.reading import path_of
-from heedmap.files.scratch import alone, scratch_folder, tidy, write_journal
+from heedmap.files.scratch import alone, move_up, scratch_folder, tidy, write_journal
 from heedmap.files.seals import sealed
 
 __all__ = [
@@ -53,13 +53,14 @@ __all__ = [
     "put_counting",
     "put_file",
     "remove_folder",
+    "rename_folder",
+    "sealed",
     "slug",
     "whole_folder",
     "writable",
 ]
 
 _MEANWHILE = "{} was written by somebody else meanwhile: choose another name"
-_NAME = 200  # bytes of a name made of a text; a system takes 255, and more is added
 
 
 @contextmanager
@@ -162,6 +163,19 @@ def remove_folder(folder: Path, kind: Kind) -> bool:
     return False
 
 
+def rename_folder(folder: Path, name: str) -> Path:
+    """Give a folder another name; TakenError if that is taken, WriteError if the system refuses."""
+    new = folder.with_name(name)
+    try:
+        with alone(folder.parent):
+            move_up(folder, new)
+    except FileExistsError as error:
+        raise TakenError(f"{name} is there already: choose another name") from error
+    except OSError as error:
+        raise WriteError("it could not be renamed", error, "it has its old name") from error
+    return new
+
+
 class Destination:
     """Where a verb's results go: to the folder that was named, or to new ones within another.
 
@@ -244,18 +258,6 @@ def put_counting(first: Path, save: Callable[[Path], Any], force: bool) -> Path:
                 continue
             return path
     raise AssertionError("there is no last number")
-
-
-def slug(text: str, length: int) -> str:
-    """A text as part of a file's name: letters, digits, hyphens; never empty, never too long.
-
-    Signs and emoji alone are told by their numbers in Unicode: "u1f600".
-    """
-    made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
-    if not made:
-        made = "-".join(f"u{ord(sign):04x}" for sign in text[:length] if not sign.isspace())
-    fitting = made[:length].encode("utf-8", "ignore")[:_NAME].decode("utf-8", "ignore")
-    return fitting.strip("-_") or "word"
 
 
 def _all_own(folder: Path, kind: Kind) -> frozenset[str] | None:

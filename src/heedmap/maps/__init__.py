@@ -10,6 +10,7 @@ __all__ = [
     "heatmaps",
     "layer_heads",
     "layer_names",
+    "map_sheets",
     "masks",
     "recordings",
     "selections",

@@ -15,12 +15,12 @@ from PIL import Image
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, plural, quoted
-from heedmap.figures import layout, overlays
 from heedmap.figures.formats import png
-from heedmap.figures.layout import Laid, Panel
+from heedmap.figures.layout import Laid
+from heedmap.maps import map_sheets
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import LayerFilter, Selection
-from heedmap.maps.word_map import SCALES, HeatMap, Scale, check_scale
+from heedmap.maps.word_map import HeatMap, Scale, check_scale
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
@@ -251,40 +251,13 @@ class HeatMaps:
             title += f" · the first {MOST_SHOWN} words" if len(self) > MOST_SHOWN else ""
         else:
             heats = _checked_maps(chosen)
-        if not heats:
-            return self._bare(title), iter(())
-        # No panel is wider: what is shrunk afterwards need not be drawn first.
-        most = layout.MAX_WIDTH // 2
-        image = None if self.image is None else overlays.shrunk(self.image, most)
-        panels: list[Panel] = []
-        wholes: list[Image.Image | None] = []
-        if image is not None:
-            panels.append(Panel("", overlays.enlarge(image), "the picture"))
-        for heat in heats:
-            own = heat.image
-            if own is not None:
-                own = image if own is self.image else overlays.shrunk(own, most)
-            drawn = replace(heat, image=own).drawn(*heat.span(scale))
-            wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
-            panels.append(Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
-        ends = ("least", "most") if scale == "word" else heats[0].span(scale)
-        bar = layout.ScaleBar(SCALES[scale], *ends, alone=image is None)
-        each = (
-            heat.overlay(scale=scale) if whole is None else whole
-            for heat, whole in zip(heats, wholes, strict=True)
-        )
-        return layout.laid_out(layout.in_rows(panels), title=title, bar=bar), each
-
-    def _bare(self, title: str) -> Laid:
-        """The sheet of no map at all."""
-        if self.image is None:
+        if not heats and self.image is None:
             raise ArgumentError(
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
                 "as in sheet([maps.token(0)])"
             )
-        panel = Panel("", overlays.enlarge(self.image), "the picture")
-        why = "" if self.words else "the prompt has no words that the model read"
-        return layout.laid_out(layout.in_rows([panel]), title=title, note=why)
+        note = "" if heats or self.words else "the prompt has no words that the model read"
+        return map_sheets.sheet_of(heats, self.image, title, scale, note=note)
 
     def _repr_png_(self) -> bytes | None:
         if not self.recording.arrays or not (self.words or self.image):

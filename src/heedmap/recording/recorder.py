@@ -6,8 +6,7 @@ that the picture is made with it computes the probabilities of the wanted tokens
 keeps their means over the axes that were not asked for.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -20,43 +19,18 @@ from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call, Wanted, middle, sides
-from heedmap.recording.edits import Edit, rules_of, warn_of_idle
+from heedmap.recording.edits import rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
-from heedmap.recording.probing import Probe
+from heedmap.recording.interventions import Intervention
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally, unedited
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.processors import uncompiled
 from heedmap.wiring.registry import check_places, family_of, grids, served
-from heedmap.wiring.schedules import Moment
 
 WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
-AfterStep = Callable[["Trace", Moment, torch.Tensor], torch.Tensor]
-"""Called after every call of the scheduler, with the latents; gives those to go on with."""
-
-
-@dataclass(frozen=True)
-class Intervention:
-    """How a trace takes part in the run.
-
-    Attributes:
-        steering: what to change in the attention of the conditional branch.
-        edits: what to change in it once a prompt is read, in the place of a steering.
-        watch: for images, by number, the tokens whose places `Trace.so_far` shall tell.
-        after_step: called after each call of the scheduler, with the latents (B, C, h, w); gives
-            those to go on with.
-        probe: what to look at; the run ends when it was seen, with `probing.Reached`.
-        predicts: whether `Trace.predicted` is found for it.
-    """
-
-    steering: Steering | None = None
-    edits: tuple[Edit, ...] = ()
-    watch: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    after_step: AfterStep | None = None
-    probe: Probe | None = None
-    predicts: bool = False
 
 
 class Trace:

@@ -10,8 +10,9 @@ from heedmap.files.values import MAX_WHOLE
 from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Tokens
 from heedmap.recording.calls import Wanted
 from heedmap.recording.edits import Edit, checked_edits
+from heedmap.recording.interventions import AfterStep, Intervention
 from heedmap.recording.probing import Probe
-from heedmap.recording.recorder import AfterStep, Intervention, Trace
+from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
 from heedmap.text.words import TokenTable
 from heedmap.wiring.family import Pipeline

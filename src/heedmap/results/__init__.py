@@ -5,4 +5,14 @@ model.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["aiming", "cells", "comparisons", "explanations", "folders", "grids", "pairs", "runs"]
+__all__ = [
+    "aiming",
+    "amounts",
+    "cells",
+    "comparisons",
+    "explanations",
+    "folders",
+    "grids",
+    "pairs",
+    "runs",
+]

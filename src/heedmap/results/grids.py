@@ -3,7 +3,7 @@
 import csv
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
 from heedmap.files.reports import GridReport
-from heedmap.files.values import MAX_CELLS
 from heedmap.files.writing import whole_folder
+from heedmap.results.amounts import excess
 from heedmap.results.cells import Cell, label, weights_said
 from heedmap.results.pairs import Pair, evidence_fits, read_mask
 from heedmap.results.runs import Run, read_run
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
 FORMAT = 1
-_MOST_PIXELS = 2**28  # of all cells: a thousand of 512×512, three bytes each
 MAX_GRID_FILE = 16 * 2**20  # bytes of grid.json
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -272,36 +271,6 @@ class Grid:
         if self.about.only:
             fixed.append(f"only {self.about.only}")
         return " · ".join([*fixed, settings.model])
-
-
-def check_axes(axes: Iterable[Sized]) -> None:
-    """Raise an ArgumentError if nothing varies, or too much does."""
-    axes = [*axes]
-    check_amount(math.prod(map(len, axes)))
-    if all(len(axis) == 1 for axis in axes):
-        raise ArgumentError(
-            "nothing varies in this grid: give several targets, seeds, weights of a word or "
-            "windows, as in ",
-            Either("weights={'red': [0, 1, 2]}", "--weight red=-2:3:6, --cross 0,0.2,…,1"),
-            Either("", " or --count 3"),
-        )
-
-
-def check_amount(cells: int, each: tuple[int, int] = (1, 1)) -> None:
-    """Raise an ArgumentError if there are more cells, or pixels of all, than can be read back."""
-    if too := excess(cells, each):
-        raise ArgumentError(f"this grid would have {too}; give fewer targets, seeds or values")
-
-
-def excess(cells: int, each: tuple[int, int] = (1, 1)) -> str:
-    """Why a grid of so many cells, each of a size (W, H), is not read back; empty if it is."""
-    if cells > MAX_CELLS:
-        return f"{cells:,} cells: expected at most {MAX_CELLS:,}"
-    width, height = each
-    if cells * width * height > _MOST_PIXELS:
-        most = _MOST_PIXELS // (width * height)
-        return f"{cells:,} cells of {width}×{height} pixels: expected at most {most:,} of those"
-    return ""
 
 
 def _csv(value: Any) -> Any:

@@ -8,3 +8,4 @@ bindControls();
 buildExplaining();
 buildPairs();
 startPair();
+bindFrame();

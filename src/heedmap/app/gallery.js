@@ -1,0 +1,207 @@
+/* The results, to open again, rename, delete, take along and compare; `element` is where they go.
+
+What somebody wrote becomes text alone; each result is asked for by its name.
+*/
+const FORMATS = ["png", "svg", "pdf"];
+const SHORT = { dateStyle: "medium", timeStyle: "short" };
+const made = (tag, properties = {}, ...inner) => {
+  const one = Object.assign(document.createElement(tag), properties);
+  one.append(...inner);
+  return one;
+};
+const chosen = new Set();
+const head = made("p", { className: "head" });
+const said = made("p", { className: "said" });
+said.setAttribute("role", "status");
+const bar = made("div", { className: "bar", hidden: true });
+const list = made("ul", { className: "results" });
+const viewer = made("section", { className: "viewer", hidden: true });
+element.replaceChildren(said, viewer, head, bar, list);
+
+const addressOf = (name, what) => `./results/${encodeURIComponent(name)}${what}`;
+
+/** Ask the server; what it refuses it says in one sentence, which is shown. */
+async function ask(address, options) {
+  try {
+    const answer = await fetch(address, options);
+    if (answer.ok) return answer;
+    tell(await answer.text(), true);
+  } catch {
+    tell("The server does not answer: it may be gone.", true);
+  }
+  return null;
+}
+
+function tell(text, isTrouble = false) {
+  said.textContent = text;
+  said.classList.toggle("trouble", isTrouble);
+  said.setAttribute("role", isTrouble ? "alert" : "status");
+}
+
+const post = (name, what, body) =>
+  ask(addressOf(name, what), { method: "POST", body: JSON.stringify(body ?? {}) });
+
+let asked = 0;
+async function load() {
+  const mine = ++asked;
+  const answer = await ask("./results");
+  if (!answer || mine !== asked) return;
+  const { results, all } = await answer.json();
+  const names = new Set(results.map((one) => one.name));
+  for (const name of [...chosen]) if (!names.has(name)) chosen.delete(name);
+  const count = all === 1 ? "1 result" : `${all} results`;
+  head.textContent = !all
+    ? "Nothing was drawn yet: what you draw stays here, also after the page is closed."
+    : results.length < all
+      ? `${count}, of which the latest ${results.length} are shown.`
+      : `${count}, the latest first.`;
+  list.replaceChildren(...results.map(card));
+  showBar();
+}
+
+function button(text, act, className = "") {
+  return made("button", { type: "button", textContent: text, onclick: act, className });
+}
+
+function card(one) {
+  const face = made("button", { type: "button", className: "face", onclick: () => open(one) });
+  face.setAttribute("aria-label", `Open ${one.name}`);
+  face.append(made("img", { src: addressOf(one.name, "/picture"), alt: "", loading: "lazy" }));
+  const box = made("input", { type: "checkbox", checked: chosen.has(one.name) });
+  box.setAttribute("aria-label", `Choose ${one.name}`);
+  box.onchange = () => {
+    box.checked ? chosen.add(one.name) : chosen.delete(one.name);
+    showBar();
+  };
+  const name = made("label", { className: "name" });
+  if (one.kind !== "grid") name.append(box);
+  name.append(made("bdi", { textContent: one.name }));
+  const when = new Date(one.made * 1000);
+  const line = made("p", { className: "line", textContent: `${one.made_with} · ` });
+  line.append(made("time", { dateTime: when.toISOString(), textContent: when.toLocaleString([], SHORT) }));
+  const actions = made("div", { className: "actions" });
+  const item = made("li", {}, face, name, made("p", { className: "title" }), line, actions);
+  item.querySelector(".title").textContent = one.title;
+  usual(one, item);
+  return item;
+}
+
+function usual(one, item) {
+  const zip = made("a", { href: addressOf(one.name, ".zip"), download: "", textContent: "Zip" });
+  zip.setAttribute("aria-label", `Download ${one.name} as zip`);
+  item.querySelector(".actions").replaceChildren(
+    button("Open", () => open(one)),
+    button("Rename", () => rename(one, item)),
+    button("Delete", () => remove(one, item)),
+    zip,
+  );
+}
+
+function rename(one, item) {
+  const field = made("input", { type: "text", value: one.name, maxLength: 100 });
+  field.setAttribute("aria-label", "New name");
+  const form = made("form", {}, field, made("button", { textContent: "Save" }));
+  form.append(button("Keep", () => usual(one, item)));
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    const answer = await post(one.name, "/name", { name: field.value });
+    if (!answer) return;
+    const { name } = await answer.json();
+    if (chosen.delete(one.name)) chosen.add(name);
+    tell(`It is called ${name} now.`);
+    close();
+    load();
+  };
+  item.querySelector(".actions").replaceChildren(form);
+  field.select();
+}
+
+function remove(one, item) {
+  const sure = button("Delete for good", async () => {
+    if (!(await post(one.name, "/end"))) return;
+    chosen.delete(one.name);
+    tell(`${one.name} was deleted.`);
+    close();
+    load();
+  }, "danger");
+  item.querySelector(".actions").replaceChildren(sure, button("Keep", () => usual(one, item)));
+  sure.focus();
+}
+
+function show(title, ...inner) {
+  window.dispatchEvent(new CustomEvent("heedmap-opens", { detail: "result" }));
+  const top = made("p", { className: "top" }, made("strong", { textContent: title }));
+  top.append(...inner.slice(1), button("All results", close));
+  viewer.replaceChildren(top, inner[0]);
+  see(false);
+  viewer.scrollIntoView({ block: "start" });
+}
+
+function close() {
+  viewer.replaceChildren();
+  see(true);
+}
+
+/** Either the list is seen, or what was opened of it. */
+function see(isList) {
+  for (const one of [head, list]) one.hidden = !isList;
+  bar.hidden = !isList || !chosen.size;
+  viewer.hidden = isList;
+}
+
+function open(one) {
+  tell("");
+  const frame = made("iframe", { src: addressOf(one.name, "/page"), title: "heedmap" });
+  frame.setAttribute("sandbox", "allow-scripts allow-downloads");
+  frame.allow = "clipboard-write";
+  show(one.title, made("div", { className: "page" }, frame));
+}
+
+// --- comparing ---------------------------------------------------------------------------------
+
+const words = made("input", { type: "text", placeholder: "those that all have" });
+const scale = made("select");
+for (const [value, text] of [
+  ["shared", "one scale for all"],
+  ["word", "one for each word"],
+  ["raw", "from 0 to 1"],
+]) scale.append(made("option", { value, textContent: text }));
+const count = made("span");
+bar.append(
+  count,
+  made("label", {}, "Words, with commas ", words),
+  made("label", {}, "Colours ", scale),
+  button("Compare", compare),
+  button("Choose none", () => {
+    chosen.clear();
+    for (const box of list.querySelectorAll("input[type=checkbox]")) box.checked = false;
+    showBar();
+  }),
+);
+
+function showBar() {
+  bar.hidden = list.hidden || !chosen.size;
+  count.textContent = chosen.size === 1 ? "1 chosen" : `${chosen.size} chosen`;
+}
+
+async function compare() {
+  const query = new URLSearchParams({ scale: scale.value });
+  for (const name of chosen) query.append("run", name);
+  for (const word of words.value.split(",")) if (word.trim()) query.append("word", word.trim());
+  tell("Comparing …");
+  const answer = await ask(`./comparison?${query}`);
+  if (!answer) return;
+  const sheet = URL.createObjectURL(await answer.blob());
+  const picture = made("img", { src: sheet, alt: "The results, a row each", className: "sheet" });
+  picture.onload = () => URL.revokeObjectURL(sheet);
+  tell("");
+  const links = FORMATS.map((format) => {
+    const href = `./comparison?${query}&format=${format}&take=1`;
+    return made("a", { href, download: "", textContent: format.toUpperCase() });
+  });
+  show(`${chosen.size} results compared`, picture, ...links);
+}
+
+window.addEventListener("heedmap-opens", ({ detail }) => detail === "file" && close());
+new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && load()).observe(head);
+load();

@@ -1,0 +1,36 @@
+import pytest
+from making import recording
+from PIL import Image
+
+from heedmap.figures import overlays
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.map_sheets import sheet_of
+
+
+@pytest.mark.parametrize(("size", "again"), [((96, 64), False), ((2400, 1600), True)])
+@pytest.mark.parametrize("scale", ["shared", "word"])
+def test_a_sheet_comes_with_the_overlays_that_it_is_made_of(monkeypatch, size, again, scale):
+    """Each is drawn once, but where the sheet's are smaller."""
+    picture = Image.radial_gradient("L").resize(size).convert("RGB")
+    maps = HeatMaps(recording("at house"), picture)
+    expected = [heat.overlay(scale=scale).tobytes() for heat in maps]
+    figure = maps.figure(title="a title", scale=scale)
+    drawn: list[int] = []
+    draw = overlays.overlay
+    monkeypatch.setattr(
+        overlays, "overlay", lambda *args, **named: drawn.append(1) or draw(*args, **named)
+    )
+    laid, each = maps.laid_out(title="a title", scale=scale)
+    assert [one.tobytes() for one in each] == expected
+    assert len(drawn) == (4 if again else 2)
+    assert laid.title == "a title" and laid.image() == figure.image()
+
+
+def test_without_maps_the_sheet_is_the_picture():
+    picture = Image.radial_gradient("L").convert("RGB")
+    laid, each = sheet_of([], picture, "a title", "shared", note="no words")
+    assert list(each) == []
+    plain, _ = sheet_of([], picture, "a title", "shared")
+    assert laid.image().height > plain.image().height  # the note has a line
+    shown = HeatMaps(recording("at house"), picture).figure([], title="a title").image()
+    assert shown == plain.image()

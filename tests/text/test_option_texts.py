@@ -1,0 +1,49 @@
+"""Texts of options, as both the command line and the app read them."""
+
+import pytest
+
+from heedmap.cli import parsing
+from heedmap.text import option_texts
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
+        ("red=0,1,3", ("red", [0, 1, 3])),
+        ("a=b=0,0.5,…,2", ("a=b", [0, 0.5, 1, 1.5, 2])),
+        (" red house = 1.5 ", ("red house", [1.5])),
+    ],
+)
+def test_strips(text: str, found: object):
+    assert option_texts.strip_in(text) == found == parsing.parse_strip(text)
+
+
+def test_windows_and_sides():
+    assert option_texts.windows_in("0,0.2,...,0.6, 0.1:0.9") == [
+        (0, 0), (0, 0.2), (0, 0.4), (0, 0.6), (0.1, 0.9)
+    ]  # fmt: skip
+    assert option_texts.sides_in("0, 0,64,128.5") == (0, 0, 64, 128.5)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "part"),
+    [
+        (option_texts.strip_in, "red", "red"),
+        (option_texts.strip_in, "=1", "=1"),
+        (option_texts.strip_in, "red=1:2", "1:2"),
+        (option_texts.strip_in, "red=1:2:100000", "1:2:100000"),
+        (option_texts.strip_in, "red=nan", "nan"),
+        (option_texts.strip_in, "red=1e999", "1e999"),
+        (option_texts.strip_in, "red=0,…,1", "0,…,1"),
+        (option_texts.window_in, "0.9:0.1", "0.9:0.1"),
+        (option_texts.windows_in, "0,2", "2"),
+        (option_texts.windows_in, "", ""),
+        (option_texts.sides_in, "1,2,3", "1,2,3"),
+        (option_texts.sides_in, "a,b,c,d", "a,b,c,d"),
+    ],
+)
+def test_what_cannot_be_read_names_the_part_that_is_meant(read, text: str, part: str):
+    with pytest.raises(option_texts.Unreadable) as error:
+        read(text)
+    assert error.value.text == part and error.value.expected
