@@ -23,9 +23,6 @@ from heedmap.text.tokens import tokenize
 from heedmap.tiny.card import FOLDER
 from world import captions, layouts, scenes
 
-# The world has words that the embedded model was not taught, until it is trained anew.
-pytestmark = pytest.mark.filterwarnings("ignore:.* that this model was taught")
-
 # --- measures ---------------------------------------------------------------------------------
 
 
