@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, plural, quoted
+from heedmap.errors import ArgumentError, SelectionError, fields_shown, plural, quoted
 from heedmap.maps.layer_names import name_fits, short_name
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
@@ -48,6 +48,9 @@ class Aim:
     head: int | None
     step: int
     chosen: Mapping[Axis, Chosen] = field(default_factory=dict[Axis, Chosen])
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
     def place(self, grid: tuple[int, int]) -> tuple[int, int]:
         """(row, column) of the place of a layer's grid (h, w) that holds the pixel."""
