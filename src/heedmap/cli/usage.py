@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from heedmap.cli.console import failures_told
-from heedmap.cli.interrupts import interruptible
+from heedmap.cli.interrupts import as_python_has_it, interruptible
 from heedmap.cli.parsing import Refused, check_option
 from heedmap.errors import ArgumentError, listed, quoted
 
@@ -54,6 +54,7 @@ class Verb(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; the app has ways of its own to be ended."""
+        as_python_has_it()
         with nullcontext() if self.name == "app" else interruptible():
             return super().invoke(ctx)
 
