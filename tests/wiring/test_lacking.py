@@ -27,8 +27,6 @@ THEIRS = {
 TIKTOKEN = (
     "`tiktoken` is required to read a `tiktoken` file. Install it with `pip install tiktoken`."
 )
-    "`tiktoken` is required to read a `tiktoken` file. Install it with `pip install tiktoken`."
-)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ class AimFlags:
             "-l",
             metavar="NAME",
             help="A layer, as 'up 1.0', or a pattern with * that fits no other. Left out, as "
-            "--head and --step: where the word draws most at this place.",
+            "--head and --step: where the word draws most at this place, but no more than half.",
         ),
     ] = None
     head: Annotated[int | None, typer.Option(metavar="N", help="From 0.")] = None

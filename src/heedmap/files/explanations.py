@@ -74,8 +74,8 @@ class About(Struct, frozen=True, kw_only=True):
         passes: which of the model's passes within the step, from 0, and how many there are.
         timestep: at which the model ran.
         chosen: of layer, step and head, by whom: "asked"; "kept", where the word draws most at this
-            place among what the run kept; "drawn", the same at this step when it was drawn again;
-            "middle", the middle step.
+            place, but no more than half, among what the run kept (`maps.aims.worth`); "drawn", the
+            same at this step when it was drawn again; "middle", the middle step.
         kept: how far, at most, the run's own record of this site is from what was drawn again; null
             where it kept none.
         changed: what is not as the run noted it.
