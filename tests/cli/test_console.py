@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heedmap.cli.console import fitted
+from heedmap.cli.console import narrowed
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -155,9 +155,9 @@ def test_a_pipe_gets_whole_lines():
 
 
 def test_columns_give_way_where_they_have_most_to_spare():
-    assert fitted([10, 10], [3, 3], 30) == [10, 10]
-    assert fitted([10, 20], [3, 3], 20) == [10, 10]
-    assert fitted([10, 20], [10, 3], 20) == [10, 10]
-    assert fitted([10, 20], [10, 15], 25) == [10, 15]
-    assert fitted([10, 20], [10, 15], 24) is None
-    assert fitted([], [], 0) == []
+    assert narrowed([10, 10], [3, 3], 30) == [10, 10]
+    assert narrowed([10, 20], [3, 3], 20) == [10, 10]
+    assert narrowed([10, 20], [10, 3], 20) == [10, 10]
+    assert narrowed([10, 20], [10, 15], 25) == [10, 15]
+    assert narrowed([10, 20], [10, 15], 24) is None
+    assert narrowed([], [], 0) == []

@@ -131,11 +131,11 @@ def print_table(
         say(printable(title), bold=True)
     widths: Sequence[int | None] = [None] * len(columns)
     if framed:
-        found = fitted(room(cells, _long), room(cells, _longest_word), console.width - around)
+        found = narrowed(room(cells, _long), room(cells, _longest_word), console.width - around)
         if found is None:
             for row in cells:
                 beside = zip(columns[1:], row[1:], strict=True)
-                say(" · ".join([row[0], *(f"{name} {cell}" for name, cell in beside)]), indent=2)
+                say(" · ".join([row[0], *(f"{name} {cell}" for name, cell in beside)]), indent="  ")
             return
         widths = [found[0] + 1, *found[1:]]  # rich forgets that the first has a padding more
     table = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=framed, collapse_padding=framed)
@@ -147,7 +147,7 @@ def print_table(
     console.print(table)
 
 
-def fitted(widths: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
+def narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
     """Widths of columns that have room together, the one with most to spare narrowed first.
 
     Args:
@@ -178,14 +178,14 @@ def _longest_word(text: str) -> int:
 
 
 def say(
-    text: str, *, err: bool = False, indent: int = 0, bold: bool = False, red: str = ""
+    text: str, *, err: bool = False, indent: str = "", bold: bool = False, red: str = ""
 ) -> None:
     """Print a line: at a terminal broken between words, in a pipe whole.
 
     Args:
         text: what is printed.
         err: whether on stderr.
-        indent: of all lines but the first.
+        indent: before all lines but the first.
         bold: whether in bold, where there are colours.
         red: what it begins with and is red there.
     """
@@ -194,7 +194,7 @@ def say(
         from textwrap import wrap
 
         apart = {"break_long_words": False, "break_on_hyphens": False}
-        lines = wrap(text, get_terminal_size().columns, subsequent_indent=" " * indent, **apart)
+        lines = wrap(text, get_terminal_size().columns, subsequent_indent=indent, **apart)
         text = "\n".join(lines)
         if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":  # see no-color.org
             marked = typer.style(red, fg="red", bold=True) if red else ""
