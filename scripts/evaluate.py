@@ -5,6 +5,7 @@
     python scripts/evaluate.py obey --card                   and write the figures on its card
     python scripts/evaluate.py edits                         do its edits do what they are for?
     python scripts/evaluate.py windows --n 100               which windows for which kind of edit?
+    python scripts/evaluate.py windows --page scripts/evaluation/README.md    and write its table
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
@@ -97,14 +98,19 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     figures, drawn = kinds.over_windows(
         pipe, options.n, options.seed, eye, show_progress, options.cross, options.self, **how
     )
+    bound = kinds.least_change(drawn)
+    if options.card:
+        write_card(folder, "windows", "windows", {"kinds": figures, "bound": bound}, options)
+    if options.page:
+        write_table(options.page, kinds.windows_table(figures))
     if options.json:
-        print(json.dumps({"kinds": figures, "bound": kinds.least_change(drawn)}))
+        print(json.dumps({"kinds": figures, "bound": bound}))
         return
     for kind, rows in figures.items():
         print(f"\n{kind}: cross and self-attention up to")
         show(rows)
     print("\nhow much they change")
-    show(kinds.least_change(drawn))
+    show(bound)
 
 
 def run_judge(options: argparse.Namespace) -> None:
@@ -199,6 +205,18 @@ def write_card(
     partial.replace(path)
 
 
+def write_table(page: Path, table: str) -> None:
+    """Put a table between the marks `<!-- windows -->` and `<!-- /windows -->` of a page."""
+    begin, end = "<!-- windows -->\n", "\n<!-- /windows -->"
+    before, there, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, ends, after = rest.partition(end)
+    if not (there and ends):
+        raise SystemExit(f"{page} has no marks {begin.strip()} and {end.strip()}: write them first")
+    partial = page.with_suffix(".partial")
+    partial.write_text(f"{before}{begin}{table}{end}{after}", encoding="utf-8")
+    partial.replace(page)
+
+
 def show_progress(row: str, done: int, total: int) -> None:
     """A line on stderr that says how far a row is."""
     end = "\n" if done == total else ""
@@ -256,6 +274,7 @@ def main() -> None:
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
     verb = verbs.choices["windows"]
+    verb.add_argument("--page", type=Path, metavar="FILE", help="write the table between its marks")
     for name, usual in (("cross", (0.0, 0.1, 0.3, 0.8)), ("self", (0.0, 0.4))):
         verb.add_argument(
             f"--{name}", type=float, nargs="+", default=usual, help=f"windows, up to {usual}"

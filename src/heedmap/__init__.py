@@ -9,8 +9,7 @@
 The names below are imported on first use, so that ``import heedmap`` costs next to nothing.
 """
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
     from heedmap.drawing.editing import edit, grid
     from heedmap.drawing.explaining import explain

@@ -182,12 +182,46 @@ def warnings_heard(
 def quoted(value: object) -> str:
     """A value for a message: escaped (a prompt may hold control characters), short, on one line."""
     if isinstance(value, str):
-        return repr(value[:59] + "…" if len(value) > 60 else value)
+        said, room = repr(value[:59] + "…" if len(value) > 60 else value), 60
+        while len(said) > 62:  # of a sign that is escaped there are up to ten
+            room -= 1
+            said = repr(value[:room] + "…")
+        return said
     try:
         said = " ".join(repr(value).split())
     except ValueError:  # Python writes no whole number of more than 4300 digits
         said = f"a {type(value).__name__}"
     return said if len(said) <= 80 else said[:79] + "…"
+
+
+def fields_shown(thing: object, names: Iterable[str] | None = None) -> str:
+    """What an interpreter shows of a thing of many fields: one or two lines, the first fields.
+
+    Args:
+        thing: a dataclass or a struct of msgspec.
+        names: the fields that are shown, in this order; if None, all but private ones.
+    """
+    if names is None:
+        kind: Any = type(thing)
+        names = getattr(kind, "__struct_fields__", None) or kind.__dataclass_fields__
+        names = [name for name in names if not name.startswith("_")]
+    every = [f"{name}={_kind_or_value(getattr(thing, name))}" for name in names]
+    return f"{type(thing).__name__}({within_lines(every)})"
+
+
+def within_lines(said: Sequence[str], most: int = 130) -> str:
+    """As many of some texts as have room, and how many more there are."""
+    found, long = 0, 0
+    while found < len(said) and (long := long + len(said[found]) + 2) <= most:
+        found += 1
+    more = [f"… {len(said) - found} more"] if found < len(said) else []
+    return ", ".join([*said[:found], *more])
+
+
+def _kind_or_value(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):  # an array says what it is
+        return f"<{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}>"
+    return quoted(value)
 
 
 def nearest(wanted: str, known: Iterable[str], most: int = 5) -> list[str]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Self, get_args
 
+from heedmap.errors import fields_shown
+
 __all__ = [
     "AXES",
     "OWN_NAMES",
@@ -78,6 +80,9 @@ OWN_NAMES = {
 
 
 class _Taken:
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
     @classmethod
     def taken(cls, given: dict[str, Any]) -> Self:
         """The options among keyword arguments, which are taken out of these."""
@@ -101,7 +106,7 @@ class LoadOptions:
     dtype: Dtype = "auto"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DrawOptions(_Taken):
     """What every drawing takes.
 
@@ -124,7 +129,7 @@ class DrawOptions(_Taken):
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GenerateOptions(DrawOptions):
     """What `generate` takes besides.
 
@@ -138,7 +143,7 @@ class GenerateOptions(DrawOptions):
     branches: Iterable[BranchName] = ("conditional",)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class EditOptions(_Taken):
     """What an edit takes: windows, weights, blend.
 

@@ -115,7 +115,10 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
     command, python = explained(opened)
     assert command == shlex.split("heedmap explain RUN --word house --at 40,72")
     assert python == 'hm.explain(pipe, run, "house", at=(40, 72))'
-    assert "the strongest are taken" in opened.page.locator("#why .hint").inner_text()
+    assert (
+        "in which it draws most, but no more than half"
+        in opened.page.locator("#why .hint").inner_text()
+    )
     opened.page.mouse.down()
     opened.page.mouse.up()
     opened.choose("Layers", "layer 2")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from heedmap.cli.console import narrowed
+
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -104,3 +106,58 @@ def test_without_a_browser_it_is_a_sentence(browser: dict[str, str]):
     )
     told = (0, "", "No browser was found: open x in one yourself.\n")
     assert (done.returncode, done.stdout, done.stderr) == told
+
+
+# --- in any width, no word is broken ----------------------------------------------------------
+
+GRID = ["cell", "seed", "target", "weight of astronaut", "cross", "self", "moved", "MSE outside"]
+CELLS = ["1", "4294967295", "a photograph of a cosmonaut on a brown-and-white horse", "1.5", "0.8",
+         "0.4", "12.3%", "0.0012"]  # fmt: skip
+FILES = [("index.html", "the page of all: open it in a browser, or wherever it shall be seen"),
+         ("cells/", "the 12 edits, the same")]  # fmt: skip
+SENTENCE = "Shares of attention, averaged over 6 layers; the self-attention of all: sheet.png"
+TABLES = f"""
+import typer
+from heedmap.cli.console import print_table, say, failures_told
+from heedmap.errors import ArgumentError
+print_table({GRID}, [{CELLS}] * 2, "outputs/a-grid")
+print_table(["file", "what it is"], {FILES}, right=["file"])
+say({SENTENCE!r})
+try:
+    with failures_told():
+        raise ArgumentError({SENTENCE!r})
+except typer.Exit:
+    pass
+"""
+WORDS = " ".join([*GRID[1:], *CELLS, *(" ".join(one) for one in FILES), SENTENCE]).split()
+
+
+@pytest.mark.parametrize("width", [24, 40, 60, 80, 120, 200])
+@pytest.mark.parametrize("terminal", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_word_is_broken_and_no_line_too_long(width: int, terminal: dict[str, str]):
+    if terminal and width != 60:
+        return
+    shown = at_a_terminal(TABLES, COLUMNS=str(width), **terminal)
+    lines = [CONTROL.sub("", line) for line in shown.splitlines()]
+    assert max(map(len, lines)) <= width, lines
+    assert not {*WORDS} - {*" ".join(lines).split()}
+    coloured = "\x1b[31m" in shown
+    assert coloured == (not terminal) and ("\x1b" in shown) == (terminal.get("TERM") != "dumb")
+
+
+def test_a_pipe_gets_whole_lines():
+    done = subprocess.run([sys.executable, "-c", TABLES], capture_output=True, text=True,
+                          env={**os.environ, "COLUMNS": "40"})  # fmt: skip
+    title, heads, *cells = done.stdout.splitlines()
+    assert title == "outputs/a-grid" and heads.split() == " ".join(GRID).split()
+    assert cells[0].split() == " ".join(CELLS).split() and cells[-1] == SENTENCE
+    assert done.stderr == f"Error: {SENTENCE}\n"
+
+
+def test_columns_give_way_where_they_have_most_to_spare():
+    assert narrowed([10, 10], [3, 3], 30) == [10, 10]
+    assert narrowed([10, 20], [3, 3], 20) == [10, 10]
+    assert narrowed([10, 20], [10, 3], 20) == [10, 10]
+    assert narrowed([10, 20], [10, 15], 25) == [10, 15]
+    assert narrowed([10, 20], [10, 15], 24) is None
+    assert narrowed([], [], 0) == []

@@ -1,10 +1,15 @@
 """What is typed that no verb can read: one sentence, with the nearest, however long it is."""
 
+import io
+from contextlib import redirect_stdout
+
 import pytest
 
 from cli.calling import bad, call
+from heedmap.cli.verbs import app
 
 LETTERS = "x" * 50_000
+VERBS = [one.name or one.callback.__name__ for one in app.registered_commands if one.callback]
 
 
 @pytest.mark.parametrize(
@@ -72,3 +77,17 @@ def test_help_comes_before_what_is_missing():
     for arguments in (["generate", "--help"], ["inspect", "-h"], ["compare", "--help"]):
         result = call(*arguments)
         assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_is_broken_between_words_alone(verb: str, monkeypatch: pytest.MonkeyPatch):
+    said: dict[int, list[str]] = {}
+    for width in (60, 80, 120, 400):
+        monkeypatch.setenv("COLUMNS", str(width))
+        told = io.StringIO()
+        with redirect_stdout(told), pytest.raises(SystemExit):
+            app([*verb.split(), "--help"], prog_name="heedmap")
+        assert max(map(len, told.getvalue().splitlines())) <= width
+        said[width] = told.getvalue().split()
+    assert said[60] == said[80] == said[120] == said[400]
+    assert "..." not in " ".join(said[60]).partition("Commands:")[2]

@@ -24,7 +24,7 @@ def test_the_same():
     found = compared(run, made_run(), {})
     assert (found.same, found.largest, found.differing, found.pixels) == (True, 0, 0, 128 * 128)
     assert str(found) == "Drawn again, it is the same to the byte."
-    assert repr(found) == f"<Repetition of {found.run!r}: Drawn again, it is the same to the byte.>"
+    assert repr(found) == f"<Repetition of {found.run!r}: the same to the byte>"
 
 
 @pytest.mark.parametrize(("pixels", "by"), [(1, 1), (5, 40), (128, 3)])

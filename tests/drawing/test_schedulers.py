@@ -1,5 +1,9 @@
 """Schedulers as a file notes them: those of diffusers, of sensible numbers, and for a while."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -135,3 +139,55 @@ def test_a_setting_that_the_file_does_not_hold(pipe):
 def test_what_a_constructor_finds_wrong_is_one_sentence(pipe):
     wrong = noted(beta_schedule="no such\n" * 99)
     refused(pipe, {"scheduler": wrong}, "the scheduler DDIMScheduler cannot be set up as this run")
+
+
+# --- what need not be installed ---------------------------------------------------------------
+
+WITHOUT = """
+import sys
+sys.modules["scipy"] = None  # as where it is not installed; diffusers asks when it is imported
+import heedmap as hm
+from heedmap.drawing.schedulers import set_up
+from diffusers import DDIMScheduler
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from making import random_pipeline, settings_of
+pipe = SimpleNamespace(scheduler=DDIMScheduler())
+for noted in (
+    {"class": "LMSDiscreteScheduler", "config": {}},
+    {"class": "EulerDiscreteScheduler", "config": {"use_beta_sigmas": True}},
+):
+    try:
+        with set_up(pipe, settings_of(schedulers={"scheduler": noted})):
+            pass
+    except hm.HeedmapError as error:
+        print(error)
+made = random_pipeline()
+made.save_pretrained("model")
+for name in ("scheduler/scheduler_config.json", "model_index.json"):
+    with open(f"model/{name}") as file:
+        text = file.read()
+    with open(f"model/{name}", "w") as file:
+        file.write(text.replace(type(made.scheduler).__name__, "LMSDiscreteScheduler"))
+try:
+    hm.load("model")
+except hm.HeedmapError as error:
+    print(error)
+"""
+
+
+def test_a_scheduler_that_needs_scipy_says_so(tmp_path: Path):
+    path = os.pathsep.join(map(str, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    needs = "needs scipy, which is not installed: `pip install scipy`"
+    assert done.stdout.splitlines() == [
+        f"the scheduler LMSDiscreteScheduler of this run {needs}",
+        f"the scheduler EulerDiscreteScheduler, as this run notes it, {needs}",
+        f"the model model {needs}",
+    ], done.stderr

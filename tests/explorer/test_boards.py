@@ -38,7 +38,7 @@ def test_the_place_is_marked():
     assert '<rect class="cell" x="32" y="64" width="16" height="16"/>' in made
     assert 'cx="40.5" cy="72.5"' in made
     assert "row 4, column 2 of a grid of 6×8" in made
-    assert "layer where the word draws most here, among what the run kept; step the middle" in made
+    assert "of what the run kept, but no more than half; step the middle" in made
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_a_note_can_be_copied_and_sent():
 
 def test_what_is_unsaid_is_not_shown():
     assert repr(settings_of().versions) == (
-        "Versions(unnoted=('torch', 'diffusers', 'transformers', 'python'), heedmap='0.1.0')"
+        "Versions(heedmap='0.1.0', unnoted=('torch', 'diffusers', 'transformers', 'python'))"
     )
 
 

@@ -1,11 +1,13 @@
-"""Which number is taken apart: what was asked for, and where a word draws most of what was kept."""
+"""Which number is taken apart: what was asked for, and of what was kept the one that teaches."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from making import recording
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
-from heedmap.maps.aims import aimed, find_layer, place_of
+from heedmap.maps.aims import aimed, find_layer, place_of, worth
 
 RUN = recording("a red house", latent=(16, 12))  # a picture of 96×128 pixels
 SIZE = (96, 128)
@@ -33,7 +35,7 @@ def test_the_place_that_holds_a_pixel(at, grid, place):
 
 
 def sites(run=RUN, at=(40, 100)):
-    """By definition: what the word draws at the pixel at each site, largest first."""
+    """By definition: what the word draws at each site, the one that is taken first."""
     columns = [RUN.columns[token] for token in RUN.table.find("house")]
     found = []
     for layer, array in zip(run.layers, run.arrays, strict=True):
@@ -44,10 +46,38 @@ def sites(run=RUN, at=(40, 100)):
             for s in range(array.shape[0])
             for n in range(array.shape[1])
         ]
-    return sorted(found, reverse=True)
+    most = sorted((one for one in found if one[0] <= 0.5), reverse=True)
+    return most + sorted(one for one in found if one[0] > 0.5)
 
 
-def test_where_it_draws_most():
+def made(*drawn):
+    """A record of one layer and one place, in which the word draws these: steps × heads."""
+    p = np.zeros((*np.shape(drawn), 1, len(RUN.positions)), np.float32)  # (S, H, Q, K)
+    p[..., RUN.columns[RUN.table.find("house")[0]]] = np.array(drawn)[..., None]
+    layer = replace(RUN.layers[0], grid=(1, 1), heads=len(drawn[0]))
+    return replace(RUN, layers=(layer,), arrays=(p,), timesteps=(3.0, 2.0, 1.0)[: len(drawn)])
+
+
+@pytest.mark.parametrize(
+    ("drawn", "site"),
+    [
+        ([[0.1, 0.3], [0.2, 0.25]], (0, 1)),
+        ([[0.99, 0.3], [0.46, 1.0]], (1, 0)),  # saturated ones show nothing of the others
+        ([[0.5, 0.501], [0.499, 0.4]], (0, 0)),  # half is not more than half
+        ([[0.99, 0.7], [0.6, 1.0]], (1, 0)),  # more everywhere: least
+        ([[0.9, 0.3], [0.3, 0.3]], (0, 1)),  # the first of equal ones
+        ([[1.0, 1.0], [1.0, 1.0]], (0, 0)),
+        ([[0.0, 1.0], [1.0, 0.9]], (0, 0)),
+    ],
+)
+def test_by_itself_a_number_that_teaches_is_taken(drawn, site):
+    found = aim(run=made(*drawn))
+    assert (found.step, found.head) == site
+    again = aim(run=made(*drawn), head=site[1])
+    assert again.step == max(range(2), key=lambda s: worth(np.float32(drawn[s][site[1]])))
+
+
+def test_where_it_draws_most_and_not_more_than_half():
     found = aim()
     assert (found.layer, found.step, found.head) == sites()[0][1:]
     assert found.chosen == {"layer": "kept", "step": "kept", "head": "kept"}

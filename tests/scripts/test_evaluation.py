@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -492,3 +493,35 @@ def test_windows_are_compared_on_the_same_edits(embedded: Any):
         assert list(drawn[0].pictures) == ["source", "plain", *names]
         assert drawn[0].case == kinds.cases("addition", 1)[0]
     assert done == [("addition", 1, 1)] * 2
+
+
+def test_the_table_of_windows_is_written_between_its_marks(tmp_path: Path):
+    def row(done: float | None, ratio: float | None) -> dict[str, Any]:
+        return {"n": 9, "success_of_attainable": done, "outside_mse_ratio": ratio}
+
+    figures = {
+        "swap": {"0.3 0": row(0.5, 0.951), "0.8 0.4": row(1.0, 0.123)},
+        "addition": {"0.3 0": row(None, None), "0.8 0.4": row(0.104, 1.0)},
+    }
+    made = kinds.windows_table(figures)
+    assert made.splitlines() == [
+        "| cross, self | swap | addition |",
+        "| --- | --- | --- |",
+        "| 0.3, 0 | 50 %, 0.95 | **none to judge, –** |",
+        "| 0.8, 0.4 | **100 %, 0.12** | 10 %, 1.00 |",
+        "| edits | 9 | 9 |",
+    ]
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- windows -->\nold\n<!-- /windows -->\nafter\n")
+    for _ in range(2):
+        evaluate.write_table(page, made)
+        assert page.read_text() == f"before\n<!-- windows -->\n{made}\n<!-- /windows -->\nafter\n"
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="has no marks <!-- windows -->"):
+        evaluate.write_table(page, made)
+    assert page.read_text() == "no marks" and [*tmp_path.iterdir()] == [page]
+
+
+def test_the_page_has_a_place_for_the_table():
+    page = Path(evaluate.__file__).parent / "evaluation" / "README.md"
+    assert "<!-- windows -->\n| cross, self |" in page.read_text(encoding="utf-8")

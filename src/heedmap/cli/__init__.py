@@ -1,78 +1,46 @@
 """The command line: thin, one function for each verb.
 
-Only Typer is imported here; a verb imports what it uses when it runs, so that `--help` is instant,
-`words` loads no torch and `inspect` no diffusers. A `HeedmapError` ends in its sentence and exit
-code 2, an interrupt in 130.
+The verbs are in `verbs`, which imports Typer and no more; a verb imports what it uses when it runs,
+so that `--help` is instant, `words` loads no torch and `inspect` no diffusers. A `HeedmapError`
+ends in its sentence and exit code 2, an interrupt in 130: Ctrl-C is heard here before any of it is
+imported, so this file imports nothing that takes time.
 """
 
 import os
 import signal
-import sys
-import warnings
-from io import TextIOWrapper
-from typing import Annotated
 
-import typer
+TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than all else here
+if TYPE_CHECKING:
+    from typing import Any
 
-from heedmap.cli.comparing import compare
-from heedmap.cli.editing import edit
-from heedmap.cli.explaining import explain
-from heedmap.cli.generating import generate
-from heedmap.cli.grids import grid
-from heedmap.cli.inspecting import inspect
-from heedmap.cli.layers import layers
-from heedmap.cli.repeating import repeat
-from heedmap.cli.serving import serve
-from heedmap.cli.usage import Verb, Verbs
-from heedmap.cli.words import words
+    from heedmap.cli.verbs import app
 
 __all__ = ["app", "main"]
 
-
-app = typer.Typer(
-    cls=Verbs,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # frames would leave a third of the line for an option's text
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+NOTHING_KEPT = "Interrupted: nothing was kept."
 
 
-def print_version(wanted: bool) -> None:
-    """Print the version and leave."""
-    if wanted:
-        import heedmap
-
-        typer.echo(f"heedmap {heedmap.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def heedmap_(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
-    ] = False,
-) -> None:
-    """See where each word of a prompt acts in a Stable Diffusion picture."""
-
-
-for verb in (generate, edit, grid, repeat, inspect, explain, compare, words, layers):
-    app.command(cls=Verb)(verb)
-app.command("app", cls=Verb)(serve)
+def end_at_once(number: int, frame: "Any") -> None:
+    """At Ctrl-C while the command line itself is imported, and no verb has begun."""
+    try:
+        os.write(2, f"{NOTHING_KEPT}\n".encode())
+    finally:
+        os._exit(130)  # what is being imported cannot make another error of it
 
 
 def main() -> None:
     """Run the command line."""
-    # What the libraries log is for programmers; errors come through as exceptions.
-    for library in ("DIFFUSERS", "TRANSFORMERS"):
-        os.environ.setdefault(f"{library}_VERBOSITY", "error")
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a prompt may hold what the terminal cannot show
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        app(prog_name="heedmap")
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and told: Python shuts down
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end_at_once)
+    from heedmap.cli import verbs
+
+    verbs.run()
+
+
+def __getattr__(name: str) -> object:
+    """The verbs, imported when they are asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from heedmap.cli import verbs
+
+    return verbs.app

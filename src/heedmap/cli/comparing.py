@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedmap.cli.console import print_table
+from heedmap.cli.console import print_table, say
 from heedmap.cli.inspecting import HEAT_COLUMNS, about_heat, heat_cells
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, grouped, out_option
@@ -137,7 +137,7 @@ def print_comparison(about: Mapping[str, Any]) -> None:
         for word, drew in run["words"].items()
     ]
     print_table(("run", "word", *HEAT_COLUMNS), rows, title=about["file"])
-    typer.echo("Shares of attention, averaged over all layers, heads and steps of a run.")
+    say("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 
 def default_file(names: Sequence[str], kind: str) -> Path:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import NoReturn
 
 import typer
@@ -23,7 +24,7 @@ def failures_told() -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        typer.echo(printable(kept(stop)), err=True)
+        say(printable(kept(stop)), err=True)
         raise typer.Exit(130) from None
     except HeedmapError as error:
         fail(sentence_of(error.said, as_typed))
@@ -40,9 +41,7 @@ def failures_told() -> Generator[None]:
 
 def fail(sentence: str) -> NoReturn:
     """Say what went wrong, in one line on stderr, and leave with exit code 2."""
-    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")  # see no-color.org
-    error = typer.style("Error:", fg="red", bold=True) if coloured else "Error:"
-    typer.echo(f"{error} {printable(' '.join(sentence.split()))}", err=True)
+    say(f"Error: {printable(' '.join(sentence.split()))}", err=True, red="Error:")
     raise typer.Exit(2)
 
 
@@ -51,7 +50,7 @@ def warnings_told() -> Generator[list[str]]:
     """Say on stderr what heedmap warns of, when it does; the list is that of `warnings_heard`."""
 
     def tell(one: str) -> None:
-        typer.echo(f"Warning: {printable(one)}", err=True)
+        say(f"Warning: {printable(one)}", err=True)
 
     with warnings_heard(tell, as_typed) as said:
         yield said
@@ -66,7 +65,7 @@ def open_in_browser(address: str, what: str) -> None:
     except (webbrowser.Error, OSError):  # one that is named in BROWSER, and not there
         opened = False
     if not opened:
-        typer.echo(printable(f"No browser was found: open {what} in one yourself."), err=True)
+        say(printable(f"No browser was found: open {what} in one yourself."), err=True)
 
 
 def printable(text: str) -> str:
@@ -114,30 +113,93 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    width, height = get_terminal_size()  # rich takes 80 columns where a terminal knows no colours
+    console = Console(highlight=False, width=width, height=height)
     framed = console.is_terminal
     if not framed:
         console.width = 1_000_000  # nothing is wrapped: a program may read it
 
-    def made(rows: Iterable[Sequence[str]]) -> Table:
-        table = Table(
-            box=box.SIMPLE_HEAD if framed else None, pad_edge=framed, collapse_padding=framed
-        )
-        for column in columns:
-            justify = "right" if column in right else "left"
-            table.add_column(column, justify=justify, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
-        return table
+    def room(rows: Sequence[Sequence[str]], most: Callable[[str], int]) -> list[int]:
+        """Of each column, the most that a heading or a cell takes."""
+        return [max(map(most, column)) for column in zip(columns, *rows, strict=True)]
 
-    table = made(rows)
-    if shorter is not None:
-        room = console.options.update(max_width=1_000_000)
-        if console.measure(table, options=room).maximum > console.width:
-            table = made(shorter)
+    around = 2 + 2 * len(columns)  # beside the columns
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if framed and shorter is not None and sum(room(cells, _long)) + around > console.width:
+        cells = [[printable(cell) for cell in row] for row in shorter]
     if title:
-        console.print(Text(printable(title), style="bold"), soft_wrap=True)
+        say(printable(title), bold=True)
+    widths: Sequence[int | None] = [None] * len(columns)
+    if framed:
+        found = narrowed(room(cells, _long), room(cells, _longest_word), console.width - around)
+        if found is None:
+            for row in cells:
+                beside = zip(columns[1:], row[1:], strict=True)
+                say(" · ".join([row[0], *(f"{name} {cell}" for name, cell in beside)]), indent="  ")
+            return
+        widths = [found[0] + 1, *found[1:]]  # rich forgets that the first has a padding more
+    table = Table(box=box.SIMPLE_HEAD if framed else None, pad_edge=framed, collapse_padding=framed)
+    for column, width in zip(columns, widths, strict=True):
+        justify = "right" if column in right else "left"
+        table.add_column(column, justify=justify, overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int] | None:
+    """Widths of columns that have room together, the one with most to spare narrowed first.
+
+    Args:
+        widths: that they would have.
+        least: of each its longest word; within one no line is broken.
+        room: for all of them.
+
+    Returns:
+        None where there is no room for the longest words.
+    """
+    found = [*widths]
+    if sum(least) > room:
+        return None
+    while sum(found) > room:
+        spare = [width - word for width, word in zip(found, least, strict=True)]
+        found[spare.index(max(spare))] -= 1
+    return found
+
+
+def _long(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(_long, text.split()), default=0)
+
+
+def say(
+    text: str, *, err: bool = False, indent: str = "", bold: bool = False, red: str = ""
+) -> None:
+    """Print a line: at a terminal broken between words, in a pipe whole.
+
+    Args:
+        text: what is printed.
+        err: whether on stderr.
+        indent: before all lines but the first.
+        bold: whether in bold, where there are colours.
+        red: what it begins with and is red there.
+    """
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        from textwrap import wrap
+
+        apart = {"break_long_words": False, "break_on_hyphens": False}
+        lines = wrap(text, get_terminal_size().columns, subsequent_indent=indent, **apart)
+        text = "\n".join(lines)
+        if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":  # see no-color.org
+            marked = typer.style(red, fg="red", bold=True) if red else ""
+            text = typer.style(text, bold=True) if bold else marked + text.removeprefix(red)
+    typer.echo(text, err=err)
 
 
 def print_files(folder: str, files: Mapping[str, str]) -> None:

@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from heedmap.cli.console import print_files, print_table, printable, progress_bar, warnings_told
+from heedmap.cli.console import (
+    print_files,
+    print_table,
+    printable,
+    progress_bar,
+    say,
+    warnings_told,
+)
 from heedmap.cli.grids import Source, Targets
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
@@ -135,10 +140,10 @@ def print_pair(about: Mapping[str, Any]) -> None:
     columns = ("change", "of the picture", "MSE", "PSNR (dB)", "SSIM")
     print_table(columns, figures, right=columns[1:])
     kind, sites = found["kind"].capitalize(), plural(found["sites"], "site")
-    typer.echo(f"{kind}: {printable(found['why'])}.")
+    say(f"{kind}: {printable(found['why'])}.")
     if "masked_by" in found:
-        typer.echo(f"The mask is where these act: {printable(found['masked_by'])}.")
-    typer.echo(
+        say(f"The mask is where these act: {printable(found['masked_by'])}.")
+    say(
         f"The rules acted at {sites} and moved {found['moved']:.1%} of the attention; "
         f"self-attention was the source's at {found['self_sites']}."
     )

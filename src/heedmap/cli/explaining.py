@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import loading, print_table, printable, progress_bar, warnings_told
+from heedmap.cli.console import loading, print_table, printable, progress_bar, say, warnings_told
 from heedmap.cli.inspecting import BesideFlags, numbered
 from heedmap.cli.options import OutputFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path, parse_pixel
@@ -41,7 +41,7 @@ class AimFlags:
             "-l",
             metavar="NAME",
             help="A layer, as 'up 1.0', or a pattern with * that fits no other. Left out, as "
-            "--head and --step: where the word draws most at this place.",
+            "--head and --step: where the word draws most at this place, but no more than half.",
         ),
     ] = None
     head: Annotated[int | None, typer.Option(metavar="N", help="From 0.")] = None
@@ -151,4 +151,4 @@ def print_explanation(folder: Path, found: "Explanation") -> None:
     )
     columns = ("token", "Q·K", "÷√d", "P", "‖P·V W_O‖")
     print_table(columns, rows, f"{about.word} at {where}", right=columns[1:])
-    typer.echo(printable(f"How it comes about: {folder / 'index.html'}"))
+    say(printable(f"How it comes about: {folder / 'index.html'}"))

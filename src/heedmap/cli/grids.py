@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import print_table, printable, progress_bar, warnings_told
+from heedmap.cli.console import print_table, printable, progress_bar, say, warnings_told
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
     DrawFlags,
@@ -173,7 +173,7 @@ def print_grid(about: Mapping[str, Any]) -> None:
     columns = tuple(_HEADS.get(name, name) for name in columns)
     print_table(columns, rows, right={column for column in columns if column != "target"})
     again = plural(about["sources_drawn"], "time")
-    typer.echo(
+    say(
         f"{plural(len(cells), 'edit')} of “{printable(about['source'])}”, up to "
         f"{about['batch'] - 1} at once; its picture was computed {again}."
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from heedmap.cli.console import dumps, print_table, printable
+from heedmap.cli.console import dumps, print_table, printable, say
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import (
@@ -306,9 +306,9 @@ def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
         for axis, value in about["selection"].items()
         if axis in SELECTABLE
     ]
-    typer.echo(
+    say(
         f"Shares of attention, averaged over {plural(len(about['layers']), 'layer')}"
         f"{printable('; '.join(['', *chosen]))}. The words together: {Path(about['sheet']).name}"
     )
     if over := [Path(file).name for file in about.get("over", ())]:
-        typer.echo(f"Over its {about['selection']['over']}: {', '.join(over)}")
+        say(f"Over its {about['selection']['over']}: {', '.join(over)}")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heedmap.cli import NOTHING_KEPT, end_at_once
 from heedmap.errors import listed
 
 if TYPE_CHECKING:
@@ -62,11 +63,17 @@ def interruptible() -> Generator[None]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def as_python_has_it() -> None:
+    """From here on Ctrl-C is an exception again, which a verb can clean up after."""
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def kept(stop: KeyboardInterrupt) -> str:
     """What was kept of a verb that was interrupted, in a sentence."""
     saved = [str(path) for path in getattr(stop, "saved", ())]
     if not saved:
-        return "Interrupted: nothing was kept."
+        return NOTHING_KEPT
     more = [f"{len(saved) - _NAMED} more"] if len(saved) > _NAMED else []
     named = listed([*saved[:_NAMED], *more], "and")
     return f"Interrupted: what was saved before is whole, {named}."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedmap.cli.console import loading, print_json, print_table, progress_bar
+from heedmap.cli.console import loading, print_json, print_table, progress_bar, say
 from heedmap.cli.options import DeviceFlag, DtypeFlag, Json, Model, Size
 from heedmap.errors import plural
 from heedmap.options import LoadOptions
@@ -87,7 +87,7 @@ def print_layers(
         for column in (names, short_patterns(names))
     )
     print_table(("layer", *columns), rows, title, right=columns, shorter=shorter)
-    typer.echo("Heads: number × channels. Scores: of one head. Q, K, V and output: of all.")
+    say("Heads: number × channels. Scores: of one head. Q, K, V and output: of all.")
     for layer in followed:
         chain = layer.chain()
         left, right = (max(len(str(shape[side])) for *_, shape in chain) for side in (0, 1))

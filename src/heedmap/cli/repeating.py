@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heedmap.cli.console import fail, loading, printable, progress_bar, warnings_told
+from heedmap.cli.console import fail, loading, printable, progress_bar, say, warnings_told
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import LoadFlags, OutputFlags, PageFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import parse_model, parse_path
@@ -119,15 +119,15 @@ def _repeated(
 
 def print_repetition(run: str, found: "Repetition", folder: str | None) -> None:
     """Print whether it is the same, what is not as it was, and where it was saved."""
-    typer.echo(printable(f"{run}: {str(found)[0].lower()}{str(found)[1:]}"))
+    say(printable(f"{run}: {str(found)[0].lower()}{str(found)[1:]}"))
     for name, (noted, now) in found.changed.items():
         what = "set up as noted" if name.startswith("schedulers.") else "not as noted"
-        typer.echo(printable(f"  {name}: {_short(noted)}, here {_short(now)} ({what})"))
+        say(printable(f"  {name}: {_short(noted)}, here {_short(now)} ({what})"))
     if found.unknown:
         told = ", ".join(found.unknown)
-        typer.echo(printable(f"  not noted, since an older version wrote this run: {told}"))
+        say(printable(f"  not noted, since an older version wrote this run: {told}"))
     if folder:
-        typer.echo(printable(f"  saved in {folder}"))
+        say(printable(f"  saved in {folder}"))
 
 
 def _short(value: Any) -> str:

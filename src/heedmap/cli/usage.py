@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from heedmap.cli.console import failures_told
-from heedmap.cli.interrupts import interruptible
+from heedmap.cli.interrupts import as_python_has_it, interruptible
 from heedmap.cli.parsing import Refused, check_option
 from heedmap.errors import ArgumentError, listed, quoted
 
@@ -18,8 +18,35 @@ from heedmap.errors import ArgumentError, listed, quoted
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
+_HYPHEN = "\ue000"  # stands for one while lines are broken: none is broken behind it
+
+
+class _Help(typer.Context.formatter_class):
+    """A page of help whose lines are broken at spaces alone."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(text.replace("-", _HYPHEN))
+
+    def write_dl(self, rows: Any, *args: Any, **kwargs: Any) -> None:
+        held = [(name, said.replace("-", _HYPHEN)) for name, said in rows]
+        super().write_dl(held, *args, **kwargs)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_HYPHEN, "-")
+
+
+def _help(command: Any, ctx: Any) -> str:
+    made = _Help(width=ctx.terminal_width, max_width=ctx.max_content_width)
+    command.format_help(ctx, made)
+    return made.getvalue().rstrip("\n")
+
+
 class Verb(TyperCommand):
     """A verb; what its options cannot be is said as it is of an argument in Python."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Its page of help."""
+        return _help(self, ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options; whatever reads them for Typer words its refusals in its own way."""
@@ -54,6 +81,7 @@ class Verb(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run it; the app has ways of its own to be ended."""
+        as_python_has_it()
         with nullcontext() if self.name == "app" else interruptible():
             return super().invoke(ctx)
 
@@ -63,6 +91,18 @@ class Verb(TyperCommand):
 
 class Verbs(TyperGroup):
     """The verbs; whatever a user can cause ends in one sentence on stderr and exit code 2."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The page that lists them."""
+        return _help(self, ctx)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Each verb with its whole sentence, on lines as long as there is room."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, verb.get_short_help_str(limit=1000)) for name, verb in found if verb]
+            )
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what stands before the verb."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heedmap.cli.console import loading, print_json, print_table, printable, warnings_told
+from heedmap.cli.console import loading, print_json, print_table, printable, say, warnings_told
 from heedmap.cli.options import Json, Model
 from heedmap.errors import as_sentence, plural, warn
 
@@ -67,6 +67,6 @@ def print_tokens(table: "TokenTable", weights: Sequence[float]) -> None:
         rows = [(*row, f"{weight:g}") for row, weight in zip(rows, weights, strict=True)]
     print_table(columns, rows, right=("#", "weight"))
     count, room = len(table.positions("text")), len(table.positions("text", "pad"))
-    typer.echo(f"{plural(count, 'token')} of the {room} that the model can read.")
+    say(f"{plural(count, 'token')} of the {room} that the model can read.")
     if table.unread:
-        typer.echo(printable(as_sentence(table.unread)))
+        say(printable(as_sentence(table.unread)))

@@ -52,8 +52,9 @@ def explain(
         found.save("outputs/why")
 
     The run is drawn again up to that step, and every number is the model's own. Where no layer,
-    step or head is named it is that in which the word draws most at the place, among what the run
-    kept (`heedmap.maps.aims`); `Explanation.about.chosen` says so.
+    step or head is named, it is that of those which the run kept in which the word draws most at
+    the place without drawing more than half of its attention; where it draws more in all of them,
+    that in which it draws least (`heedmap.maps.aims.worth`). `Explanation.about.chosen` says so.
 
     Args:
         pipe: the pipeline to draw with; None loads the model that the settings name.

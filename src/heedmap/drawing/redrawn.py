@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from heedmap.errors import plural
+from heedmap.errors import plural, quoted
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -40,7 +40,8 @@ class Repetition:
     unknown: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"<Repetition of {self.run!r}: {self}>"
+        told = "the same to the byte" if self.same else f"{self.differing} pixels differ"
+        return f"<Repetition of {quoted(self.run)}: {told}>"
 
     def __str__(self) -> str:
         """Whether it is the same, in a sentence."""

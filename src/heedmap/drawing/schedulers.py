@@ -9,7 +9,8 @@ from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import restorable, restored
 from heedmap.errors import RunError, quoted, reason
 from heedmap.files.settings import Scheduler, Settings
-from heedmap.wiring.schedules import scheduler_kind
+from heedmap.wiring.lacking import lacking
+from heedmap.wiring.schedules import scheduler_kind, scheduler_lacks
 
 _MOST = 100_000
 """Of any number in a configuration, and of what a list there holds: noise has 1000 steps as a rule,
@@ -52,6 +53,8 @@ def _scheduler(own: type, wanted: Scheduler) -> Any:
     name, config = wanted.kind, wanted.config
     kind = scheduler_kind(own, name)
     if kind is None:
+        if lacks := scheduler_lacks(name):
+            raise RunError(f"the scheduler {name} of this run needs {lacks}")
         raise RunError(
             f"the scheduler {quoted(name)} of this run is none that diffusers "
             f"{version('diffusers')} has: pass a pipeline with it, or another version of diffusers"
@@ -67,6 +70,8 @@ def _scheduler(own: type, wanted: Scheduler) -> Any:
     try:
         return kind.from_config(restored(dict(config)))
     except Exception as error:  # whatever a constructor finds wrong in a file's values
+        if lacks := lacking(error):
+            raise RunError(f"the scheduler {name}, as this run notes it, needs {lacks}") from error
         raise RunError(
             f"the scheduler {name} cannot be set up as this run notes it ({reason(error)}): pass a "
             "pipeline with it"

@@ -18,8 +18,8 @@ from heedmap.files.notes import to_json
 
 _BY = {
     "asked": "as asked for",
-    "kept": "where the word draws most here, among what the run kept",
-    "drawn": "where the word draws most here at this step",
+    "kept": "where the word draws most here, of what the run kept, but no more than half",
+    "drawn": "where the word draws most here at this step, but no more than half",
     "middle": "the middle step",
 }
 _CODE = """\

@@ -26,6 +26,10 @@ class StepPictures:
     frames: tuple[Image.Image, ...]
     shows: StepSource
 
+    def __repr__(self) -> str:
+        (width, height), count = self.size, len(self.frames)
+        return f"<StepPictures: {count} of {width}×{height}, {self.shows}>"
+
     @property
     def size(self) -> tuple[int, int]:
         """(W, H) of each."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta, Struct
 
+from heedmap.errors import fields_shown
 from heedmap.files.values import (
     MAX_TOKENS,
     Files,
@@ -37,6 +38,9 @@ class Packed(Struct, frozen=True):
     shape: Annotated[tuple[Annotated[int, Meta(ge=1, le=2**20)], ...], Meta(max_length=3)]
     float32: Annotated[str, Meta(max_length=MAX_EXPLANATION)]
 
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
 
 class TokenTold(Struct, frozen=True):
     """One token of the text: one column of P. Special ones have a label for a text."""
@@ -44,6 +48,9 @@ class TokenTold(Struct, frozen=True):
     position: Small
     text: Text
     kind: TokenKind
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
 
 class About(Struct, frozen=True, kw_only=True):
@@ -67,8 +74,8 @@ class About(Struct, frozen=True, kw_only=True):
         passes: which of the model's passes within the step, from 0, and how many there are.
         timestep: at which the model ran.
         chosen: of layer, step and head, by whom: "asked"; "kept", where the word draws most at this
-            place among what the run kept; "drawn", the same at this step when it was drawn again;
-            "middle", the middle step.
+            place, but no more than half, among what the run kept (`maps.aims.worth`); "drawn", the
+            same at this step when it was drawn again; "middle", the middle step.
         kept: how far, at most, the run's own record of this site is from what was drawn again; null
             where it kept none.
         changed: what is not as the run noted it.
@@ -108,6 +115,9 @@ class About(Struct, frozen=True, kw_only=True):
     dtype: Name
     image_prompt: bool
 
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
 
 class Had(Struct, frozen=True, kw_only=True):
     """What the model had at the place. Axes: H head · K token · d · C channels.
@@ -140,6 +150,9 @@ class Had(Struct, frozen=True, kw_only=True):
     factor: float
     output: Packed
 
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
 
 class HeadShown(Struct, frozen=True, kw_only=True):
     """What a head made of the place.
@@ -155,6 +168,9 @@ class HeadShown(Struct, frozen=True, kw_only=True):
     start: float | None
     length: float
     word_length: float
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
 
 class Shown(Struct, frozen=True, kw_only=True):
@@ -190,6 +206,9 @@ class Shown(Struct, frozen=True, kw_only=True):
     together: list[float]
     difference: float
 
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
 
 class ExplanationFile(Struct, frozen=True, kw_only=True):
     """`explain.json`."""
@@ -200,6 +219,9 @@ class ExplanationFile(Struct, frozen=True, kw_only=True):
     tokens: Annotated[tuple[TokenTold, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
     given: Had
     shown: Any
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
 
 # --- arrays ---

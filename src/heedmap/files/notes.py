@@ -11,6 +11,8 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, structs
 
+from heedmap.errors import fields_shown, quoted, within_lines
+
 
 def _refuse(self: object, *_: Any, **__: Any) -> NoReturn:
     raise TypeError(
@@ -20,7 +22,7 @@ def _refuse(self: object, *_: Any, **__: Any) -> NoReturn:
 
 
 class FrozenDict(dict[Any, Any]):
-    """A dictionary that refuses to be changed; `dict(it)` may be."""
+    """A dictionary that refuses to be changed, and shows what has room; `dict(it)` does neither."""
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
@@ -30,9 +32,12 @@ class FrozenDict(dict[Any, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self),)
 
+    def __repr__(self) -> str:
+        return f"{{{within_lines([f'{quoted(k)}: {quoted(v)}' for k, v in self.items()])}}}"
+
 
 class FrozenList(list[Any]):
-    """A list that refuses to be changed; `list(it)` may be."""
+    """A list that refuses to be changed, and shows what has room; `list(it)` does neither."""
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
@@ -42,6 +47,9 @@ class FrozenList(list[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (list(self),)
+
+    def __repr__(self) -> str:
+        return f"[{within_lines([*map(quoted, self)])}]"
 
 
 def _frozen(value: Any) -> Any:
@@ -56,7 +64,7 @@ class Note(Struct, frozen=True, kw_only=True):
     """What a file says of one thing.
 
     A note is never changed, nor what it holds; `msgspec.structs.replace(note, seed=8)` makes
-    another one.
+    another one. An interpreter shows its first lines; `msgspec.structs.asdict(note)` has all.
 
     Attributes:
         unnoted: what the version that wrote the file did not note; these attributes have the value
@@ -82,9 +90,7 @@ class Note(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         usual = {name: field.default for name, field in _fields(type(self)).items()}
         usual |= {"unnoted": (), "more": {}}
-        held = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        said = ", ".join(f"{name}={one!r}" for name, one in held if one != usual[name])
-        return f"{type(self).__name__}({said})"
+        return fields_shown(self, [name for name in usual if getattr(self, name) != usual[name]])
 
 
 class _Field(NamedTuple):

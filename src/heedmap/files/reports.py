@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct, field
 
+from heedmap.errors import fields_shown
 from heedmap.files.notes import Note
 from heedmap.files.settings import EditTerms
 from heedmap.files.values import MAX_TOKENS, Fraction, Name, Number, Small, Text, Whole, Window
@@ -29,6 +30,9 @@ class Measures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     psnr_db: Number | None
     ssim: Number | None
 
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much the picture changed.
@@ -40,6 +44,14 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     inside: Measures
     outside: Measures
+
+    def __repr__(self) -> str:
+        sides = [
+            f"{name} {one.share:.0%}"
+            + ("" if one.mse is None else f" with an MSE of {one.mse:.3g}")
+            for name, one in self.sides().items()
+        ]
+        return f"<Change: {', '.join(sides)}>"
 
     def sides(self) -> dict[str, Measures]:
         """Both by name."""

@@ -1,19 +1,20 @@
 """Which number is taken apart: a word at a place of the picture, in a layer, a head, at a step.
 
 What is asked for is checked here, and what is not is chosen: of what the run kept, the layer, step
-and head in which the word draws most at the place. What it did not keep is chosen where the run is
-drawn again: a layer or head by the same rule, of those at the middle step. No torch.
+and head in which the word draws most at the place, but no more than half (`worth`). What it did not
+keep is chosen where the run is drawn again: a layer or head by the same rule, of those at the
+middle step. No torch.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, plural, quoted
+from heedmap.errors import ArgumentError, SelectionError, fields_shown, plural, quoted
 from heedmap.maps.layer_names import name_fits, short_name
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
@@ -23,6 +24,8 @@ Chosen = Literal["asked", "kept", "middle", "drawn"]
 """By whom a layer, step or head was: the user; what the run kept; the rule that takes the middle
 step; what was found when the run was drawn again."""
 _NEAREST = 5  # names that an error lists
+HALF = 0.5
+"""Of a place's attention, which a word may draw at most where nobody says which number is meant."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,9 @@ class Aim:
     head: int | None
     step: int
     chosen: Mapping[Axis, Chosen] = field(default_factory=dict[Axis, Chosen])
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
     def place(self, grid: tuple[int, int]) -> tuple[int, int]:
         """(row, column) of the place of a layer's grid (h, w) that holds the pixel."""
@@ -113,7 +119,7 @@ def aimed(
         "step": "middle" if step is None else "asked",
         "head": "drawn" if head is None else "asked",
     }
-    found = _strongest(recording, tokens, (pixel, size), layer, head, wanted)
+    found = _teaching(recording, tokens, (pixel, size), layer, head, wanted)
     if layer is None and found[0] is not None:
         layer, by["layer"] = found[0], "kept"
     if wanted is None and found[1] is not None:
@@ -122,6 +128,18 @@ def aimed(
         head, by["head"] = found[2], "kept"
     wanted = steps // 2 if wanted is None else wanted
     return Aim(label, tokens, pixel, size, layer, head, wanted, by)
+
+
+def worth(p: Any) -> Any:
+    """By what a number is chosen, the largest first, where nobody says which one is meant.
+
+    The word draws most there without drawing more than `HALF`; where it draws more everywhere, it
+    draws least. A softmax in which one token has nearly all shows nothing of the others.
+
+    Args:
+        p: what a word draws, numbers of numpy or torch.
+    """
+    return p * (1 - 2 * (p > HALF))
 
 
 def find_layer(wanted: object, names: Sequence[str]) -> str:
@@ -180,7 +198,7 @@ def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
     return x, y
 
 
-def _strongest(
+def _teaching(
     recording: Recording | None,
     tokens: Sequence[int],
     place: tuple[tuple[int, int], tuple[int, int]],
@@ -188,7 +206,7 @@ def _strongest(
     head: int | None,
     step: int | None,
 ) -> tuple[str | None, int | None, int | None]:
-    """Layer, step and head in which tokens draw most at a place, None for what was not kept."""
+    """Layer, step and head by `worth`, the first of equal ones; None for what was not kept."""
     if recording is None or "layer" not in recording.keep:
         return None, None, None
     columns = [recording.columns[token] for token in tokens if token in recording.columns]
@@ -197,7 +215,7 @@ def _strongest(
         if layer not in (None, one.name) or (head is not None and head >= one.heads):
             continue
         row, column = place_of(*place, one.grid)
-        drawn = array[:, :, row * one.grid[1] + column, columns].sum(axis=-1)  # (S, H)
+        drawn = worth(array[:, :, row * one.grid[1] + column, columns].sum(axis=-1))  # (S, H)
         for s, h in np.ndindex(*drawn.shape):
             mine = (step in (None, s) or "step" not in recording.keep) and (
                 head in (None, h) or "head" not in recording.keep

@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from safetensors import SafetensorError
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.errors import RunError, plural, quoted
+from heedmap.errors import RunError, fields_shown, plural, quoted
 from heedmap.files import reading, schemas
 from heedmap.files.values import (
     MAX_LAYER_NAME,
@@ -55,6 +55,9 @@ class Layer:
     name: Annotated[str, Meta(max_length=MAX_LAYER_NAME)]
     heads: Annotated[int, Meta(ge=1, le=1024)]
     grid: tuple[SideLength, SideLength]
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
     @property
     def short(self) -> str:

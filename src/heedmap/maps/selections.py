@@ -19,6 +19,7 @@ from heedmap.errors import (
     SelectionError,
     Value,
     Written,
+    fields_shown,
     listed,
     plural,
     quoted,
@@ -39,6 +40,9 @@ class Selection:
     layers: tuple[int, ...] | None = None
     steps: tuple[int, ...] | None = None
     heads: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
     def layers_of(self, recording: Recording) -> tuple[int, ...]:
         """The numbers of its layers."""

@@ -239,6 +239,10 @@ def _place(device: str, dtype: str) -> tuple[Any, Any]:
 def _why_not(where: Path | str, error: Exception) -> str:
     reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
     name = EMBEDDED if where == FOLDER else str(where)
+    from heedmap.wiring.lacking import lacking
+
+    if lacks := lacking(error):
+        return f"the model {name} needs {lacks}"
     if isinstance(where, Path):
         return (
             f"the model {name} cannot be loaded ({type(error).__name__}: {reason}): expected a "

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from heedmap.errors import SelectionError, TraceError
-from heedmap.maps.aims import Aim, number_of
+from heedmap.maps.aims import Aim, number_of, worth
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
 from heedmap.recording.calls import Call
@@ -147,7 +147,7 @@ class Probe:
         p = edited
         if p is None:
             p = scores.of(number, slice(None), range(scores.key.shape[2]))[:, place]
-        drawn = p[:, list(self.aim.tokens)].sum(dim=-1)  # (H)
+        drawn = worth(p[:, list(self.aim.tokens)].sum(dim=-1))  # (H)
         head = int(drawn.argmax()) if self.aim.head is None else self.aim.head
         if head < len(drawn) and float(drawn[head]) > self._best:
             self._best = float(drawn[head])

@@ -54,6 +54,10 @@ class Trace:
         self._unread: list[str] = []  # what was told of prompts that were cut
         self._open = False
 
+    def __repr__(self) -> str:
+        state = "open" if self._open else "closed"
+        return f"<Trace of a {type(self._pipe).__name__}: {state}, calls: {len(self._calls)}>"
+
     # --- what was recorded ---
 
     @property

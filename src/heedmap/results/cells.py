@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heedmap.errors import quoted
+from heedmap.errors import quoted, within_lines
 from heedmap.results.pairs import Pair
 
 
@@ -31,8 +31,8 @@ class Cell:
     pair: Pair
 
     def __repr__(self) -> str:
-        place = ", ".join(label(*one) for one in self.place().items() if one[0] != "target")
-        return f"<Cell {self.number} {quoted(self.target)}: {place}>"
+        place = [quoted(label(*one))[1:-1] for one in self.place().items() if one[0] != "target"]
+        return f"<Cell {self.number} {quoted(self.target)}: {within_lines(place, 70)}>"
 
     @property
     def folder(self) -> str:

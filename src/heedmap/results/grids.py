@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, Either, RunError, plural, quoted
+from heedmap.errors import ArgumentError, Either, RunError, plural, quoted, within_lines
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
@@ -46,7 +46,9 @@ class Grid:
     about: GridReport
 
     def __repr__(self) -> str:
-        over = ", ".join(f"{name} ({len(values)})" for name, values in self.axes.items())
+        over = within_lines(
+            [f"{quoted(name)[1:-1]} ({len(one)})" for name, one in self.axes.items()], 60
+        )
         cells = plural(len(self), "cell") + (f" over {over}" if over else "")
         return f"<Grid of {quoted(self.about.source)}: {cells}>"
 

@@ -20,6 +20,7 @@ from heedmap.errors import (
     ArgumentError,
     TruncatedWordError,
     UnknownWordError,
+    fields_shown,
     listed,
     nearest,
     plural,
@@ -56,6 +57,9 @@ class Token:
     end: Small
     kind: TokenKind
 
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -76,6 +80,9 @@ class Word:
     end: Small
     tokens: Annotated[tuple[Small, ...], TOKENS_AT_MOST]
     missing: Small
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
     @property
     def truncated(self) -> bool:

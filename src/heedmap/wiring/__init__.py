@@ -14,6 +14,7 @@ __all__ = [
     "family",
     "frames",
     "insides",
+    "lacking",
     "parts",
     "predictions",
     "processors",

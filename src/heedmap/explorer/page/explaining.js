@@ -42,7 +42,7 @@ function renderExplaining() {
   setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));
   setCode(python, `hm.explain(pipe, ${data.grid ? `grid.cells[${state.pair}].pair.edited` : pairNow() ? "pair.edited" : "run"}, ${named.join(", ")})`);
   $("why").querySelector(".hint").textContent =
-    `“${term.label}” at pixel ${x},${y} of the picture${layer && head >= 0 && one ? "" : ": without a layer, head and step the strongest are taken"}. RUN is the folder that this page is in.`;
+    `“${term.label}” at pixel ${x},${y} of the picture${layer && head >= 0 && one ? "" : ": without a layer, head and step, those are taken in which it draws most, but no more than half"}. RUN is the folder that this page is in.`;
 }
 
 function buildExplaining() {

@@ -1,0 +1,70 @@
+"""The verbs of the command line, put together; only Typer is imported for it."""
+
+import os
+import signal
+import sys
+import warnings
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from heedmap.cli.comparing import compare
+from heedmap.cli.editing import edit
+from heedmap.cli.explaining import explain
+from heedmap.cli.generating import generate
+from heedmap.cli.grids import grid
+from heedmap.cli.inspecting import inspect
+from heedmap.cli.layers import layers
+from heedmap.cli.repeating import repeat
+from heedmap.cli.serving import serve
+from heedmap.cli.usage import Verb, Verbs
+from heedmap.cli.words import words
+
+app = typer.Typer(
+    cls=Verbs,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # frames would leave a third of the line for an option's text
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        import heedmap
+
+        typer.echo(f"heedmap {heedmap.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def heedmap_(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """See where each word of a prompt acts in a Stable Diffusion picture."""
+
+
+for verb in (generate, edit, grid, repeat, inspect, explain, compare, words, layers):
+    app.command(cls=Verb)(verb)
+app.command("app", cls=Verb)(serve)
+
+
+def run() -> None:
+    """Read what was typed, and run the verb."""
+    # What the libraries log is for programmers; errors come through as exceptions.
+    for library in ("DIFFUSERS", "TRANSFORMERS"):
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a prompt may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        app(prog_name="heedmap")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done and told: Python shuts down
