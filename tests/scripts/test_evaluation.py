@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +20,6 @@ from heedmap.drawing.edit_batches import LEAST_CHANGE
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
 from heedmap.text.tokens import tokenize
-from heedmap.tiny.card import FOLDER
 from world import captions, layouts, scenes
 
 # --- measures ---------------------------------------------------------------------------------
@@ -397,14 +395,8 @@ def test_figures_are_printed_and_written(
 
 
 def test_taking_all_attention_keeps_more_than_plain_generation(embedded: Any):
-    """In the mean of three swaps of colours that the model was taught."""
-    taught = set(json.loads((FOLDER / "card.json").read_text())["draws"]["colours"])
-    fit = (
-        swap for swap in cases.swaps("colour", 20)
-        if {colour for plan in (swap.source, swap.target) for colour, _ in plan.kinds} <= taught
-    )  # fmt: skip
     drawn = []
-    for swap in islice(fit, 3):
+    for swap in cases.swaps("colour", 3):
         texts = swap.source.caption.text, swap.target.caption.text
         how: dict[str, Any] = {"seed": swap.source.seed, "steps": 5}
         pair = heedmap.edit(embedded, *texts, cross=1.0, self_attention=1.0, **how)
