@@ -14,7 +14,7 @@ from typing import NoReturn
 import typer
 
 from heedmap.cli.interrupts import kept
-from heedmap.cli.tongue import as_typed
+from heedmap.cli.tongue import TYPED
 from heedmap.errors import HeedmapError, sentence_of, warnings_heard
 
 
@@ -27,7 +27,7 @@ def failures_told() -> Generator[None]:
         say(printable(kept(stop)), err=True)
         raise typer.Exit(130) from None
     except HeedmapError as error:
-        fail(sentence_of(error.said, as_typed))
+        fail(sentence_of(error.said, TYPED))
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # `| head`: Typer ends it quietly
             raise
@@ -52,7 +52,7 @@ def warnings_told() -> Generator[list[str]]:
     def tell(one: str) -> None:
         say(f"Warning: {printable(one)}", err=True)
 
-    with warnings_heard(tell, as_typed) as said:
+    with warnings_heard(tell, TYPED) as said:
         yield said
 
 
@@ -97,7 +97,6 @@ def print_table(
     title: str = "",
     *,
     right: Container[str] = ("#",),
-    shorter: Iterable[Sequence[str]] | None = None,
 ) -> None:
     """Print a table: framed to fit at a terminal, plain and whole in a pipe.
 
@@ -106,7 +105,6 @@ def print_table(
         rows: a cell for each column.
         title: a line above.
         right: which columns stand at the right.
-        shorter: what to print instead of `rows` where the terminal is too narrow for these.
     """
     from rich import box
     from rich.console import Console
@@ -125,8 +123,6 @@ def print_table(
 
     around = 2 + 2 * len(columns)  # beside the columns
     cells = [[printable(cell) for cell in row] for row in rows]
-    if framed and shorter is not None and sum(room(cells, _long)) + around > console.width:
-        cells = [[printable(cell) for cell in row] for row in shorter]
     if title:
         say(printable(title), bold=True)
     widths: Sequence[int | None] = [None] * len(columns)

@@ -46,7 +46,7 @@ class SelectFlags:
         typer.Option(
             parser=parse_names,
             metavar="NAMES",
-            help="down, mid, up, a layer, or a pattern with *; commas between.",
+            help="down, mid, up, a layer as 'up 1.0', or a pattern with *; commas between.",
         ),
     ] = None
     steps: Annotated[

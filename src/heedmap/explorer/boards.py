@@ -47,7 +47,7 @@ def board(told: ExplanationFile, shown: Shown, image: Image.Image) -> str:
         page_part("board/board.html"),
         f"{told.about.word} at {told.about.at[0]},{told.about.at[1]}",
         page_part("board/board.css"),
-        page_part("board/board.js"),
+        page_part("board/board.js") + page_part("page/framed.js") + "bindFrame();\n",
         body=_Board(told, shown, image).body(),
         data=as_script(to_json(told)),
     )

@@ -1,5 +1,8 @@
 /* How the number at a place comes about: the command and the Python that take it apart. */
 
+/** What is asked of the app that the page is in, if it is in one. */
+let asked = {};
+
 /** The word that is meant at a place: the one that is shown, else the one that acts most there. */
 function wordMeant() {
   const [term] = termsNow();
@@ -20,7 +23,7 @@ function renderExplaining() {
   const y = Math.min(h - 1, Math.floor(place[1] * h));
   const { layers, from, to, head } = selection();
   const [kind, which] = layers.split(/ (.*)/s);
-  const layer = kind === "layer" ? mainView().layers[Number(which)].name : "";
+  const layer = kind === "layer" ? mainView().layers[Number(which)].short : "";
   const one = to - from === 1 && mainView().keep.includes("step");
   const flags = [`--word ${shellQuoted(found.word)}`, `--at ${x},${y}`];
   const named = [JSON.stringify(found.word), `at=(${x}, ${y})`];
@@ -37,6 +40,14 @@ function renderExplaining() {
     flags.push(`--step ${from}`);
     named.push(`step=${from}`);
   }
+  asked = {
+    cell: data.grid ? String(state.pair + 1) : "",
+    word: found.word,
+    at: `${x},${y}`,
+    layer,
+    head: head >= 0 ? String(head) : "",
+    step: one ? String(from) : "",
+  };
   const [command, python] = $("why").querySelectorAll("pre");
   const folder = data.grid ? `RUN/cells/${String(state.pair + 1).padStart(3, "0")}` : "RUN";
   setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));
@@ -50,4 +61,5 @@ function buildExplaining() {
     code(`How this number comes about, ${name.toLowerCase()}`, ""),
   );
   $("why").querySelector("div").replaceChildren(...blocks);
+  $("here").addEventListener("click", () => parent.postMessage({ heedmap: "explain", ...asked }, "*"));
 }
