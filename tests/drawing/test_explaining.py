@@ -143,6 +143,8 @@ def test_a_folder_an_edit_and_a_negative_prompt(random_model, run, tmp_path):
         ({"step": 2}, SelectionError, "the run has 2 steps, and no step 2: the nearest is 1"),
         ({"head": 9, "layer": "mid"}, SelectionError, "and no head 9: the nearest is 1"),
         ({"pass_": 1}, SelectionError, "and no pass 1: the nearest is 0"),
+        ({"pass_": True}, ArgumentError, "pass_ is True: expected a whole number"),
+        ({"branch": "x"}, ArgumentError, "branch is 'x': expected"),
         ({"branch": "negative"}, UnknownWordError, "'house' is not in the prompt"),
     ],
 )
@@ -150,6 +152,16 @@ def test_refused_in_a_sentence(random_model, run, asked, kind, said):
     wanted = {"word": "house", "at": AT, **asked}
     with pytest.raises(kind, match=said):
         hm.explain(random_model, run, **wanted)
+
+
+def test_the_words_that_are_meant_are_told_by_where_they_stand(random_model):
+    prompt = "at a house, a house"
+    run = hm.generate(random_model, prompt, seed=3, steps=1)
+    for word, places in (
+        ("house", [(5, 10), (14, 19)]), (4, [(14, 19)]), (1, [(3, 4)]),
+        ("a house", [(3, 4), (5, 10), (12, 13), (14, 19)]),
+    ):  # fmt: skip
+        assert hm.explain(random_model, run, word, AT).about.spans == tuple(places)
 
 
 def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
