@@ -202,6 +202,10 @@ def test_the_curve_of_a_word_that_draws_less_than_nothing(show: Any, embedded: A
     assert f"on a scale from {min(means):.2g} to 0" in said and "e-" not in said
     for (_, y), value in zip(curve(opened, "red"), means, strict=True):
         assert abs(y - (6 + value / min(means) * 72)) < 0.15
+    # And it acts most where it is lowest.
+    plane = less.maps["red"].values
+    y, x = np.unravel_index(np.abs(plane).argmax(), plane.shape)
+    assert opened.page.evaluate("placeAtRest()") == [(x + 0.5) / 64, (y + 0.5) / 64]
 
 
 def test_without_steps_there_is_no_curve(show: Any):

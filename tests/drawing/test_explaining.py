@@ -154,6 +154,18 @@ def test_refused_in_a_sentence(random_model, run, asked, kind, said):
         hm.explain(random_model, run, **wanted)
 
 
+def test_a_word_of_a_negative_weight_draws_most_where_it_is_lowest(random_model):
+    """Among what was kept, and where the run is drawn again."""
+    prompt, found = "a red (house:-0.5)", []
+    for keep in (("layer", "step", "head"), ()):
+        run = hm.generate(random_model, prompt, seed=3, steps=2, keep=keep)
+        found.append(hm.explain(random_model, run, "house", AT, step=1))
+    one, other = found
+    assert (one.about.layer, one.about.head) == (other.about.layer, other.about.head)
+    drawn = one.acted[:, list(one.about.tokens)].sum(axis=1)
+    assert drawn.min() < 0 and one.about.head == drawn.argmin()
+
+
 def test_the_words_that_are_meant_are_told_by_where_they_stand(random_model):
     prompt = "at a house, a house"
     run = hm.generate(random_model, prompt, seed=3, steps=1)
