@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.calling import bad, files, good, raising
-from heedmap import Explanation, edit
+from heedmap import Explanation, edit, generate
 from heedmap.drawing import repeating
 
 
@@ -50,6 +50,22 @@ def test_of_an_edit_and_of_a_negative_prompt(model, desk):
     asked = ("--branch", "negative", "--step", "0")
     told = json.loads(good("explain", "pair", "-w", "tree", "--at", "1,2", *asked, "--json"))
     assert told["prompt"] == "a tree" and told["branch"] == "negative"
+
+
+def test_a_row_that_an_edit_changed_has_both_columns(model, desk):
+    generate(model, "a red (house:3)", seed=3, steps=2).save("run")
+    told = good("explain", "run", "-w", "house", "--at", "1,2", "-o", "why", "--json")
+    found = Explanation.load(json.loads(told)["folder"])
+    lines = good("explain", "run", "-w", "house", "--at", "1,2").splitlines()
+    (head,) = [line for line in lines if line.startswith("token")]
+    assert head.split() == ["token", "Q·K", "÷√d", "P", "as", "edited", "‖P·V", "W_O‖"]
+    (row,) = [line for line in lines if line.startswith("house ") and "pixel" not in line]
+    (token,) = found.about.tokens
+    wanted = (found.shown.probabilities[token], found.shown.acted[token])
+    assert row.split()[3:5] == [f"{one:.6g}" for one in wanted] and wanted[0] != wanted[1]
+    (last,) = [line for line in lines if line.startswith("sum ")]
+    sums = (sum(found.shown.probabilities), sum(found.shown.acted))
+    assert last.split()[1:] == [f"{one:.6g}" for one in sums]
 
 
 @pytest.mark.parametrize(

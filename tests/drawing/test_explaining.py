@@ -143,6 +143,8 @@ def test_a_folder_an_edit_and_a_negative_prompt(random_model, run, tmp_path):
         ({"step": 2}, SelectionError, "the run has 2 steps, and no step 2: the nearest is 1"),
         ({"head": 9, "layer": "mid"}, SelectionError, "and no head 9: the nearest is 1"),
         ({"pass_": 1}, SelectionError, "and no pass 1: the nearest is 0"),
+        ({"pass_": True}, ArgumentError, "pass_ is True: expected a whole number"),
+        ({"branch": "x"}, ArgumentError, "branch is 'x': expected"),
         ({"branch": "negative"}, UnknownWordError, "'house' is not in the prompt"),
     ],
 )
@@ -150,6 +152,28 @@ def test_refused_in_a_sentence(random_model, run, asked, kind, said):
     wanted = {"word": "house", "at": AT, **asked}
     with pytest.raises(kind, match=said):
         hm.explain(random_model, run, **wanted)
+
+
+def test_a_word_of_a_negative_weight_draws_most_where_it_is_lowest(random_model):
+    """Among what was kept, and where the run is drawn again."""
+    prompt, found = "a red (house:-0.5)", []
+    for keep in (("layer", "step", "head"), ()):
+        run = hm.generate(random_model, prompt, seed=3, steps=2, keep=keep)
+        found.append(hm.explain(random_model, run, "house", AT, step=1))
+    one, other = found
+    assert (one.about.layer, one.about.head) == (other.about.layer, other.about.head)
+    drawn = one.acted[:, list(one.about.tokens)].sum(axis=1)
+    assert drawn.min() < 0 and one.about.head == drawn.argmin()
+
+
+def test_the_words_that_are_meant_are_told_by_where_they_stand(random_model):
+    prompt = "at a house, a house"
+    run = hm.generate(random_model, prompt, seed=3, steps=1)
+    for word, places in (
+        ("house", [(5, 10), (14, 19)]), (4, [(14, 19)]), (1, [(3, 4)]),
+        ("a house", [(3, 4), (5, 10), (12, 13), (14, 19)]),
+    ):  # fmt: skip
+        assert hm.explain(random_model, run, word, AT).about.spans == tuple(places)
 
 
 def test_a_layer_or_head_of_a_run_that_kept_none(random_model):

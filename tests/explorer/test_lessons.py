@@ -56,6 +56,13 @@ def test_the_mask():
     assert "This model has no mask" in seen["mask"] and "the 1 of the padding too" in seen["mask"]
     (row,) = re.findall('<tr class="more"><th>1 × padding</th>(.*?)</tr>', hidden["softmax"])
     assert row.endswith("<td>0.00000000</td>")
+    made = made_explanation()
+    for held, said in ((0.0, "0 is added"), (-0.0, "0 is added"), (0.5, "from 0 to 0.5 is added")):
+        mask = np.zeros((3, 6))
+        mask[:, 5] = held
+        given = structs.replace(made.given, mask=as_packed(mask))
+        told = lesson(replace(made, given=given))["mask"]
+        assert told == f"<p>It hides none of the 6 tokens: {said}.</p>"
 
 
 def test_an_edit_has_a_column():
@@ -71,6 +78,9 @@ def test_the_experiment_without_the_root():
     spread = [math.exp(-sum(x * math.log(x) for x in row)) for row in (other, p)]
     said = lesson(made)["scaled"]
     assert f"{spread[0]:.2f} tokens where it is as over {spread[1]:.2f}" in " ".join(said.split())
+    assert "the softmax is sharper: " in said and max(other) < 0.999
+    most = structs.replace(made.given, query=as_packed(20 * made.query))
+    assert "the softmax saturates: " in lesson(replace(made, given=most))["scaled"]
     sure = structs.replace(made.given, query=as_packed(1000 * made.query))
     assert "so sure here" in lesson(replace(made, given=sure))["scaled"]
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from making import recording
@@ -48,6 +50,11 @@ def sites(run=RUN, at=(40, 100)):
         ]
     most = sorted((one for one in found if one[0] <= 0.5), reverse=True)
     return most + sorted(one for one in found if one[0] > 0.5)
+
+
+def test_a_negative_weight_draws_by_its_magnitude():
+    less = replace(RUN, arrays=tuple(-array for array in RUN.arrays))
+    assert aim(run=less) == aim()  # not where it draws next to nothing
 
 
 def made(*drawn):

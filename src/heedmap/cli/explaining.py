@@ -126,29 +126,27 @@ def print_explanation(folder: Path, found: "Explanation") -> None:
     """Print the row of P, and where the page is."""
     about, shown = found.about, found.shown
     padding = {one.position for one in found.tokens if one.kind == "pad"} - {*about.tokens}
+    shares = {"P": shown.probabilities, **({"as edited": shown.acted} if about.rule else {})}
+    scores = {"Q·K": shown.scores, "÷√d": shown.masked}
+    columns = {**scores, **shares, "‖P·V W_O‖": shown.brought}
     rows = [
         (
             one.text,
             *(
-                "hidden" if number is None else f"{number:.6g}"
-                for number in (
-                    shown.scores[one.position],
-                    shown.masked[one.position],
-                    shown.acted[one.position],
-                    shown.brought[one.position],
-                )
+                "hidden" if column[one.position] is None else f"{column[one.position]:.6g}"
+                for column in columns.values()
             ),
         )
         for one in found.tokens
         if one.position not in padding
     ]
-    rest = sum(shown.acted[position] for position in padding)
-    if padding:
-        rows.append((f"{len(padding)} of padding", "", "", f"{rest:.6g}", ""))
-    rows.append(("sum", "", "", f"{sum(shown.acted):.6g}", ""))
+    every = {one.position for one in found.tokens}
+    for name, some in ((f"{len(padding)} of padding", padding), ("sum", every)):
+        sums = (f"{sum(share[position] for position in some):.6g}" for share in shares.values())
+        rows += [(name, "", "", *sums, "")] if some else []
     where = (
         f"pixel {about.at[0]},{about.at[1]}; {about.short}, head {about.head}, step {about.step}"
     )
-    columns = ("token", "Q·K", "÷√d", "P", "‖P·V W_O‖")
-    print_table(columns, rows, f"{about.word} at {where}", right=columns[1:])
+    names = ("token", *columns)
+    print_table(names, rows, f"{about.word} at {where}", right=names[1:])
     say(printable(f"How it comes about: {folder / 'index.html'}"))

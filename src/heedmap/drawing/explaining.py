@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from heedmap import checks
 from heedmap.drawing import repeating
 from heedmap.drawing.batch import Progress
 from heedmap.drawing.redrawn import Drawing
@@ -65,13 +66,14 @@ def explain(
         head: from 0; negative ones count from the end.
         step: likewise.
         branch: "negative" for a word of the negative prompt.
-        pass_: which of the model's passes, where the scheduler asks more than once for a step; what
-            a run keeps of such a step is their mean.
+        pass_: which of the model's passes, where the scheduler asks more than once for a step, as
+            `step` is counted; what a run keeps of such a step is their mean.
         progress: called after every step with the steps done and those of all.
         given: what the settings tell apart but do not hold, as of `repeat`.
 
     Raises:
-        ArgumentError: if the place is outside of the picture, or something is missing in `given`.
+        ArgumentError: if the place is outside of the picture, the branch or pass is none, or
+            something is missing in `given`.
         ModelError: if the model that the settings name cannot be loaded.
         RunError: if the run cannot be drawn again.
         SelectionError: if the run has no such layer, head, step or pass.
@@ -79,6 +81,8 @@ def explain(
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
+    checks.one_of("branch", branch, get_args(BranchName))
+    checks.whole("pass_", pass_)
     named = isinstance(run, str | Path)
     saved = aiming.explained_run(load_result(run) if named else run, run)
     asked: dict[str, Any] = {"layer": layer, "head": head, "step": step}
@@ -185,6 +189,9 @@ def _explanation(
         scheduler=about.scheduler,
         dtype=about.dtype,
         image_prompt=end.adds,
+        spans=tuple(
+            (one.start, one.end) for one in taken.table.words if {*one.tokens} & {*aim.tokens}
+        ),
     )
     tokens = tuple(TokenTold(one.position, one.text, one.kind) for one in taken.table.tokens)
     found = Explanation(told, tokens, given, saved.image)

@@ -134,10 +134,13 @@ def worth(p: Any) -> Any:
     The word draws most there without drawing more than `HALF`; where it draws more everywhere, it
     draws least. A softmax in which one token has nearly all shows nothing of the others.
 
+    What it draws is meant in magnitude, as in `HeatMaps.share`: of a negative weight, too.
+
     Args:
         p: what a word draws, numbers of numpy or torch.
     """
-    return p * (1 - 2 * (p > HALF))
+    drawn = abs(p)
+    return drawn * (1 - 2 * (drawn > HALF))
 
 
 def find_layer(wanted: object, names: Sequence[str]) -> str:

@@ -116,7 +116,7 @@ function describe(term) {
   const heat = heatOf(term, term.run);
   if (!heat) return;
   const [low, high] = span(heat.plane);
-  const at = heat.plane.indexOf(high);
+  const at = peakOf(heat.plane);
   const x = ((at % heat.w) + 0.5) / heat.w;
   const y = (Math.floor(at / heat.w) + 0.5) / heat.h;
   announce(
