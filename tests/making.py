@@ -156,7 +156,9 @@ def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
     return Pair(source, target, about, inside if blended else None)
 
 
-def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:
+def made_explanation(
+    masked=True, edited=False, word="house", prompt="a red house", marked=((6, 11),)
+) -> Explanation:
     """One of numbers by chance: three heads of four numbers, six tokens, ten channels."""
     rng = np.random.default_rng(0)
     texts = ["<start>", "a", "red", word, "<end>", "<pad>"]
@@ -179,7 +181,8 @@ def made_explanation(masked=True, edited=False, word="house", prompt="a red hous
         output=as_packed(rng.normal(size=10)),
     )
     about = About(
-        word=word, tokens=(3,), prompt=prompt, branch="conditional", at=(40, 72), size=(128, 96),
+        word=word, tokens=(3,), marked=marked, prompt=prompt, branch="conditional",
+        at=(40, 72), size=(128, 96),
         layer="up_blocks.1.attentions.0.transformer_blocks.0.attn2", short="up 1.0", grid=(6, 8),
         place=(4, 2), head=1, heads=3, step=2, steps=5, passes=(0, 1), timestep=749.0,
         chosen={"layer": "kept", "step": "middle", "head": "drawn"}, kept=1e-7, changed=(),

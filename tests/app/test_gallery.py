@@ -94,7 +94,7 @@ def test_a_name_that_is_taken_and_one_that_is_none(visited: Served, run: Run):
     put = visited.app.worker.store.put
     names = [put(run, visited.visitor).name for _ in range(2)]
     before = files(visited.out)
-    said = f"{names[1].capitalize()} is there already: choose another name."
+    said = f"The name {names[1]} is taken: choose another."
     assert renamed(visited, names[0], names[1]) == (400, said)
     for wanted, status in ((" ", 400), ("../", 400), (5, 422), (None, 422), ("x" * 501, 422)):
         found, said = renamed(visited, names[0], wanted)

@@ -42,15 +42,17 @@ def test_the_place_is_marked():
 
 
 @pytest.mark.parametrize(
-    ("prompt", "word", "shown"),
+    ("prompt", "marked", "shown"),
     [
-        ("a red house", "house", "a red <mark>house</mark>"),
-        ("A RED House", "red house", "A <mark>RED House</mark>"),
-        ("a red, house", "red house", "a red, house"),  # a phrase over a comma is not marked
+        ("a red house", [(6, 11)], "a red <mark>house</mark>"),
+        ("red, <b> red", [(0, 3), (9, 12)], "<mark>red</mark>, &lt;b&gt; <mark>red</mark>"),
+        ("a <b>", [(2, 5)], "a <mark>&lt;b&gt;</mark>"),
+        ("İİ a cat", [(5, 8)], "İİ a <mark>cat</mark>"),  # its lower case has more letters
     ],
 )
-def test_the_word_is_marked_in_the_prompt(prompt, word, shown):
-    assert f'<p class="prompt">{shown}</p>' in page(made_explanation(word=word, prompt=prompt))
+def test_the_word_is_marked_in_the_prompt(prompt, marked, shown):
+    made = page(made_explanation(word="red", prompt=prompt, marked=tuple(marked)))
+    assert f'<p class="prompt">{shown}</p>' in made
 
 
 def test_what_is_not_as_it_was_is_told():

@@ -170,6 +170,8 @@ class Gallery:
 def _runs(shelf: Shelf, name: str) -> list[Run]:
     """The runs of a result, as they are compared: an edit is two."""
     if shelf.result(name).kind == "grid":
-        raise ArgumentError(f"{name} is a grid, which compares its own edits: choose runs or edits")
+        raise ArgumentError(
+            f"the result {name} is a grid, which compares its own edits: choose runs or edits"
+        )
     found = read_result(shelf.folder(name))
     return [found] if isinstance(found, Run) else [found.source, found.edited]

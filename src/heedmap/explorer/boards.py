@@ -89,13 +89,12 @@ class _Board:
         )
 
     def prompt(self) -> str:
-        """The prompt with the word marked, where it stands in it as it was asked for."""
-        prompt, word = self.about.prompt, self.about.word
-        at = prompt.lower().find(word.lower())
-        if at < 0 or not word:
-            return escape(prompt)
-        end = at + len(word)
-        return f"{escape(prompt[:at])}<mark>{escape(prompt[at:end])}</mark>{escape(prompt[end:])}"
+        """The prompt with the word marked, wherever it is meant."""
+        prompt, said, done = self.about.prompt, "", 0
+        for start, end in self.about.marked:
+            said += f"{escape(prompt[done:start])}<mark>{escape(prompt[start:end])}</mark>"
+            done = end
+        return said + escape(prompt[done:])
 
     def place(self) -> tuple[str, str]:
         """The picture with the place, and where in the model."""

@@ -52,6 +52,7 @@ class About(Struct, frozen=True, kw_only=True):
     Attributes:
         word: as it was asked for.
         tokens: its positions on the axis K.
+        marked: where it stands in the prompt, (start, end) of each place, in characters.
         prompt: that the branch reads.
         branch: of a guided run.
         at: (x, y), the pixel, from the upper left, from 0.
@@ -83,6 +84,7 @@ class About(Struct, frozen=True, kw_only=True):
 
     word: Text
     tokens: Annotated[tuple[Small, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
+    marked: Annotated[tuple[tuple[Small, Small], ...], Meta(max_length=MAX_TOKENS)]
     prompt: Text
     branch: BranchName
     at: tuple[Small, Small]

@@ -298,6 +298,7 @@ def _fits(told: ExplanationFile) -> bool:
         and about.step < about.steps
         and about.passes[0] < about.passes[1]
         and max(about.tokens) < count
+        and _are_within(about.marked, len(about.prompt))
         and [token.position for token in told.tokens] == list(range(count))
         and row < h
         and column < w
@@ -307,6 +308,13 @@ def _fits(told: ExplanationFile) -> bool:
         and all(one is None or _is_of(one, shape, one is given.mask) for one, shape in shapes)
         and (given.mask is None or bool((as_array(given.mask) > -np.inf).any(axis=1).all()))
     )
+
+
+def _are_within(spans: Sequence[tuple[int, int]], length: int) -> bool:
+    """Whether places of a text are one after the other, and none beyond its end."""
+    ends = [0, *(end for _, end in spans)]
+    follow = all(end <= start for end, (start, _) in zip(ends, spans, strict=False))
+    return follow and all(start < end for start, end in spans) and ends[-1] <= length
 
 
 def _is_of(held: Packed, shape: tuple[int, ...], hides: bool) -> bool:

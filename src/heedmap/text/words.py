@@ -250,6 +250,22 @@ class TokenTable:
             said, last = said + word.text, word
         return said
 
+    def spans_of(self, tokens: Collection[int]) -> tuple[tuple[int, int], ...]:
+        """Where the words stand that have tokens among these: (start, end) in the prompt.
+
+        Words with nothing but spaces between them are one place.
+        """
+        found: list[tuple[int, int]] = []
+        wanted = set(tokens)
+        for word in self.words:
+            if wanted.isdisjoint(word.tokens):
+                continue
+            begin = word.start
+            if found and not self.prompt[found[-1][1] : begin].strip():
+                begin = found.pop()[0]
+            found.append((begin, word.end))
+        return tuple(found)
+
     def _phrase_around(self, place: tuple[Word, ...]) -> tuple[Word, ...]:
         first, last = place[0].number, place[-1].number
         words = self.words
