@@ -36,6 +36,7 @@ def test_windows_and_sides():
         (option_texts.strip_in, "red=nan", "nan"),
         (option_texts.strip_in, "red=1e999", "1e999"),
         (option_texts.strip_in, "red=0,…,1", "0,…,1"),
+        (option_texts.strip_in, "red=0,0.3,…,1", "0,0.3,…,1"),
         (option_texts.window_in, "0.9:0.1", "0.9:0.1"),
         (option_texts.windows_in, "0,2", "2"),
         (option_texts.windows_in, "", ""),

@@ -232,3 +232,15 @@ def test_a_query_longer_than_any_prompt_is_not_looked_for(monkeypatch):
     for ask in (table.matches, table.find, table.phrase):
         with pytest.raises(ArgumentError, match="has 100001 characters: expected at most 100000"):
             ask("x" * 100_001)
+
+
+def test_where_the_words_of_some_tokens_stand(clip):
+    prompt = "a red house, red  house"
+    table = tokenize(prompt, clip)
+
+    def said(query):
+        return [prompt[a:b] for a, b in table.spans_of(table.find(query))]
+
+    assert said("red house") == ["red house", "red  house"]  # the comma parts them
+    assert table.spans_of(table.tokens_at(3)) == ((13, 16),)
+    assert table.spans_of(()) == () == table.spans_of(table.positions("pad"))
