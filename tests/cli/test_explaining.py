@@ -27,6 +27,7 @@ def test_saved_beside_the_run(model, saved):
 def test_as_json_and_where_it_is_asked_for(model, saved, desk):
     asked = ("--layer", "mid", "--head", "1", "--step", "-1", "-o", "why")
     about = json.loads(good("explain", saved, "-w", "#2", "--at", "0,127", *asked, "--json"))
+    assert (about["page"], about["file"]) == ("why/index.html", "why/explain.json")
     assert about["folder"] == "why" and about["word"] == "house" and about["warnings"] == []
     assert (about["short"], about["head"], about["step"]) == ("mid 0", 1, 2)
     found = Explanation.load("why")

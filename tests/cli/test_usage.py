@@ -29,6 +29,7 @@ VERBS = [one.name or one.callback.__name__ for one in app.registered_commands if
         (["edit", "a", "b", "--cross", "0,1"], "such as 0.8; `heedmap grid` draws several\n"),
         (["generate", "a", "red", "house"], "'red' is more than `heedmap generate` takes: write a"),
         (["inspect"], "RUN is missing: expected the folder of a saved run; `heedmap inspect"),
+        (["explain", "x", "--at", "1,2"], "--word is missing: expected a word, a phrase, or #N"),
         (["edit"], "SOURCE is missing: expected the prompt that is edited; `heedmap edit --help`"),
         (["generate", "a", "--seed"], "--seed has no value: expected one behind it"),
         (["generate", "a", "--force=1"], "--force has a value: expected none behind it"),

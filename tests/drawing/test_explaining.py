@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from numpy.testing import assert_allclose
 
 import heedmap as hm
 from heedmap.errors import ArgumentError, HeedmapError, RunError, SelectionError, UnknownWordError
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.layer_names import short_name
 
 PROMPT, AT = "a red house", (20, 41)
 
@@ -145,6 +148,10 @@ def test_a_folder_an_edit_and_a_negative_prompt(random_model, run, tmp_path):
         ({"pass_": 1}, SelectionError, "and no pass 1: the nearest is 0"),
         ({"pass_": True}, ArgumentError, "pass_ is True: expected a whole number"),
         ({"branch": "x"}, ArgumentError, "branch is 'x': expected"),
+        ({"pass_": -2}, SelectionError, "and no pass -2: the nearest is 0"),
+        ({"pass_": 1.0}, ArgumentError, "pass_ is 1.0: expected a whole number"),
+        ({"head": "1"}, ArgumentError, "head is '1': expected a whole number"),
+        ({"branch": "both"}, ArgumentError, "branch is 'both': expected 'conditional' or"),
         ({"branch": "negative"}, UnknownWordError, "'house' is not in the prompt"),
     ],
 )
@@ -193,3 +200,39 @@ def test_a_run_that_cannot_be_drawn_again(random_model, run, tmp_path):
         hm.explain(random_model, noting(run, arguments={"image": "<Image>"}), "house", AT)
     with pytest.raises(RunError, match="is not a run, edit or grid"):
         hm.explain(random_model, tmp_path, "house", AT)
+
+
+def test_the_places_of_the_word_are_told(random_model):
+    prompt = "cats, a cat and A  Cat"
+    run = hm.generate(random_model, prompt, seed=3, steps=1, keep=())
+
+    def marked(word):
+        spans = hm.explain(random_model, run, word, AT).about.marked
+        return [(start, prompt[start:end]) for start, end in spans]
+
+    assert marked("cat") == [(8, "cat"), (19, "Cat")]
+    assert marked(5) == [(19, "Cat")]
+    assert marked("a cat") == [(6, "a cat"), (16, "A  Cat")]
+
+
+@pytest.mark.parametrize("odd", ["name", "heads", "one head", "grid", "positions"])
+def test_maps_of_another_model(random_model, run, odd):
+    """As of a file that somebody changed, or where another model draws it again."""
+    held = run.maps.recording
+    layers, arrays, positions = list(held.layers), list(held.arrays), held.positions
+    if odd == "name":
+        layers = [replace(one, name=short_name(one.name)) for one in layers]
+    elif odd == "heads":
+        layers = [replace(one, heads=one.heads + 1) for one in layers]
+        arrays = [np.concatenate([one, one[:, :1]], axis=1) for one in arrays]
+    elif odd == "one head":
+        layers = [replace(one, heads=1) for one in layers]
+        arrays = [one[:, :1] for one in arrays]
+    elif odd == "grid":
+        layers = [replace(one, grid=(1, 1)) for one in layers]
+        arrays = [one[:, :, :1] for one in arrays]
+    else:
+        positions = (*positions[:-1], 77)
+    maps = HeatMaps(replace(held, layers=tuple(layers), arrays=tuple(arrays), positions=positions))
+    with pytest.raises(RunError, match="the run kept maps of another model than the one that drew"):
+        hm.explain(random_model, replace(run, maps=maps), "house", AT)

@@ -9,7 +9,7 @@ import pytest
 from making import made_explanation
 from msgspec import structs
 
-from heedmap.explorer.bars import brief, digits
+from heedmap.explorer.bars import brief, digits, strip
 from heedmap.explorer.lessons import Lesson, marked
 from heedmap.files.explanations import as_packed
 
@@ -83,6 +83,26 @@ def test_the_experiment_without_the_root():
     assert "the softmax saturates: " in lesson(replace(made, given=most))["scaled"]
     sure = structs.replace(made.given, query=as_packed(1000 * made.query))
     assert "so sure here" in lesson(replace(made, given=sure))["scaled"]
+    # A row that is nearly sure, of 3 parts in 4, is told of as others are.
+    query, key = np.zeros((3, 4)), np.zeros((3, 6, 4))
+    query[:, 0], key[:, 3, 0] = 2, math.log(15)
+    given = structs.replace(made.given, query=as_packed(query), key=as_packed(key))
+    nearly = replace(made, given=given)
+    assert nearly.attention.probabilities.max() == pytest.approx(0.75, rel=1e-6)
+    assert "so sure here" not in lesson(nearly)["scaled"]
+
+
+def test_what_scores_are_divided_by_and_the_products_that_make_one():
+    made = made_explanation()
+    assert "by √4 = 2.00000000" in lesson(made)["scaled"]
+    other = replace(made, given=structs.replace(made.given, scale=0.25))
+    assert "by 4.00000000" in lesson(other)["scaled"]
+    token = max(made.about.tokens, key=lambda t: made.attention.scores[t])
+    q, k = made.query[1], made.key[1, token]
+    assert strip(q * k) in lesson(made)["scores"] and (q * k).sum() == pytest.approx(
+        made.attention.scores[token]
+    )
+    assert ") / " not in lesson(made)["together"]  # nothing is divided by 1
 
 
 def test_what_else_is_added():

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from making import recording
@@ -156,3 +154,10 @@ def test_a_head_that_some_layers_lack():
     found = aim(head=3)
     assert found.layer == NAMES[1] and found.head == 3  # the one with four heads
     assert np.isclose(sites()[0][0], max(one[0] for one in sites()))
+
+
+def test_the_nearest_layers_are_five():
+    names = [f"up_blocks.{n}.attentions.0.transformer_blocks.0.attn2" for n in range(7)]
+    with pytest.raises(SelectionError) as error:
+        find_layer("up 9.0", names)
+    assert str(error.value).count("up ") == 6  # the one that was asked for, and five

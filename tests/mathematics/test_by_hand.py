@@ -124,6 +124,27 @@ def test_a_lesson():
     ]
 
 
+@pytest.mark.parametrize("d_v", [1, 3, 4, 5])
+def test_up_to_four_numbers_of_a_value_stand_side_by_side(d_v):
+    value = drawn(2, d_v)
+    found = hm.attention([1, 0], np.eye(2), value)
+    title, _, head, first, _, sums = found.table().splitlines()
+    assert title.endswith(f"a value of {d_v} each")
+    brought = found.probabilities[0] * value[0]
+    if d_v <= 4:
+        assert head.split()[-1] == "P·V" and first.split()[-d_v:] == [f"{x:.8f}" for x in brought]
+        assert sums.split()[-d_v:] == [f"{x:.8f}" for x in found.output]
+    else:
+        assert head.split()[-1] == "‖P·V‖"
+        assert first.split()[-1] == f"{np.linalg.norm(brought):.8f}"
+
+
+def test_a_line_of_it():
+    many = hm.attention(drawn(2, 3, 5, 4), drawn(2, 3, 6, 4), drawn(2, 3, 6, 7))
+    assert repr(many).startswith("<Attention: 2×3 times 5 queries over 6 tokens, d = 4, ")
+    assert repr(hm.attention([1, 0], np.eye(2), np.eye(2))).startswith("<Attention: 1 query over 2")
+
+
 def test_a_lesson_on_one_of_many():
     found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 9), [True, False, True])
     told = found.table(at=(1, -1))
@@ -147,6 +168,7 @@ def test_in_a_notebook():
         (([1, 0], [1, 0], np.eye(2)), "with the same d, K and leading axes"),
         ((np.eye(2), np.eye(2), np.eye(3)), "transpose one"),
         ((np.eye(2), np.ones((2, 2, 2)), np.ones((3, 2, 2))), "leading axes"),
+        ((drawn(2, 1, 4), drawn(2, 3, 4), drawn(2, 5, 6)), "with the same d, K and leading axes"),
         ((1.0, np.eye(2), np.eye(2)), r"the shapes \(\), "),
         (([1, 0], np.ones((0, 2)), np.ones((0, 2))), "expected"),
         (([1, math.nan], np.eye(2), np.eye(2)), "q holds NaN or Inf: expected finite"),

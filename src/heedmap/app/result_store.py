@@ -117,7 +117,8 @@ class Shelf:
         folder, kind = self._found(name)
         if not remove_folder(folder, kind):
             raise RunError(
-                f"{name} holds files that heedmap did not write, and stays: delete it by hand"
+                f"the result {name} holds files that heedmap did not write, and stays: delete it "
+                "by hand"
             )
 
     def result(self, name: str) -> Shelved:

@@ -114,7 +114,7 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named."""
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            near = get_close_matches(args[0][:100], self.commands, n=1)
+            near = get_close_matches(args[0][:100], self.commands)
             hint = f"did you mean {near[0]}?" if near else "`heedmap --help` lists them"
             raise ArgumentError(f"there is no verb {quoted(args[0])}: {hint}")
         return super().resolve_command(ctx, args)
@@ -150,7 +150,7 @@ def _unknown(command: Any, ctx: Any, name: str) -> ArgumentError:
     """The error of an option that a verb has not, with the nearest, or the verb that has it."""
     every = [opt for one in command.get_params(ctx) for opt in (*one.opts, *one.secondary_opts)]
     known = [opt for opt in every if opt.startswith("--")]
-    near = get_close_matches(name[:100], known, n=1)
+    near = get_close_matches(name[:100], known)
     others = [] if ctx.parent is None else _verbs_with(ctx.parent.command, name)
     if others:
         named = listed([f"`heedmap {name}`" for name in others], "and")

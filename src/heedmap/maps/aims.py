@@ -101,6 +101,7 @@ def aimed(
         label, tokens = table.at(word).text, table.tokens_at(word)
     pixel = _pixel(at, size)
     wanted = None if step is None else number_of("step", step, steps, "the run")
+    head = None if head is None else checks.whole("head", head)
     kept = recording.keep if recording is not None else frozenset[str]()
     if layer is None and head is not None and head < 0:
         raise SelectionError(

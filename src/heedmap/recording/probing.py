@@ -116,12 +116,10 @@ class Probe:
         schedule = call.schedule
         assert schedule is not None
         first = schedule.steps.index(call.moment.step)
-        meant = call.moment.step == self.aim.step
-        if meant:
+        if call.moment.step == self.aim.step:
             self._passes = schedule.steps.count(self.aim.step)
-            where = f"step {self.aim.step}"
-            self.number = number_of("pass", self.number, self._passes, where)
-            meant = call.done - first == self.number
+            self.number = number_of("pass", self.number, self._passes, f"step {self.aim.step}")
+        meant = call.moment.step == self.aim.step and call.done - first == self.number
         side = call.sides[self.branch]
         # Where a pass is repeated on other latents, the first is the picture's.
         self._call = call if meant and side.block is not None and self.found is None else None
