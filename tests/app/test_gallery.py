@@ -197,10 +197,10 @@ def test_what_cannot_be_compared_is_one_sentence(visited: Served, run: Run, mode
         ("", "0 results and 0 words are to be compared: expected 1 to 12 results"),
         (f"run={one}", "1 run cannot be compared: expected two or more"),
         ("&".join(f"run={one}" for _ in range(13)), "13 results and 0 words are to be compared"),
-        (f"run={one}&run={grid}", "is a grid, which compares its own edits"),
+        (f"run={one}&run={grid}", "is one grid, of its own kind: choose runs or edits to compare"),
         (f"run={one}&run={one}&word=zebra", "zebra"),
         (f"run={one}&run={one}&word=%00", "house"),
-        (f"run={one}&run={one}&scale=evil", "the scale is 'evil'"),
+        (f"run={one}&run={one}&scale=evil", "“Colours” is 'evil'"),
         (f"run={one}&run={one}&format=exe", "the format is 'exe'"),
         (f"run={one}&run=../{one}", "not there any more"),
     ):

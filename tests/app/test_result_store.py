@@ -152,7 +152,9 @@ def test_on_one_shelf_nothing_goes_and_no_more_comes(tmp_path: Path, run: Run):
     for name in ("one", "two"):  # also what the command line has saved there
         store.check("")
         run.save(tmp_path / "app" / name)
-    with pytest.raises(RunError, match=r"holds 2 results, as many as it may \(--max-results\)"):
+    with pytest.raises(
+        RunError, match="holds 2 results, as many as it may have: delete some first"
+    ):
         store.check("")
     store.shelf("").delete("one")
     store.check("")
