@@ -302,12 +302,11 @@ def warn_of_idle(
 
 def _called(edit: Edit) -> Part:
     """An edit, short, as it was written."""
+    word = quoted(getattr(edit, "word", ""))
     if isinstance(edit, Reweight):
-        return Either(f"Reweight({quoted(edit.word)}, {edit.weight:g})", f"of {quoted(edit.word)}")
+        return Either(f"Reweight({word}, {edit.weight:g})", f"of {word}")
     if isinstance(edit, Confine):
-        return Either(
-            f"Confine({quoted(edit.word)}, …)", (Named("confine"), f" of {quoted(edit.word)}")
-        )
+        return Either(f"Confine({word}, …)", (Named("confine"), f" of {word}"))
     return quoted(_name(edit))
 
 
