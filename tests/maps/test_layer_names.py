@@ -3,7 +3,7 @@
 import pytest
 from families import models
 
-from heedmap.maps.layer_names import name_fits, short_name, short_patterns, stage_of
+from heedmap.maps.layer_names import layers_there, name_fits, short_name, stage_of
 from heedmap.maps.recordings import Layer
 from heedmap.wiring.registry import cross_attention_layers
 
@@ -28,20 +28,23 @@ def test_stages():
 
 def test_a_name_a_stage_or_a_pattern():
     name = NAME("up_blocks.1", 2, 0)
-    assert all(name_fits(name, wanted) for wanted in ("up", name, "up_*", "*.2.*attn?"))
-    assert not any(name_fits(name, wanted) for wanted in ("down", "UP", "up_blocks.1", ""))
+    assert all(name_fits(name, wanted) for wanted in ("up", name, "up 1.2", "up_*", "*.2.*attn?"))
+    assert not any(
+        name_fits(name, wanted) for wanted in ("down", "UP", "up_blocks.1", "up 1", "up 1.20", "")
+    )
     assert name_fits("up", "*") and not name_fits("up", "up")  # a stage is none of its layers
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler"])
-def test_short_patterns_fit_one_layer_each(family):
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler", "sigma"])
+def test_a_short_name_is_one_layers(family):
     names = list(cross_attention_layers(models.FAMILIES[family]()))
-    shorts = short_patterns(names)
-    assert shorts[0].startswith("down_blocks.") and max(map(len, shorts)) <= 27
-    for name, short in zip(names, shorts, strict=True):
-        assert [other for other in names if name_fits(other, short)] == [name]
+    for name in names:
+        assert [other for other in names if name_fits(other, short_name(name))] == [name]
 
 
-def test_short_patterns_that_would_fit_two_stay_long():
-    names = ["up.attentions.0.attn2", "up.motion.0.attn2"]
-    assert short_patterns(names) == ["up.attentions.0.attn2", "up.motion.0.attn2"]
+def test_layers_that_could_be_named_are_named_shortly():
+    names = [NAME(f"up_blocks.{n}", m, 0) for n in range(3) for m in range(3)]
+    there = layers_there(names, "up_blocks.2.attentions.3.transformer_blocks.0.attn2")
+    assert there.startswith("up or one of 9 layers such as up 2.2, up 2.1, up 2.0")
+    assert "attn2" not in there
+    assert layers_there(names[:2], "x") == "up or a layer, up 0.0, up 0.1"

@@ -18,33 +18,23 @@ def stage_of(name: str) -> str:
 
 
 def name_fits(name: str, wanted: str) -> bool:
-    """Whether a layer's name is the one wanted: "down", "mid", "up", a name, or a pattern."""
+    """Whether a layer is wanted by "down", "mid", "up", a name, a short one, or a pattern."""
     if wanted in _STAGES:
         return stage_of(name) == wanted
-    return name == wanted or fnmatch.fnmatchcase(name, wanted)
+    return wanted in (name, short_name(name)) or fnmatch.fnmatchcase(name, wanted)
 
 
 def layers_there(names: Sequence[str], like: str) -> str:
-    """Which layers could be named, for a sentence: of many those most like a name."""
+    """Which layers could be named, by their short names: of many those most like a name."""
     stages = [stage for stage in _STAGES if any(stage_of(name) == stage for name in names)]
-    near = nearest(like, names)
+    near = nearest(short_name(like), map(short_name, names))
     of = f"one of {len(names)} layers such as " if len(near) < len(names) else "a layer, "
     return f"{', '.join(stages)}{' or ' if stages else ''}{of}{', '.join(near)}"
 
 
 def short_name(name: str) -> str:
-    """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
+    """The name that figures and tables have: "up 1.0", "mid 0", "down 2.1.7"."""
     short = name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
     for part in ("_blocks", "_block", ".attentions", ".transformer"):
         short = short.replace(part, "")
     return short.replace(".", " ", 1)
-
-
-def short_patterns(names: Sequence[str]) -> list[str]:
-    """For each layer a shorter pattern that fits no other; its name where there is none."""
-    shorts: list[str] = []
-    for name in names:
-        short = name.replace("attentions", "*").replace("transformer_blocks", "*")
-        alone = [other for other in names if name_fits(other, short)] == [name]
-        shorts.append(short if alone else name)
-    return shorts

@@ -31,7 +31,8 @@ function placeAtRest() {
   const [term] = termsNow();
   const heat = term && heatOf(term, term.run);
   if (!heat) return null;
-  const at = heat.plane.indexOf(span(heat.plane)[1]);
+  const [low, high] = span(heat.plane);
+  const at = heat.plane.indexOf(-low > high ? low : high); // a negative weight acts below 0
   return [((at % heat.w) + 0.5) / heat.w, (Math.floor(at / heat.w) + 0.5) / heat.h];
 }
 
