@@ -73,6 +73,21 @@ def test_what_is_echoed_is_bounded(arguments: list[str]):
     assert len(bad(*arguments)) < 500
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_whole_as_wide_as_the_terminal_and_without_types_of_python(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERMINAL_WIDTH", str(columns))
+    told = call("--help").stdout
+    assert "..." not in told.split("Commands:")[1]  # no line of a verb is cut off
+    verbs = [line.split()[0] for line in told.split("Commands:")[1].splitlines() if line.strip()]
+    assert len(verbs) == 10
+    for verb in verbs:
+        told = call(verb, "--help").stdout
+        widest = max(map(len, told.splitlines()))
+        assert columns - 30 < widest <= columns, (verb, widest)
+        assert not any(sign in told for sign in ("<str>", "<Path>", "<list", "{")), verb
+
+
 def test_help_comes_before_what_is_missing():
     for arguments in (["generate", "--help"], ["inspect", "-h"], ["compare", "--help"]):
         result = call(*arguments)
