@@ -23,7 +23,7 @@ def test_saves_a_pair_and_says_what(model, desk):
         "“a red house”: 128×128, seed 7, 2 steps",
         "inside of the changed words",
         "Replace: 'house' became 'sea'",
-        "The rules acted at 14 sites",
+        "of the attention: it acted 14 times (each layer at each step counts), and took over",
     ):
         assert line in said
 

@@ -42,6 +42,18 @@ def test_as_json_and_where_it_is_asked_for(model, saved, desk):
     assert Explanation.load("why").about.word == "red"
 
 
+def test_the_page_is_opened(model, saved, desk, monkeypatch):
+    opened: list[str] = []
+    monkeypatch.setattr(
+        "heedmap.cli.options.open_in_browser", lambda uri, page: opened.append(page)
+    )
+    asked = ("-w", "house", "--at", "40,72", "-o", "opened")
+    good("explain", saved, *asked)
+    assert opened == []
+    good("explain", saved, *asked, "--force", "--open")
+    assert opened == ["opened/index.html"]
+
+
 def test_of_an_edit_and_of_a_negative_prompt(model, desk):
     edit(model, "a red house", "a red horse", seed=3, steps=2, negative="a tree").save("pair")
     told = json.loads(good("explain", "pair", "-w", "horse", "--at", "1,2", "--json"))

@@ -1,6 +1,9 @@
 """What is typed that no verb can read: one sentence, with the nearest, however long it is."""
 
 import io
+import os
+import subprocess
+import sys
 from contextlib import redirect_stdout
 
 import pytest
@@ -72,6 +75,25 @@ def test_what_nobody_can_read(arguments: list[str], sentence: str):
 )
 def test_what_is_echoed_is_bounded(arguments: list[str]):
     assert len(bad(*arguments)) < 500
+
+
+def test_help_cuts_nothing_off_and_names_no_types_of_python():
+    told = call("--help").stdout.split("Commands:")[1]
+    assert "..." not in told  # no line of a verb is cut off
+    verbs = [line.split()[0] for line in told.splitlines() if line.strip()]
+    assert len(verbs) == 10
+    for verb in verbs:
+        told = call(verb, "--help").stdout
+        assert not any(sign in told for sign in ("<str>", "<Path>", "<list", "{")), verb
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_as_wide_as_the_terminal(columns: int):
+    told = subprocess.run(
+        [sys.executable, "-m", "heedmap.cli", "generate", "--help"],
+        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": str(columns)},
+    ).stdout  # fmt: skip
+    assert columns - 10 < max(map(len, told.splitlines())) <= columns
 
 
 def test_help_comes_before_what_is_missing():

@@ -46,7 +46,7 @@ def test_words_that_stand_for_one_another():
 def test_the_tables():
     told = figures(edit("replace", {}).about, blended=True)
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
-    assert ["kind", "replace"] in told["said"]
+    assert ["how", "replace"] in told["said"]
     found = rows(settings_of(prompt="a", size=[8, 16], negative=None))
     assert ["size", "8×16"] in found and not [row for row in found if row[0] == "negative"]
 

@@ -36,11 +36,13 @@ def test_stages():
 def test_a_name_a_stage_or_a_pattern():
     name = NAME("up_blocks.1", 2, 0)
     assert all(name_fits(name, wanted) for wanted in ("up", name, "up 1.2", "up_*", "*.2.*attn?"))
-    assert not any(name_fits(name, wanted) for wanted in ("down", "UP", "up_blocks.1", ""))
+    assert not any(
+        name_fits(name, wanted) for wanted in ("down", "UP", "up_blocks.1", "up 1", "up 1.20", "")
+    )
     assert name_fits("up", "*") and not name_fits("up", "up")  # a stage is none of its layers
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler"])
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler", "sigma"])
 def test_a_short_name_is_one_layers_and_is_read_as_it(family):
     names = list(cross_attention_layers(models.FAMILIES[family]()))
     shorts = short_names(names)

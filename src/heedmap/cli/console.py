@@ -97,6 +97,7 @@ def print_table(
     title: str = "",
     *,
     right: Container[str] = ("#",),
+    shorter: Sequence[Sequence[str]] | None = None,
 ) -> None:
     """Print a table: framed to fit at a terminal, plain and whole in a pipe.
 
@@ -105,6 +106,8 @@ def print_table(
         rows: a cell for each column.
         title: a line above.
         right: which columns stand at the right.
+        shorter: what to print instead of `rows` where the terminal is too narrow for these; the
+            last columns may be left out.
     """
     from rich import box
     from rich.console import Console
@@ -123,6 +126,10 @@ def print_table(
 
     around = 2 + 2 * len(columns)  # beside the columns
     cells = [[printable(cell) for cell in row] for row in rows]
+    if framed and shorter is not None and sum(room(cells, _long)) + around > console.width:
+        cells = [[printable(cell) for cell in row] for row in shorter]
+        columns = columns[: len(cells[0])] if cells else columns
+        around = 2 + 2 * len(columns)
     if title:
         say(printable(title), bold=True)
     widths: Sequence[int | None] = [None] * len(columns)

@@ -8,7 +8,7 @@ import typer
 
 from heedmap.cli.console import loading, print_table, printable, progress_bar, say, warnings_told
 from heedmap.cli.inspecting import BesideFlags, numbered
-from heedmap.cli.options import OutputFlags, grouped, out_option
+from heedmap.cli.options import OutputFlags, PageFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path, parse_pixel
 from heedmap.cli.repeating import ReloadFlags
 from heedmap.errors import RunError
@@ -85,13 +85,15 @@ def explain(
     aim: AimFlags,
     loaded: ReloadFlags,
     saved: NearFlags,
+    shown: PageFlags,
     told: OutputFlags,
 ) -> None:
-    """Take one number of a saved run apart: how much a place of the picture attends to a word.
+    """Take one number of a saved run apart, step by step.
 
-    The run is drawn again up to that step. Saves a page (index.html) with the query and the keys,
-    their scores, the division by √d, the mask, the softmax, what each token brought, and the heads
-    put together; and explain.json, from which all of it can be computed again.
+    It is how much a place of the picture attends to a word. The run is drawn again up to that step.
+    Saves a page (index.html) with the query and the keys, their scores, the division by √d, the
+    mask, the softmax, what each token brought, and the heads put together; and explain.json, from
+    which all of it can be computed again.
     """
     from heedmap.files.writing import Destination, kinds, slug
     from heedmap.results import aiming, folders
@@ -120,6 +122,7 @@ def explain(
     files = {"page": str(folder / "index.html"), "file": str(folder / "explain.json")}
     data = {"run": str(run), "folder": str(folder), **files, **found.summary(), "warnings": warned}
     told.tell(data, [str(folder)], lambda: print_explanation(folder, found))
+    shown.open([str(folder)])
 
 
 def print_explanation(folder: Path, found: "Explanation") -> None:

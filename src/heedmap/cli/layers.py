@@ -78,13 +78,15 @@ def print_layers(
     if columns["Q"] == columns["output"]:  # as in all known models: then the table is narrower
         columns = {"Q, output" if name == "Q" else name: columns[name] for name in columns}
         del columns["output"]
-    names = [layer.name for layer in layers]
     shapes = [
         ["{}×{}".format(*pair) for pair in row] for row in zip(*columns.values(), strict=True)
     ]
+    names = [layer.name for layer in layers]
     called = dict(zip(names, short_names(names), strict=True))
-    rows = [(short, *row) for short, row in zip(called.values(), shapes, strict=True)]
-    print_table(("layer", *columns), rows, title, right=columns)
+    shorter = [(short, *row) for short, row in zip(called.values(), shapes, strict=True)]
+    rows = [(*row, name) for name, row in zip(names, shorter, strict=True)]
+    heads = ("layer", *columns, "its name in the model")
+    print_table(heads, rows, title, right=columns, shorter=shorter)
     say("Heads: number × channels. Scores: of one head. Q, K, V and output: of all.")
     for layer in followed:
         chain = layer.chain()

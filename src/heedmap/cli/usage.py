@@ -48,6 +48,16 @@ class Verb(TyperCommand):
         """Its page of help."""
         return _help(self, ctx)
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        arguments: list[Any] = [one for one in self.params if one.param_type_name == "argument"]
+        for one in arguments:  # "<list[str]>" says nothing to who knows no Python
+            one.display_type_rich = _no_type
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the verb in its help: braces would look as if there were a choice."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options; whatever reads them for Typer words its refusals in its own way."""
         if ctx.resilient_parsing:  # a shell completes what is typed: nothing is wrong yet
@@ -123,6 +133,10 @@ class Verbs(TyperGroup):
         """Run the verb."""
         with failures_told():
             return super().invoke(ctx)
+
+
+def _no_type(ctx: Any) -> None:
+    """What is shown of an argument's type in the help: nothing."""
 
 
 def read_typed(command: Any, ctx: Any, args: Iterable[str]) -> tuple[dict[str, Any], list[str]]:

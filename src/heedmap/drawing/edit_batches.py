@@ -208,8 +208,7 @@ def _pair(
         inside = mask
     else:
         heats = [source.maps.at(n) for n in before] + [edited.maps.at(n) for n in after]
-        # A word of negative weight acts where its map is lowest.
-        masks = [replace(heat, values=np.abs(heat.values)).mask() for heat in heats]
+        masks = [heat.mask() for heat in heats]
         nowhere = np.zeros(source.image.size[::-1], dtype=bool)
         inside = np.logical_or.reduce([nowhere, *masks])
     moved = steerer.moved.get(number)

@@ -27,7 +27,7 @@ def name_fits(name: str, wanted: str) -> bool:
 
 
 def layers_there(names: Sequence[str], like: str) -> str:
-    """Which layers could be named, for a sentence: of many those most like a name."""
+    """Which layers could be named, by their short names: of many those most like a name."""
     stages = [stage for stage in _STAGES if any(stage_of(name) == stage for name in names)]
     near = nearest_layers(like, names)
     of = f"one of {len(names)} layers such as " if len(near) < len(names) else "a layer, "
@@ -43,7 +43,7 @@ def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
 
 
 def short_name(name: str) -> str:
-    """The name that figures have: "up 1.0", "mid 0", "down 2.1.7"."""
+    """The name that figures and tables have: "up 1.0", "mid 0", "down 2.1.7"."""
     short = name.removesuffix(".attn2").removesuffix(".transformer_blocks.0")
     for part in ("_blocks", "_block", ".attentions", ".transformer"):
         short = short.replace(part, "")

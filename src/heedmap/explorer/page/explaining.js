@@ -12,6 +12,12 @@ function wordMeant() {
   return first ? { run, view: 0, entries: [first.entry], label: first.text } : null;
 }
 
+/** How a map's number and the one that is taken apart hang together. */
+function meanSaid(alone) {
+  if (alone) return "";
+  return `Its number in the map is a mean (${[layersSaid(), stepsSaid(), headsSaid()].join(", ")}). One of the numbers behind that mean is taken apart: where no layer, head or step is chosen, the one in which the word draws most, but no more than half. `;
+}
+
 function renderExplaining() {
   const place = placeNow();
   const term = place && wordMeant();
@@ -53,7 +59,7 @@ function renderExplaining() {
   setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));
   setCode(python, `hm.explain(pipe, ${data.grid ? `grid.cells[${state.pair}].pair.edited` : pairNow() ? "pair.edited" : "run"}, ${named.join(", ")})`);
   $("why").querySelector(".hint").textContent =
-    `“${term.label}” at pixel ${x},${y} of the picture${layer && head >= 0 && one ? "" : ": without a layer, head and step, those are taken in which it draws most, but no more than half"}. RUN is the folder that this page is in.`;
+    `“${term.label}” at pixel ${x},${y} of the picture. ${meanSaid(layer && head >= 0 && one)}RUN is the folder that this page is in.`;
 }
 
 function buildExplaining() {

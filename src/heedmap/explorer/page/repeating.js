@@ -95,5 +95,6 @@ function renderRepeat() {
     setCode($(id).querySelector("pre"), text);
   }
   $("now").hidden = !Object.values(texts).some(Boolean);
-  $("now").querySelector("p").textContent = unsaidOfShown();
+  const where = texts["now-command"] ? "RUN is the folder that this page is in." : "";
+  $("now").querySelector("p").textContent = [where, unsaidOfShown()].filter(Boolean).join(" ");
 }
