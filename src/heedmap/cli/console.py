@@ -196,8 +196,10 @@ def say(
     if stream.isatty():
         from textwrap import wrap
 
-        apart = {"break_long_words": False, "break_on_hyphens": False}
-        lines = wrap(text, get_terminal_size().columns, subsequent_indent=indent, **apart)
+        columns = get_terminal_size().columns
+        lines = wrap(
+            text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
         text = "\n".join(lines)
         if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":  # see no-color.org
             marked = typer.style(red, fg="red", bold=True) if red else ""
