@@ -197,7 +197,8 @@ def _explained(found: Explanation) -> None:
     page.encode()
     if EVIL in page:
         raise Wrong("page", "markup: what a stranger wrote became part of the page")
-    repr(found), found.table()
+    repr(found)
+    found.table()
     if abs(found.acted[found.about.head].sum() - 1) > 1e-6 and found.given.edited is None:
         raise Wrong("unequal", "row: it does not sum to 1")
 

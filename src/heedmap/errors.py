@@ -228,8 +228,8 @@ def fields_shown(thing: object, names: Iterable[str] | None = None) -> str:
     """
     if names is None:
         kind: Any = type(thing)
-        names = getattr(kind, "__struct_fields__", None) or kind.__dataclass_fields__
-        names = [name for name in names if not name.startswith("_")]
+        fields = getattr(kind, "__struct_fields__", None) or kind.__dataclass_fields__
+        names = [name for name in fields if not name.startswith("_")]
     every = [f"{name}={_kind_or_value(getattr(thing, name))}" for name in names]
     return f"{type(thing).__name__}({within_lines(every)})"
 
