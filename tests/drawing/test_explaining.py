@@ -207,12 +207,12 @@ def test_the_places_of_the_word_are_told(random_model):
     run = hm.generate(random_model, prompt, seed=3, steps=1, keep=())
 
     def marked(word):
-        spans = hm.explain(random_model, run, word, AT).about.marked
+        spans = hm.explain(random_model, run, word, AT).about.spans
         return [(start, prompt[start:end]) for start, end in spans]
 
     assert marked("cat") == [(8, "cat"), (19, "Cat")]
     assert marked(5) == [(19, "Cat")]
-    assert marked("a cat") == [(6, "a cat"), (16, "A  Cat")]
+    assert marked("a cat") == [(6, "a"), (8, "cat"), (16, "A"), (19, "Cat")]
 
 
 @pytest.mark.parametrize("odd", ["name", "heads", "one head", "grid", "positions"])

@@ -91,10 +91,10 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
 @pytest.mark.parametrize(
     "about",
     [
-        {"marked": [[6, 12]]}, {"marked": [[3, 3]]}, {"marked": [[2, 5], [4, 6]]},
         {"head": 3}, {"step": 5}, {"tokens": [6]}, {"place": [6, 0]}, {"place": [0, 8]},
         {"at": [128, 0]}, {"passes": [1, 1]}, {"heads": 4},
-        {"spans": [[6, 12]]}, {"spans": [[3, 2]]}, {"spans": [[6, 11], [0, 1]]},
+        {"spans": [[6, 12]]}, {"spans": [[3, 3]]}, {"spans": [[2, 5], [4, 6]]},
+        {"spans": [[3, 2]]}, {"spans": [[6, 11], [0, 1]]},
     ],
 )  # fmt: skip
 def test_a_place_that_is_not_there_is_refused(tmp_path, about):

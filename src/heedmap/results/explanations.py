@@ -305,6 +305,7 @@ def _fits(told: ExplanationFile) -> bool:
         and x < about.size[0]
         and y < about.size[1]
         and bounds == sorted(bounds)
+        and all(start < end for start, end in about.spans)
         and all(1 / _LARGEST < abs(one) < _LARGEST for one in (given.scale, given.factor))
         and all(one is None or _is_of(one, shape, one is given.mask) for one, shape in shapes)
         and (given.mask is None or bool((as_array(given.mask) > -np.inf).any(axis=1).all()))
