@@ -185,6 +185,7 @@ def made_explanation(masked=True, edited=False, word="house", prompt="a red hous
         chosen={"layer": "kept", "step": "middle", "head": "drawn"}, kept=1e-7, changed=(),
         rule=edited, seed=7, model="heedmap-tiny", pipeline="StableDiffusionPipeline",
         scheduler="DDIMScheduler", dtype="float32", image_prompt=False,
+        spans=((prompt.index(word), prompt.index(word) + len(word)),),
     )  # fmt: skip
     tokens = tuple(TokenTold(n, *one) for n, one in enumerate(zip(texts, kinds, strict=True)))
     return Explanation(about, tokens, given, noise(1, (128, 96)))

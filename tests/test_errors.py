@@ -1,11 +1,12 @@
 """Sentences: one line, short, and nothing in them that a terminal would act upon."""
 
+import linecache
 import warnings
 
 import pytest
 
 from heedmap import errors
-from heedmap.errors import MAX_SENTENCE, HeedmapError, as_sentence, plural, quoted, reason
+from heedmap.errors import MAX_SENTENCE, HeedmapError, as_sentence, plural, quoted, reason, warn
 
 
 def test_a_sentence_of_the_longest_kind_is_left_as_it_is():
@@ -96,3 +97,12 @@ def test_warnings_are_told_when_they_come_and_before_a_failure():
     with errors.warnings_heard() as quiet:
         errors.warn("again")
     assert quiet == ["again"] and len(told) == 2
+
+
+def test_a_warning_is_at_the_line_of_who_called():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warn("it is late")
+    (one,) = seen
+    assert str(one.message) == "it is late" and one.filename == __file__
+    assert linecache.getline(one.filename, one.lineno).strip() == 'warn("it is late")'

@@ -313,16 +313,21 @@ OPEN = {
 }
 
 
-def sentences(node: ast.expr) -> list[str]:
-    """What a part of a message may be, with {} for what is put in."""
+def sentences(node: ast.expr, python: bool = True) -> list[str]:
+    """What a part of a message may be, with {} for what is put in; as Python or all others say."""
     if isinstance(node, ast.IfExp):
-        return sentences(node.body) + sentences(node.orelse)
+        return sentences(node.body, python) + sentences(node.orelse, python)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return sentences(node.func.value)  # "…".format
+        return sentences(node.func.value, python)  # "…".format
+    if isinstance(node, ast.Tuple):
+        told = itertools.product(*(sentences(one, python) for one in node.elts))
+        return ["".join(parts) for parts in told]
+    if isinstance(node, ast.Starred):
+        return sentences(node.value, python)
     if isinstance(node, ast.Call):
         name = ast.unparse(node.func)
-        if name == "Either":  # what Python says; the command line has words of its own
-            return sentences(node.args[0])
+        if name == "Either":
+            return sentences(node.args[0 if python else 1], python)
         return ["{} is {}" if name == "Is" else "{}"]
     if isinstance(node, ast.JoinedStr):
         parts = [p.value if isinstance(p, ast.Constant) else "{}" for p in node.values]
@@ -331,14 +336,14 @@ def sentences(node: ast.expr) -> list[str]:
     return [node.value] if written else ["{}"]
 
 
-def messages(path: Path) -> Iterator[tuple[str, str]]:
+def messages(path: Path, python: bool = True) -> Iterator[tuple[str, str]]:
     """Who says them, and what is said, of all errors and warnings that are worded in a file."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call) and node.args:
             name = ast.unparse(node.func).rpartition(".")[2]
             if name in SAID:
                 parts = node.args[:1] if name == "WriteError" else node.args
-                for several in itertools.product(*map(sentences, parts)):
+                for several in itertools.product(*(sentences(one, python) for one in parts)):
                     said = "".join(several)
                     if said.replace("{}", ""):  # else it is worded elsewhere
                         yield name, said
@@ -357,6 +362,42 @@ def test_messages_have_one_voice(path: Path):
         assert not odd, f"{odd} is said in another way everywhere else: {said}"
 
 
+SPELLED = re.compile(r"--\w|\b[a-z_]+=|\b[a-z]+_[a-z]\w*|\bTrue\b|\bNone\b|\bslice\b|\w\(\)|`|\*\*")
+"""What is Python's, or a terminal's."""
+# Sentences that only a program can be told: of arguments and objects that nothing else hands over.
+PROGRAMS = {
+    "app/application.py",  # to the operator, at the start
+    "figures/overlays.py",
+    "maps/heatmaps.py",
+    "maps/masks.py",
+    "mathematics/by_hand.py",
+    "mathematics/rules.py",
+    "recording/edits.py",
+    "recording/installation.py",
+    "recording/recorder.py",
+    "results/folders.py",
+    "results/grids.py",
+    "text/token_mapping.py",
+    "text/tokens.py",
+    "text/words.py",
+    "wiring/encodings.py",
+    "wiring/processors.py",
+    "wiring/prompt_tables.py",
+    "wiring/unet.py",
+}
+FILE_NAMES = re.compile(r"model_index|save_pretrained")
+
+
+@each_file
+def test_a_sentence_spells_nothing_for_who_writes_no_python(path: Path):
+    """An argument is a part of it (`Named`, `Is`, …), and each reader has its own name for that."""
+    file = path.relative_to(SOURCE).as_posix()
+    if room(path) == "cli" or file in PROGRAMS:
+        return
+    for _, said in messages(path, python=False):
+        assert not SPELLED.search(FILE_NAMES.sub("", said)), f"{file}: {said}"
+
+
 def test_a_message_has_one_place():
     places: dict[str, list[str]] = {}
     for path in FILES:
@@ -367,7 +408,7 @@ def test_a_message_has_one_place():
     assert places.keys() >= OPEN.keys()
 
 
-FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME, VOICE = (
+FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME, VOICE, SPELLS = (
     test_a_folder_imports_only_from_folders_below,
     test_knows_only_the_libraries_of_its_floor,
     test_only_the_wiring_spells_the_names_of_diffusers,
@@ -376,6 +417,7 @@ FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME, VOICE = (
     test_an_import_is_written_as_one,
     test_a_default_has_one_home,
     test_messages_have_one_voice,
+    test_a_sentence_spells_nothing_for_who_writes_no_python,
 )
 
 
@@ -422,6 +464,9 @@ FLOORED, LIBRARY, THEIRS, DOOR, READS, WRITTEN, HOME, VOICE = (
         (VOICE, "maps/planted.py", "found = WordError('{} is no word: use one'.format(x))"),
         (VOICE, "cli/planted.py", "raise typer.BadParameter('nonsense')"),
         (VOICE, "maps/planted.py", "warn(f'{x} did nothing')"),
+        (SPELLS, "drawing/planted.py", "raise ArgumentError(f'only={x}: expected a swap')"),
+        (SPELLS, "drawing/planted.py", "warn(Either('a=1', 'use --a 1'), ': do so')"),
+        (SPELLS, "drawing/planted.py", "warn(Either('a=1', ('use blend_from',)), ': do so')"),
     ],
 )
 def test_a_law_sees_who_breaks_it(law, file: str, code: str, monkeypatch):

@@ -5,10 +5,12 @@
 `header`    the same in the header of its arrays: shapes, offsets, types
 `bytes`     a file's bytes: cut, flipped, put in between
 `kind`      a pipe, a folder, a link, a socket or nothing in place of a file
+`array`     numbers of an explanation: the first, some or all of an array
 `shape`     maps, settings and picture made anew, alike and of odd sizes (`shapes`)
 `chunk`, `ihdr`   a picture's parts (`chunks`)
 """
 
+import base64
 import json
 import os
 import socket
@@ -16,6 +18,8 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from attacking import chunks, shapes
 from attacking.plain import content, gone, written
@@ -99,6 +103,21 @@ def _about(path: Path, change: Mapping[str, Any]) -> None:
     written(path, joined(json.dumps(tree), rest))
 
 
+def _array(path: Path, change: Mapping[str, Any]) -> None:
+    data = content(path)
+    if data is None:
+        return
+    try:
+        tree = json.loads(data)
+        held = tree["given"][change["name"]]
+        array = np.frombuffer(base64.b64decode(held["float32"]), "<f4").copy()
+    except (ValueError, RecursionError, LookupError, TypeError):  # broken by an earlier change
+        return
+    array[: max(1, int(len(array) * change["share"]))] = float(change["value"])
+    held["float32"] = base64.b64encode(array.tobytes()).decode()
+    written(path, json.dumps(tree).encode())
+
+
 # --- any file ---------------------------------------------------------------------------------
 
 
@@ -160,5 +179,6 @@ def _kind(path: Path, change: Mapping[str, Any]) -> None:
 
 _DO = {
     "json": _json, "about": _about, "header": _header, "bytes": _bytes, "kind": _kind,
-    "shape": shapes.reshape, "chunk": chunks.change_chunks, "ihdr": chunks.change_header,
+    "array": _array, "shape": shapes.reshape, "chunk": chunks.change_chunks,
+    "ihdr": chunks.change_header,
 }  # fmt: skip

@@ -27,6 +27,7 @@ from heedmap.app import archives, options
 from heedmap.app.result_store import read_result
 from heedmap.explorer import repeating
 from heedmap.results import folders
+from heedmap.results.explanations import Explanation
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -94,6 +95,9 @@ class Attack:
             yield "unpacking", lambda: archives.unpack(io.BytesIO(data), unpacked, most=most)
             yield "what was unpacked", lambda: _contained(self._scratch, unpacked)
             yield "reading an upload", lambda: held.append(read_result(unpacked))
+        elif case["seed"] == "why":
+            self.told["folders"] += 1
+            yield "opening", lambda: held.append(Explanation.load(target))
         else:
             self.told["folders"] += 1
             yield "opening", lambda: held.append(folders.load_result(target))
@@ -108,6 +112,11 @@ class Attack:
 
 def uses(result: Any, scratch: Path | None) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What a user does with what was opened; saved only where there is a place for it."""
+    if isinstance(result, Explanation):
+        yield "page", lambda: _explained(result)
+        if scratch is not None:
+            yield "saving", lambda: _explained(_kept(result, scratch / "saved"))
+        return
     for run in _runs(result):
         yield "maps", lambda run=run: _maps(run)
         yield "commands", lambda run=run: _commands(run)
@@ -181,6 +190,24 @@ def _page(result: Any) -> None:
     if EVIL in page:
         raise Wrong("page", "markup: what a stranger wrote became part of the page")
     explorer.frame(page)
+
+
+def _explained(found: Explanation) -> None:
+    page = found.page()
+    page.encode()
+    if EVIL in page:
+        raise Wrong("page", "markup: what a stranger wrote became part of the page")
+    repr(found)
+    found.table()
+    if abs(found.acted[found.about.head].sum() - 1) > 1e-6 and found.given.edited is None:
+        raise Wrong("unequal", "row: it does not sum to 1")
+
+
+def _kept(found: Explanation, folder: Path) -> Explanation:
+    again = Explanation.load(found.save(folder))
+    if (again.about, again.given, again.tokens) != (found.about, found.given, found.tokens):
+        raise Wrong("unequal", "explanation: not read back as it was saved")
+    return again
 
 
 def _saved(result: Any, folder: Path) -> None:

@@ -25,6 +25,8 @@ ODD_PATHS: dict[str, Any] = {
     "nan": float("nan"),
 }  # fmt: skip
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_EXPLAINED = 12  # one case in so many is of an explanation
+_NUMBERS = (0.0, -1.0, 1e-39, 1e9, 1e29, 1e31, 3e38, "nan", "inf", "-inf")  # of an array
 _MANY = (1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 5)  # changes of one case
 
 
@@ -56,8 +58,9 @@ class Deck:
         if chance.random() < 0.0005:
             return {"path": chance.choice(sorted(ODD_PATHS))}
         seed = chance.choice(("run", "every", "pair", "pair", "grid"))
+        seed = "why" if number % _EXPLAINED == 0 else seed
         found: Case = {"seed": seed}
-        zipped = chance.random() < 0.2
+        zipped = seed != "why" and chance.random() < 0.2
         untouched = zipped and chance.random() < 0.6
         count = 0 if untouched else chance.choice(_MANY)
         found["changes"] = [self._change(chance, seed) for _ in range(count)]
@@ -73,8 +76,10 @@ class Deck:
             return {"do": "kind", "file": chance.choice(files), "kind": chance.choice(KINDS)}
         if kind < 0.08:
             return {"do": "bytes", "file": chance.choice(files), **_byte_change(chance)}
-        if kind < 0.11:
+        if kind < 0.11 and seed != "why":
             return self._shape(chance, seed)
+        if kind < 0.5 and seed == "why":
+            return self._array_change(chance)
         if kind < 0.24:
             return _picture_change(chance, [file for file in files if file.endswith(".png")])
         # The files that matter most, more often than the many runs of a grid.
@@ -91,6 +96,15 @@ class Deck:
         if how == "put":
             change["value"] = any_value(chance, at(tree, place))
         return change
+
+    def _array_change(self, chance: random.Random) -> Mapping[str, Any]:
+        given = self._trees["why", "explain.json"]["given"]
+        names = [name for name, held in given.items() if isinstance(held, dict)]
+        share, value = chance.choice((0.0, 0.1, 1.0)), chance.choice(_NUMBERS)
+        return {
+            "do": "array", "file": "explain.json", "name": chance.choice(names), "share": share,
+            "value": value,
+        }  # fmt: skip
 
     def _shape(self, chance: random.Random, seed: str) -> Mapping[str, Any]:
         runs = {file.removesuffix("run.json") for file in self._files[seed] if "run.json" in file}

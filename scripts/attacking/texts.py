@@ -26,6 +26,7 @@ from heedmap.drawing import edit_plans
 from heedmap.files import schemas
 from heedmap.files.values import MAX_PROMPT
 from heedmap.files.writing import slug
+from heedmap.maps.aims import aimed
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.models import pipelines
@@ -207,6 +208,17 @@ def _ranged(text: str) -> None:
     _maps().select(steps=steps)
 
 
+def _aimed(text: str) -> None:
+    """What `explain` is asked for, in each of its fields."""
+    recording, value = _maps().recording, _number(text)
+    ways: list[dict[str, Any]] = [
+        {"word": text}, {"word": value}, {"layer": text}, {"head": value}, {"step": value},
+        {"at": (value, 1)}, {"at": value}, {"layer": "mid 0", "head": value},
+    ]  # fmt: skip
+    asked: dict[str, Any] = {"word": "cat", "at": (1, 1), **ways[len(text) % len(ways)]}
+    aimed(recording.table, recording, size=(32, 32), steps=3, **asked)
+
+
 def _mapped(text: str) -> None:
     maps = _maps()
     maps[text].mask()
@@ -298,6 +310,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "keys": _inner(prompts.word_keys),
     "word window": parsing.parse_word_window, "strip": parsing.parse_strip,
     "numbers": parsing.parse_numbers, "names": parsing.parse_names, "over": parsing.parse_over,
+    "pixel": parsing.parse_pixel, "aim": _aimed,
     "box": parsing.parse_box, "axes": parsing.parse_axes, "verb": _called, "draw": _drawn,
 }  # fmt: skip
 # How often each is drawn: most equally, those that take long seldom.

@@ -288,7 +288,9 @@ def windows_table(figures: dict[str, dict[str, Figures]]) -> str:
 
     What `edit` takes by itself (`options.USUAL`) is in bold; under each kind, how many edits.
     """
-    usual = {kind: f"{USUAL[kind][0]:g} {USUAL[kind][1]:g}" for kind in figures}
+    usual: dict[str | None, str] = {
+        kind: f"{cross:g} {own:g}" for kind, (cross, own) in USUAL.items()
+    }
     names = list(dict.fromkeys(name for rows in figures.values() for name in rows))
 
     def cell(kind: str, name: str) -> str:

@@ -216,7 +216,8 @@ class _Finder:
 
     def __init__(self, source: Path, mutant: Mutant) -> None:
         path = source / mutant.module
-        self.name = ".".join(("heedmap", *Path(mutant.module).with_suffix("").parts))
+        whole = ".".join(("heedmap", *Path(mutant.module).with_suffix("").parts))
+        self.name = whole.removesuffix(".__init__")  # a folder is imported by its own name
         self.loader = _Loader(self.name, str(path))
         self.loader.source = mutant.apply(path.read_bytes())
 

@@ -5,7 +5,7 @@ number, NaN, infinities or arrays. The functions return plain Python values, whi
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any, TypeGuard, TypeVar, cast
@@ -57,7 +57,7 @@ def finite(what: str, value: object, *, least: float = -math.inf, most: float = 
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return number
-    raise ArgumentError(Is(what, value), f": expected a finite number{_span(least, most)}")
+    raise ArgumentError(Is(what, value), ": expected a finite number", _span(least, most))
 
 
 def fraction(what: str, value: object) -> float:
@@ -81,7 +81,7 @@ def whole(what: str, value: object, *, least: int | None = None, most: int | Non
         number = int(value)
         if (least is None or least <= number) and (most is None or number <= most):
             return number
-    raise ArgumentError(Is(what, value), f": expected a whole number{_span(least, most)}")
+    raise ArgumentError(Is(what, value), ": expected a whole number", _span(least, most))
 
 
 def is_text(value: object) -> bool:
@@ -160,7 +160,7 @@ def flag(what: str, value: object) -> bool:
     kind = type(value)
     if isinstance(value, bool) or (kind.__module__ == "numpy" and kind.__name__ in _NUMPY_BOOL):
         return bool(value)
-    raise ArgumentError(Is(what, value), ": expected True or False")
+    raise ArgumentError(Is(what, value), ": expected ", Either("True or False", "yes or no"))
 
 
 def function(what: str, value: object) -> None:
@@ -184,10 +184,14 @@ def several(value: object) -> list[Any] | None:
     return found if len(found) <= _LONGEST else None
 
 
-def _span(least: float | None, most: float | None) -> str:
+def _span(least: float | None, most: float | None) -> Either:
     """A range in words."""
-    low = None if least is None or math.isinf(least) else _said(least)
-    high = None if most is None or math.isinf(most) else _said(most)
+    return Either(_range(least, most, _said), _range(least, most, _plain))
+
+
+def _range(least: float | None, most: float | None, said: Callable[[Any], str]) -> str:
+    low = None if least is None or math.isinf(least) else said(least)
+    high = None if most is None or math.isinf(most) else said(most)
     if low is not None and high is not None:
         return f" from {low} to {high}"
     if low is not None:
@@ -201,8 +205,12 @@ def _choice(value: object, known: Sequence[str]) -> Either:
     return Either(listed([*map(repr, near)]), listed(near))
 
 
+def _plain(bound: Any) -> str:
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)
+
+
 def _said(bound: Any) -> str:
     power = int(bound) + 1
     if isinstance(bound, int) and bound > 2**20 and power & (power - 1) == 0:
         return f"2**{power.bit_length() - 1} - 1"
-    return f"{bound:g}" if isinstance(bound, float) else str(bound)
+    return _plain(bound)

@@ -2,12 +2,13 @@
 
 Whatever a user can cause ends in a `HeedmapError`; any other exception is a bug of ours. A sentence
 names arguments as whoever reads it knows them: `steps=slice(7, 9)` in Python, `--steps 7:9` on the
-command line. So it is kept in parts, and put together by who tells it.
+command line, by the label of its field in the app. So it is kept in parts, and put together by who
+tells it: a reader is a `Tongue`, which is a table of names and a way to write values.
 """
 
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -44,37 +45,58 @@ class Value(Written):
 
 @dataclass(frozen=True)
 class Either:
-    """What Python says in one way, and whoever writes no Python in another."""
+    """What is told who writes Python, and all others: a text, or parts that each reader tells."""
 
-    python: str
-    typed: str
+    python: "str | tuple[Part, ...]"
+    others: "str | tuple[Part, ...]"
 
 
 Part = str | Named | Either
 """Of a sentence: what everybody is told in the same words, or what has several."""
-Tongue = Callable[[Named | Either], str]
-"""How somebody is told those parts that have several words."""
 
 
-def in_python(part: Named | Either) -> str:
-    """A part of a sentence, for who writes Python."""
-    if isinstance(part, Either):
-        return part.python
-    return worded(part, part.name, quoted(part.value) if isinstance(part, Written) else "", "=")
+@dataclass(frozen=True)
+class Tongue:
+    """How a reader is told the parts that have several words.
+
+    Attributes:
+        names: what the reader calls an argument, by its name in Python (without "the"); one that is
+            not there keeps its name.
+        spelled: a value as the reader writes it, given the argument's name as the reader knows it,
+            and the part; empty where the name says it all.
+        sign: between a name and its value.
+        of_python: whether the reader writes Python.
+    """
+
+    names: Mapping[str, str]
+    spelled: Callable[[str, "Written"], str]
+    sign: str
+    of_python: bool = False
+
+    def told(self, part: Part) -> str:
+        """A part of a sentence, for this reader."""
+        if isinstance(part, str):
+            return part
+        if isinstance(part, Either):
+            chosen = part.python if self.of_python else part.others
+            return chosen if isinstance(chosen, str) else "".join(map(self.told, chosen))
+        name = self.names.get(part.name.removeprefix("the "), part.name)
+        value = self.spelled(name, part) if isinstance(part, Written) else ""
+        if isinstance(part, Value):
+            return value
+        if isinstance(part, Is):
+            return f"{name} is {value}"
+        return f"{name}{self.sign}{value}" if value else name
 
 
-def worded(part: Named, name: str, value: str, sign: str) -> str:
-    """A name, a value, or both with a sign between them, as a part of a sentence has them."""
-    if isinstance(part, Value):
-        return value
-    if isinstance(part, Is):
-        return f"{name} is {value}"
-    return f"{name}{sign}{value}" if isinstance(part, Written) else name
+def sentence_of(said: Iterable[Part], tongue: Tongue | None = None) -> str:
+    """A sentence of its parts: one line of printable characters, and not too long.
 
-
-def sentence_of(said: Iterable[Part], tongue: Tongue = in_python) -> str:
-    """A sentence of its parts: one line of printable characters, and not too long."""
-    return _readable("".join(one if isinstance(one, str) else tongue(one) for one in said))
+    Args:
+        said: its parts.
+        tongue: of its reader; Python's if None.
+    """
+    return _readable("".join(map((tongue or _PYTHON).told, said)))
 
 
 class HeedmapError(Exception):
@@ -152,14 +174,14 @@ def warn(*said: Part) -> None:
 
 @contextmanager
 def warnings_heard(
-    tell: Callable[[str], None] | None = None, tongue: Tongue = in_python
+    tell: Callable[[str], None] | None = None, tongue: Tongue | None = None
 ) -> Generator[list[str]]:
     """Keep what heedmap warns of meanwhile to itself; what libraries warn of is for programmers.
 
     Args:
         tell: is given each warning when it comes, and not when all is over: some costs can still
             be saved then.
-        tongue: in which they are told.
+        tongue: in which they are told; Python's if None.
 
     Gives a list that holds each warning once.
     """
@@ -194,6 +216,9 @@ def quoted(value: object) -> str:
     return said if len(said) <= 80 else said[:79] + "…"
 
 
+_PYTHON = Tongue({}, lambda _, part: quoted(part.value), "=", of_python=True)
+
+
 def fields_shown(thing: object, names: Iterable[str] | None = None) -> str:
     """What an interpreter shows of a thing of many fields: one or two lines, the first fields.
 
@@ -203,8 +228,8 @@ def fields_shown(thing: object, names: Iterable[str] | None = None) -> str:
     """
     if names is None:
         kind: Any = type(thing)
-        names = getattr(kind, "__struct_fields__", None) or kind.__dataclass_fields__
-        names = [name for name in names if not name.startswith("_")]
+        fields = getattr(kind, "__struct_fields__", None) or kind.__dataclass_fields__
+        names = [name for name in fields if not name.startswith("_")]
     every = [f"{name}={_kind_or_value(getattr(thing, name))}" for name in names]
     return f"{type(thing).__name__}({within_lines(every)})"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def test_what_is_shown_can_do_nothing(tmp_path: Path):
     assert policy.startswith("sandbox allow-scripts allow-downloads; default-src 'none'")
     assert "allow-same-origin" not in policy and "connect-src" not in policy
     sent(answer)
-    for gone in (tmp_path / "no.html", tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # not waited for: all visitors would wait, too
+    for gone in (tmp_path / "no.html", tmp_path, tmp_path / "pipe"):
         with pytest.raises(HTTPException) as error:
             shut_off(gone, "text/html")
         assert error.value.status_code == 404

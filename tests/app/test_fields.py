@@ -10,6 +10,7 @@ pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'
 import gradio as gr
 
 from heedmap.app import fields
+from heedmap.app.labels import sentence_for
 from heedmap.app.options import MOST_LETTERS
 from heedmap.app.requests import Placed
 from heedmap.errors import ArgumentError
@@ -52,21 +53,26 @@ def test_what_is_told_apart(said, roomy: bool, keep):
 @pytest.mark.parametrize(
     ("number", "value", "said"),
     [
-        (0, "seven", "the seed"),
-        (1, "2.5", "the number of steps"),
-        (2, "much", "guidance"),
-        (3, "96", "one side of the picture was given"),
-        (6, ["layer", "image"], ": expected a list of 'small', 'layer', "),
-        (6, "layer", ": expected a list of 'small', "),
-        (5, 3, "expected a text"),
+        (0, "seven", "“Seed” is 'seven': expected a whole number"),
+        (1, "2.5", "“Steps” is '2.5': expected a whole number"),
+        (2, "much", "“Guidance” is 'much': expected a number"),
+        (3, "96", "one of “Width” and “Height” is empty: expected both, or none"),
+        (4, "1e999", "“Height” is '1e999': expected a whole number"),
+        (
+            6,
+            ["layer", "image"],
+            "“Tell apart on the page” is 'image': expected small, layer, step or head",
+        ),
+        (6, "layer", "“Tell apart on the page” is 'layer': expected a list"),
+        (5, 3, "“Negative prompt” is 3: expected a text"),
     ],
 )
 def test_what_a_field_cannot_hold_is_one_sentence(number, value, said):
     values = list(fields.EMPTY)
     values[number] = value
-    with pytest.raises(ArgumentError, match=said) as error:
+    with pytest.raises(ArgumentError) as error:
         fields.shared_values(None, values)
-    assert "\n" not in str(error.value)
+    assert sentence_for(error.value) == said
 
 
 def made(make: Any) -> list[Any]:
@@ -104,12 +110,21 @@ def test_the_fields_of_an_edit_begin_with_its_defaults():
         cross=0.5, threshold=0.3, protect=("a", "red house"), renormalize=True
     )
     for values, said in (
-        ((0.5, 0.5, "", "", "x", False), "the threshold is 'x': expected a number"),
-        ((0.5, 0.5, "", 3, "", False), "expected a text"),
-        ((0.5, 0.5, "", "", "", "yes"), "renormalize is 'yes'"),
+        ((2, 0.5, "", "", "", False), "“Strength: cross-attention” is '2': expected a part of "),
+        ((0.5, "x", "", "", "", False), "“Self-attention” is 'x': expected a part of the run"),
+        ((0.5, 0.5, 3, "", "", False), "“Only where” is 3: expected a text"),
+        ((0.5, 0.5, "", "", "x", False), "“Threshold” is 'x': expected a number"),
+        ((0.5, 0.5, "", 3, "", False), "“Protect” is 3: expected a text"),
+        ((0.5, 0.5, "", "", "", "no"), "“Renormalize” is 'no': expected yes or no"),
     ):
-        with pytest.raises(ArgumentError, match=said):
+        with pytest.raises(ArgumentError) as error:
             fields.edit_values(*values)
+        assert sentence_for(error.value).startswith(said)
+
+
+def test_a_window_is_read_as_on_the_command_line():
+    found = fields.edit_values("0.2:0.8", " 0.4 ", "", "", "", False)
+    assert (found.cross, found.self_attention) == ((0.2, 0.8), 0.4)
 
 
 def test_the_fields_of_a_grid():
@@ -129,22 +144,22 @@ def test_the_fields_of_a_grid():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (("red", "", "", ""), "the weights are 'red': expected a word and its weights"),
-        (("red=1:2", "", "", ""), "the weights are '1:2': expected A:B:N"),
-        (("red=0\nred=1", "", "", ""), "'red' is weighted twice: give all of it on one line"),
-        (("", "0", "", ""), "the number of seeds is 0"),
-        (("", "1e9", "", ""), "the number of seeds"),
-        (("", "10001", "", ""), "the number of seeds is 10001"),
-        (("", "", "0.5,2", ""), "the strength is '2': expected a part of the run"),
-        (("", "", "", "0.9:0.1"), "self-attention is '0.9:0.1': expected a part of the run"),
-        (("", "", ["a"], ""), "expected a text"),
-        ((5, "", "", ""), "expected a text"),
+        (("red", "", "", ""), "“Weights of a word” is 'red': expected a word and its weights"),
+        (("red=1:2", "", "", ""), "“Weights of a word” is '1:2': expected A:B:N"),
+        (("red=0\nred=1", "", "", ""), "“Weights of a word” has 'red' twice: give all of it"),
+        (("", "0", "", ""), "“Seeds” is 0: expected a whole number from 1 to 10000"),
+        (("", "1e9", "", ""), "“Seeds” is '1e9': expected a whole number"),
+        (("", "10001", "", ""), "“Seeds” is 10001"),
+        (("", "", "0.5,2", ""), "“Strength: cross-attention” is '2': expected a part of the run"),
+        (("", "", "", "0.9:0.1"), "“Self-attention” is '0.9:0.1': expected a part of the run"),
+        (("", "", ["a"], ""), "“Strength: cross-attention” is a: expected a text"),
+        ((5, "", "", ""), "“Weights of a word” is 5: expected a text"),
     ],
 )
 def test_what_a_grid_cannot_be_is_one_sentence(values, said: str):
-    with pytest.raises(ArgumentError, match=said) as error:
+    with pytest.raises(ArgumentError) as error:
         fields.grid_values(*values)
-    assert "\n" not in str(error.value)
+    assert sentence_for(error.value).startswith(said)
 
 
 def test_words_in_their_places():
@@ -152,11 +167,13 @@ def test_words_in_their_places():
     found = fields.place_values(" cat ", "the lower half", "", "dog", "the left half", "0,1,20,30")
     assert found == (Placed("cat", "the lower half"), Placed("dog", (0, 1, 20, 30)))
     for values, said in (
-        (("cat", "the moon", ""), "the place is 'the moon'"),
-        (("cat", ["x"], ""), "the place is "),
-        (("cat", "the left half", "1,2"), "the box is '1,2': expected LEFT,TOP,RIGHT,BOTTOM"),
-        ((["cat"], "the left half", ""), "expected a text"),
-        (("c" * (MOST_LETTERS + 1), "the left half", ""), "expected at most"),
+        (("cat", "the moon", ""), "“Where” is 'the moon': expected the left half, the right "),
+        (("cat", ["x"], ""), "“Where” is x: expected the left half"),
+        (("cat", "the left half", "1,2"), "“Or a box, in pixels” is '1,2': expected LEFT,TOP,"),
+        ((["cat"], "the left half", ""), "“Keep a word in its place” is cat: expected a text"),
+        ((*fields.UNPLACED[:3], 5, "the left half", ""), "“Another word” is 5: expected a text"),
+        (("c" * (MOST_LETTERS + 1), "the left half", ""), "“Keep a word in its place” has 2001"),
     ):
-        with pytest.raises(ArgumentError, match=said):
+        with pytest.raises(ArgumentError) as error:
             fields.place_values(*values)
+        assert sentence_for(error.value).startswith(said)

@@ -94,7 +94,7 @@ def test_a_name_that_is_taken_and_one_that_is_none(visited: Served, run: Run):
     put = visited.app.worker.store.put
     names = [put(run, visited.visitor).name for _ in range(2)]
     before = files(visited.out)
-    said = f"{names[1].capitalize()} is there already: choose another name."
+    said = f"The name {names[1]} is taken: choose another."
     assert renamed(visited, names[0], names[1]) == (400, said)
     for wanted, status in ((" ", 400), ("../", 400), (5, 422), (None, 422), ("x" * 501, 422)):
         found, said = renamed(visited, names[0], wanted)
@@ -197,10 +197,11 @@ def test_what_cannot_be_compared_is_one_sentence(visited: Served, run: Run, mode
         ("", "0 results and 0 words are to be compared: expected 1 to 12 results"),
         (f"run={one}", "1 run cannot be compared: expected two or more"),
         ("&".join(f"run={one}" for _ in range(13)), "13 results and 0 words are to be compared"),
-        (f"run={one}&run={grid}", "is a grid, which compares its own edits"),
+        (f"run={one}&run={one}" + "&word=red" * 25, "2 results and 25 words are to be compared"),
+        (f"run={one}&run={grid}", "is one grid, of its own kind: choose runs or edits to compare"),
         (f"run={one}&run={one}&word=zebra", "zebra"),
         (f"run={one}&run={one}&word=%00", "house"),
-        (f"run={one}&run={one}&scale=evil", "the scale is 'evil'"),
+        (f"run={one}&run={one}&scale=evil", "“Colours” is 'evil'"),
         (f"run={one}&run={one}&format=exe", "the format is 'exe'"),
         (f"run={one}&run=../{one}", "not there any more"),
     ):

@@ -45,7 +45,9 @@ def test_limits_let_in_what_they_name_and_nothing_beyond():
     for size in ((65, 8), (8, 65)):
         with pytest.raises(ArgumentError, match="than this server draws: expected at most 64 on"):
             limits.check_size(size)
-    with pytest.raises(ArgumentError, match=r"4 steps are more than .*: expected 1 to 3"):
+    with pytest.raises(
+        ArgumentError, match="steps is 4, more than this server draws: expected 1 to 3"
+    ):
         limits.check_steps(4)
 
 

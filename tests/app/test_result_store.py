@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.calling import files
-from making import MARKS
+from cli.calling import call, files
+from making import MARKS, made_explanation
 
 from app.serving import PROMPT
 from heedmap.app.result_store import ResultStore, read_result
@@ -122,7 +122,7 @@ def test_a_name_that_is_taken_stays_whose_it_is(tmp_path: Path, run: Run, kind: 
     else:
         there.symlink_to(tmp_path)
     before = files(tmp_path), there.is_symlink()
-    with pytest.raises(RunError, match="mine is there already: choose another name"):
+    with pytest.raises(RunError, match="the name mine is taken: choose another"):
         store.shelf("").rename(name, "Mine")
     assert (files(tmp_path), there.is_symlink()) == before and there.exists()
     assert store.shelf("").rename(name, name) == name
@@ -137,9 +137,12 @@ def test_only_what_heedmap_wrote_is_deleted(tmp_path: Path, run: Run, pair, grid
     (tmp_path / "app" / "thesis").mkdir()
     (tmp_path / "app" / "thesis" / "run.json").write_text("{}")  # no run
     before = files(shelf.folder(kept))
+    made_explanation().save(shelf.folder(names[0]) / "explain" / "a number")
+    made_explanation().save(shelf.folder(names[1]) / "edited" / "explain" / "a number")
+    call("inspect", str(shelf.folder(names[0])), "--quiet")
     for name in names:
         shelf.delete(name)
-    with pytest.raises(RunError, match=f"{kept} holds files that heedmap did not write, and stays"):
+    with pytest.raises(RunError, match=f"the result {kept} holds files that heedmap did not"):
         shelf.delete(kept)
     with pytest.raises(RunError, match=NOT_THERE):
         shelf.delete("thesis")
@@ -152,7 +155,9 @@ def test_on_one_shelf_nothing_goes_and_no_more_comes(tmp_path: Path, run: Run):
     for name in ("one", "two"):  # also what the command line has saved there
         store.check("")
         run.save(tmp_path / "app" / name)
-    with pytest.raises(RunError, match=r"holds 2 results, as many as it may \(--max-results\)"):
+    with pytest.raises(
+        RunError, match="holds 2 results, as many as it may have: delete some first"
+    ):
         store.check("")
     store.shelf("").delete("one")
     store.check("")
@@ -230,3 +235,17 @@ def test_the_least_that_a_result_may_say_is_listed(tmp_path: Path):
     found = shared(tmp_path).shelf("").results()
     assert {one.kind: one.name for one in found} == {kind: kind for kind in ("run", "edit", "grid")}
     assert all(one.made_with for one in found)
+
+
+def test_what_somebody_put_beside_an_explanation_stays(tmp_path: Path, run: Run):
+    store = shared(tmp_path / "app")
+    shelf = store.shelf("")
+    for at in ("explain/notes.txt", "explain/a number/notes.txt", "inspect/a number/image.png"):
+        folder = shelf.folder(store.put(run, "").name)
+        made_explanation().save(folder / "explain" / "a number")
+        (folder / at).parent.mkdir(parents=True, exist_ok=True)
+        (folder / at).write_text("mine")
+        before = files(folder)
+        with pytest.raises(RunError, match="holds files that heedmap did not write"):
+            shelf.delete(folder.name)
+        assert files(folder) == before

@@ -36,7 +36,7 @@ def test_a_number_and_nothing_else(said: str, found: str):
 def test_who_opens_the_page_is_given_one_once(server: Served):
     given = [server.ask("/", Cookie="")[2]["set-cookie"] for _ in range(2)]
     assert given[0] != given[1] and visitor_of(given[0])
-    for part in ("HttpOnly", "SameSite=Strict", "Path=/"):
+    for part in ("HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=31536000"):
         assert part in given[0]
     assert server.ask("/")[2]["set-cookie"] is None  # who has one keeps it
     for path in ("/config", "/results", "/theme.css"):

@@ -151,21 +151,18 @@ def test_one_pipeline_is_held(worker: Worker, monkeypatch: pytest.MonkeyPatch):
         (GenerateRequest(prompt="a", model="/etc"), "the model '/etc' is not offered here"),
         (
             GenerateRequest(prompt="a", options=DrawOptions(steps=101)),
-            "101 steps are more than this server draws",
+            "steps is 101, more than this server draws",
         ),
         (
             GenerateRequest(prompt="a", options=DrawOptions(size=(1032, 8))),
-            "1032×8 pixels are more than this server draws",
+            r"size is \(1032, 8\), more pixels than this server draws",
         ),
-        (
-            GenerateRequest(prompt="a" * 2001),
-            "the prompt has 2001 characters: expected at most 2000",
-        ),
+        (GenerateRequest(prompt="a" * 2001), "prompt has 2001 characters: expected at most 2000"),
         (
             GenerateRequest(prompt="a", options=DrawOptions(negative="a" * 2001)),
-            "the negative prompt has 2001 characters",
+            "negative has 2001 characters",
         ),
-        (EditRequest(source="a", target="b" * 2001), "the new prompt has 2001 characters"),
+        (EditRequest(source="a", target="b" * 2001), "target has 2001 characters"),
     ],
 )
 def test_what_is_beyond_the_limits(worker: Worker, asked, sentence):
@@ -240,7 +237,9 @@ def test_an_edit_within_the_limits(queue: JobQueue, model, tmp_path: Path):
 def test_a_model_without_a_size_that_is_small_enough(queue: JobQueue, model, tmp_path: Path):
     worker = Worker(ResultStore(tmp_path / "none", 10, shared=True), Options(limits=Limits(size=7)))
     state = ended(queue.enter(lambda job: worker.generate(GenerateRequest(prompt=PROMPT), job)))
-    assert state.sentence.startswith("8×8 pixels are more than this server draws")
+    assert state.sentence.startswith(
+        "“Width” × “Height” is 8×8, more pixels than this server draws"
+    )
     assert not (tmp_path / "none").exists()
 
 

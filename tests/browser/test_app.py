@@ -15,6 +15,7 @@ from app.serving import zipped
 from cli.calling import files
 
 from browser.conftest import MISSING
+from heedmap.results.explanations import Explanation
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -540,3 +541,139 @@ def test_a_word_is_kept_in_its_place(visit: Any, out: Path):
     panel.get_by_role("button", name="Generate", exact=True).click()
     (edit,) = Run.load(saved(finished(panel), out)).settings.edits
     assert (edit.word, edit.where) == ("house", (64, 0, 128, 128))
+
+
+def filled(panel: Any) -> list[str]:
+    return [one.input_value() for one in panel.locator("textarea, input[type=text]").all()]
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
+def test_a_number_of_a_result_is_taken_apart(visit: Any, out: Path, run: Run, scheme, width):
+    """From the place that is pointed at to the explanation, in the layer that is chosen."""
+    page = visit(f"?__theme={scheme}", viewport={"width": width, "height": 900})
+    result(page, "of-yesterday").get_by_role("button", name="Open", exact=True).click()
+    frame = page.frame_locator("#results .page iframe")
+    frame.locator("#layers").select_option(label="up 1.0 · 8×8")
+    canvas = frame.locator("#figures canvas").first
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    canvas.click(position={"x": box["width"] * 0.3, "y": box["height"] * 0.6})
+    frame.locator("#why summary").click()
+    told = frame.locator("#why pre").first.inner_text()
+    frame.get_by_role("button", name="Take it apart").click()
+    panel = page.locator("#explain")
+    panel.get_by_label("Result", exact=True).wait_for()
+    expect(panel.get_by_label("Result", exact=True)).to_have_value("of-yesterday")
+    _, word, at, layer, head, step, cell = filled(panel)
+    assert f"--at {at} " in f"{told} " and f"--word {word}" in told and (head, cell) == ("", "")
+    assert layer == "up 1.0" and "--layer 'up 1.0'" in told and step == ""
+    start = panel.get_by_role("button", name="Take it apart", exact=True)
+    expect(start).to_be_focused()
+    assert not panel.locator(".card").count()  # it starts when it is asked to, and not before
+    start.press("Enter")
+    folder = saved(finished(panel), out)
+    found = Explanation.load(folder)
+    x, y = map(int, at.split(","))
+    assert (found.about.at, found.about.word, found.about.short) == ((x, y), word, "up 1.0")
+    fits(panel)
+    inner = page.frame_locator("#explain .page iframe")
+    expect(inner.get_by_role("heading", name="heedmap · how a number comes about")).to_be_visible()
+    colour = inner.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+    assert (max(map(int, re.findall(r"\d+", colour)[:3])) < 60) == (scheme == "dark")
+    tab(page, "Results")
+    page.get_by_role("button", name="All results").click()  # the run is open there still
+    one = result(page, folder.name)
+    expect(one).to_be_visible()
+    expect(one.get_by_role("checkbox")).to_have_count(0)  # it is not compared
+    with page.expect_download() as begun:
+        one.get_by_role("link", name="zip").click()
+    zip_file = out.parent / f"explained-{width}.zip"
+    begun.value.save_as(zip_file)
+    page.locator("#results input[type=file]").set_input_files(zip_file)
+    opened = page.frame_locator("#opened .page iframe")
+    expect(opened.get_by_text("how a number comes about")).to_be_visible()
+    one.get_by_role("button", name="Delete", exact=True).click()
+    one.get_by_role("button", name="Delete for good").click()
+    expect(one).to_have_count(0)
+
+
+SAYS_EXPLAIN = """<body><button>press</button><script>
+const said = { heedmap: "explain", cell: "", word: "house", at: "1,2", layer: "", head: "",
+  step: "" };
+const say = (more) => parent.postMessage({ ...said, ...more }, "*");
+say({});
+setTimeout(say, 300, {});
+document.querySelector("button").onclick = () => say({ word: 7 });
+</script>"""
+
+
+def test_a_page_by_itself_fills_in_nothing(visit: Any, out: Path, run: Run):
+    run.save(out / "eager")
+    (out / "eager" / "index.html").write_text(SAYS_EXPLAIN)
+    page = visit()
+    result(page, "eager").get_by_role("button", name="Open", exact=True).click()
+    page.mouse.move(5, 5)
+    inner = page.frame_locator("#results .page iframe")
+    inner.get_by_role("button").wait_for()
+    page.wait_for_timeout(800)
+    expect(page.locator("#results")).to_be_visible()
+    inner.get_by_role("button").click()  # what it says is not as the app expects
+    page.wait_for_timeout(500)
+    expect(page.locator("#results")).to_be_visible()
+    page.get_by_role("button", name="All results").click()
+    one = result(page, "eager")
+    one.get_by_role("button", name="Delete", exact=True).click()
+    one.get_by_role("button", name="Delete for good").click()
+    expect(one).to_have_count(0)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
+def test_a_prompt_is_clicked_together_of_the_words_that_were_taught(
+    visit: Any, scheme: str, width: int
+):
+    page = visit(f"?__theme={scheme}", viewport={"width": width, "height": 844})
+    panel = page.locator("#generate")
+    chip = lambda word: panel.get_by_role("button", name=word, exact=True)  # noqa: E731
+    for word in ("small", "orange", "cat"):
+        chip(word).click()
+    prompt = panel.get_by_label("Prompt", exact=True)
+    expect(prompt).to_have_value("small orange cat")
+    chip("in the snow").focus()
+    page.keyboard.press("Enter")
+    expect(prompt).to_have_value("small orange cat in the snow")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    expect(prompt).to_have_value("small orange cat in the snow at sunset")
+    assert chip("cat").evaluate("one => getComputedStyle(one).color") != chip("cat").evaluate(
+        "one => getComputedStyle(one).backgroundColor"
+    )
+    shelf = panel.locator(".shelf details")
+    box = shelf.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    for word in shelf.get_by_role("button").all():
+        one = word.bounding_box()
+        assert one["x"] + one["width"] <= width and one["height"] >= 20
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # The words go into the field that was written in last; Gradio knows of them, too.
+    page.get_by_role("tab", name="Edit").click()
+    panel = page.locator("#edit")
+    target = panel.get_by_label("What it shall become")
+    target.fill("a")
+    chip("dog").click()
+    expect(target).to_have_value("a dog")
+    expect(panel.get_by_label("Prompt", exact=True)).to_have_value("")
+    panel.get_by_role("button", name="Edit", exact=True).click()
+    expect(panel.locator(".card.trouble")).to_contain_text("“Prompt” is empty")
+
+
+def test_results_are_there_after_a_reload_in_the_dark_on_a_phone(visit: Any, out: Path):
+    page = visit("?__theme=dark", viewport={"width": 390, "height": 844})
+    expect(result(page, "of-yesterday")).to_be_visible()
+    page.reload()
+    one = result(page, "of-yesterday")
+    expect(one).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    one.get_by_role("button", name="Open of-yesterday").press("Enter")
+    expect(page.frame_locator("#results .page iframe").locator("#prompts")).to_be_visible()
+    page.get_by_role("button", name="All results").click()
+    expect(one).to_be_visible()

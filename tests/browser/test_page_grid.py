@@ -40,6 +40,17 @@ def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
     assert opened.page.title() == "a red house · red ×−1, 1, 3 · heedmap"
 
 
+def test_under_a_negative_weight_the_ring_is_where_the_map_is_lowest(show: Any, grid: Any):
+    opened = show(grid.explorer())  # the first cell, red ×−1
+    opened.page.evaluate("document.querySelectorAll('details').forEach((e) => (e.open = true))")
+    command = opened.page.locator("#why pre").first.evaluate("e => e.textContent")
+    word, at = (shlex.split(command)[n] for n in (4, 6))
+    heat = grid.cells[0].pair.edited.maps[word]
+    x, y = (int(v) * side // 128 for v, side in zip(at.split(","), heat.values.shape, strict=True))
+    assert word == "red" and heat.values.max() < 0
+    assert heat.values[y, x] <= 0.98 * heat.values.min()  # the page's maps have steps of 1/255
+
+
 def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
     opened = show(grid.explorer())
     cell = grid.cells[5]

@@ -41,11 +41,11 @@ def test_the_strongest_is_not_one_that_acts_alike_everywhere(show: Any):
     run = small("a red house")
     recording = run.maps.recording
     arrays = [array.copy() for array in recording.arrays]
-    at = {
-        text: recording.positions.index(run.maps.tokens.find(text)[0]) for text in ("red", "house")
-    }
+    at = {text: recording.positions.index(run.maps.tokens.find(text)[0]) for text in ("a", "red")}
     for array in arrays:
         array[..., at["red"]] = 0.9  # much, and nowhere more than elsewhere
+        array[..., at["a"]] = 0  # a word without content, which acts at one half alone
+        array[:, :, : array.shape[2] // 2, at["a"]] = 1
     run.maps = replace(run.maps, recording=replace(recording, arrays=tuple(arrays)))
     opened = show(explorer.page(run))
     assert strongest(run.maps) == "house"

@@ -115,10 +115,9 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
     command, python = explained(opened)
     assert command == shlex.split("heedmap explain RUN --word house --at 40,72")
     assert python == 'hm.explain(pipe, run, "house", at=(40, 72))'
-    assert (
-        "in which it draws most, but no more than half"
-        in opened.page.locator("#why .hint").inner_text()
-    )
+    assert "is a mean (all layers, " in opened.page.locator("#why .hint").inner_text()
+    assert "Share: of what all words" in opened.page.locator("#reading").inner_text()
+    assert opened.page.locator("#now p").inner_text() == "RUN is the folder that this page is in."
     opened.page.mouse.down()
     opened.page.mouse.up()
     opened.choose("Layers", "layer 2")

@@ -23,7 +23,7 @@ def test_saves_a_pair_and_says_what(model, desk):
         "“a red house”: 128×128, seed 7, 2 steps",
         "inside of the changed words",
         "Replace: 'house' became 'sea'",
-        "The rules acted at 14 sites",
+        "of the attention: it acted 14 times (each layer at each step counts), and took over",
     ):
         assert line in said
 
@@ -85,7 +85,7 @@ def test_usage_errors():
 def test_an_only_that_never_acted_is_told(model, desk):
     result = call("edit", *SWAP[1:], "--only", "house->sea", "--blend-from", 0.9, "-o", "w", "-q")
     assert (result.exit_code, result.stdout) == (0, "w\n")
-    assert result.stderr.startswith("Warning: only='house->sea' kept nothing in place")
+    assert result.stderr.startswith("Warning: the blend of 'house->sea' kept nothing in place")
     result = call("generate", "a house", "--steps", 1, "--negative", "sea", "--guidance", 1, "-q")
     assert result.exit_code == 0
     assert result.stderr.startswith("Warning: the negative prompt 'sea' changed nothing, since gui")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.calling import bad, files, good, raising
-from heedmap import Explanation, edit
+from heedmap import Explanation, edit, generate
 from heedmap.drawing import repeating
 
 
@@ -27,6 +27,7 @@ def test_saved_beside_the_run(model, saved):
 def test_as_json_and_where_it_is_asked_for(model, saved, desk):
     asked = ("--layer", "mid", "--head", "1", "--step", "-1", "-o", "why")
     about = json.loads(good("explain", saved, "-w", "#2", "--at", "0,127", *asked, "--json"))
+    assert (about["page"], about["file"]) == ("why/index.html", "why/explain.json")
     assert about["folder"] == "why" and about["word"] == "house" and about["warnings"] == []
     assert (about["short"], about["head"], about["step"]) == ("mid 0", 1, 2)
     found = Explanation.load("why")
@@ -41,6 +42,18 @@ def test_as_json_and_where_it_is_asked_for(model, saved, desk):
     assert Explanation.load("why").about.word == "red"
 
 
+def test_the_page_is_opened(model, saved, desk, monkeypatch):
+    opened: list[str] = []
+    monkeypatch.setattr(
+        "heedmap.cli.options.open_in_browser", lambda uri, page: opened.append(page)
+    )
+    asked = ("-w", "house", "--at", "40,72", "-o", "opened")
+    good("explain", saved, *asked)
+    assert opened == []
+    good("explain", saved, *asked, "--force", "--open")
+    assert opened == ["opened/index.html"]
+
+
 def test_of_an_edit_and_of_a_negative_prompt(model, desk):
     edit(model, "a red house", "a red horse", seed=3, steps=2, negative="a tree").save("pair")
     told = json.loads(good("explain", "pair", "-w", "horse", "--at", "1,2", "--json"))
@@ -50,6 +63,22 @@ def test_of_an_edit_and_of_a_negative_prompt(model, desk):
     asked = ("--branch", "negative", "--step", "0")
     told = json.loads(good("explain", "pair", "-w", "tree", "--at", "1,2", *asked, "--json"))
     assert told["prompt"] == "a tree" and told["branch"] == "negative"
+
+
+def test_a_row_that_an_edit_changed_has_both_columns(model, desk):
+    generate(model, "a red (house:3)", seed=3, steps=2).save("run")
+    told = good("explain", "run", "-w", "house", "--at", "1,2", "-o", "why", "--json")
+    found = Explanation.load(json.loads(told)["folder"])
+    lines = good("explain", "run", "-w", "house", "--at", "1,2").splitlines()
+    (head,) = [line for line in lines if line.startswith("token")]
+    assert head.split() == ["token", "Q·K", "÷√d", "P", "as", "edited", "‖P·V", "W_O‖"]
+    (row,) = [line for line in lines if line.startswith("house ") and "pixel" not in line]
+    (token,) = found.about.tokens
+    wanted = (found.shown.probabilities[token], found.shown.acted[token])
+    assert row.split()[3:5] == [f"{one:.6g}" for one in wanted] and wanted[0] != wanted[1]
+    (last,) = [line for line in lines if line.startswith("sum ")]
+    sums = (sum(found.shown.probabilities), sum(found.shown.acted))
+    assert last.split()[1:] == [f"{one:.6g}" for one in sums]
 
 
 @pytest.mark.parametrize(

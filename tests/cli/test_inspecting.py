@@ -112,6 +112,13 @@ def test_inspect_names_its_folders_by_the_selection(saved: Path):
     assert (Path(folder) / "notes.txt").read_text() == "here it is"
 
 
+@pytest.mark.parametrize(("typed", "found"), [("1:99", "1:3"), (":2", "0:2"), ("-1", "2:3")])
+def test_inspect_tells_the_steps_that_there_were(saved: Path, typed: str, found: str):
+    about = json.loads(good("inspect", saved, "--steps", typed, "--json"))
+    assert about["selection"]["steps"] == found
+    assert about["folder"].endswith(f"steps-{found.replace(':', '-')}")
+
+
 def test_inspect_over_the_steps(saved: Path, run: Run):
     said = good("inspect", saved, "-w", "house", "--over", "steps")
     assert "Over its steps: timeline.png, timeline.gif" in said

@@ -7,7 +7,6 @@ from dataclasses import asdict
 import pytest
 
 from cli.calling import bad, good
-from heedmap.maps.layer_names import short_patterns
 from heedmap.models import dimensions
 
 CROSS = "{}.attentions.{}.transformer_blocks.0.attn2".format
@@ -20,17 +19,22 @@ NAMES = [
     CROSS("up_blocks.2", 0),
     CROSS("up_blocks.2", 1),
 ]
+SHORT = ["down 0.0", "down 1.0", "mid 0", "up 1.0", "up 1.1", "up 2.0", "up 2.1"]
 
 
 def test_layers_prints_every_layer_and_follows_the_first(model):
     lines = good("layers").splitlines()
     assert lines[0].endswith(", 128×128 pixels: 7 layers of cross-attention")
-    assert lines[1].split() == ["layer", "grid", "heads", "Q,", "output", "K,", "V", "scores"]
+    assert lines[1].split() == [
+        *("layer", "grid", "heads", "Q,", "output", "K,", "V", "scores"),
+        *("its", "name", "in", "the", "model"),
+    ]
     rows = [line.split() for line in lines[2:9]]
-    assert [row[0] for row in rows] == NAMES
-    assert rows[0][1:] == ["16×16", "2×8", "256×16", "77×16", "256×77"]
-    assert rows[2][1:] == ["4×4", "2×16", "16×32", "77×32", "16×77"]
-    assert lines[11] == NAMES[0]
+    assert [" ".join(row[:2]) for row in rows] == SHORT
+    assert [row[-1] for row in rows] == NAMES
+    assert rows[0][2:-1] == ["16×16", "2×8", "256×16", "77×16", "256×77"]
+    assert rows[2][2:-1] == ["4×4", "2×16", "16×32", "77×32", "16×77"]
+    assert lines[11] == f"{SHORT[0]}: {NAMES[0]}"
     followed = [" ".join(line.split()) for line in lines[12:]]
     assert followed[0] == "made of shape"
     assert followed[3] == "Q = X·W_q (256 × 16) · (16 × 16) 256 × 16"
@@ -43,18 +47,23 @@ def test_layers_prints_every_layer_and_follows_the_first(model):
 def test_layers_of_another_size(model):
     lines = good("layers", "--size", "104x176", "--layer", "mid").splitlines()
     assert ", 104×176 pixels: " in lines[0]
-    assert [line.split()[1] for line in lines[2:5]] == ["22×13", "11×7", "6×4"]
-    assert lines[11] == NAMES[2]
+    assert [line.split()[2] for line in lines[2:5]] == ["22×13", "11×7", "6×4"]
+    assert lines[11] == f"mid 0: {NAMES[2]}"
     assert "hidden states of 6 × 4 places" in lines[13]
 
 
 @pytest.mark.parametrize(
     ("wanted", "found"),
-    [("up", NAMES[3:]), (NAMES[1], NAMES[1:2]), ("*attentions.1*", NAMES[4::2])],
+    [
+        ("up", NAMES[3:]),
+        (NAMES[1], NAMES[1:2]),
+        ("up 2.1", NAMES[6:]),
+        ("*attentions.1*", NAMES[4::2]),
+    ],
 )
 def test_layers_follows_those_that_are_asked_for(model, wanted, found):
     lines = good("layers", "--layer", wanted).splitlines()
-    assert [line for line in lines[9:] if line in NAMES] == found
+    assert [line.split(": ")[1] for line in lines[10:] if line.endswith("attn2")] == found
     about = json.loads(good("layers", "--layer", wanted, "--json"))
     assert [layer["name"] for layer in about["layers"]] == found
 
@@ -66,15 +75,17 @@ def test_layers_json_is_one_object(model):
     assert about["layers"] == json.loads(json.dumps([asdict(layer) for layer in shapes]))
 
 
-@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("columns", [80, 120])
 def test_layers_at_a_terminal_folds_nothing(model, monkeypatch, columns: int):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = re.sub(r"\x1b\[[0-9;]*m", "", good("layers", "--layer", "*")).splitlines()
     assert max(map(len, lines)) <= columns
-    rows = [line.split()[0] for line in lines if "256×77" in line or "×77 " in line]
-    assert rows == (NAMES if columns == 100 else short_patterns(NAMES))
-    assert [line for line in lines if line in NAMES] == NAMES  # the headings are whole
+    rows = [" ".join(line.split()[:2]) for line in lines if line.split()[2:] and "77×" in line]
+    assert rows == SHORT
+    assert ("its name in the model" in "".join(lines)) == (columns == 120)
+    whole = [line for line in lines if line.endswith("attn2") and ": " in line]
+    assert whole == [f"{short}: {name}" for short, name in zip(SHORT, NAMES, strict=True)]
 
 
 @pytest.mark.parametrize(

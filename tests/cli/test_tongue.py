@@ -51,7 +51,7 @@ def test_every_option_it_names_is_there():
 def test_a_part_of_a_sentence_in_both_tongues(part, python: str, typed: str):
     error = ArgumentError("pass ", part, ": it helps")
     assert str(error) == f"pass {python}: it helps"
-    assert sentence_of(error.said, tongue.as_typed) == f"pass {typed}: it helps"
+    assert sentence_of(error.said, tongue.TYPED) == f"pass {typed}: it helps"
 
 
 def test_what_is_shown_is_read_back_as_it_was():
@@ -70,13 +70,13 @@ def test_what_is_shown_is_read_back_as_it_was():
         ("layer,step", "keep", parsing.parse_axes),
     ):
         value = read(text)
-        said = sentence_of([Written(name, value)], tongue.as_typed)
+        said = sentence_of([Written(name, value)], tongue.TYPED)
         option, _, shown = said.partition(" ")
         assert option == tongue.OPTIONS[name] and read(shown) == value
 
 
 def test_it_is_bounded_and_shows_no_control_characters():
-    said = sentence_of([Written("layers", ["x" * 10_000])], tongue.as_typed)
+    said = sentence_of([Written("layers", ["x" * 10_000])], tongue.TYPED)
     assert len(said) < 120
-    said = sentence_of([Is("device", "\x1b[31m" * 100)], tongue.as_typed)
+    said = sentence_of([Is("device", "\x1b[31m" * 100)], tongue.TYPED)
     assert len(said) < 400 and said.isprintable()

@@ -1,6 +1,9 @@
 """What is typed that no verb can read: one sentence, with the nearest, however long it is."""
 
 import io
+import os
+import subprocess
+import sys
 from contextlib import redirect_stdout
 
 import pytest
@@ -29,6 +32,7 @@ VERBS = [one.name or one.callback.__name__ for one in app.registered_commands if
         (["edit", "a", "b", "--cross", "0,1"], "such as 0.8; `heedmap grid` draws several\n"),
         (["generate", "a", "red", "house"], "'red' is more than `heedmap generate` takes: write a"),
         (["inspect"], "RUN is missing: expected the folder of a saved run; `heedmap inspect"),
+        (["explain", "x", "--at", "1,2"], "--word is missing: expected a word, a phrase, or #N"),
         (["edit"], "SOURCE is missing: expected the prompt that is edited; `heedmap edit --help`"),
         (["generate", "a", "--seed"], "--seed has no value: expected one behind it"),
         (["generate", "a", "--force=1"], "--force has a value: expected none behind it"),
@@ -71,6 +75,25 @@ def test_what_nobody_can_read(arguments: list[str], sentence: str):
 )
 def test_what_is_echoed_is_bounded(arguments: list[str]):
     assert len(bad(*arguments)) < 500
+
+
+def test_help_cuts_nothing_off_and_names_no_types_of_python():
+    told = call("--help").stdout.split("Commands:")[1]
+    assert "..." not in told  # no line of a verb is cut off
+    verbs = [line.split()[0] for line in told.splitlines() if line.strip()]
+    assert len(verbs) == 10
+    for verb in verbs:
+        told = call(verb, "--help").stdout
+        assert not any(sign in told for sign in ("<str>", "<Path>", "<list", "{")), verb
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_is_as_wide_as_the_terminal(columns: int):
+    told = subprocess.run(
+        [sys.executable, "-m", "heedmap.cli", "generate", "--help"],
+        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": str(columns)},
+    ).stdout  # fmt: skip
+    assert columns - 10 < max(map(len, told.splitlines())) <= columns
 
 
 def test_help_comes_before_what_is_missing():

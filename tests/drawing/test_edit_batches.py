@@ -1,6 +1,9 @@
 """Drawing the edits of one source: what is asked of the memory, and what is told."""
 
+import json
+import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import heedmap as hm
 from heedmap.drawing import edit_batches
 from heedmap.drawing.edit_plans import Plan, Planner
 from heedmap.drawing.editing import edit_base
-from heedmap.errors import HeedmapWarning
+from heedmap.errors import HeedmapWarning, as_sentence
 from heedmap.options import DrawOptions, EditOptions
 
 
@@ -99,12 +102,18 @@ def test_which_window_to_loosen(pipe):
     assert told(more, 0, 0) == "try another seed, or other words"
 
 
-def test_an_edit_that_changed_almost_nothing_says_so(embedded):
+def test_an_edit_that_changed_almost_nothing_says_so(embedded, tmp_path: Path):
     """Two things that shall change places in a picture that is held to its end."""
     texts = "a white tree under a white house", "a white tree above a white house"
     with pytest.warns(HeedmapWarning, match=r"changed almost nothing .* self-attention") as said:
-        hm.edit(embedded, *texts, seed=3, cross=1.0, self_attention=1.0, steps=8)
+        pair = hm.edit(embedded, *texts, seed=3, cross=1.0, self_attention=1.0, steps=8)
     assert len(said) == 1
+    # It is saved with the edit, and told where that is looked at.
+    again = hm.Pair.load(pair.save(tmp_path / "pair"))
+    assert again.about.notes == pair.about.notes == (str(said[0].message),)
+    page = again.explorer()
+    shown = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
+    assert shown["pairs"][0]["notes"] == [as_sentence(str(said[0].message))]
     with warnings.catch_warnings(action="error"):
         hm.edit(embedded, *texts, seed=3, steps=8)
         hm.edit(embedded, texts[0], "a (white:1.1) tree under a white house", seed=3, steps=2)

@@ -36,10 +36,10 @@ def plan(source, target, cross=(0.0, 0.8), own=(0.0, 0.4), named=(), **options):
 # --- what did nothing ---------------------------------------------------------------------------
 
 
-def cross_said(steps, bounds, window="cross"):
+def cross_said(steps, bounds, window="its window"):
     return (
         f"the edit 'a blue house' took no cross-attention from its source in {window}: no step of "
-        f"{steps} lies in {bounds}; widen it, or use more steps"
+        f"{steps} lies in {bounds[0]:g} to {bounds[1]:g} of the run; widen it, or use more steps"
     )
 
 
@@ -82,8 +82,9 @@ def test_windows_that_hold_no_step(cross, words, steps, expected):
 def test_self_attention_that_was_not_taken(own, shared, told):
     said = plan("a red house", "a blue house", (0.0, 1.0), own).idle(4, shared, cells=64)
     assert said == told * [
-        "the edit 'a blue house' took no self-attention from its source: no step of 4 lies in "
-        f"self_attention={own}, or no layer has at most 64 cells; widen it, or use more steps"
+        "the edit 'a blue house' took no self-attention from its source in its window: no step of "
+        f"4 lies in {own[0]:g} to {own[1]:g} of the run, or no layer has at most 64 cells; widen "
+        "it, or use more steps"
     ]
 
 

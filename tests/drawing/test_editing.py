@@ -461,7 +461,7 @@ def test_each_prompt_is_read_once(pipe, draw, texts):
 
 def test_a_threshold_that_no_place_is_above(pipe):
     with pytest.warns(
-        HeedmapWarning, match=r"^only='house->sea' let the edit in nowhere, .*=1: lo"
+        HeedmapWarning, match=r"^the blend of 'house->sea' let the edit in nowhere, .* of 1: lo"
     ):
         pair = edit(
             pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", blend_from=0,

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from numpy.testing import assert_allclose
 
 import heedmap as hm
 from heedmap.errors import ArgumentError, HeedmapError, RunError, SelectionError, UnknownWordError
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.layer_names import short_name
 
 PROMPT, AT = "a red house", (20, 41)
 
@@ -143,6 +146,12 @@ def test_a_folder_an_edit_and_a_negative_prompt(random_model, run, tmp_path):
         ({"step": 2}, SelectionError, "the run has 2 steps, and no step 2: the nearest is 1"),
         ({"head": 9, "layer": "mid"}, SelectionError, "and no head 9: the nearest is 1"),
         ({"pass_": 1}, SelectionError, "and no pass 1: the nearest is 0"),
+        ({"pass_": True}, ArgumentError, "pass_ is True: expected a whole number"),
+        ({"branch": "x"}, ArgumentError, "branch is 'x': expected"),
+        ({"pass_": -2}, SelectionError, "and no pass -2: the nearest is 0"),
+        ({"pass_": 1.0}, ArgumentError, "pass_ is 1.0: expected a whole number"),
+        ({"head": "1"}, ArgumentError, "head is '1': expected a whole number"),
+        ({"branch": "both"}, ArgumentError, "branch is 'both': expected 'conditional' or"),
         ({"branch": "negative"}, UnknownWordError, "'house' is not in the prompt"),
     ],
 )
@@ -150,6 +159,28 @@ def test_refused_in_a_sentence(random_model, run, asked, kind, said):
     wanted = {"word": "house", "at": AT, **asked}
     with pytest.raises(kind, match=said):
         hm.explain(random_model, run, **wanted)
+
+
+def test_a_word_of_a_negative_weight_draws_most_where_it_is_lowest(random_model):
+    """Among what was kept, and where the run is drawn again."""
+    prompt, found = "a red (house:-0.5)", []
+    for keep in (("layer", "step", "head"), ()):
+        run = hm.generate(random_model, prompt, seed=3, steps=2, keep=keep)
+        found.append(hm.explain(random_model, run, "house", AT, step=1))
+    one, other = found
+    assert (one.about.layer, one.about.head) == (other.about.layer, other.about.head)
+    drawn = one.acted[:, list(one.about.tokens)].sum(axis=1)
+    assert drawn.min() < 0 and one.about.head == drawn.argmin()
+
+
+def test_the_words_that_are_meant_are_told_by_where_they_stand(random_model):
+    prompt = "at a house, a house"
+    run = hm.generate(random_model, prompt, seed=3, steps=1)
+    for word, places in (
+        ("house", [(5, 10), (14, 19)]), (4, [(14, 19)]), (1, [(3, 4)]),
+        ("a house", [(3, 4), (5, 10), (12, 13), (14, 19)]),
+    ):  # fmt: skip
+        assert hm.explain(random_model, run, word, AT).about.spans == tuple(places)
 
 
 def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
@@ -169,3 +200,39 @@ def test_a_run_that_cannot_be_drawn_again(random_model, run, tmp_path):
         hm.explain(random_model, noting(run, arguments={"image": "<Image>"}), "house", AT)
     with pytest.raises(RunError, match="is not a run, edit or grid"):
         hm.explain(random_model, tmp_path, "house", AT)
+
+
+def test_the_places_of_the_word_are_told(random_model):
+    prompt = "cats, a cat and A  Cat"
+    run = hm.generate(random_model, prompt, seed=3, steps=1, keep=())
+
+    def marked(word):
+        spans = hm.explain(random_model, run, word, AT).about.spans
+        return [(start, prompt[start:end]) for start, end in spans]
+
+    assert marked("cat") == [(8, "cat"), (19, "Cat")]
+    assert marked(5) == [(19, "Cat")]
+    assert marked("a cat") == [(6, "a"), (8, "cat"), (16, "A"), (19, "Cat")]
+
+
+@pytest.mark.parametrize("odd", ["name", "heads", "one head", "grid", "positions"])
+def test_maps_of_another_model(random_model, run, odd):
+    """As of a file that somebody changed, or where another model draws it again."""
+    held = run.maps.recording
+    layers, arrays, positions = list(held.layers), list(held.arrays), held.positions
+    if odd == "name":
+        layers = [replace(one, name=short_name(one.name)) for one in layers]
+    elif odd == "heads":
+        layers = [replace(one, heads=one.heads + 1) for one in layers]
+        arrays = [np.concatenate([one, one[:, :1]], axis=1) for one in arrays]
+    elif odd == "one head":
+        layers = [replace(one, heads=1) for one in layers]
+        arrays = [one[:, :1] for one in arrays]
+    elif odd == "grid":
+        layers = [replace(one, grid=(1, 1)) for one in layers]
+        arrays = [one[:, :, :1] for one in arrays]
+    else:
+        positions = (*positions[:-1], 77)
+    maps = HeatMaps(replace(held, layers=tuple(layers), arrays=tuple(arrays), positions=positions))
+    with pytest.raises(RunError, match="the run kept maps of another model than the one that drew"):
+        hm.explain(random_model, replace(run, maps=maps), "house", AT)

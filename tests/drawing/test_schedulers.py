@@ -187,7 +187,7 @@ def test_a_scheduler_that_needs_scipy_says_so(tmp_path: Path):
     )  # fmt: skip
     needs = "needs scipy, which is not installed: `pip install scipy`"
     assert done.stdout.splitlines() == [
-        f"the scheduler LMSDiscreteScheduler of this run {needs}",
-        f"the scheduler EulerDiscreteScheduler, as this run notes it, {needs}",
+        f"the scheduler LMSDiscreteScheduler of this run {needs}; repeat the run then",
+        f"the scheduler EulerDiscreteScheduler, as this run notes it, {needs}; repeat the run then",
         f"the model model {needs}",
     ], done.stderr

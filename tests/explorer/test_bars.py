@@ -31,6 +31,7 @@ def test_a_bar_ends_at_its_value():
     below = bar(-1, -1, 3)  # zero lies at a quarter
     assert 'x="0.00"' in below and width(below) == 25 and 'x1="25.00"' in below
     assert width(bar(0, 0, 0)) == 0
+    assert width(bar(1, -1, 3)) == 25  # from zero, at a quarter, to the half
 
 
 def test_the_padding_is_summed_or_a_range():
@@ -38,7 +39,9 @@ def test_the_padding_is_summed_or_a_range():
     assert shares.one(0) == "<td>0.50000000</td>" and shares.several([1, 2]) == shares.one(0)
     scores = Column([-2.0, 1.0, None], "brief", sums=False)
     assert scores.several([0, 1]) == "<td>−2 … 1</td>"
-    assert scores.one(2) == "<td>hidden</td>"
+    assert scores.one(2) == "<td>hidden</td>" == scores.several([2])
+    assert scores.several([0, 2]) == "<td>−2 … −2</td>"
+    assert width(Column([-2.0, 1.0, None], "bar", sums=False).one(1)) == pytest.approx(33.33)
     assert width(Column([0.5, 0.25, 0.25], "bar", 1).several([1, 2])) == 50
 
 

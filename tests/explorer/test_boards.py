@@ -1,9 +1,11 @@
 """The page of an explanation: what it says, and that nothing a user typed is markup."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from making import data_of, made_explanation
+from msgspec import structs
 
 from heedmap.explorer import boards
 from heedmap.files.notes import to_json
@@ -42,22 +44,23 @@ def test_the_place_is_marked():
 
 
 @pytest.mark.parametrize(
-    ("prompt", "word", "shown"),
+    ("prompt", "spans", "shown"),
     [
-        ("a red house", "house", "a red <mark>house</mark>"),
-        ("A RED House", "red house", "A <mark>RED House</mark>"),
-        ("a red, house", "red house", "a red, house"),  # a phrase over a comma is not marked
+        ("a red house", [(6, 11)], "a red <mark>house</mark>"),
+        ("A RED  House", [(2, 5), (7, 12)], "A <mark>RED  House</mark>"),
+        ("red, house", [(0, 3), (5, 10)], "<mark>red</mark>, <mark>house</mark>"),
+        ("at a <sea>", [(3, 4)], "at <mark>a</mark> &lt;sea&gt;"),
+        ("house, house", [(7, 12)], "house, <mark>house</mark>"),
+        ("at sea", [], "at sea"),
     ],
 )
-def test_the_word_is_marked_in_the_prompt(prompt, word, shown):
-    assert f'<p class="prompt">{shown}</p>' in page(made_explanation(word=word, prompt=prompt))
+def test_the_words_that_are_meant_are_marked_in_the_prompt(prompt, spans, shown):
+    made = made_explanation()
+    about = structs.replace(made.about, prompt=prompt, spans=tuple(spans))
+    assert f'<p class="prompt">{shown}</p>' in page(replace(made, about=about))
 
 
 def test_what_is_not_as_it_was_is_told():
-    from dataclasses import replace
-
-    from msgspec import structs
-
     made = made_explanation()
     changed = structs.replace(made.about, changed=("versions.torch",), passes=(1, 2))
     made = page(replace(made, about=changed))

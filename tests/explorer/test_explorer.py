@@ -144,6 +144,11 @@ def test_an_edit_shows_its_blend():
     assert data["pairs"][0]["blend"]["share"] == 0.5
 
 
+def test_a_page_of_no_edits_is_none():
+    with pytest.raises(ArgumentError, match="the page has no edits: expected at least one"):
+        explorer.pairs_page([])
+
+
 def test_pictures_of_two_sizes_are_not_compared():
     other = small("a blue house")
     other.image = other.image.resize((64, 64))

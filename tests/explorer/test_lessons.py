@@ -9,7 +9,7 @@ import pytest
 from making import made_explanation
 from msgspec import structs
 
-from heedmap.explorer.bars import brief, digits
+from heedmap.explorer.bars import brief, digits, strip
 from heedmap.explorer.lessons import Lesson, marked
 from heedmap.files.explanations import as_packed
 
@@ -56,6 +56,13 @@ def test_the_mask():
     assert "This model has no mask" in seen["mask"] and "the 1 of the padding too" in seen["mask"]
     (row,) = re.findall('<tr class="more"><th>1 × padding</th>(.*?)</tr>', hidden["softmax"])
     assert row.endswith("<td>0.00000000</td>")
+    made = made_explanation()
+    for held, said in ((0.0, "0 is added"), (-0.0, "0 is added"), (0.5, "from 0 to 0.5 is added")):
+        mask = np.zeros((3, 6))
+        mask[:, 5] = held
+        given = structs.replace(made.given, mask=as_packed(mask))
+        told = lesson(replace(made, given=given))["mask"]
+        assert told == f"<p>It hides none of the 6 tokens: {said}.</p>"
 
 
 def test_an_edit_has_a_column():
@@ -71,8 +78,31 @@ def test_the_experiment_without_the_root():
     spread = [math.exp(-sum(x * math.log(x) for x in row)) for row in (other, p)]
     said = lesson(made)["scaled"]
     assert f"{spread[0]:.2f} tokens where it is as over {spread[1]:.2f}" in " ".join(said.split())
+    assert "the softmax is sharper: " in said and max(other) < 0.999
+    most = structs.replace(made.given, query=as_packed(20 * made.query))
+    assert "the softmax saturates: " in lesson(replace(made, given=most))["scaled"]
     sure = structs.replace(made.given, query=as_packed(1000 * made.query))
     assert "so sure here" in lesson(replace(made, given=sure))["scaled"]
+    # A row that is nearly sure, of 3 parts in 4, is told of as others are.
+    query, key = np.zeros((3, 4)), np.zeros((3, 6, 4))
+    query[:, 0], key[:, 3, 0] = 2, math.log(15)
+    given = structs.replace(made.given, query=as_packed(query), key=as_packed(key))
+    nearly = replace(made, given=given)
+    assert nearly.attention.probabilities.max() == pytest.approx(0.75, rel=1e-6)
+    assert "so sure here" not in lesson(nearly)["scaled"]
+
+
+def test_what_scores_are_divided_by_and_the_products_that_make_one():
+    made = made_explanation()
+    assert "by √4 = 2.00000000" in lesson(made)["scaled"]
+    other = replace(made, given=structs.replace(made.given, scale=0.25))
+    assert "by 4.00000000" in lesson(other)["scaled"]
+    token = max(made.about.tokens, key=lambda t: made.attention.scores[t])
+    q, k = made.query[1], made.key[1, token]
+    assert strip(q * k) in lesson(made)["scores"] and (q * k).sum() == pytest.approx(
+        made.attention.scores[token]
+    )
+    assert ") / " not in lesson(made)["together"]  # nothing is divided by 1
 
 
 def test_what_else_is_added():

@@ -46,6 +46,12 @@ def test_words_that_stand_for_one_another():
 def test_the_tables():
     told = figures(edit("replace", {}).about, blended=True)
     assert [row[0] for row in told["change"]] == ["inside of the mask", "outside of the mask"]
-    assert ["kind", "replace"] in told["said"]
+    assert ["how", "replace"] in told["said"]
     found = rows(settings_of(prompt="a", size=[8, 16], negative=None))
     assert ["size", "8×16"] in found and not [row for row in found if row[0] == "negative"]
+
+
+def test_a_word_that_is_new_stands_for_none():
+    pair = Edited(small("a red house"), small("a red house, a cat"), report_of(kind="refine"))
+    told, kind = correspondence(pair)
+    assert told["words"] == [[0, 0], [1, 1], [2, 2]] and kind == "refine"

@@ -215,6 +215,9 @@ def test_a_scheduler_that_asks_twice():
         held(found, seen[0], len(seen[0].p) - 1)
         assert found.about.passes == (number, 2) and found.about.kept is None
         rows.append(found.acted)
+    last = hm.explain(pipe, run, WORD, AT, layer=name, step=1, pass_=-1)
+    assert last.about.passes == (1, 2)  # as layers, heads and steps are counted
+    assert_allclose(last.acted, rows[1], atol=0)
     p, positions = kept(run, found)
     assert_allclose(np.mean(rows, axis=0)[:, positions], p, atol=1e-6)
     assert np.abs(rows[0] - rows[1]).max() > 1e-4  # they are two

@@ -652,7 +652,7 @@ def test_renaming_replaces_nothing(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("nowhere")
     for taken in ("empty", "link", "a"):
-        with pytest.raises(TakenError, match=f"{taken} is there already: choose another name"):
+        with pytest.raises(TakenError, match=f"the name {taken} is taken: choose another"):
             rename_folder(folder, taken)
     assert rename_folder(folder, "b") == tmp_path / "b"
     assert (tmp_path / "b" / "x").read_text() == "x" and not folder.exists()

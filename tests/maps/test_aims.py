@@ -50,6 +50,11 @@ def sites(run=RUN, at=(40, 100)):
     return most + sorted(one for one in found if one[0] > 0.5)
 
 
+def test_a_negative_weight_draws_by_its_magnitude():
+    less = replace(RUN, arrays=tuple(-array for array in RUN.arrays))
+    assert aim(run=less) == aim()  # not where it draws next to nothing
+
+
 def made(*drawn):
     """A record of one layer and one place, in which the word draws these: steps × heads."""
     p = np.zeros((*np.shape(drawn), 1, len(RUN.positions)), np.float32)  # (S, H, Q, K)
@@ -149,3 +154,10 @@ def test_a_head_that_some_layers_lack():
     found = aim(head=3)
     assert found.layer == NAMES[1] and found.head == 3  # the one with four heads
     assert np.isclose(sites()[0][0], max(one[0] for one in sites()))
+
+
+def test_the_nearest_layers_are_five():
+    names = [f"up_blocks.{n}.attentions.0.transformer_blocks.0.attn2" for n in range(7)]
+    with pytest.raises(SelectionError) as error:
+        find_layer("up 9.0", names)
+    assert str(error.value).count("up ") == 6  # the one that was asked for, and five

@@ -17,7 +17,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
     maps = maps_of()
     layer_heads.layers_by_heads(maps, "house")
     rows, columns = tables[0]
-    assert columns == ["head 1", "head 2", "head 3", "head 4"]
+    assert columns == ["head 0", "head 1", "head 2", "head 3"]
     assert [label for label, _ in rows] == ["down 0.0", "up 0.0", "up 1.1"]
     heats = {
         (n, h): maps.select(layer.name, heads=h)["house"].values
@@ -49,7 +49,7 @@ def test_a_row_a_layer_and_a_column_a_head(tables, framed):
     [
         (("layer",), None, ["down 0.0", "up 0.0", "up 1.1"], "By layer: house"),
         (("layer", "step", "head"), ["layer"], ["down 0.0", "up 0.0", "up 1.1"], "By layer: house"),
-        (("layer", "head"), {"head"}, ["head 1", "head 2", "head 3", "head 4"], "By head: house"),
+        (("layer", "head"), {"head"}, ["head 0", "head 1", "head 2", "head 3"], "By head: house"),
     ],
 )
 def test_one_axis_is_a_sheet_of_overlays(panels, framed, keep, axes, captions, title):
@@ -84,7 +84,7 @@ def test_selections_narrow_the_sheet(tables):
     layer_heads.layers_by_heads(maps_of().select("up", heads=[1, -1]), "house")
     rows, columns = tables[0]
     assert [label for label, _ in rows] == ["up 0.0"]  # the other has two heads only
-    assert columns == ["head 2", "head 4"]
+    assert columns == ["head 1", "head 3"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,14 @@
 import pytest
 from families import models
 
-from heedmap.maps.layer_names import name_fits, short_name, short_patterns, stage_of
+from heedmap.maps.layer_names import (
+    layers_there,
+    name_fits,
+    nearest_layers,
+    short_name,
+    short_names,
+    stage_of,
+)
 from heedmap.maps.recordings import Layer
 from heedmap.wiring.registry import cross_attention_layers
 
@@ -28,20 +35,33 @@ def test_stages():
 
 def test_a_name_a_stage_or_a_pattern():
     name = NAME("up_blocks.1", 2, 0)
-    assert all(name_fits(name, wanted) for wanted in ("up", name, "up_*", "*.2.*attn?"))
-    assert not any(name_fits(name, wanted) for wanted in ("down", "UP", "up_blocks.1", ""))
+    assert all(name_fits(name, wanted) for wanted in ("up", name, "up 1.2", "up_*", "*.2.*attn?"))
+    assert not any(
+        name_fits(name, wanted) for wanted in ("down", "UP", "up_blocks.1", "up 1", "up 1.20", "")
+    )
     assert name_fits("up", "*") and not name_fits("up", "up")  # a stage is none of its layers
 
 
-@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler"])
-def test_short_patterns_fit_one_layer_each(family):
+@pytest.mark.parametrize("family", ["sd1", "sdxl", "upscaler", "sigma"])
+def test_a_short_name_is_one_layers_and_is_read_as_it(family):
     names = list(cross_attention_layers(models.FAMILIES[family]()))
-    shorts = short_patterns(names)
-    assert shorts[0].startswith("down_blocks.") and max(map(len, shorts)) <= 27
+    shorts = short_names(names)
+    assert len(set(shorts)) == len(names) and max(map(len, shorts)) <= 16
     for name, short in zip(names, shorts, strict=True):
         assert [other for other in names if name_fits(other, short)] == [name]
+        assert [other for other in names if name_fits(other, name)] == [name]
 
 
-def test_short_patterns_that_would_fit_two_stay_long():
-    names = ["up.attentions.0.attn2", "up.motion.0.attn2"]
-    assert short_patterns(names) == ["up.attentions.0.attn2", "up.motion.0.attn2"]
+def test_what_two_layers_would_be_called_is_none_of_theirs():
+    names = ["up.0", "up.0.attn2", "up 1", "up.1", "mid.2"]
+    assert short_names(names) == ["up.0", "up.0.attn2", "up 1", "up.1", "mid 2"]
+
+
+def test_those_nearest_are_told_by_their_short_names():
+    names = [NAME("up_blocks.1", n, m) for n in range(3) for m in range(4)]
+    assert nearest_layers("up 1.2.2", names)[0] == "up 1.2.2"
+    assert nearest_layers(NAME("up_blocks.1", 1, 3), names)[0] == "up 1.1.3"
+    assert len(nearest_layers("x" * 10_000, names)) == 5
+    assert nearest_layers("", names[:2]) == ["up 1.0", "up 1.0.1"]
+    said = layers_there(names, "up 1.2.3")
+    assert said.startswith("up or one of 12 layers such as up 1.2.3, ") and "attn2" not in said

@@ -65,6 +65,16 @@ def test_the_peak_is_the_pixel_under_the_hottest_cell(size):
         assert y <= (row + 0.5) / cells[0] * h < y + 1
 
 
+def test_under_a_negative_weight_a_word_acts_where_its_map_is_lowest():
+    values = np.full((64, 64), -0.01)
+    values[20, 40], values[20, 41] = -0.3, -0.2
+    made = heat(values, (64, 64))
+    assert made.peak == (40, 20)
+    mask = made.mask()
+    assert mask[20, 40] and mask.sum() < 10
+    np.testing.assert_array_equal(mask, heat(-values, (64, 64)).mask())
+
+
 def test_a_mask_is_of_the_pictures_size_and_grows_as_the_threshold_falls():
     ramp = np.tile(np.linspace(0, 1, 64), (64, 1))
     made = heat(ramp, (256, 128))

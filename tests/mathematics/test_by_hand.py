@@ -74,6 +74,19 @@ def test_a_scale_of_ones_own_and_heads_that_broadcast():
     assert "× 0.3" in found.table()
 
 
+def test_values_of_heads_that_share_their_row():
+    q, k, v = drawn(5, 4), drawn(7, 4), drawn(3, 7, 6)
+    for mask in (None, np.where(drawn(3, 5, 7) > 0.9, -math.inf, 0)):
+        found, one = hm.attention(q, k, v, mask), hm.attention(q[1], k, v)
+        scores = q @ k.T / 2 + (0 if mask is None else mask)
+        p = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+        assert found.probabilities.shape == found.scores.shape == (3, 5, 7)
+        assert_allclose(found.probabilities, np.broadcast_to(p, (3, 5, 7)), rtol=1e-12)
+        assert_allclose(found.output, p @ v, rtol=1e-12)
+        assert "number 2, 4" in found.table(at=(2, 4)) and found._repr_html_()
+        assert one.output.shape == (3, 6) and "number 2" in one.table(at=2)
+
+
 def test_one_query_is_the_row_of_many():
     q, k, v = drawn(5, 4), drawn(2, 7, 4), drawn(2, 7, 3)
     whole, one = hm.attention(q, k, v), hm.attention(q[3], k, v)
@@ -111,6 +124,27 @@ def test_a_lesson():
     ]
 
 
+@pytest.mark.parametrize("d_v", [1, 3, 4, 5])
+def test_up_to_four_numbers_of_a_value_stand_side_by_side(d_v):
+    value = drawn(2, d_v)
+    found = hm.attention([1, 0], np.eye(2), value)
+    title, _, head, first, _, sums = found.table().splitlines()
+    assert title.endswith(f"a value of {d_v} each")
+    brought = found.probabilities[0] * value[0]
+    if d_v <= 4:
+        assert head.split()[-1] == "P·V" and first.split()[-d_v:] == [f"{x:.8f}" for x in brought]
+        assert sums.split()[-d_v:] == [f"{x:.8f}" for x in found.output]
+    else:
+        assert head.split()[-1] == "‖P·V‖"
+        assert first.split()[-1] == f"{np.linalg.norm(brought):.8f}"
+
+
+def test_a_line_of_it():
+    many = hm.attention(drawn(2, 3, 5, 4), drawn(2, 3, 6, 4), drawn(2, 3, 6, 7))
+    assert repr(many).startswith("<Attention: 2×3 times 5 queries over 6 tokens, d = 4, ")
+    assert repr(hm.attention([1, 0], np.eye(2), np.eye(2))).startswith("<Attention: 1 query over 2")
+
+
 def test_a_lesson_on_one_of_many():
     found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 9), [True, False, True])
     told = found.table(at=(1, -1))
@@ -134,19 +168,31 @@ def test_in_a_notebook():
         (([1, 0], [1, 0], np.eye(2)), "with the same d, K and leading axes"),
         ((np.eye(2), np.eye(2), np.eye(3)), "transpose one"),
         ((np.eye(2), np.ones((2, 2, 2)), np.ones((3, 2, 2))), "leading axes"),
+        ((drawn(2, 1, 4), drawn(2, 3, 4), drawn(2, 5, 6)), "with the same d, K and leading axes"),
         ((1.0, np.eye(2), np.eye(2)), r"the shapes \(\), "),
         (([1, 0], np.ones((0, 2)), np.ones((0, 2))), "expected"),
         (([1, math.nan], np.eye(2), np.eye(2)), "q holds NaN or Inf: expected finite"),
         (([1, 0], "key", np.eye(2)), "k is 'key': expected an array of real numbers"),
         (([1, 0], [[1, 0], [1]], np.eye(2)), r"k is \[\[1, 0\], \[1\]\]: expected an array of num"),
         (([1, 0], np.eye(2), 1j * np.eye(2)), "expected an array of real numbers"),
+        (([1, 0], np.eye(2), torch.tensor([[1j, 0]] * 2)), "expected an array of real numbers"),
         (([1, 0], np.eye(2), np.eye(2), [True] * 3), r"mask has the shape \(3,\): expected one"),
         (([1, 0], np.eye(2), np.eye(2), [0, math.nan]), r"mask holds NaN or \+Inf"),
         (([1, 0], np.eye(2), np.eye(2), [False, False]), "mask hides every token of a row"),
         (([1, 0], np.eye(2), np.eye(2), -math.inf), "mask hides every token of a row"),
+        (([1, 0], np.eye(2), np.eye(2), [1, 0]), r"mask is \[1, 0\]: expected booleans, True"),
+        (([1, 0], np.eye(2), np.eye(2), torch.tensor([1, 0])), "expected booleans, True where"),
+        (([1e200, 0], 1e200 * np.eye(2), np.eye(2)), "too large: expected numbers of which QK"),
+        (([1.0, 0], np.eye(2), np.eye(2), [-1e308, -1e308]), None),
+        (([-1e308, 0], np.ones((2, 2)), np.eye(2), [-1e308, -1e308]), "too large"),
+        (([1, 0], np.eye(2), np.ones((2, 0))), "expected"),
+        ((np.ones((0, 2)), np.eye(2), np.eye(2)), "expected"),
     ],
 )
 def test_refused_in_a_sentence(given, said):
+    if said is None:
+        assert hm.attention(*given).probabilities.sum() == 1
+        return
     with pytest.raises(ArgumentError, match=said):
         hm.attention(*given)
 
@@ -154,11 +200,15 @@ def test_refused_in_a_sentence(given, said):
 def test_a_scale_or_a_row_that_is_none():
     with pytest.raises(ArgumentError, match="scale is nan: expected a finite number"):
         hm.attention([1, 0], np.eye(2), np.eye(2), scale=math.nan)
+    with pytest.raises(ArgumentError, match="too large"):
+        hm.attention([1e10, 0], np.eye(2), np.eye(2), scale=1e300)
+    with pytest.raises(ArgumentError, match="at is 0: there is one query alone; leave at out"):
+        hm.attention([1, 0], np.eye(2), np.eye(2)).table(at=0)
     found = hm.attention(drawn(2, 5, 4), drawn(2, 3, 4), drawn(2, 3, 4))
     for at in (7, (2, 0), (0, 5), (0, 0, 0)):
         with pytest.raises(ArgumentError, match=r"at is .*: expected 2 numbers below"):
             found.table(at=at)
-    with pytest.raises(ArgumentError, match="2 names of tokens were given: expected 3"):
+    with pytest.raises(ArgumentError, match="names holds 2 names: expected 3"):
         found.table(["a", "b"])
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from diffusers import HeunDiscreteScheduler
 from making import run as draw
 from making import state_without_timing
 
@@ -112,3 +113,11 @@ def test_what_is_not_there(random_model):
 def test_the_branches_that_a_trace_has():
     assert branches_of((), None) == {"conditional"}
     assert branches_of((), Probe(aim(), 0, "negative", 0)) == {"conditional", "negative"}
+
+
+@pytest.mark.parametrize(("number", "runs", "found"), [(0, 3, 0), (1, 4, 1), (-1, 4, 1)])
+def test_each_pass_of_a_step_of_several(pipe, number, runs, found):
+    pipe.scheduler = HeunDiscreteScheduler.from_config(pipe.scheduler.config)
+    probe = Probe(aim(step=1), 0, "conditional", number)
+    assert looked(pipe, probe) == runs  # each step but the last asks twice
+    assert probe.found is not None and probe.found.passes == (found, 2)

@@ -72,6 +72,8 @@ SPOILT = {
     "no base64": {"bias": {"shape": [10], "float32": "%%%"}},
     "not a number": {"output": {"shape": [10], "float32": "AADAfw=="}},
     "no scale": {"scale": 0.0},
+    "a scale that overflows": {"scale": 1e300},
+    "a factor that does": {"factor": 1e-300},
 }
 
 
@@ -91,6 +93,8 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
     [
         {"head": 3}, {"step": 5}, {"tokens": [6]}, {"place": [6, 0]}, {"place": [0, 8]},
         {"at": [128, 0]}, {"passes": [1, 1]}, {"heads": 4},
+        {"spans": [[6, 12]]}, {"spans": [[3, 3]]}, {"spans": [[2, 5], [4, 6]]},
+        {"spans": [[3, 2]]}, {"spans": [[6, 11], [0, 1]]},
     ],
 )  # fmt: skip
 def test_a_place_that_is_not_there_is_refused(tmp_path, about):

@@ -31,6 +31,17 @@ def test_what_is_opened_is_what_was_saved(tmp_path: Path):
     assert isinstance(folders.load_result(tmp_path / "pair" / "edited"), Run)
 
 
+def test_a_run_is_wanted_and_the_folder_is_of_another_kind(tmp_path: Path):
+    made_pair().save(tmp_path / "pair")
+    with pytest.raises(RunError, match=r"pair is an edit: expected one of its two runs, .*/source"):
+        Run.load(tmp_path / "pair")
+    (tmp_path / "pair" / "pair.json").rename(tmp_path / "pair" / "grid.json")
+    with pytest.raises(RunError, match=r"pair is a grid: expected the folder of a cell, such as "):
+        Run.load(tmp_path / "pair")
+    with pytest.raises(RunError, match="source is a run: expected an edit, not a run"):
+        Pair.load(tmp_path / "pair" / "source")
+
+
 def test_what_is_no_folder_of_heedmaps(tmp_path: Path):
     (tmp_path / "run.json").mkdir()  # a folder is no file
     for odd in (tmp_path, tmp_path / "nothing", str(tmp_path)):

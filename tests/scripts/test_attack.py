@@ -31,6 +31,7 @@ from attacking.findings import EVIL, Finding, Trouble, Wrong, remembered, troubl
 from attacking.spelling import Sheet
 from heedmap import explorer
 from heedmap.errors import HeedmapError, HeedmapWarning
+from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
@@ -154,7 +155,9 @@ def test_a_case_is_that_of_its_number_and_seed(root: Path):
     assert len(set(cases[0])) > 290
     drawn = [json.loads(case) for case in cases[0]]
     done = {change["do"] for case in drawn for change in case.get("changes", ())}
-    assert done == {"json", "about", "header", "bytes", "kind", "shape", "chunk", "ihdr"}
+    assert done == {
+        *("json", "about", "header", "bytes", "kind", "array", "shape", "chunk", "ihdr")
+    }
     assert any("zip" in case for case in drawn)
     tried = texts.Attack(3)
     assert tried(5)[0] == texts.Attack(3)(5)[0] != texts.Attack(4)(5)[0]
@@ -204,7 +207,7 @@ def test_sound_results_are_sound(tries: folders.Attack):
     for name in seeds.NAMES:
         assert tries.attempt({"seed": name, "changes": []}) == []
     assert tries.attempt(PACKED) == []
-    assert tries.told == {"folders": 4, "archives": 1, "opened": 5, "used in full": 5}
+    assert tries.told == {"folders": 5, "archives": 1, "opened": 6, "used in full": 6}
     assert list(tries._scratch.iterdir()) == []
 
 
@@ -247,6 +250,23 @@ def test_results_that_are_saved_as_others(tries: folders.Attack, monkeypatch: py
 
     monkeypatch.setattr(Run, "save", other)
     assert kinds(tries.attempt(SOUND)) == {"unequal"}
+
+
+WHY = {"seed": "why", "changes": []}
+
+
+def test_explanations_that_are_not_what_they_say(
+    tries: folders.Attack, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(Explanation, "page", lambda found: f"<p>{EVIL}</p>")
+        assert kinds(tries.attempt(WHY)) == {"page"}
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "_kept", lambda found, folder: {}["x"])
+        assert kinds(tries.attempt(WHY)) == {"error"}
+    for value in ("nan", 1e31):
+        array = {"do": "array", "file": "explain.json", "name": "key", "share": 0.1, "value": value}
+        assert tries.attempt({"seed": "why", "changes": [array]}) == []  # refused in a sentence
 
 
 def test_archives_that_reach_out(tries: folders.Attack, monkeypatch: pytest.MonkeyPatch):

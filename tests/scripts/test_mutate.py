@@ -1,12 +1,14 @@
 """The mutation run itself: what it breaks, what it leaves, and that it tells who noticed."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 
 import pytest
 
 import mutate
+from mutation import trials
 from mutation.mutants import mutants_of
 
 SOURCE = mutate.ROOT / "src" / "heedmap"
@@ -142,3 +144,18 @@ def test_a_fault_that_nobody_sees(runs: list[list[str]]):
     assert code == "exit code 1", "\n".join(runs[1])
     assert any(line.startswith("survived: src/heedmap/text/weights.py:") for line in runs[1])
     assert "1 killed" in last and "0 listed" in last and "1 survived (50.00%)" in last
+
+
+@pytest.mark.parametrize("module", ["explorer/__init__.py", "explorer/bars.py"])
+def test_what_is_broken_is_what_is_imported(tmp_path, module: str):
+    """A folder's own file, too, which is imported by the folder's name."""
+    (tmp_path / "explorer").mkdir()
+    (tmp_path / module).write_text("A = 1\n")
+    (mutant, *_) = mutants_of(tmp_path / module, module)
+    finder = trials._Finder(tmp_path, mutant)
+    name = f"heedmap.{module.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
+    spec = finder.find_spec(name)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert vars(made).get("A") != 1
+    assert (spec.submodule_search_locations is not None) == (name == "heedmap.explorer")

@@ -36,11 +36,14 @@ def test_windows_and_sides():
         (option_texts.strip_in, "red=nan", "nan"),
         (option_texts.strip_in, "red=1e999", "1e999"),
         (option_texts.strip_in, "red=0,…,1", "0,…,1"),
+        (option_texts.strip_in, "red=0,0.3,…,1", "0,0.3,…,1"),
         (option_texts.window_in, "0.9:0.1", "0.9:0.1"),
         (option_texts.windows_in, "0,2", "2"),
         (option_texts.windows_in, "", ""),
         (option_texts.sides_in, "1,2,3", "1,2,3"),
         (option_texts.sides_in, "a,b,c,d", "a,b,c,d"),
+        (option_texts.sides_in, "0,0,nan,3", "0,0,nan,3"),
+        (option_texts.sides_in, "0,0,1,1e999", "0,0,1,1e999"),
     ],
 )
 def test_what_cannot_be_read_names_the_part_that_is_meant(read, text: str, part: str):

@@ -152,3 +152,12 @@ def test_the_scheduler_is_as_it_was(name: str):
             if isinstance(value, torch.Tensor):
                 assert torch.equal(value, before[key]), key
         scheduler.step(CLEAN, t, CLEAN)
+
+
+def test_a_kind_of_prediction_that_nobody_knows_foretells_nothing():
+    scheduler = made("DDIMScheduler", clip_sample=False)
+    scheduler.set_timesteps(4)
+    t = scheduler.timesteps[0]
+    assert predicted(scheduler, CLEAN, t, CLEAN) is not None
+    scheduler.register_to_config(prediction_type="flow_prediction")
+    assert predicted(scheduler, CLEAN, t, CLEAN) is None

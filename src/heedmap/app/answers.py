@@ -1,6 +1,7 @@
 """Files as answers: released however the answer ends, and shown shut off from the app."""
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ from heedmap import explorer
 from heedmap.app import middleware
 from heedmap.app.middleware import client_of
 from heedmap.app.quotas import StreamQuota
+from heedmap.errors import RunError
+from heedmap.files import reading
 
 # A page does what it needs by itself and nothing else, also where it is opened without its frame.
 _PAGE_POLICY = (
@@ -54,10 +57,11 @@ class FileAnswer(StreamingResponse):
 
 def shut_off(path: Path, kind: str) -> Response:
     """A page or a picture, which can do nothing to the app; 404 if it is not there."""
+    gone = "this page is not there any more: make it again"
     with ExitStack() as held:
-        try:
-            file = held.enter_context(path.open("rb"))
-        except OSError as error:
-            raise HTTPException(404, "This page is not there any more: make it again.") from error
+        try:  # a pipe in its place would be waited for, and all visitors with it
+            file = held.enter_context(reading.opened(path, most=sys.maxsize, otherwise=gone))
+        except RunError as error:
+            raise HTTPException(404, gone) from error
         told = {"content-security-policy": _PAGE_POLICY}
         return FileAnswer(file, kind, told, held.pop_all())

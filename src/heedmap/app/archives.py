@@ -4,6 +4,7 @@ Of an archive that comes in, only files that a run or an edit needs are taken, u
 listed here. Pages and pictures made of them are not taken, but made anew.
 """
 
+import re
 import shutil
 import stat
 import zipfile
@@ -12,16 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, listed
 from heedmap.files import kinds
 
-_RUN = ("run.json", "image.png", "maps.safetensors", "negative.safetensors", "steps.png")
-_PAIR = (
-    "pair.json",
-    "blend.png",
-    *(f"{side}/{name}" for side in ("source", "edited") for name in _RUN),
-)
-_MEMBERS = 2000  # more than a run of a long prompt has
+_RUN = r"(?:run\.json|image\.png|(?:maps|negative)\.safetensors|steps\.png)"
+_CELL = r"cells/\d{3,5}"
+_TAKEN = {
+    "grid.json": rf"grid\.json|(?:sources/-?\d{{1,19}}|{_CELL})/{_RUN}|{_CELL}/blend\.png",
+    "pair.json": rf"pair\.json|blend\.png|(?:source|edited)/{_RUN}",
+    "run.json": _RUN,
+    "explain.json": r"explain\.json|image\.png",
+}
+"""By the file that tells what a zip holds: the names of what is taken of it."""
+_MEMBERS = 5000  # more than a grid of long prompts has
 _BLOCK = 2**19  # bytes that are read at a time, a zip's list of its files among them
 
 
@@ -31,14 +35,14 @@ def zip_result(folder: Path, file: IO[bytes]) -> None:
     What else lies there is somebody's own. The same folder gives the same bytes.
 
     Args:
-        folder: a run's, an edit's or a grid's.
+        folder: a run's, an edit's, a grid's or an explanation's.
         file: where to; it must be seekable.
 
     Raises:
         RunError: if the folder is none of them.
     """
     try:
-        names = kinds.written_in(folder, kinds.PAIR, kinds.RUN, kinds.GRID)
+        names = kinds.written_in(folder, kinds.PAIR, kinds.RUN, kinds.GRID, kinds.EXPLANATION)
     except OSError:  # as of folders within one another, too deep to be named
         names = []
     if not names:
@@ -57,7 +61,7 @@ def zip_result(folder: Path, file: IO[bytes]) -> None:
 
 
 def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
-    """Take a run or an edit out of a zip into an empty folder.
+    """Take a result out of a zip into an empty folder.
 
     Args:
         file: the zip.
@@ -65,19 +69,23 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         most: bytes that all that is taken may have.
 
     Raises:
-        RunError: if it is not a zip, holds neither a run nor an edit, or is hostile.
+        RunError: if it is not a zip, holds no result, or is hostile.
     """
     try:
         with zipfile.ZipFile(_Sparing(file)) as archive:
             entries = _checked(archive.infolist())
             top, wanted = _found(entries)
-            taken = {name: entries[f"{top}{name}"] for name in wanted if f"{top}{name}" in entries}
+            taken = {
+                name.removeprefix(top): entry
+                for name, entry in entries.items()
+                if name.startswith(top) and re.fullmatch(wanted, name.removeprefix(top))
+            }
             # What it says itself costs nothing to know; what it does not is counted below.
             if sum(entry.file_size for entry in taken.values()) > most:
                 raise _too_much()
             left = most
             for name, entry in taken.items():
-                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 left -= _copy(archive, entry, folder / name, left)
     # A broken archive raises whatever the reader stumbles over first.
     except (
@@ -92,8 +100,8 @@ def unpack(file: IO[bytes], folder: Path, *, most: int) -> None:
         OverflowError,
     ) as error:
         raise RunError(
-            "this file is not a zip that can be read: expected that of a run or an edit, as the "
-            "app gives it, or of a folder that heedmap saved"
+            "this file is not a zip that can be read: expected that of a result, as the app "
+            "gives it, or of a folder that heedmap saved"
         ) from error
 
 
@@ -111,14 +119,14 @@ class _Sparing:
     def read(self, size: int = -1) -> bytes:
         """The next bytes; those that the reader asks for without a number are the last few."""
         if size > _BLOCK:
-            raise RunError("this zip lists more files than a run or an edit has: it was not read")
+            raise RunError("this zip lists more files than a result has: it was not read")
         return self._file.read(size)
 
 
 def _checked(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-    """The files by name; RunError if one has a name or a kind that no run has."""
+    """The files by name; RunError if one has a name or a kind that no result has."""
     if len(entries) > _MEMBERS:
-        raise RunError(f"this zip has {len(entries)} files: a run or an edit has fewer")
+        raise RunError(f"this zip has {len(entries)} files: a result has fewer")
     found: dict[str, zipfile.ZipInfo] = {}
     for entry in entries:
         parts = PurePosixPath(entry.orig_filename).parts
@@ -142,16 +150,16 @@ def _checked(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
     return found
 
 
-def _found(entries: dict[str, zipfile.ZipInfo]) -> tuple[str, tuple[str, ...]]:
-    """The folder within the zip, as "name/" or "", and the names of the files to take from it."""
+def _found(entries: dict[str, zipfile.ZipInfo]) -> tuple[str, str]:
+    """The folder within the zip, as "name/" or "", and the pattern of what is taken from it."""
     tops = {""} | {f"{name.partition('/')[0]}/" for name in entries if "/" in name}
-    for mark, wanted in (("pair.json", _PAIR), ("run.json", _RUN)):
+    for mark, wanted in _TAKEN.items():
         for top in sorted(tops):
             if f"{top}{mark}" in entries:
                 return top, wanted
     raise RunError(
-        "this zip holds neither a run nor an edit: expected run.json or pair.json in it, as in the "
-        "folders that heedmap saves"
+        f"this zip holds no result: expected {listed([*_TAKEN])} in it, as in the folders that "
+        "heedmap saves"
     )
 
 

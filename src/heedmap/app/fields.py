@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from heedmap import checks
+from heedmap.app.labels import FIELD_LABELS
 from heedmap.app.numbers import real_number, whole_number
 from heedmap.app.options import MOST_LETTERS
 from heedmap.app.requests import PLACES, Placed
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, Is, Named, quoted
 from heedmap.options import AXES, Axis, DrawOptions, EditOptions
 from heedmap.text import option_texts
 from heedmap.tiny.card import EMBEDDED
@@ -22,8 +23,9 @@ _SMALL = "small"
 _AXES = [("all, where they are small", _SMALL), ("layers", "layer"), ("steps", "step"),
          ("heads", "head")]  # fmt: skip
 _PLACES = [*PLACES]
+_LONGEST = 100  # signs of a part of the run
 _SEEDS = 10_000  # more are refused before the edits of a grid are counted
-_PLACED = 2  # words that can be kept in a place
+_CONFINED = ("confine", "confine_another")  # words that can be kept in a place
 EMPTY: tuple[Any, ...] = ("", "", "", "", "", "", [_SMALL])
 """The shared fields as they are in the beginning."""
 UNPLACED: tuple[Any, ...] = ("", _PLACES[0], "", "", _PLACES[1], "")
@@ -35,40 +37,36 @@ UNPLACED: tuple[Any, ...] = ("", _PLACES[0], "", "", _PLACES[1], "")
 
 def seen_fields() -> list[Any]:
     """Seed and steps, which are always in sight."""
-    return [_number_field("Seed", "by chance"), _number_field("Steps", "the model’s")]
+    return [_number_field("seed", "by chance"), _number_field("steps", "the model’s")]
 
 
 def shared_fields() -> list[Any]:
     """Guidance, width, height, negative prompt, kept axes; after `seen_fields` as in `EMPTY`."""
     with gr.Row():
         numbers = [
-            _number_field(label, "the model’s")
-            for label in ("Guidance", "Width, in pixels", "Height, in pixels")
+            _number_field("guidance", "the model’s"),
+            *(_number_field(side, "the model’s, in pixels") for side in ("width", "height")),
         ]
     with gr.Row():
-        negative = text_field(
-            "Negative prompt", "what the picture should not show", max_lines=4, scale=2
-        )
-        keep = gr.CheckboxGroup(
-            _AXES, value=list(EMPTY[-1]), label="Tell apart on the page", scale=1
-        )
+        negative = text_field("negative", "what the picture should not show", max_lines=4, scale=2)
+        keep = gr.CheckboxGroup(_AXES, value=list(EMPTY[-1]), label=FIELD_LABELS["keep"], scale=1)
     return [*numbers, negative, keep]
 
 
 def place_fields() -> list[Any]:
     """Words that are kept in a place, each with that; as `UNPLACED` has them."""
     shown: list[Any] = []
-    for number in range(_PLACED):
+    for number in range(len(_CONFINED)):
         with gr.Row():
             shown += [
                 text_field(
-                    "Another word" if number else "Keep a word in its place",
+                    _CONFINED[number],
                     "cat",
                     max_lines=1,
                     info="Its thing is drawn there." if not number else None,
                 ),
-                gr.Dropdown(_PLACES, value=UNPLACED[3 * number + 1], label="Where"),
-                text_field("Or a box, in pixels", "left, top, right, bottom", max_lines=1),
+                gr.Dropdown(_PLACES, value=UNPLACED[3 * number + 1], label=FIELD_LABELS["where"]),
+                text_field("box", "left, top, right, bottom", max_lines=1),
             ]
     return shown
 
@@ -77,12 +75,12 @@ def edit_fields() -> list[Any]:
     """Both windows, and those of `blend_fields`."""
     with gr.Row():
         cross = _number_field(
-            "Strength: cross-attention",
+            "cross",
             "by the kind of edit",
             info="Taken from the first prompt for this part of the run, 0 to 1.",
         )
         own = _number_field(
-            "Self-attention",
+            "self_attention",
             "by the kind of edit",
             info="The same of it: shapes and layout, 0 to 1.",
         )
@@ -93,21 +91,21 @@ def grid_fields() -> list[Any]:
     """Weights, both windows, seeds: what a grid varies."""
     with gr.Row():
         weights = text_field(
-            "Weights of a word",
+            "weights",
             "red=-2:3:6",
             max_lines=4,
             info="From, to, how many; or a list, red=0,1,3. One word a line.",
         )
-        count = _number_field("Seeds", "1", info="So many, from the seed on.")
+        count = _number_field("seeds", "1", info="So many, from the seed on.")
     with gr.Row():
         cross = text_field(
-            "Strengths: cross-attention",
+            "cross",
             "by the kind of edit",
             max_lines=1,
             info="Several, as 0,0.2,…,1: parts of the run.",
         )
         own = text_field(
-            "Self-attention",
+            "self_attention",
             "by the kind of edit",
             max_lines=1,
             info="The same of it: shapes and layout.",
@@ -119,26 +117,39 @@ def blend_fields() -> list[Any]:
     """Where an edit acts, and whether its weights sum to 1 again."""
     with gr.Row():
         only = text_field(
-            "Only where",
+            "only",
             "cat->dog",
             info="Change the picture only where these words and their phrases act; in "
             "“quotation marks”: the words alone.",
         )
         protect = text_field(
-            "Protect", "snow, tree", info="With “only where”: nor where these words act."
+            "protect", "snow, tree", info="With “only where”: nor where these words act."
         )
     with gr.Row():
         threshold = _number_field(
-            "Threshold",
+            "threshold",
             str(EditOptions.threshold),
             info="With “only where”: how much a word must act at a place, 0 to 1.",
         )
         renormalize = gr.Checkbox(
             EditOptions.renormalize,
-            label="Renormalize",
+            label=FIELD_LABELS["renormalize"],
             info="Let weighted attention sum to 1 again.",
         )
     return [only, protect, threshold, renormalize]
+
+
+def explain_fields() -> list[Any]:
+    """Which number of which result: result, cell, word, pixel, layer, head, step."""
+    with gr.Row():
+        result = text_field("result", "its name", max_lines=1, scale=2)
+        word = text_field("explained", "house", max_lines=1)
+        place = text_field("at", "40,72", max_lines=1)
+    with gr.Row():
+        layer = text_field("layer", "the strongest", max_lines=1)
+        head, step = (_number_field(name, "the strongest") for name in ("head", "step"))
+        cell = _number_field("cell", "1")
+    return [result, cell, word, place, layer, head, step]
 
 
 def edit_examples(only: str) -> list[Any]:
@@ -151,15 +162,21 @@ def blend_examples(only: str) -> list[Any]:
     return [only, "", "", EditOptions.renormalize]
 
 
-def _number_field(label: str, empty: str, **options: Any) -> gr.Textbox:
+def _number_field(name: str, empty: str, **options: Any) -> gr.Textbox:
     """A field for a number that may be left empty: Gradio's own would hold 0 then."""
-    return text_field(label, empty, max_lines=1, min_width=120, **options)
+    return text_field(name, empty, max_lines=1, min_width=120, **options)
 
 
-def text_field(label: str, empty: str, **options: Any) -> gr.Textbox:
-    """A field for a text, which cannot be much longer than what is allowed."""
+def text_field(name: str, empty: str, **options: Any) -> gr.Textbox:
+    """A field for a text, which cannot be much longer than what is allowed.
+
+    Args:
+        name: what it holds, one of `FIELD_LABELS`.
+        empty: what is shown in it where it holds nothing.
+        options: of Gradio's.
+    """
     return gr.Textbox(
-        label=label, placeholder=empty, lines=1, max_length=2 * MOST_LETTERS, **options
+        label=FIELD_LABELS[name], placeholder=empty, lines=1, max_length=2 * MOST_LETTERS, **options
     )
 
 
@@ -170,18 +187,19 @@ def edit_values(cross: Any, own: Any, *blended: Any) -> EditOptions:
     """What the fields of `edit_fields` hold."""
     return replace(
         blend_values(*blended),
-        cross=_part(cross, "the strength", EditOptions.cross),
-        self_attention=_part(own, "self-attention", EditOptions.self_attention),
+        cross=_window(cross, "cross", EditOptions.cross),
+        self_attention=_window(own, "self_attention", EditOptions.self_attention),
     )
 
 
 def blend_values(only: Any, protect: Any, threshold: Any, renormalize: Any) -> EditOptions:
     """What the fields of `blend_fields` hold."""
-    words = [word.strip() for word in text_of(protect).split(",")]
+    number = real_number(threshold, "threshold")
+    words = [word.strip() for word in text_of(protect, "protect").split(",")]
     return EditOptions(
-        only=text_of(only).strip() or None,
+        only=text_of(only, "only").strip() or None,
         protect=tuple(word for word in words if word),
-        threshold=_part(threshold, "the threshold", EditOptions.threshold),
+        threshold=EditOptions.threshold if number is None else float(number),
         renormalize=checks.flag("renormalize", renormalize),
     )
 
@@ -189,24 +207,51 @@ def blend_values(only: Any, protect: Any, threshold: Any, renormalize: Any) -> E
 def grid_values(weights: Any, count: Any, cross: Any, own: Any) -> dict[str, Any]:
     """What the fields of `grid_fields` hold, as `GridRequest` has it."""
     found: dict[str, list[float]] = {}
-    for line in text_of(weights).splitlines():
+    for line in text_of(weights, "weights").splitlines():
         if line.strip():
-            word, values = _read(option_texts.strip_in, line, "the weights are")
+            word, values = _read(option_texts.strip_in, line, "weights")
             if word in found:
-                raise ArgumentError(f"{quoted(word)} is weighted twice: give all of it on one line")
+                raise ArgumentError(
+                    Named("weights"), f" has {quoted(word)} twice: give all of it on one line"
+                )
             found[word] = values
-    number = whole_number(count, "the number of seeds")
+    number = whole_number(count, "seeds")
     windows = [
-        tuple(_read(option_texts.windows_in, text_of(text), f"{name} is")) if text else ()
-        for name, text in (("the strength", cross), ("self-attention", own))
+        tuple(_read(option_texts.windows_in, text_of(text, name), name)) if text else ()
+        for name, text in (("cross", cross), ("self_attention", own))
     ]
     return {
         "weights": found,
-        "count": checks.whole(
-            "the number of seeds", 1 if number is None else number, least=1, most=_SEEDS
-        ),
+        "count": checks.whole("seeds", 1 if number is None else number, least=1, most=_SEEDS),
         "strengths": windows[0],
         "own_strengths": windows[1],
+    }
+
+
+def explain_values(
+    result: Any, cell: Any, word: Any, place: Any, layer: Any, head: Any, step: Any
+) -> dict[str, Any]:
+    """What the fields of `explain_fields` hold, as `ExplainRequest` has it."""
+    texts = {"result": result, "explained": word, "layer": layer}
+    said = {name: text_of(value, name).strip() for name, value in texts.items()}
+    for name in ("result", "explained"):
+        if not said[name]:
+            raise ArgumentError(Named(name), " is empty: expected which is meant; write it")
+    checks.text("explained", said["explained"], most=MOST_LETTERS)
+    pixel = text_of(place, "at")
+    if len(parts := pixel.split(",")) != 2 or not all(part.strip() for part in parts):
+        raise ArgumentError(Is("at", pixel), ": expected x,y in whole pixels, such as 40,72")
+    x, y = (whole_number(part, "at") or 0 for part in parts)
+    number = said["explained"].removeprefix("#")
+    numbered = said["explained"].startswith("#")
+    return {
+        "result": said["result"],
+        "cell": whole_number(cell, "cell"),
+        "word": (whole_number(number, "explained") or 0) if numbered else said["explained"],
+        "at": (x, y),
+        "layer": said["layer"] or None,
+        "head": whole_number(head, "head"),
+        "step": whole_number(step, "step"),
     }
 
 
@@ -214,14 +259,16 @@ def place_values(*values: Any) -> tuple[Placed, ...]:
     """What the fields of `place_fields` hold."""
     found: list[Placed] = []
     for at in range(0, len(values), 3):
-        word, where, box = text_of(values[at]).strip(), values[at + 1], text_of(values[at + 2])
+        name = _CONFINED[at // 3]
+        word, where = text_of(values[at], name).strip(), values[at + 1]
+        box = text_of(values[at + 2], "box")
         if not word:
             continue
-        checks.text("the word to keep in its place", word, most=MOST_LETTERS)
+        checks.text(name, word, most=MOST_LETTERS)
         if box.strip():
-            where = _read(option_texts.sides_in, box, "the box is")
+            where = _read(option_texts.sides_in, box, "box")
         else:
-            checks.one_of("the place", where, PLACES)
+            checks.one_of("where", where, PLACES)
         found.append(Placed(word, where))
     return tuple(found)
 
@@ -229,21 +276,28 @@ def place_values(*values: Any) -> tuple[Placed, ...]:
 def shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
     """What the shared fields hold, as `JobRequest` has it."""
     seed, steps, guidance, width, height, negative, keep = values
-    sides = whole_number(width, "the width"), whole_number(height, "the height")
+    sides = whole_number(width, "width"), whole_number(height, "height")
     if (sides[0] is None) != (sides[1] is None):
-        raise ArgumentError("one side of the picture was given: expected width and height, or none")
-    kept = checks.any_of("keep", [] if keep is None else keep, (_SMALL, *AXES))
+        raise ArgumentError(
+            *("one of ", Named("width"), " and ", Named("height"), " is empty: expected both, or "),
+            "none",
+        )
+    kept = checks.several([] if keep is None else keep)
+    if kept is None:
+        raise ArgumentError(Is("keep", keep), ": expected a list")
+    for one in kept:
+        checks.one_of("keep", one, (_SMALL, *AXES))
     axes: list[Axis] = [axis for axis in AXES if axis in kept]
     roomy = _SMALL in kept
     return {
-        "model": text_of(model) or EMBEDDED,
-        "seed": whole_number(seed, "the seed"),
+        "model": text_of(model, "model") or EMBEDDED,
+        "seed": whole_number(seed, "seed"),
         "roomy": roomy,
         "options": DrawOptions(
-            steps=whole_number(steps, "the number of steps"),
+            steps=whole_number(steps, "steps"),
             guidance=real_number(guidance, "guidance"),
             size=None if sides[0] is None or sides[1] is None else (sides[0], sides[1]),
-            negative=text_of(negative) or None,
+            negative=text_of(negative, "negative") or None,
             keep=axes or (DrawOptions.keep if roomy else ()),
         ),
     }
@@ -252,22 +306,25 @@ def shared_values(model: Any, values: Sequence[Any]) -> dict[str, Any]:
 _T = TypeVar("_T")
 
 
-def _read(reader: Callable[[str], _T], text: str, begins: str) -> _T:
-    """A text as it is read; the sentence of one that cannot be begins so."""
+def _read(reader: Callable[[str], _T], text: str, name: str) -> _T:
+    """What a field's text is read as."""
     try:
         return reader(text)
     except option_texts.Unreadable as error:
-        raise ArgumentError(f"{begins} {quoted(error.text)}: expected {error.expected}") from error
+        raise ArgumentError(Is(name, error.text), f": expected {error.expected}") from error
 
 
-def _part(value: Any, name: str, usual: Any) -> Any:
+def _window(value: Any, name: str, usual: Any) -> Any:
     """A part of the run, or what is usual where none is given."""
-    number = real_number(value, name)
-    return usual if number is None else float(number)
+    said = "" if value is None else str(value).strip()[:_LONGEST]
+    if not said:
+        return usual
+    low, high = _read(option_texts.window_in, said, name)
+    return high if low == 0 else (low, high)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: Any, name: str) -> str:
     """What a field for a text holds; ArgumentError if that is not a text."""
     if value is not None and not isinstance(value, str):
-        raise ArgumentError(f"{quoted(value)} was given: expected a text")
+        raise ArgumentError(Is(name, value), ": expected a text")
     return value or ""

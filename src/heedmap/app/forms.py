@@ -10,6 +10,7 @@ import gradio as gr
 
 from heedmap.app import fragments
 from heedmap.app.jobs import GENERAL, Job, JobQueue, State
+from heedmap.app.labels import sentence_for
 from heedmap.app.requests import JobRequest
 from heedmap.app.visitors import visitor_of
 from heedmap.app.worker import ResultSummary
@@ -162,6 +163,6 @@ class JobForm:
 def sentence(error: Exception) -> str:
     """What a visitor is told of an error; one of heedmap's own goes to the log besides."""
     if isinstance(error, HeedmapError):
-        return str(error)
+        return sentence_for(error)
     _LOG.error("an error of the app", exc_info=error)
     return GENERAL

@@ -74,7 +74,7 @@ function card(one) {
     showBar();
   };
   const name = made("label", { className: "name" });
-  if (one.kind !== "grid") name.append(box);
+  if (["run", "edit"].includes(one.kind)) name.append(box);
   name.append(made("bdi", { textContent: one.name }));
   const when = new Date(one.made * 1000);
   const line = made("p", { className: "line", textContent: `${one.made_with} · ` });

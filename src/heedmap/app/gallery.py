@@ -22,6 +22,7 @@ from starlette.routing import Route
 from heedmap import checks
 from heedmap.app import archives, messages
 from heedmap.app.answers import FileAnswer, shut_off
+from heedmap.app.labels import sentence_for
 from heedmap.app.middleware import body_of, client_of
 from heedmap.app.quotas import Quota, StreamQuota
 from heedmap.app.result_store import ResultStore, Shelf, read_result
@@ -29,6 +30,7 @@ from heedmap.app.visitors import visitor_of
 from heedmap.errors import ArgumentError, RunError, plural
 from heedmap.files.writing import sealed
 from heedmap.results import comparisons
+from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 _LISTED = 500  # results that are told of
@@ -38,7 +40,12 @@ _SHOWN = 100, 60  # lists and pictures at a time
 _ROWS = 12  # runs that are compared
 _WORDS = 24  # of which
 _TALK = 4096  # bytes of a new name
-_FACES = {"run": "image.png", "edit": "edited/image.png", "grid": "grid.png"}
+_FACES = {
+    "run": "image.png",
+    "edit": "edited/image.png",
+    "grid": "grid.png",
+    "explanation": "image.png",
+}
 _TYPES = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 
 
@@ -114,10 +121,10 @@ class Gallery:
     async def _compare(self, request: Request) -> Response:
         """Results below one another on one sheet, as `heedmap compare` draws it."""
         asked = request.query_params
-        words = [checks.text("a word", word, "house", most=_TALK) for word in asked.getlist("word")]
+        words = [checks.text("word", word, "house", most=_TALK) for word in asked.getlist("word")]
         kind, scale = asked.get("format", "png"), asked.get("scale", "shared")
         checks.one_of("the format", kind, _TYPES)
-        checks.one_of("the scale", scale, ("shared", "word", "raw"))
+        checks.one_of("scale", scale, ("shared", "word", "raw"))
         names, shelf = asked.getlist("run"), self._shelf(request)
         if not 1 <= len(names) <= _ROWS or len(words) > _WORDS:
             raise ArgumentError(
@@ -158,18 +165,21 @@ class Gallery:
         try:
             return self._shelf(request).result(name).kind
         except RunError as error:
-            raise HTTPException(404, str(error)) from error
+            raise HTTPException(404, sentence_for(error)) from error
 
     def _folder(self, request: Request) -> Path:
         try:
             return self._shelf(request).folder(request.path_params["name"])
         except RunError as error:
-            raise HTTPException(404, str(error)) from error
+            raise HTTPException(404, sentence_for(error)) from error
 
 
 def _runs(shelf: Shelf, name: str) -> list[Run]:
     """The runs of a result, as they are compared: an edit is two."""
-    if shelf.result(name).kind == "grid":
-        raise ArgumentError(f"{name} is a grid, which compares its own edits: choose runs or edits")
-    found = read_result(shelf.folder(name))
-    return [found] if isinstance(found, Run) else [found.source, found.edited]
+    kind = shelf.result(name).kind
+    found = read_result(shelf.folder(name)) if kind in ("run", "edit") else None
+    if isinstance(found, Run):
+        return [found]
+    if isinstance(found, Pair):
+        return [found.source, found.edited]
+    raise ArgumentError(f"{name} is one {kind}, of its own kind: choose runs or edits to compare")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from heedmap.app.labels import sentence_for
 from heedmap.app.quotas import greediest, network
 from heedmap.errors import HeedmapError
 
@@ -149,7 +150,7 @@ class Job:
         except Cancelled:
             end = State("cancelled")
         except HeedmapError as error:
-            end = State("failed", sentence=str(error))
+            end = State("failed", sentence=sentence_for(error))
         except Exception as error:
             # Visitors are told what they can act on, and nothing about the machine.
             short = isinstance(error, MemoryError) or "out of memory" in str(error).lower()

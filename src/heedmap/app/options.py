@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, Is
 from heedmap.options import LoadOptions
 
 MOST_LETTERS = 2000
@@ -50,7 +50,8 @@ class Limits:
         """Raise an ArgumentError if that many steps are too many."""
         if steps > self.steps:
             raise ArgumentError(
-                f"{steps} steps are more than this server draws: expected 1 to {self.steps}"
+                *(Is("steps", steps), ", more than this server draws: expected 1 to "),
+                f"{self.steps}",
             )
 
     def check_cells(self, cells: int) -> None:
@@ -65,8 +66,8 @@ class Limits:
         """Raise an ArgumentError if a picture of (width, height) pixels is too large."""
         if max(size) > self.size:
             raise ArgumentError(
-                f"{size[0]}×{size[1]} pixels are more than this server draws: expected at most "
-                f"{self.size} on a side"
+                *(Is("size", size), ", more pixels than this server draws: expected at most "),
+                f"{self.size} on a side",
             )
 
 

@@ -85,6 +85,29 @@ class EditRequest(JobRequest):
 
 
 @dataclass(frozen=True)
+class ExplainRequest(JobRequest):
+    """One number of a result on the visitor's shelf, taken apart.
+
+    Attributes:
+        result: its name.
+        cell: of a grid, the number of the edit that is meant, from 1.
+        word: a word or a phrase.
+        at: (x, y), a pixel of the picture.
+        layer: by its name; the strongest where None, as head and step.
+        head: from 0.
+        step: from 0.
+    """
+
+    result: str = ""
+    cell: int | None = None
+    word: str | int = ""
+    at: tuple[int, int] = (0, 0)
+    layer: str | None = None
+    head: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
 class GridRequest(JobRequest):
     """Edits of a prompt over targets, weights, windows and seeds."""
 

@@ -11,29 +11,37 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heedmap.app.labels import sentence_for
 from heedmap.errors import ArgumentError, HeedmapError, RunError, plural, quoted
 from heedmap.files import kinds
 from heedmap.files.notes import to_json
 from heedmap.files.writing import Kind, WriteError, put_counting, remove_folder, rename_folder, slug
+from heedmap.results.explanations import Explanation
+from heedmap.results.folders import load_result
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 _LOG = logging.getLogger(__name__)
-_KINDS = {"run": kinds.RUN, "edit": kinds.PAIR, "grid": kinds.GRID}
+_KINDS = {
+    "run": kinds.RUN,
+    "edit": kinds.PAIR,
+    "grid": kinds.GRID,
+    "explanation": kinds.EXPLANATION,
+}
 _SHELF = re.compile(r"visitor-[0-9a-f]{32}")
 _NAME = 80  # characters of a name that a visitor gives
 _REMEMBERED = 4096  # folders of which a line is kept
 _SPARE = 256 * 2**20  # bytes that stay free on the disk
 _Known = dict[Path, tuple[tuple[int, int], "Shelved | None"]]
 
-Result = Run | Pair | Grid
+Result = Run | Pair | Grid | Explanation
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Shelved:
 
     Attributes:
         name: of its folder.
-        kind: "run", "edit" or "grid".
+        kind: "run", "edit", "grid" or "explanation".
         title: the prompt, or both.
         made_with: seed, steps, size and model, in a line.
         made: when, in seconds since 1970.
@@ -109,7 +117,8 @@ class Shelf:
         folder, kind = self._found(name)
         if not remove_folder(folder, kind):
             raise RunError(
-                f"{name} holds files that heedmap did not write, and stays: delete it by hand"
+                f"the result {name} holds files that heedmap did not write, and stays: delete it "
+                "by hand"
             )
 
     def result(self, name: str) -> Shelved:
@@ -184,7 +193,7 @@ class ResultStore:
         if self.shared and len(held) >= self.most:
             raise RunError(
                 f"the folder of the results holds {plural(len(held), 'result')}, as many as it may "
-                "(--max-results): delete some first"
+                "have: delete some first"
             )
 
     def put(self, result: Result, visitor: str) -> Shelved:
@@ -239,8 +248,9 @@ def _told(folder: Path, kind: str, made: float) -> Shelved | None:
         about = kinds.RUN.told(folder / "edited")
     if about is None:
         return None
-    if kind == "grid":
-        return Shelved(folder.name, kind, *_of_grid(about), made)
+    if kind in ("grid", "explanation"):
+        of = _of_grid if kind == "grid" else _of_explanation
+        return Shelved(folder.name, kind, *of(about), made)
     settings = about["settings"]
     edit = settings.get("edit")
     text = f"{edit.get('source', '')} → {settings['prompt']}" if edit else settings["prompt"]
@@ -257,6 +267,15 @@ def _of_grid(about: dict[str, Any]) -> tuple[str, str]:
     return _short(text), _short(f"{plural(len(cells), 'edit')} · Seed {seeds}")
 
 
+def _of_explanation(told: Mapping[str, Any]) -> tuple[str, str]:
+    """Title and line of an explanation."""
+    about = told["about"]
+    x, y = about["at"]
+    text = f"{about['word']} at {x},{y}: {about['prompt']}"
+    where = f"{about['short']} · head {about['head']} · step {about['step']}"
+    return _short(text), _short(f"{where} · Seed {about['seed']}")
+
+
 def _line(settings: Mapping[str, Any]) -> str:
     """What a run was made with, by its settings as they are saved."""
     steps = settings.get("steps")
@@ -264,22 +283,27 @@ def _line(settings: Mapping[str, Any]) -> str:
     return " · ".join([*told, "{}×{} px".format(*settings["size"]), _short(settings["model"])])
 
 
-def read_result(folder: Path) -> Run | Pair:
-    """A run or an edit from its folder; files are never trusted.
+def read_result(folder: Path) -> Result:
+    """A result from its folder; files are never trusted.
 
     Raises:
-        RunError: if it is neither, or broken. The sentence names no folder of the server.
+        RunError: if it is none, or broken. The sentence names no folder of the server.
     """
-    reader: Callable[[Path], Any] = Pair.load if (folder / "pair.json").exists() else Run.load
+    explained = (folder / "explain.json").exists() and not (folder / "run.json").exists()
     try:
-        return reader(folder)
+        return Explanation.load(folder) if explained else load_result(folder)
     except RunError as error:
-        said = str(error).replace(str(folder), "the result")
+        said = sentence_for(error).replace(str(folder), "the result")
         raise RunError(said) from error
 
 
-def made_with(result: Run | Pair) -> str:
+def made_with(result: Result) -> str:
     """What a result was made with, in a line."""
+    if isinstance(result, Grid):
+        cells = [{"seed": cell.seed} for cell in result.cells]
+        return _of_grid({"about": to_json(result.about), "cells": cells})[1]
+    if isinstance(result, Explanation):
+        return _of_explanation({"about": to_json(result.about)})[1]
     run = result.edited if isinstance(result, Pair) else result
     return _line(to_json(run.settings))
 
@@ -290,6 +314,10 @@ def first_name(result: Result) -> str:
         about = result.about
         asked = (about.targets or (about.source,))[0]
         return f"{slug(f'grid {asked}', 48)}-{result.cells[0].seed}"
+    if isinstance(result, Explanation):
+        about = result.about
+        where = f"{about.word} at {about.at[0]} {about.at[1]} {about.short}"
+        return slug(f"{where} head {about.head} step {about.step}", _NAME)
     run = result.edited if isinstance(result, Pair) else result
     return f"{slug(run.settings.prompt, 48)}-{run.settings.seed}"
 

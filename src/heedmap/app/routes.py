@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from heedmap.app.answers import shut_off
 from heedmap.app.gallery import Gallery
 from heedmap.app.gradio_filter import GradioFilter, PageCall
+from heedmap.app.labels import sentence_for
 from heedmap.app.middleware import Headers, Hosts, Incoming, Passwords, client_of, refusal
 from heedmap.app.quotas import StreamQuota
 from heedmap.app.result_store import ResultStore
@@ -106,7 +107,7 @@ class Routes:
         try:
             return shut_off(self._pages.path(request.path_params["token"]), "text/html")
         except HeedmapError as error:
-            raise HTTPException(404, str(error)) from error
+            raise HTTPException(404, sentence_for(error)) from error
 
 
 async def _left(request: Request, error: Exception) -> Response:
@@ -118,4 +119,4 @@ async def _refused(request: Request, error: Exception) -> Response:
     """One sentence, after what the visitor still sends: whoever sends does not read."""
     if isinstance(error, HTTPException):
         return await refusal(request.receive, error.status_code, error.detail, error.headers)
-    return await refusal(request.receive, 400, str(error))
+    return await refusal(request.receive, 400, sentence_for(error))

@@ -7,7 +7,8 @@ import gradio as gr
 
 from heedmap.app import fields, fragments, vocabulary
 from heedmap.app.forms import UNSEEN, JobForm, VisitorJobs, sentence
-from heedmap.app.requests import EditRequest, GenerateRequest, GridRequest
+from heedmap.app.labels import FIELD_LABELS
+from heedmap.app.requests import EditRequest, ExplainRequest, GenerateRequest, GridRequest
 from heedmap.app.theme import beside_this
 from heedmap.app.upload_reader import UploadReader
 from heedmap.app.worker import Worker
@@ -77,7 +78,8 @@ def build(worker: Worker, jobs: VisitorJobs, reader: UploadReader) -> gr.Blocks:
             model = gr.Dropdown(
                 list(worker.models),
                 value=EMBEDDED,
-                label="Model: choose, or type a folder or a hub id" if worker.free else "Model",
+                label=FIELD_LABELS["model"],
+                info="Choose, or type a folder or a hub id." if worker.free else None,
                 allow_custom_value=worker.free,
                 elem_id="model",
             )
@@ -88,6 +90,8 @@ def build(worker: Worker, jobs: VisitorJobs, reader: UploadReader) -> gr.Blocks:
                 _edit_tab(jobs, worker, model)
             with gr.Tab("Grid", id="grid", elem_id="grid"):
                 _grid_tab(jobs, worker, model)
+            with gr.Tab("Explain", id="explain", elem_id="explain"):
+                _explain_tab(jobs, worker, model)
             with gr.Tab("Results", id="results", elem_id="results"):
                 _results_tab(worker, reader)
     # Each waiting job is followed, so that its page can show its place; the line is the limit.
@@ -99,7 +103,7 @@ def build(worker: Worker, jobs: VisitorJobs, reader: UploadReader) -> gr.Blocks:
 
 
 def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
-    prompt = fields.text_field("Prompt", PICTURES[0][0], max_lines=4, autofocus=True)
+    prompt = fields.text_field("prompt", PICTURES[0][0], max_lines=4, autofocus=True)
     run, cancel, seen = _actions("Generate")
     with gr.Accordion("More", open=False):
         placed = fields.place_fields()
@@ -111,7 +115,7 @@ def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
     def ask(visitor: str, text: Any, name: Any, *values: Any) -> GenerateRequest:
         asked = GenerateRequest(
             **fields.shared_values(name, values[: len(shared)]),
-            prompt=fields.text_of(text),
+            prompt=fields.text_of(text, "prompt"),
             placed=fields.place_values(*values[len(shared) :]),
             visitor=visitor,
         )
@@ -134,11 +138,9 @@ def _generate_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
 def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
     with gr.Row():
         source = fields.text_field(
-            "Prompt", "a red house, or with a weight: a (red:3) house", max_lines=4
+            "prompt", "a red house, or with a weight: a (red:3) house", max_lines=4
         )
-        target = fields.text_field(
-            "What it shall become", "a blue house; empty: weights alone", max_lines=4
-        )
+        target = fields.text_field("target", "a blue house; empty: weights alone", max_lines=4)
     run, cancel, seen = _actions("Edit")
     with gr.Accordion("More", open=False):
         own = fields.edit_fields()
@@ -148,10 +150,11 @@ def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
     vocabulary.shelf(boxes=2)
 
     def ask(visitor: str, before: Any, after: Any, name: Any, *values: Any) -> EditRequest:
+        told = fields.text_of(after, "target")
         asked = EditRequest(
             **fields.shared_values(name, values[len(own) :]),
-            source=fields.text_of(before),
-            target=fields.text_of(after) if fields.text_of(after).strip() else None,
+            source=fields.text_of(before, "prompt"),
+            target=told if told.strip() else None,
             edit=fields.edit_values(*values[: len(own)]),
             visitor=visitor,
         )
@@ -174,9 +177,9 @@ def _edit_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
 
 def _grid_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
     with gr.Row():
-        source = fields.text_field("Prompt", "a red house", max_lines=4)
+        source = fields.text_field("prompt", "a red house", max_lines=4)
         targets = fields.text_field(
-            "What it shall become", "a blue house; one a line; empty: weights alone", max_lines=6
+            "target", "a blue house; one a line; empty: weights alone", max_lines=6
         )
     varied = fields.grid_fields()
     run, cancel, seen = _actions("Draw the grid", 160)
@@ -190,11 +193,12 @@ def _grid_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
 
     def ask(visitor: str, before: Any, after: Any, name: Any, *values: Any) -> GridRequest:
         split = len(varied) + len(own)
+        lines = fields.text_of(after, "target").splitlines()
         asked = GridRequest(
             **fields.shared_values(name, values[split:]),
             **fields.grid_values(*values[: len(varied)]),
-            source=fields.text_of(before),
-            targets=tuple(line for line in fields.text_of(after).splitlines() if line.strip()),
+            source=fields.text_of(before, "prompt"),
+            targets=tuple(line for line in lines if line.strip()),
             edit=fields.blend_values(*values[len(varied) : split]),
             visitor=visitor,
         )
@@ -216,11 +220,35 @@ def _grid_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
     )
 
 
+def _explain_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
+    gr.HTML(
+        "<p>How does a number come about? Choose a place in a result, and “Take it apart” below "
+        "its words; or write here which is meant.</p>",
+        elem_classes="lead",
+    )
+    own = fields.explain_fields()
+    with gr.Row(elem_classes="act"):
+        run = gr.Button("Take it apart", variant="primary", scale=0, min_width=140)
+        cancel = gr.Button("Cancel", interactive=False, scale=0, min_width=110)
+    form = JobForm("explain", run, cancel, *_shown())
+
+    def ask(visitor: str, name: Any, *values: Any) -> ExplainRequest:
+        asked = ExplainRequest(
+            **fields.explain_values(*values),
+            model=fields.text_of(name, "model") or EMBEDDED,
+            visitor=visitor,
+        )
+        worker.check(asked)
+        return asked
+
+    form.connect(jobs, [model, *own], [run.click], {}, ask, worker.explain)
+
+
 def _results_tab(worker: Worker, reader: UploadReader) -> None:
     gr.HTML("", js_on_load=beside_this("gallery.js"), elem_id="gallery")
     most = worker.limits.upload
     upload = gr.HTML(
-        '<label class="choose">Open a run’s zip<input type="file" accept=".zip" '
+        '<label class="choose">Open the zip of a result<input type="file" accept=".zip" '
         f'data-most="{most}"></label><output></output>',
         js_on_load=_CHOOSE,
         elem_classes="upload",

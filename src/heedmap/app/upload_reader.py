@@ -16,16 +16,20 @@ from PIL.PngImagePlugin import PngImageFile
 from heedmap.app import archives
 from heedmap.app.options import Limits
 from heedmap.app.quotas import network
-from heedmap.app.result_store import made_with, read_result
+from heedmap.app.result_store import Result, made_with, read_result
 from heedmap.app.upload_pages import UploadPages
 from heedmap.app.uploads import Uploads
-from heedmap.errors import HeedmapError, RunError
+from heedmap.errors import HeedmapError, RunError, plural
 from heedmap.maps.layer_names import stage_of
+from heedmap.results.explanations import Explanation
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 _READERS = 2  # zips that are read at a time, one for each visitor, whoever asks in whatever way
 _SETTINGS = 256 * 2**10  # bytes of run.json and pair.json; a long prompt's settings have a tenth
+_LARGER = {"grid.json": 2**20, "explain.json": 2**24}  # of 48 edits; of SDXL some 9 MiB
+_BROUGHT = 2**24  # numbers that an explanation is made of: heads × tokens × channels; of SDXL 2**21
 _STEPS = 2**11  # pixels on a side of the pictures of all steps; those of 100 have 640
 _HEADER = 2**20  # bytes in which a file of maps says what it holds
 _TOLD = 2**22  # numbers on a page, at least; 75 words of SDXL at 1024 pixels have a fifth
@@ -64,14 +68,15 @@ class UploadReader:
             client: who asks.
 
         Raises:
-            HeedmapError: if it is not there, is not a run or edit that heedmap saved, or would cost
+            HeedmapError: if it is not there, is no result that heedmap saved, or would cost
                 more than the limits allow; or while others are read.
         """
         with self._place(network(client)):
             path = self._uploads.open(token)
             try:
                 result = self._read(path)
-                return OpenedUpload(self._pages.keep(client, result.explorer()), made_with(result))
+                page = result.page() if isinstance(result, Explanation) else result.explorer()
+                return OpenedUpload(self._pages.keep(client, page), made_with(result))
             finally:
                 path.unlink(missing_ok=True)
 
@@ -89,7 +94,7 @@ class UploadReader:
             with self._lock:
                 self._reading.remove(who)
 
-    def _read(self, path: Path) -> Run | Pair:
+    def _read(self, path: Path) -> Result:
         with tempfile.TemporaryDirectory(
             prefix="unpacked-", dir=self._folder, ignore_cleanup_errors=True
         ) as scratch:
@@ -118,11 +123,13 @@ def check_files(folder: Path, limits: Limits) -> None:
                 "a side"
             )
     for path in folder.rglob("*.json"):
-        if path.stat().st_size > _SETTINGS:
+        most = _LARGER.get(path.name, _SETTINGS)
+        if path.stat().st_size > most:
             raise RunError(
                 f"in this zip {path.name} has {path.stat().st_size / 2**10:.0f} KiB: expected at "
-                f"most {_SETTINGS // 2**10}"
+                f"most {most // 2**10}"
             )
+    limits.check_cells(len(list(folder.glob("cells/*"))))
     for path in folder.rglob("*.safetensors"):
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -133,14 +140,24 @@ def check_files(folder: Path, limits: Limits) -> None:
             )
 
 
-def check_cost(result: Run | Pair) -> None:
+def check_cost(result: Result) -> None:
     """Raise a RunError if the page of a result would be made of more numbers than are taken.
 
     A page has at least the map of each word in each group of layers of one grid
     (`explorer.packing`); to make it, each word's tokens are added up in each layer, and at each
-    step that is told apart.
+    step that is told apart. The runs of a grid may have as many in all as the two of an edit.
     """
-    for run in (result.source, result.edited) if isinstance(result, Pair) else (result,):
+    if isinstance(result, Explanation):
+        heads, tokens = result.about.heads, len(result.tokens)
+        channels = result.given.output.shape[0]
+        if heads * tokens * channels > _BROUGHT:
+            raise RunError(
+                f"this explanation has {heads} heads, {tokens} tokens and {channels} channels: "
+                "more than this server shows"
+            )
+        return
+    share = max(1.0, len(runs := _runs_of(result)) / 2)
+    for run in runs:
         for maps in filter(None, (run.maps, run.negative_maps)):
             recording = maps.recording
             words = recording.table.words
@@ -150,11 +167,18 @@ def check_cost(result: Run | Pair) -> None:
             added = places * (len(recording.positions) + sum(len(word.tokens) for word in words))
             steps = len(recording.timesteps) if "step" in recording.keep else 1
             sums = len(recording.layers) * (len(words) + 3) * steps
-            if told > _TOLD or added > _ADDED or sums > _SUMS:
+            if max(told / _TOLD, added / _ADDED, sums / _SUMS) * share > 1:
                 raise RunError(
-                    f"this result has {len(words)} words and {len(recording.layers)} layers of "
-                    f"{places} places in all, and {steps} steps: more than this server shows"
+                    f"this result has {plural(len(runs), 'picture')}, {len(words)} words and "
+                    f"{len(recording.layers)} layers of {places} places in all, and {steps} steps: "
+                    "more than this server shows"
                 )
+
+
+def _runs_of(result: Run | Pair | Grid) -> list[Run]:
+    if isinstance(result, Grid):
+        return [*result.sources.values(), *(cell.pair.edited for cell in result.cells)]
+    return [result.source, result.edited] if isinstance(result, Pair) else [result]
 
 
 def _size(path: Path) -> tuple[int, int]:

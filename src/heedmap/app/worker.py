@@ -12,12 +12,22 @@ from typing import Any, TypeVar
 
 from heedmap import checks
 from heedmap.app.jobs import Job
+from heedmap.app.labels import LABELLED
 from heedmap.app.options import MOST_LETTERS, Options
-from heedmap.app.requests import EditRequest, GenerateRequest, GridRequest, JobRequest
-from heedmap.app.result_store import Result, ResultStore
-from heedmap.errors import ArgumentError, plural, quoted, warnings_heard
+from heedmap.app.requests import (
+    EditRequest,
+    ExplainRequest,
+    GenerateRequest,
+    GridRequest,
+    JobRequest,
+)
+from heedmap.app.result_store import Result, ResultStore, read_result
+from heedmap.errors import ArgumentError, Named, Value, plural, quoted, warnings_heard
 from heedmap.models import pipelines
-from heedmap.options import AXES, DrawOptions
+from heedmap.options import AXES, DrawOptions, ExplainOptions
+from heedmap.results import aiming
+from heedmap.results.amounts import check_axes
+from heedmap.results.explanations import Explanation
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -60,31 +70,28 @@ class Worker:
         """Raise an ArgumentError if something is beyond the limits, before the job is in line."""
         if asked.model not in self.models and not self.free:
             raise ArgumentError(
-                f"the model {quoted(asked.model)} is not offered here: expected one of "
-                f"{', '.join(self.models)}"
+                *(Named("the model"), " ", Value("model", asked.model), " is not offered here: "),
+                f"expected one of {', '.join(self.models)}",
             )
         steps, size = asked.options.steps, asked.options.size
-        texts = {"negative prompt": asked.options.negative, "name of the model": asked.model}
+        texts = {"negative": asked.options.negative, "model": asked.model}
         if isinstance(asked, EditRequest | GridRequest):
-            told = asked.edit
-            texts |= {"only": told.only, "list of protected words": ", ".join(told.protect)}
-        names = ["prompt", *["new prompt"] * len(asked.prompts)]
+            texts |= {"only": asked.edit.only, "protect": ", ".join(asked.edit.protect)}
+        names = ["prompt", *["target"] * len(asked.prompts)]
         for name, text in [*zip(names, asked.prompts, strict=False), *texts.items()]:
-            checks.text(f"the {name}", text or "", most=MOST_LETTERS)
-        if not all(text.strip() for text in asked.prompts):
-            raise ArgumentError("the prompt is empty: write what is to be drawn")
+            checks.text(name, text or "", most=MOST_LETTERS)
+        for name, text in zip(names, asked.prompts, strict=False):
+            if not text.strip():
+                raise ArgumentError(Named(name), " is empty: write what is to be drawn")
         if steps is not None:
             self.limits.check_steps(steps)
         if size is not None:
             self.limits.check_size(size)
         if isinstance(asked, GridRequest):
-            cells = math.prod(map(len, asked.axes))
-            self.limits.check_cells(cells)
-            if cells == 1:
-                raise ArgumentError(
-                    "nothing varies in this grid: write several weights, as red=-2:3:6, strengths, "
-                    "seeds or lines of what it shall become"
-                )
+            self.limits.check_cells(math.prod(map(len, asked.axes)))
+            check_axes(asked.axes)
+        if isinstance(asked, ExplainRequest):
+            self.store.shelf(asked.visitor).result(asked.result)
         self.store.check(asked.visitor)
 
     def generate(self, asked: GenerateRequest, job: Job) -> ResultSummary:
@@ -144,6 +151,41 @@ class Worker:
 
         return self._made(draw, pipe, asked, job, notes)
 
+    def explain(self, asked: ExplainRequest, job: Job) -> ResultSummary:
+        """Draw a result of the visitor's again up to a step, take a number apart, and save that."""
+        self.check(asked)
+        run = self._explained(asked)
+        about = run.settings
+        given: dict[str, Any] = {name: getattr(asked, name) for name in ("layer", "head", "step")}
+        aiming.aim_at(run, asked.word, asked.at, branch=ExplainOptions.branch, **given)
+        if about.model not in {*self.models, asked.model}:
+            raise ArgumentError(
+                f"this result was drawn with {quoted(about.model)}, which nobody chose here: take "
+                "it as ",
+                Named("model"),
+            )
+        self.limits.check_steps(aiming.steps_of(run))
+        self.limits.check_size(run.image.size)
+        pipe = self._loaded(about.model, job)
+        from heedmap.drawing import explaining
+
+        def draw(progress: Any, **_: Any) -> Explanation:
+            return explaining.explain(pipe, run, asked.word, asked.at, progress=progress, **given)
+
+        return self._made(draw, pipe, asked, job, [])
+
+    def _explained(self, asked: ExplainRequest) -> Run:
+        """The run that is meant, of the visitor's own results."""
+        found = read_result(self.store.shelf(asked.visitor).folder(asked.result))
+        if isinstance(found, Grid):
+            number = checks.whole("cell", asked.cell, least=1, most=len(found.cells))
+            found = found.cells[number - 1].pair
+        elif asked.cell is not None:
+            raise ArgumentError(
+                *(Named("cell"), f" is for a grid, and {asked.result} is none: leave it empty")
+            )
+        return aiming.explained_run(found, asked.result)
+
     def pipeline(self, name: str) -> Any:
         """The pipeline of a model; the one that was held before is let go."""
         if self._held is None or self._held[0] != name:
@@ -156,11 +198,15 @@ class Worker:
     def _ready(self, asked: Asked, job: Job) -> tuple[Any, Asked, list[str]]:
         """The pipeline, what it is to draw, and what is told of that."""
         self.check(asked)
-        if self._held is None or self._held[0] != asked.model:
-            job.tell(f"Loading the model {asked.model}")
-        pipe = self.pipeline(asked.model)
-        job.check()
+        pipe = self._loaded(asked.model, job)
         return pipe, *self._fitted(asked, pipe)
+
+    def _loaded(self, model: str, job: Job) -> Any:
+        if self._held is None or self._held[0] != model:
+            job.tell(f"Loading the model {model}")
+        pipe = self.pipeline(model)
+        job.check()
+        return pipe
 
     def _fitted(self, asked: Asked, pipe: Any) -> tuple[Asked, list[str]]:
         """What was asked for, and within the limits also where it was left to the model."""
@@ -222,7 +268,7 @@ class Worker:
 
         previewer = Previewer(pipe, lambda image: shown.append(data_url(image)))
         job.tell("Drawing")
-        with warnings_heard() as warned:
+        with warnings_heard(tongue=LABELLED) as warned:
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
         found = self.store.put(result, asked.visitor)

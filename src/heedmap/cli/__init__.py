@@ -6,26 +6,15 @@ ends in its sentence and exit code 2, an interrupt in 130: Ctrl-C is heard here 
 imported, so this file imports nothing that takes time.
 """
 
-import os
 import signal
+
+from heedmap.cli.stopping import end_at_once
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than all else here
 if TYPE_CHECKING:
-    from typing import Any
-
     from heedmap.cli.verbs import app
 
 __all__ = ["app", "main"]
-
-NOTHING_KEPT = "Interrupted: nothing was kept."
-
-
-def end_at_once(number: int, frame: "Any") -> None:
-    """At Ctrl-C while the command line itself is imported, and no verb has begun."""
-    try:
-        os.write(2, f"{NOTHING_KEPT}\n".encode())
-    finally:
-        os._exit(130)  # what is being imported cannot make another error of it
 
 
 def main() -> None:

@@ -73,7 +73,7 @@ def compare(
     saved: SheetFileFlags,
     told: SheetOutputFlags,
 ) -> None:
-    """Compare saved runs: a row each, with its picture and where the words acted.
+    """Compare saved runs on one sheet: where did the words act?
 
     No model is loaded. Saves one sheet, on one scale; what differs among the runs labels them.
     """

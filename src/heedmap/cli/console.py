@@ -14,7 +14,7 @@ from typing import NoReturn
 import typer
 
 from heedmap.cli.interrupts import kept
-from heedmap.cli.tongue import as_typed
+from heedmap.cli.tongue import TYPED
 from heedmap.errors import HeedmapError, sentence_of, warnings_heard
 
 
@@ -27,7 +27,7 @@ def failures_told() -> Generator[None]:
         say(printable(kept(stop)), err=True)
         raise typer.Exit(130) from None
     except HeedmapError as error:
-        fail(sentence_of(error.said, as_typed))
+        fail(sentence_of(error.said, TYPED))
     except OSError as error:
         if isinstance(error, BrokenPipeError):  # `| head`: Typer ends it quietly
             raise
@@ -52,7 +52,7 @@ def warnings_told() -> Generator[list[str]]:
     def tell(one: str) -> None:
         say(f"Warning: {printable(one)}", err=True)
 
-    with warnings_heard(tell, as_typed) as said:
+    with warnings_heard(tell, TYPED) as said:
         yield said
 
 
@@ -97,7 +97,7 @@ def print_table(
     title: str = "",
     *,
     right: Container[str] = ("#",),
-    shorter: Iterable[Sequence[str]] | None = None,
+    shorter: Sequence[Sequence[str]] | None = None,
 ) -> None:
     """Print a table: framed to fit at a terminal, plain and whole in a pipe.
 
@@ -106,7 +106,8 @@ def print_table(
         rows: a cell for each column.
         title: a line above.
         right: which columns stand at the right.
-        shorter: what to print instead of `rows` where the terminal is too narrow for these.
+        shorter: what to print instead of `rows` where the terminal is too narrow for these; the
+            last columns may be left out.
     """
     from rich import box
     from rich.console import Console
@@ -127,6 +128,8 @@ def print_table(
     cells = [[printable(cell) for cell in row] for row in rows]
     if framed and shorter is not None and sum(room(cells, _long)) + around > console.width:
         cells = [[printable(cell) for cell in row] for row in shorter]
+        columns = columns[: len(cells[0])] if cells else columns
+        around = 2 + 2 * len(columns)
     if title:
         say(printable(title), bold=True)
     widths: Sequence[int | None] = [None] * len(columns)
@@ -193,8 +196,10 @@ def say(
     if stream.isatty():
         from textwrap import wrap
 
-        apart = {"break_long_words": False, "break_on_hyphens": False}
-        lines = wrap(text, get_terminal_size().columns, subsequent_indent=indent, **apart)
+        columns = get_terminal_size().columns
+        lines = wrap(
+            text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
         text = "\n".join(lines)
         if not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":  # see no-color.org
             marked = typer.style(red, fg="red", bold=True) if red else ""

@@ -139,11 +139,11 @@ def print_pair(about: Mapping[str, Any]) -> None:
     ]
     columns = ("change", "of the picture", "MSE", "PSNR (dB)", "SSIM")
     print_table(columns, figures, right=columns[1:])
-    kind, sites = found["kind"].capitalize(), plural(found["sites"], "site")
-    say(f"{kind}: {printable(found['why'])}.")
+    say(f"{found['kind'].capitalize()}: {printable(found['why'])}.")
     if "masked_by" in found:
         say(f"The mask is where these act: {printable(found['masked_by'])}.")
+    acted, taken = (plural(found[name], "time") for name in ("sites", "self_sites"))
     say(
-        f"The rules acted at {sites} and moved {found['moved']:.1%} of the attention; "
-        f"self-attention was the source's at {found['self_sites']}."
+        f"The edit moved {found['moved']:.1%} of the attention: it acted {acted} (each layer at "
+        f"each step counts), and took over the source's self-attention {taken}."
     )

@@ -8,7 +8,7 @@ import typer
 
 from heedmap.cli.console import loading, print_table, printable, progress_bar, say, warnings_told
 from heedmap.cli.inspecting import BesideFlags, numbered
-from heedmap.cli.options import OutputFlags, grouped, out_option
+from heedmap.cli.options import OutputFlags, PageFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path, parse_pixel
 from heedmap.cli.repeating import ReloadFlags
 from heedmap.errors import RunError
@@ -85,13 +85,15 @@ def explain(
     aim: AimFlags,
     loaded: ReloadFlags,
     saved: NearFlags,
+    shown: PageFlags,
     told: OutputFlags,
 ) -> None:
-    """Take one number of a saved run apart: how much a place of the picture attends to a word.
+    """Take one number of a saved run apart, step by step.
 
-    The run is drawn again up to that step. Saves a page (index.html) with the query and the keys,
-    their scores, the division by √d, the mask, the softmax, what each token brought, and the heads
-    put together; and explain.json, from which all of it can be computed again.
+    It is how much a place of the picture attends to a word. The run is drawn again up to that step.
+    Saves a page (index.html) with the query and the keys, their scores, the division by √d, the
+    mask, the softmax, what each token brought, and the heads put together; and explain.json, from
+    which all of it can be computed again.
     """
     from heedmap.files.writing import Destination, kinds, slug
     from heedmap.results import aiming, folders
@@ -120,35 +122,34 @@ def explain(
     files = {"page": str(folder / "index.html"), "file": str(folder / "explain.json")}
     data = {"run": str(run), "folder": str(folder), **files, **found.summary(), "warnings": warned}
     told.tell(data, [str(folder)], lambda: print_explanation(folder, found))
+    shown.open([str(folder)])
 
 
 def print_explanation(folder: Path, found: "Explanation") -> None:
     """Print the row of P, and where the page is."""
     about, shown = found.about, found.shown
     padding = {one.position for one in found.tokens if one.kind == "pad"} - {*about.tokens}
+    shares = {"P": shown.probabilities, **({"as edited": shown.acted} if about.rule else {})}
+    scores = {"Q·K": shown.scores, "÷√d": shown.masked}
+    columns = {**scores, **shares, "‖P·V W_O‖": shown.brought}
     rows = [
         (
             one.text,
             *(
-                "hidden" if number is None else f"{number:.6g}"
-                for number in (
-                    shown.scores[one.position],
-                    shown.masked[one.position],
-                    shown.acted[one.position],
-                    shown.brought[one.position],
-                )
+                "hidden" if column[one.position] is None else f"{column[one.position]:.6g}"
+                for column in columns.values()
             ),
         )
         for one in found.tokens
         if one.position not in padding
     ]
-    rest = sum(shown.acted[position] for position in padding)
-    if padding:
-        rows.append((f"{len(padding)} of padding", "", "", f"{rest:.6g}", ""))
-    rows.append(("sum", "", "", f"{sum(shown.acted):.6g}", ""))
+    every = {one.position for one in found.tokens}
+    for name, some in ((f"{len(padding)} of padding", padding), ("sum", every)):
+        sums = (f"{sum(share[position] for position in some):.6g}" for share in shares.values())
+        rows += [(name, "", "", *sums, "")] if some else []
     where = (
         f"pixel {about.at[0]},{about.at[1]}; {about.short}, head {about.head}, step {about.step}"
     )
-    columns = ("token", "Q·K", "÷√d", "P", "‖P·V W_O‖")
-    print_table(columns, rows, f"{about.word} at {where}", right=columns[1:])
+    names = ("token", *columns)
+    print_table(names, rows, f"{about.word} at {where}", right=names[1:])
     say(printable(f"How it comes about: {folder / 'index.html'}"))

@@ -91,9 +91,10 @@ def grid(
     shown: PageFlags,
     told: OutputFlags,
 ) -> None:
-    """Draw SOURCE with every combination of weights, windows, targets and seeds.
+    """Draw many edits of SOURCE: weights, windows, targets, seeds.
 
-    Saves each as an edit, a contact sheet of all, a page and a table of figures.
+    Every combination of them. Saves each as an edit, a contact sheet of all, a page and a table of
+    figures.
     """
     asked, weights = targets or [source], varied.weights()
     from heedmap.files import kinds

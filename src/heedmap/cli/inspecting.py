@@ -46,7 +46,7 @@ class SelectFlags:
         typer.Option(
             parser=parse_names,
             metavar="NAMES",
-            help="down, mid, up, a layer, or a pattern with *; commas between.",
+            help="down, mid, up, a layer as 'up 1.0', or a pattern with *; commas between.",
         ),
     ] = None
     steps: Annotated[
@@ -61,6 +61,10 @@ class SelectFlags:
         if self.layers is self.steps is self.heads is None:
             return maps
         return maps.select(layers=self.layers, steps=self.steps, heads=self.heads)
+
+    def steps_of(self, count: int) -> str | None:
+        """Which of a run's steps they are: ":" and negative ones as numbers, none past the last."""
+        return None if self.steps is None else show_range(slice(*self.steps.indices(count)[:2]))
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def inspect(
     selection = {
         "words": selected.word,
         "layers": selected.layers,
-        "steps": None if selected.steps is None else show_range(selected.steps),
+        "steps": selected.steps_of(len(whole.maps.recording.timesteps)),
         "heads": selected.heads,
         "over": None if shown.over is None else ",".join(shown.over),
         "scale": found.scale,
@@ -215,8 +219,12 @@ HEAT_COLUMNS = ("most", "mean", "hottest at")
 
 
 def about_heat(heat: "HeatMap") -> dict[str, Any]:
-    """What `--json` says of a heat map: how much a word drew, and where most."""
-    most, mean = (round(float(value), 6) for value in (heat.values.max(), heat.values.mean()))
+    """What `--json` says of a heat map: how much a word drew, and where most.
+
+    Under a negative weight it draws less than nothing: most where it is farthest below 0.
+    """
+    ends = heat.values.min(), heat.values.max()
+    most, mean = (round(float(value), 6) for value in (max(ends, key=abs), heat.values.mean()))
     return {"most": most, "mean": mean, "peak": list(heat.peak)}
 
 

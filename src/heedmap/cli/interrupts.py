@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedmap.cli import NOTHING_KEPT, end_at_once
+from heedmap.cli.stopping import NOTHING_KEPT, end_at_once
 from heedmap.errors import listed
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ def layers(
             "--layer",
             "-l",
             metavar="NAME",
-            help="Which to follow from X to Y: down, mid, up, a layer, or a pattern with *. "
-            "Left out: the first.",
+            help="Which to follow from X to Y: down, mid, up, a layer as 'up 1.0', or a "
+            "pattern with *. Left out: the first.",
         ),
     ] = None,
     device: DeviceFlag = LoadOptions.device,
@@ -65,7 +65,7 @@ def print_layers(
     title: str, layers: "Sequence[LayerShapes]", followed: "Sequence[LayerShapes]"
 ) -> None:
     """Print the shapes of all layers, and some of them line by line."""
-    from heedmap.maps.layer_names import short_patterns
+    from heedmap.maps.layer_names import short_names
 
     columns = {
         "grid": [layer.grid for layer in layers],
@@ -78,19 +78,19 @@ def print_layers(
     if columns["Q"] == columns["output"]:  # as in all known models: then the table is narrower
         columns = {"Q, output" if name == "Q" else name: columns[name] for name in columns}
         del columns["output"]
-    names = [layer.name for layer in layers]
     shapes = [
         ["{}×{}".format(*pair) for pair in row] for row in zip(*columns.values(), strict=True)
     ]
-    rows, shorter = (
-        [(name, *row) for name, row in zip(column, shapes, strict=True)]
-        for column in (names, short_patterns(names))
-    )
-    print_table(("layer", *columns), rows, title, right=columns, shorter=shorter)
+    names = [layer.name for layer in layers]
+    called = dict(zip(names, short_names(names), strict=True))
+    shorter = [(short, *row) for short, row in zip(called.values(), shapes, strict=True)]
+    rows = [(*row, name) for name, row in zip(names, shorter, strict=True)]
+    heads = ("layer", *columns, "its name in the model")
+    print_table(heads, rows, title, right=columns, shorter=shorter)
     say("Heads: number × channels. Scores: of one head. Q, K, V and output: of all.")
     for layer in followed:
         chain = layer.chain()
         left, right = (max(len(str(shape[side])) for *_, shape in chain) for side in (0, 1))
         lines = [(what, how, f"{n:{left}} × {m:<{right}}") for what, how, (n, m) in chain]
         typer.echo()
-        print_table(("", "made of", "shape"), lines, layer.name)
+        print_table(("", "made of", "shape"), lines, f"{called[layer.name]}: {layer.name}")

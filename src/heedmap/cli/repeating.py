@@ -61,10 +61,10 @@ def repeat(
     shown: PageFlags,
     told: OutputFlags,
 ) -> None:
-    """Draw RUN again from its settings, and say whether it is the same to the byte.
+    """Draw RUN again from its settings: is it the same?
 
-    The exit code is 0 if it is, 1 if it differs, and 2 after a mistake. The scheduler is that of
-    the run; what else is not as it was (versions, device, threads, LoRAs) is told.
+    To the byte. The exit code is 0 if it is, 1 if it differs, and 2 after a mistake. The scheduler
+    is that of the run; what else is not as it was (versions, device, threads, LoRAs) is told.
     """
     try:
         same = _repeated(run, loaded, saved, shown, told)

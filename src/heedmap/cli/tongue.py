@@ -4,11 +4,11 @@ import shlex
 from typing import Any
 
 from heedmap.cli.parsing import show_range, show_window
-from heedmap.errors import Either, Is, Named, Value, Written, quoted, worded
+from heedmap.errors import Is, Tongue, Value, Written, quoted
 
 _SAME = """
-    batch blend_from confine cross device dtype force guidance keep kind layer layers heads model
-    negative only protect renormalize scale seed size steps threshold words
+    batch blend_from confine count cross device dtype force guidance keep kind layer layers heads
+    model negative only protect renormalize scale seed size steps threshold word words
 """
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _SAME.split()}
 OPTIONS |= {"self_attention": "--self", "weights": "--weight", "seeds": "--count", "swap": "--only"}
@@ -16,20 +16,17 @@ OPTIONS |= {"self_attention": "--self", "weights": "--weight", "seeds": "--count
 _WINDOWS = ("--cross", "--self", "--words")
 
 
-def as_typed(part: Named | Either) -> str:
-    """A part of a sentence, for who types commands."""
-    if isinstance(part, Either):
-        return part.typed
-    name = OPTIONS.get(part.name.removeprefix("the "), part.name)
-    if not isinstance(part, Written):
-        return name
-    if part.value is True and not isinstance(part, Is | Value):
-        return name  # a flag
-    said = show_value(name, part.value)
+def _spelled(option: str, part: Written) -> str:
     alone = isinstance(part, Is | Value)  # else it could be typed like that
+    if part.value is True and not alone:
+        return ""  # a flag
+    said = show_value(option, part.value)
     text = isinstance(part.value, str) or (alone and not said)
-    value = quoted(said) if alone and text else _short(said if alone else shlex.quote(said))
-    return worded(part, name, value, " ")
+    return quoted(said) if alone and text else _short(said if alone else shlex.quote(said))
+
+
+TYPED = Tongue(OPTIONS, _spelled, " ")
+"""For who types commands."""
 
 
 def show_value(option: str, value: Any) -> str:

@@ -48,6 +48,16 @@ class Verb(TyperCommand):
         """Its page of help."""
         return _help(self, ctx)
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        arguments: list[Any] = [one for one in self.params if one.param_type_name == "argument"]
+        for one in arguments:  # "<list[str]>" says nothing to who knows no Python
+            one.display_type_rich = _no_type
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the verb in its help: braces would look as if there were a choice."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options; whatever reads them for Typer words its refusals in its own way."""
         if ctx.resilient_parsing:  # a shell completes what is typed: nothing is wrong yet
@@ -114,7 +124,7 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named."""
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            near = get_close_matches(args[0][:100], self.commands, n=1)
+            near = get_close_matches(args[0][:100], self.commands)
             hint = f"did you mean {near[0]}?" if near else "`heedmap --help` lists them"
             raise ArgumentError(f"there is no verb {quoted(args[0])}: {hint}")
         return super().resolve_command(ctx, args)
@@ -123,6 +133,10 @@ class Verbs(TyperGroup):
         """Run the verb."""
         with failures_told():
             return super().invoke(ctx)
+
+
+def _no_type(ctx: Any) -> None:
+    """What is shown of an argument's type in the help: nothing."""
 
 
 def read_typed(command: Any, ctx: Any, args: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
@@ -150,7 +164,7 @@ def _unknown(command: Any, ctx: Any, name: str) -> ArgumentError:
     """The error of an option that a verb has not, with the nearest, or the verb that has it."""
     every = [opt for one in command.get_params(ctx) for opt in (*one.opts, *one.secondary_opts)]
     known = [opt for opt in every if opt.startswith("--")]
-    near = get_close_matches(name[:100], known, n=1)
+    near = get_close_matches(name[:100], known)
     others = [] if ctx.parent is None else _verbs_with(ctx.parent.command, name)
     if others:
         named = listed([f"`heedmap {name}`" for name in others], "and")

@@ -21,12 +21,15 @@ from heedmap.cli.serving import serve
 from heedmap.cli.usage import Verb, Verbs
 from heedmap.cli.words import words
 
+WIDE = {"max_content_width": 120}
+"""Help is as wide as the terminal, up to this; left alone it would be 80."""
+
 app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # frames would leave a third of the line for an option's text
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], **WIDE},
 )
 
 
@@ -50,8 +53,8 @@ def heedmap_(
 
 
 for verb in (generate, edit, grid, repeat, inspect, explain, compare, words, layers):
-    app.command(cls=Verb)(verb)
-app.command("app", cls=Verb)(serve)
+    app.command(cls=Verb, context_settings=WIDE)(verb)
+app.command("app", cls=Verb, context_settings=WIDE)(serve)
 
 
 def run() -> None:

@@ -12,7 +12,7 @@ from heedmap import checks
 from heedmap.drawing import settings
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.drawing.step_watch import StepWatch
-from heedmap.errors import ArgumentError, Is, Named, quoted, warn
+from heedmap.errors import ArgumentError, Either, Is, Named, quoted, warn
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
@@ -233,7 +233,9 @@ def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
         if name not in taken and asked is not None:
             raise ArgumentError(
                 Is(ours, asked),
-                f", and {type(pipe).__name__} takes no {name}: leave ",
+                f", and {type(pipe).__name__} takes ",
+                Either(f"no {name}", "none"),
+                ": leave ",
                 Named(ours),
                 " out",
             )

@@ -6,7 +6,7 @@ its self-attention.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from PIL import Image
 
 from heedmap.drawing.batch import Batch, Preview, Progress, draw, part_of
 from heedmap.drawing.edit_plans import EditBase, Plan
-from heedmap.errors import quoted
+from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
 from heedmap.files.reports import ChangedWords, EditReport
 from heedmap.files.settings import EditNoted
@@ -49,13 +49,16 @@ class DrawnEdits:
         pairs: one a plan, in order, all with one source.
         batches: how many were drawn; in each the source was computed.
         largest: pictures in the largest of them.
-        troubles: what did nothing although it was asked for, one sentence each.
     """
 
     pairs: list[Pair]
     batches: int = 0
     largest: int = 0
-    troubles: list[str] = field(default_factory=list)
+
+    def tell(self) -> None:
+        """Warn of what the pairs note: what did little or nothing although it was asked for."""
+        for note in dict.fromkeys(note for pair in self.pairs for note in pair.about.notes or ()):
+            warn(note)
 
 
 def draw_edits(
@@ -102,8 +105,7 @@ def draw_edits(
 
     sizes = in_batches(plans, at_once, one)
     drawn.batches, drawn.largest = len(sizes), max(sizes)
-    for pair, plan in zip(drawn.pairs, plans, strict=True):
-        drawn.troubles += _troubles(pair, plan)
+    drawn.pairs = [_noting(pair, plan) for pair, plan in zip(drawn.pairs, plans, strict=True)]
     return drawn
 
 
@@ -206,8 +208,7 @@ def _pair(
         inside = mask
     else:
         heats = [source.maps.at(n) for n in before] + [edited.maps.at(n) for n in after]
-        # A word of negative weight acts where its map is lowest.
-        masks = [replace(heat, values=np.abs(heat.values)).mask() for heat in heats]
+        masks = [heat.mask() for heat in heats]
         nowhere = np.zeros(source.image.size[::-1], dtype=bool)
         inside = np.logical_or.reduce([nowhere, *masks])
     moved = steerer.moved.get(number)
@@ -244,22 +245,32 @@ def _pair(
     return Pair(source, edited, about, mask)
 
 
+def _noting(pair: Pair, plan: Plan) -> Pair:
+    """The same pair, with what did little or nothing noted in its report."""
+    notes = tuple(_troubles(pair, plan))
+    return replace(pair, about=structs.replace(pair.about, notes=notes)) if notes else pair
+
+
 def _troubles(pair: Pair, plan: Plan) -> list[str]:
-    """What did nothing although it was asked for; an edit that should change nothing is none."""
+    """What did nothing although it was asked for; an edit that should change nothing is none.
+
+    In words that name no argument: they are saved, and read on pages as well.
+    """
     about = pair.about
     steps = about.steps
     troubles = plan.idle(steps, about.self_sites, about.self_cells)
     only = plan.base.options.only
     if only is not None and pair.blend is None:
         troubles.append(
-            f"only={quoted(only)} kept nothing in place: no step of {steps} is at or "
-            f"after blend_from={about.blend_from}; blend from earlier on, or use more steps"
+            f"the blend of {quoted(only)} kept nothing in place: no step of {steps} is at or after "
+            f"{about.blend_from:g} of the run, where it begins; blend from earlier on, or use more "
+            "steps"
         )
     if pair.blend is not None and not pair.blend.any():
         return [
             *troubles,
-            f"only={quoted(only)} let the edit in nowhere, since no place is above threshold="
-            f"{about.threshold:g}: lower the threshold",
+            f"the blend of {quoted(only)} let the edit in nowhere, since no place is above its "
+            f"threshold of {about.threshold:g}: lower it",
         ]
     images = [np.asarray(run.image.convert("RGB"), float) for run in (pair.source, pair.edited)]
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:

@@ -193,7 +193,7 @@ class Plan:
             shared: at how many sites self-attention was taken from the source.
             cells: the largest grid at which it may be.
         """
-        troubles = []
+        troubles, missed = [], "no step of {} lies in {:g} to {:g} of the run".format
         inject = self.injection
         for what, (low, high) in {"cross": self.cross, **self.base.windows}.items():
             if not low < high or len(steps_within(low, high, steps)):
@@ -202,16 +202,16 @@ class Plan:
                 inject.mix(Site("", s, steps, (1, 1))) for s in range(steps)
             ):
                 continue  # every word has a window of its own
-            window = "cross" if what == "cross" else f"the window of {quoted(what)}"
+            window = "its window" if what == "cross" else f"the window of {quoted(what)}"
             troubles.append(
                 f"the edit {quoted(self.table.prompt)} took no cross-attention from its source in "
-                f"{window}: no step of {steps} lies in {(low, high)}; widen it, or use more steps"
+                f"{window}: {missed(steps, low, high)}; widen it, or use more steps"
             )
         if self.own[0] < self.own[1] and not shared:
             troubles.append(
-                f"the edit {quoted(self.table.prompt)} took no self-attention from its source: no "
-                f"step of {steps} lies in self_attention={self.own}, or no layer has at most "
-                f"{cells} cells; widen it, or use more steps"
+                f"the edit {quoted(self.table.prompt)} took no self-attention from its source in "
+                f"its window: {missed(steps, *self.own)}, or no layer has at most {cells} cells; "
+                "widen it, or use more steps"
             )
         return troubles
 

@@ -13,12 +13,12 @@ from msgspec import structs
 
 from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
-from heedmap.drawing.edit_batches import draw_edits
+from heedmap.drawing.edit_batches import DrawnEdits, draw_edits
 from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import noted_argument
-from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.errors import ArgumentError, quoted
 from heedmap.files.notes import to_json
 from heedmap.files.reports import CallLimits, EditCall, GridReport
 from heedmap.options import USUAL, DrawOptions, EditOptions, Window
@@ -120,8 +120,7 @@ def edit(
     base.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
     drawn = draw_edits(base, plans, seed, drawing, progress, preview)
-    for trouble in drawn.troubles:
-        warn(trouble)
+    drawn.tell()
     noted = EditCall(
         source=source,
         targets=None if target is None else tuple(asked),
@@ -221,19 +220,18 @@ def _cells(
 ) -> tuple[list[Cell], int, int]:
     """The cells of all seeds, how many batches they were drawn in, and the largest of these."""
     cells: list[Cell] = []
-    troubles: list[str] = []
+    told = DrawnEdits([])
     batches = largest = 0
     plans = [plan for *_, plan in places]
     for before, seed in enumerate(seeds):
         mine = part_of(progress, before, len(seeds))
         drawn = draw_edits(base, plans, seed, options, mine, preview)
         batches, largest = batches + drawn.batches, max(largest, drawn.largest)
-        troubles += drawn.troubles
+        told.pairs += drawn.pairs
         for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
             number = len(cells) + 1
             cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
-    for trouble in dict.fromkeys(troubles):
-        warn(trouble)
+    told.tell()
     return cells, batches, largest
 
 

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from heedmap import checks
 from heedmap.drawing import repeating
 from heedmap.drawing.batch import Progress
 from heedmap.drawing.redrawn import Drawing
 from heedmap.drawing.saved_options import checked_settings, saved_call
-from heedmap.errors import RunError, quoted, warn
+from heedmap.errors import RunError, plural, quoted, warn
 from heedmap.files.explanations import About, Had, TokenTold, as_packed
 from heedmap.files.settings import Settings
 from heedmap.maps.aims import Aim, find_layer, number_of
@@ -65,13 +66,14 @@ def explain(
         head: from 0; negative ones count from the end.
         step: likewise.
         branch: "negative" for a word of the negative prompt.
-        pass_: which of the model's passes, where the scheduler asks more than once for a step; what
-            a run keeps of such a step is their mean.
+        pass_: which of the model's passes, where the scheduler asks more than once for a step,
+            negative ones from the end; what a run keeps of such a step is their mean.
         progress: called after every step with the steps done and those of all.
         given: what the settings tell apart but do not hold, as of `repeat`.
 
     Raises:
-        ArgumentError: if the place is outside of the picture, or something is missing in `given`.
+        ArgumentError: if the place is outside of the picture, the branch or pass is none, or
+            something is missing in `given`.
         ModelError: if the model that the settings name cannot be loaded.
         RunError: if the run cannot be drawn again.
         SelectionError: if the run has no such layer, head, step or pass.
@@ -79,6 +81,8 @@ def explain(
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
+    checks.one_of("branch", branch, get_args(BranchName))
+    pass_ = checks.whole("pass_", pass_)
     named = isinstance(run, str | Path)
     saved = aiming.explained_run(load_result(run) if named else run, run)
     asked: dict[str, Any] = {"layer": layer, "head": head, "step": step}
@@ -185,6 +189,9 @@ def _explanation(
         scheduler=about.scheduler,
         dtype=about.dtype,
         image_prompt=end.adds,
+        spans=tuple(
+            (one.start, one.end) for one in taken.table.words if {*one.tokens} & {*aim.tokens}
+        ),
     )
     tokens = tuple(TokenTold(one.position, one.text, one.kind) for one in taken.table.tokens)
     found = Explanation(told, tokens, given, saved.image)
@@ -198,9 +205,17 @@ def _apart(side: Recording | None, taken: Taken, found: Explanation, aim: Aim) -
     """
     if side is None or not {"layer", "step"} <= side.keep or taken.passes[1] > 1:
         return None
-    number = [one.name for one in side.layers].index(taken.layer)
+    heads, tokens = found.acted.shape
+    alike = [(one.name, one.heads, one.grid) for one in side.layers]
+    mine = (taken.layer, heads, taken.grid)
+    if mine not in alike or any(position >= tokens for position in side.positions):
+        raise RunError(
+            f"the run kept maps of another model than the one that drew it again, whose "
+            f"{found.about.short} has {plural(heads, 'head')} and a grid of "
+            f"{taken.grid[0]}×{taken.grid[1]}: draw with the model that its settings name"
+        )
     row, column = found.about.place
-    kept = side.arrays[number][aim.step, :, row * taken.grid[1] + column]  # (H, K')
+    kept = side.arrays[alike.index(mine)][aim.step, :, row * taken.grid[1] + column]  # (H, K')
     acted = found.acted[:, list(side.positions)]
     if "head" not in side.keep:
         acted = acted.mean(axis=0, keepdims=True)

@@ -54,7 +54,7 @@ def _scheduler(own: type, wanted: Scheduler) -> Any:
     kind = scheduler_kind(own, name)
     if kind is None:
         if lacks := scheduler_lacks(name):
-            raise RunError(f"the scheduler {name} of this run needs {lacks}")
+            raise RunError(f"the scheduler {name} of this run needs {lacks}; repeat the run then")
         raise RunError(
             f"the scheduler {quoted(name)} of this run is none that diffusers "
             f"{version('diffusers')} has: pass a pipeline with it, or another version of diffusers"
@@ -71,7 +71,9 @@ def _scheduler(own: type, wanted: Scheduler) -> Any:
         return kind.from_config(restored(dict(config)))
     except Exception as error:  # whatever a constructor finds wrong in a file's values
         if lacks := lacking(error):
-            raise RunError(f"the scheduler {name}, as this run notes it, needs {lacks}") from error
+            raise RunError(
+                f"the scheduler {name}, as this run notes it, needs {lacks}; repeat the run then"
+            ) from error
         raise RunError(
             f"the scheduler {name} cannot be set up as this run notes it ({reason(error)}): pass a "
             "pipeline with it"

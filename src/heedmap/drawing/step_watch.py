@@ -74,7 +74,7 @@ def _small(latents: torch.Tensor) -> torch.Tensor:
     """Latents (B, C, h, w) averaged to no more cells than a small picture has pixels; a copy."""
     h, w = latents.shape[-2:]
     part = min(1.0, STEP_SIDE / min(h, w))
-    size = (max(1, round(h * part)), max(1, round(w * part)))
+    size = (round(h * part), round(w * part))
     return adaptive_avg_pool2d(latents.detach().float(), size) if part < 1 else latents.clone()
 
 

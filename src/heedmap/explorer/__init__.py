@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, as_sentence
 from heedmap.explorer import pictures, told
 from heedmap.explorer.documents import as_script, document, page_part
 from heedmap.explorer.packing import pack
@@ -112,6 +112,7 @@ def pairs_page(
                 **matched,
                 "figures": told.figures(pair.about, blended=pair.blend is not None),
                 "why": told.what_was_done(pair),
+                "notes": [as_sentence(note) for note in pair.about.notes or ()],
                 "weights": told.weighted(pair),
                 "blend": None if pair.blend is None else pictures.blend_told(pair.blend),
             }

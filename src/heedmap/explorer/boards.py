@@ -47,7 +47,7 @@ def board(told: ExplanationFile, shown: Shown, image: Image.Image) -> str:
         page_part("board/board.html"),
         f"{told.about.word} at {told.about.at[0]},{told.about.at[1]}",
         page_part("board/board.css"),
-        page_part("board/board.js"),
+        page_part("board/board.js") + page_part("page/framed.js") + "bindFrame();\n",
         body=_Board(told, shown, image).body(),
         data=as_script(to_json(told)),
     )
@@ -89,13 +89,15 @@ class _Board:
         )
 
     def prompt(self) -> str:
-        """The prompt with the word marked, where it stands in it as it was asked for."""
-        prompt, word = self.about.prompt, self.about.word
-        at = prompt.lower().find(word.lower())
-        if at < 0 or not word:
-            return escape(prompt)
-        end = at + len(word)
-        return f"{escape(prompt[:at])}<mark>{escape(prompt[at:end])}</mark>{escape(prompt[end:])}"
+        """The prompt with the words marked that are meant, wherever they stand."""
+        prompt, done, made = self.about.prompt, 0, ""
+        for start, end in self.about.spans:
+            # Words of a phrase are one mark, with the space between them.
+            joins = made.endswith("</mark>") and not prompt[done:start].strip()
+            before, rest = escape(prompt[done:start]), f"{escape(prompt[start:end])}</mark>"
+            made = made.removesuffix("</mark>") + before if joins else f"{made}{before}<mark>"
+            made, done = made + rest, end
+        return made + escape(prompt[done:])
 
     def place(self) -> tuple[str, str]:
         """The picture with the place, and where in the model."""

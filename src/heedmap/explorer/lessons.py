@@ -88,8 +88,9 @@ class Lesson:
         root = math.isclose(scale, self.d**-0.5, rel_tol=1e-6)
         by = f"√{self.d} = {digits(1 / scale)}" if root else f"{digits(1 / scale)}"
         p, other = shown.probabilities, shown.unscaled
+        does = "saturates" if max(other) > _SURE else "is sharper"
         said = (
-            f"Without that, the softmax saturates: the largest share would be {digits(max(other))} "
+            f"Without that, the softmax {does}: the largest share would be {digits(max(other))} "
             f"where it is {digits(max(p))}, and the row spread as over {_spread(other):.2f} tokens "
             f"where it is as over {_spread(p):.2f}."
         )
@@ -123,13 +124,18 @@ class Lesson:
             return "The mask", f"<p>{said}.</p>"
         mask = as_array(self.told.given.mask)[self.about.head]
         hidden = [t for t in range(len(mask)) if mask[t] < 0 and shown.probabilities[t] == 0]
+        if not hidden:
+            least, most = float(mask.min()), float(mask.max())
+            added = f"{least + 0:g}" if least == most else f"from {least:g} to {most:g}"
+            return "The mask", f"<p>It hides none of the {len(mask)} tokens: {added} is added.</p>"
         least = float(mask.min())
         added = "−∞" if math.isinf(least) else f"{least:g}"
         return (
             "The mask",
             f"<p>{plural(len(hidden), 'token')} of the {len(mask)} may not be seen: {added} is "
-            f"added to each of their scores, and e to that is 0. The padding draws "
-            f"{brief(pads)}, to the last digit.</p>",
+            "added to each of their scores, and e to that is 0."
+            + (f" The padding draws {brief(pads)}, to the last digit." if self.pads else "")
+            + "</p>",
         )
 
     def softmax(self) -> tuple[str, str]:

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from heedmap.errors import NothingRecordedError
+from heedmap.errors import NothingRecordedError, as_sentence
 from heedmap.files.values import TokenKind
 from heedmap.maps.heatmaps import cells
-from heedmap.maps.layer_names import stage_of
+from heedmap.maps.layer_names import short_names, stage_of
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
@@ -59,8 +59,9 @@ def pack(recording: Recording, budget: int) -> dict[str, Any]:
             grids may still go past a budget that is too small for it.
 
     Returns:
-        `pieces` (the prompt cut into words and what is between them), `entries` (the C axis),
-        `layers`, `keep`, `steps`, `cells` (w, h) and `tables`.
+        `pieces` (the prompt cut into words and what is between them), `unread` (in a sentence, what
+        of it the model did not read), `entries` (the C axis), `layers`, `keep`, `steps`, `cells`
+        (w, h) and `tables`.
 
     Raises:
         NothingRecordedError: if the recording is empty.
@@ -71,8 +72,9 @@ def pack(recording: Recording, budget: int) -> dict[str, Any]:
     w, h = cells(recording.latent)
     return {
         "pieces": _pieces(recording.table),
+        "unread": as_sentence(recording.table.unread) if recording.table.unread else "",
         "entries": entries,
-        "layers": [_told(layer) for layer in recording.layers],
+        "layers": [*map(_told, recording.layers, short_names([n.name for n in recording.layers]))],
         "keep": sorted(recording.keep),
         "steps": len(recording.timesteps),
         "cells": [w, h],
@@ -120,10 +122,10 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 # --- layers -----------------------------------------------------------------------------------
 
 
-def _told(layer: Layer) -> dict[str, Any]:
+def _told(layer: Layer, short: str) -> dict[str, Any]:
     return {
         "name": layer.name,
-        "short": layer.short,
+        "short": short,
         "group": stage_of(layer.name),
         "grid": list(layer.grid),
         "heads": layer.heads,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from heedmap.errors import ArgumentError, as_sentence
+from heedmap.errors import ArgumentError, as_sentence, plural
 from heedmap.explorer.shown import PairLike
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures
@@ -54,17 +54,17 @@ def correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
 
 
 def figures(about: EditReport, *, blended: bool) -> dict[str, Any]:
-    """The evidence: rows of how much changed, and what the rules did."""
+    """The evidence: rows of how much changed, and of what was done to the attention."""
     where = "the mask" if blended else "the changed words"
     change = about.change.sides()
     table = [[f"{side} of {where}", *_measured(part)] for side, part in change.items()]
     said = [
-        ["kind", about.kind],
-        *([] if about.purpose is None else [["of what it changes", about.purpose]]),
+        ["how", about.kind],
+        *([] if about.purpose is None else [["kind of edit", about.purpose]]),
         *([] if about.masked_by is None else [["mask of", about.masked_by]]),
         ["attention moved", f"{about.moved:.1%}"],
-        ["sites of cross-attention", str(about.sites)],
-        ["sites of self-attention", str(about.self_sites)],
+        ["acted (layers × steps)", plural(about.sites, "time")],
+        ["self-attention from the source", plural(about.self_sites, "time")],
     ]
     return {"change": table, "said": said}
 

@@ -20,7 +20,9 @@ class StepPictures:
         frames: RGB, by step.
         shows: "prediction" where each is what the model foretold the finished picture to be;
             "latents" where its scheduler does not tell, and the noisy latents are shown as they
-            were after the step. Colours are fitted, not decoded: edges are soft, tones near.
+            were after the step. Colours are fitted, not decoded: edges are soft, tones near. Where
+            a pipeline puts a part of a given picture back at the end (inpainting with a model of
+            four channels), that part is shown as the model foretold it, in colours less near.
     """
 
     frames: tuple[Image.Image, ...]

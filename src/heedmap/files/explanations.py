@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from heedmap.errors import fields_shown
 from heedmap.files.values import (
     MAX_TOKENS,
+    WORDS_AT_MOST,
     Files,
     Name,
     Number,
@@ -60,6 +61,7 @@ class About(Struct, frozen=True, kw_only=True):
         word: as it was asked for.
         tokens: its positions on the axis K.
         prompt: that the branch reads.
+        spans: (from, up to) in its characters, of each word that is meant, in order.
         branch: of a guided run.
         at: (x, y), the pixel, from the upper left, from 0.
         size: (width, height) of the picture.
@@ -114,6 +116,7 @@ class About(Struct, frozen=True, kw_only=True):
     scheduler: Name
     dtype: Name
     image_prompt: bool
+    spans: Annotated[tuple[tuple[Small, Small], ...], WORDS_AT_MOST] = ()
 
     def __repr__(self) -> str:
         return fields_shown(self)

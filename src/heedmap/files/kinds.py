@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from heedmap.errors import RunError
 from heedmap.files import explanations, schemas
+from heedmap.files.destinations import check_folder
 from heedmap.files.marks import Kind, walk
 
 _RUN = {
@@ -152,3 +154,21 @@ EXPLANATION = Kind(
     _names(_EXPLANATION),
     lambda folder: _listed(EXPLANATION.told(folder) or {}, _EXPLANATION),
 )
+BESIDE = {"inspect": SELECTION, "explain": EXPLANATION}
+"""Folders within that of a run in which others are saved, a new one each time, and their kinds."""
+
+
+def all_own(folder: Path, kind: Kind) -> frozenset[str] | None:
+    """The names of all files in a folder, if heedmap wrote all of them, beside the run, too."""
+    try:
+        own = set(check_folder(folder, kind, force=True) or ())
+        files: set[str] = set()
+        for name, entry in walk(folder):
+            if not entry.is_dir(follow_symlinks=False):
+                files.add(name)
+            elif inner := BESIDE.get(PurePosixPath(name).parent.name):
+                beside = check_folder(entry.path, inner, force=True) or ()
+                own |= {f"{name}/{one}" for one in beside}
+    except (RunError, OSError):
+        return None
+    return frozenset(own) if own == files else None

@@ -106,6 +106,8 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
 
     Attributes:
         kind: "replace", "refine" or "reweight".
+        notes: what was asked for and did little or nothing, a sentence each, as it was told when it
+            was drawn; None where all did what they should, or an older version wrote.
         purpose: what it is for: "swap", "colour", "addition", "removal", "size", "relation" or
             "setting"; None where weights or signs are all that changes, or an older version wrote.
         why: of this kind.
@@ -138,8 +140,9 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     masked_by: Text | None = None
     asked: EditCall | None = None
     purpose: EditPurpose | None = None
+    notes: Annotated[tuple[Text, ...], Meta(max_length=MAX_TOKENS)] | None = None
 
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"masked_by", "asked", "purpose"})
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"masked_by", "asked", "purpose", "notes"})
 
 
 class GridReport(EditTerms, frozen=True, kw_only=True):

@@ -156,9 +156,28 @@ def read_file(path: Path, schema: type[_File], what: str, *, version: int, most:
     Raises:
         RunError: if it is not such a file.
     """
-    missing = f"{path.parent} is not {what}: expected a folder with {path.name}, as `save` writes"
-    data = reading.read_bytes(path, most=most, otherwise=missing)
+    data = reading.read_bytes(path, most=most, otherwise=_other_kind(path, what))
     return read(data, schema, str(path), version=version)
+
+
+_KINDS = {
+    "grid.json": ("a grid", "the folder of a cell, such as {}/cells/001"),
+    "pair.json": ("an edit", "one of its two runs, {0}/source or {0}/edited"),
+    "run.json": ("a run", ""),
+    "explain.json": ("an explanation", "the run that it explains"),
+    "inspect.json": ("a selection of a run", "the run itself"),
+}
+"""The files that tell folders of each kind, what it is, and what to name where a run is wanted."""
+
+
+def _other_kind(path: Path, what: str) -> str:
+    """What to say of a folder without that file: of which other kind it is, if of any."""
+    folder = path.parent
+    for mark, (other, runs) in _KINDS.items():
+        if mark != path.name and reading.is_file(folder / mark):
+            wanted = runs.format(folder) if what == "a run" and runs else f"{what}, not {other}"
+            return f"{folder} is {other}: expected {wanted}"
+    return f"{folder} is not {what}: expected a folder with {path.name}, as `save` writes"
 
 
 def read(data: bytes, schema: type[_File], what: str, *, version: int) -> _File:

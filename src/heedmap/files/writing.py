@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from heedmap.checks import flag
-from heedmap.errors import RunError
 from heedmap.files import kinds
 from heedmap.files.destinations import (
     TakenError,
@@ -36,7 +35,7 @@ from heedmap.files.destinations import (
     writable,
 )
 from heedmap.files.exchange import be_like, fill, swap
-from heedmap.files.marks import Kind, walk
+from heedmap.files.marks import Kind
 from heedmap.files.placing import Places
 from heedmap.files.reading import path_of
 from heedmap.files.scratch import alone, move_up, scratch_folder, tidy, write_journal
@@ -153,11 +152,11 @@ def remove_folder(folder: Path, kind: Kind) -> bool:
     """
     target = target_of(folder)
     with _scratch(target.parent, target.name) as made, alone(target.parent):
-        known = _all_own(target, kind)
+        known = kinds.all_own(target, kind)
         if known:
             write_journal(made, target.name, known)
             os.rename(target, made / "old")
-            if _all_own(made / "old", kind) == known:
+            if kinds.all_own(made / "old", kind) == known:
                 return True  # and with the scratch folder it goes
             os.rename(made / "old", target)  # something was put there meanwhile
     return False
@@ -170,7 +169,7 @@ def rename_folder(folder: Path, name: str) -> Path:
         with alone(folder.parent):
             move_up(folder, new)
     except FileExistsError as error:
-        raise TakenError(f"{name} is there already: choose another name") from error
+        raise TakenError(f"the name {name} is taken: choose another") from error
     except OSError as error:
         raise WriteError("it could not be renamed", error, "it has its old name") from error
     return new
@@ -258,16 +257,6 @@ def put_counting(first: Path, save: Callable[[Path], Any], force: bool) -> Path:
                 continue
             return path
     raise AssertionError("there is no last number")
-
-
-def _all_own(folder: Path, kind: Kind) -> frozenset[str] | None:
-    """The names of all files in a folder, if heedmap wrote all of them."""
-    try:
-        own = check_folder(folder, kind, force=True)
-        files = {name for name, entry in walk(folder) if not entry.is_dir(follow_symlinks=False)}
-    except (RunError, OSError):
-        return None
-    return own if own == files else None
 
 
 @contextmanager

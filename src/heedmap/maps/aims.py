@@ -8,14 +8,13 @@ middle step. No torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, fields_shown, plural, quoted
-from heedmap.maps.layer_names import name_fits, short_name
+from heedmap.errors import ArgumentError, Is, SelectionError, fields_shown, plural, quoted
+from heedmap.maps.layer_names import MOST_NEAR, name_fits, nearest_layers, short_name, short_names
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
 from heedmap.text.words import TokenTable
@@ -23,7 +22,6 @@ from heedmap.text.words import TokenTable
 Chosen = Literal["asked", "kept", "middle", "drawn"]
 """By whom a layer, step or head was: the user; what the run kept; the rule that takes the middle
 step; what was found when the run was drawn again."""
-_NEAREST = 5  # names that an error lists
 HALF = 0.5
 """Of a place's attention, which a word may draw at most where nobody says which number is meant."""
 
@@ -103,6 +101,7 @@ def aimed(
         label, tokens = table.at(word).text, table.tokens_at(word)
     pixel = _pixel(at, size)
     wanted = None if step is None else number_of("step", step, steps, "the run")
+    head = None if head is None else checks.whole("head", head)
     kept = recording.keep if recording is not None else frozenset[str]()
     if layer is None and head is not None and head < 0:
         raise SelectionError(
@@ -136,10 +135,13 @@ def worth(p: Any) -> Any:
     The word draws most there without drawing more than `HALF`; where it draws more everywhere, it
     draws least. A softmax in which one token has nearly all shows nothing of the others.
 
+    What it draws is meant in magnitude, as in `HeatMaps.share`: of a negative weight, too.
+
     Args:
         p: what a word draws, numbers of numpy or torch.
     """
-    return p * (1 - 2 * (p > HALF))
+    drawn = abs(p)
+    return drawn * (1 - 2 * (drawn > HALF))
 
 
 def find_layer(wanted: object, names: Sequence[str]) -> str:
@@ -151,21 +153,19 @@ def find_layer(wanted: object, names: Sequence[str]) -> str:
     given = checks.text("layer", wanted, "up 1.0")
     if given in names:
         return given
-    shorts = {short_name(name): name for name in names}
+    shorts = dict(zip(short_names(names), names, strict=True))
     if given in shorts:
         return shorts[given]
     fitting = [name for name in names if name_fits(name, given)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        some = ", ".join(short_name(name) for name in fitting[:_NEAREST])
-        more = ", …" if len(fitting) > _NEAREST else ""
+        some = ", ".join(short_names(fitting)[:MOST_NEAR])
+        more = ", …" if len(fitting) > MOST_NEAR else ""
         raise SelectionError(
             f"layer {quoted(given)} fits {len(fitting)} layers ({some}{more}): name one of them"
         )
-    called = {**shorts, **{name: name for name in names}}
-    near = dict.fromkeys(called[one] for one in get_close_matches(given, called, 2 * _NEAREST, 0))
-    some = ", ".join(short_name(name) for name in [*near][:_NEAREST])
+    some = ", ".join(nearest_layers(given, names))
     raise SelectionError(f"there is no layer {quoted(given)}: the nearest are {some}")
 
 
@@ -187,7 +187,7 @@ def number_of(what: str, given: object, count: int, where: str) -> int:
 def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
     given = checks.several(at)
     if given is None or len(given) != 2:
-        raise ArgumentError(f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)")
+        raise ArgumentError(Is("at", at), ": expected a pixel (x, y), such as (12, 40)")
     x, y = (checks.whole("at", one) for one in given)
     width, height = size
     if not (0 <= x < width and 0 <= y < height):

@@ -68,7 +68,7 @@ def layers_by_heads(
         cells = "{1}×{0} cells".format
         each = [(of_layer(maps, one), one.short, cells(*one.grid)) for one in maps.layers]
     else:
-        each = [(maps.select(heads=head), f"head {head + 1}", "") for head in maps.heads]
+        each = [(maps.select(heads=head), f"head {head}", "") for head in maps.heads]
     heats = [heat_of(part, word, scale) for part, *_ in each]
     low, high = span_of(heats, scale)
     panels = [] if maps.image is None else [Panel("the picture", maps.image)]
@@ -104,7 +104,7 @@ def _both_axes(maps: HeatMaps, word: str | int, scale: Scale) -> "Sheet":
         for layer, row in zip(layers, found, strict=True)
     ]
     each = math.ceil(len(rows) / blocks)
-    columns = [f"head {head + 1}" if side >= 64 else str(head + 1) for head in heads]
+    columns = [f"head {head}" if side >= 64 else str(head) for head in heads]
     tables = [
         layout.table(rows[start : start + each], columns, side=side, least=side)
         for start in range(0, len(rows), each)

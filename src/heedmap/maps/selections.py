@@ -119,7 +119,10 @@ def _check_kept(recording: Recording, axis: Axis) -> None:
         raise SelectionError(
             f"{axis}s cannot be selected, since they were averaged while recording (kept: "
             f"{kept}): ",
-            Either(f"record again with '{axis}' in keep", f"draw again with --keep {keep}"),
+            Either(
+                f"record again with '{axis}' in keep",
+                ("draw again with ", Written("keep", keep.split(","))),
+            ),
         )
 
 
@@ -203,7 +206,8 @@ def numbers(wanted: object, total: int, what: str) -> list[int]:
     except (TypeError, ValueError):  # a slice of fractions, or with a step of 0; not a list at all
         raise SelectionError(
             Written(f"{what}s", wanted),
-            " selects nothing: expected a whole number, a slice or a list",
+            " selects nothing: expected a whole number, ",
+            Either("a slice or a list", "a range, or several"),
         ) from None
     found: set[int] = set()
     for one in several:

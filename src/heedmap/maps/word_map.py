@@ -147,22 +147,27 @@ class HeatMap:
         """Where the word acted: bool (H, W) at the picture's size.
 
         Args:
-            threshold: 0 to 1, where between the map's least and greatest value the mask begins. A
-                constant map has an empty mask.
+            threshold: 0 to 1, where between the map's least and greatest value the mask begins,
+                whatever their sign: under a negative weight a word acts where its map is lowest.
+                A constant map has an empty mask.
 
         Raises:
             ArgumentError: if the threshold is not a number from 0 to 1.
         """
         threshold = checks.fraction("threshold", threshold)
-        low, high = self.span("word")
-        large = overlays.resize_map(self.values, self.size)
+        acted = np.abs(self.values)
+        low, high = float(acted.min()), float(acted.max())
+        large = overlays.resize_map(acted, self.size)
         if high <= low:
             return np.zeros(large.shape, dtype=bool)
         return large >= low + threshold * (high - low)
 
     @property
     def peak(self) -> tuple[int, int]:
-        """The pixel (x, y) under the middle of the hottest cell."""
-        y, x = np.unravel_index(int(self.values.argmax()), self.values.shape)
+        """The pixel (x, y) under the middle of the cell where the word acts most.
+
+        Under a negative weight that is the cell farthest below 0.
+        """
+        y, x = np.unravel_index(int(np.abs(self.values).argmax()), self.values.shape)
         h, w = self.values.shape
         return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)

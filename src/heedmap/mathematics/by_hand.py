@@ -32,7 +32,7 @@ class Attention:
 
     Attributes:
         query: (…, Q, d).
-        key: (…, K, d).
+        key: (…, K, d), once for each of the values' heads.
         value: (…, K, d_v).
         scale: what QKᵀ is multiplied by, 1/√d unless given.
         mask: as it was given: added before the softmax, or boolean, True where a token may be seen.
@@ -152,8 +152,7 @@ class Attention:
         called = [str(one) for one in (range(count) if tokens is None else tokens)]
         if len(called) != count:
             raise ArgumentError(
-                f"{plural(len(called), 'name')} of tokens were given: expected {count}, one for "
-                "each key"
+                f"names holds {plural(len(called), 'name')}: expected {count}, one for each key"
             )
         root = math.isclose(self.scale, d**-0.5, rel_tol=1e-12)
         names = ["QKᵀ", f"÷ √{d}" if root else f"× {self.scale:.6g}"]
@@ -188,6 +187,8 @@ class Attention:
         else:
             given = checks.several(at)
             place = tuple(checks.whole("at", one) for one in ([at] if given is None else given))
+        if not axes and place:
+            raise ArgumentError(f"at is {quoted(at)}: there is one query alone; leave at out")
         fits = len(place) == len(axes)
         if not fits or not all(-n <= one < n for one, n in zip(place, axes, strict=True)):
             raise ArgumentError(
@@ -205,24 +206,27 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
         print(found.table(["first", "second"]))
 
     Args:
-        q: (…, Q, d), or one query (d,); of numpy, torch or lists, as the others are.
+        q: (…, Q, d), or one query (d,); of numpy, torch or lists, as the others are. No axis is
+            empty.
         k: (…, K, d), with leading axes (heads, pictures) that are the same or broadcast.
         v: (…, K, d_v).
         mask: added before the softmax, broadcast to (…, Q, K), -inf for what may not be seen; or
-            boolean, True where a token may be seen. Hidden tokens get exactly 0.
+            boolean, True where a token may be seen. Hidden tokens get exactly 0. Whole numbers
+            above 0 are refused: the 1 and 0 of a tokenizer are meant as booleans.
         scale: what QKᵀ is multiplied by; 1/√d if None.
 
     Returns:
         All of it in float64, as numpy.
 
     Raises:
-        ArgumentError: if the shapes do not fit, something is no finite number, or a row has no
-            token that may be seen.
+        ArgumentError: if the shapes do not fit, something is no finite number or too large to be
+            computed with, or a row has no token that may be seen.
     """
     query, key, value = (_numbers(name, one) for name, one in (("q", q), ("k", k), ("v", v)))
     alone = query.ndim == 1
     shapes = query.shape, key.shape, value.shape
-    fits = query.ndim > 0 and key.ndim > 1 and value.ndim > 1 and min(key.shape) > 0
+    fits = query.ndim > 0 and key.ndim > 1 and value.ndim > 1
+    fits = fits and min(min(shape) for shape in shapes) > 0
     fits = fits and query.shape[-1] == key.shape[-1] and key.shape[-2] == value.shape[-2]
     rows: tuple[int, ...] = () if alone else query.shape[-2:-1]
     try:
@@ -237,7 +241,12 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None =
     whole = (*before, *rows, key.shape[-2])
     hidden = None if mask is None else _mask(mask, whole)
     factor = key.shape[-1] ** -0.5 if scale is None else checks.finite("scale", scale)
-    return Attention(_still(query), _still(key), _still(value), factor, hidden, alone)
+    if np.broadcast_shapes(query.shape[:-2], key.shape[:-2]) != before:
+        # Values of several heads for one row of P: each head has that row.
+        key = np.broadcast_to(key, (*before, *key.shape[-2:]))
+    found = Attention(_still(query), _still(key), _still(value), factor, hidden, alone)
+    _check_computed(found)
+    return found
 
 
 # --- arrays -----------------------------------------------------------------------------------
@@ -247,7 +256,7 @@ def _array(name: str, given: Any) -> np.ndarray:
     """Whatever can be read as an array; a tensor from wherever it is, of whatever type."""
     if hasattr(given, "detach"):  # of torch, which is not imported for it
         given = given.detach().cpu()
-        given = given if str(given.dtype) == "torch.bool" else given.double()
+        given = given.double() if given.is_floating_point() else given  # numpy has no bfloat16
     try:
         found = np.asarray(given)
     except (TypeError, ValueError) as error:  # rows of different lengths
@@ -264,8 +273,24 @@ def _numbers(name: str, given: Any) -> np.ndarray:
     return found
 
 
+def _check_computed(found: Attention) -> None:
+    """Raise an ArgumentError if finite numbers become others on the way, being too large."""
+    names = ("scores", "scaled", "probabilities", "unscaled_probabilities", "output")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not all(np.isfinite(getattr(found, name)).all() for name in names):
+            raise ArgumentError(
+                "q, k, v, mask or scale are too large: expected numbers of which QKᵀ · scale, with "
+                f"the mask, is below {np.finfo(np.float64).max:.1e}; make them smaller"
+            )
+
+
 def _mask(given: Any, whole: tuple[int, ...]) -> np.ndarray:
     found = _array("mask", given)
+    if found.dtype.kind in "iu" and (found > 0).any():
+        raise ArgumentError(
+            f"mask is {quoted(given)}: expected booleans, True where a token may be seen, or "
+            "numbers with a point that are added to the scores; pass mask.astype(bool)"
+        )
     found = found.astype(bool if found.dtype == bool else np.float64)
     try:
         spread = np.broadcast_to(found, whole)

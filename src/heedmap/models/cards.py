@@ -50,8 +50,8 @@ def phrases(model: str | Path | None = None) -> Mapping[str, tuple[str, ...]]:
 
 
 def _card(model: str | Path | None) -> _Card | None:
-    embedded = model is None or str(model) == EMBEDDED
-    path = (FOLDER if embedded else Path(model or "")) / "card.json"
+    folder = FOLDER if model is None or str(model) == EMBEDDED else Path(model)
+    path = folder / "card.json"
     try:
         data = reading.read_bytes(path, most=MAX_CARD, otherwise="there is none: as of most models")
         return json.decode(data, type=_Card)

@@ -103,7 +103,7 @@ class LayerShapes:
             ("P_h = softmax(S_h)", sums, self.scores),
             ("O_h = P_h·V_h", _product(self.scores, self.head_value), self.head_output),
             (
-                f"O = [O_1 … O_{self.heads}]",
+                f"O = [O_0 … O_{self.heads - 1}]",
                 f"{self.heads} times ({_text(self.head_output)}), side by side",
                 self.joined,
             ),

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Either, Part, fields_shown, quoted, warn
+from heedmap.errors import ArgumentError, Either, Named, Part, fields_shown, quoted, warn
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Reweighted, Ruled, WordEditNoted
 from heedmap.files.values import MAX_EDITS
@@ -302,10 +302,11 @@ def warn_of_idle(
 
 def _called(edit: Edit) -> Part:
     """An edit, short, as it was written."""
+    word = quoted(getattr(edit, "word", ""))
     if isinstance(edit, Reweight):
-        return f"Reweight({quoted(edit.word)}, {edit.weight:g})"
+        return Either(f"Reweight({word}, {edit.weight:g})", f"of {word}")
     if isinstance(edit, Confine):
-        return Either(f"Confine({quoted(edit.word)}, …)", f"--confine {edit.word}=…")
+        return Either(f"Confine({word}, …)", (Named("confine"), f" of {word}"))
     return quoted(_name(edit))
 
 

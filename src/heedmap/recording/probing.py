@@ -89,7 +89,7 @@ class Probe:
         aim: the word and the place; its layer, or any.
         image: the number of the picture in its batch.
         branch: of a guided run.
-        number: which of the passes of the step, from 0.
+        number: which of the passes of the step, from 0; negative ones count from the end.
     """
 
     def __init__(self, aim: Aim, image: int, branch: BranchName, number: int) -> None:
@@ -116,10 +116,10 @@ class Probe:
         schedule = call.schedule
         assert schedule is not None
         first = schedule.steps.index(call.moment.step)
-        meant = call.moment.step == self.aim.step and call.done - first == self.number
         if call.moment.step == self.aim.step:
             self._passes = schedule.steps.count(self.aim.step)
-            number_of("pass", self.number, self._passes, f"step {self.aim.step}")
+            self.number = number_of("pass", self.number, self._passes, f"step {self.aim.step}")
+        meant = call.moment.step == self.aim.step and call.done - first == self.number
         side = call.sides[self.branch]
         # Where a pass is repeated on other latents, the first is the picture's.
         self._call = call if meant and side.block is not None and self.found is None else None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sized
 
-from heedmap.errors import ArgumentError, Either
+from heedmap.errors import ArgumentError, Either, Written
 from heedmap.files.values import MAX_CELLS
 
 __all__ = ["check_amount", "check_axes", "excess"]
@@ -19,8 +19,13 @@ def check_axes(axes: Iterable[Sized]) -> None:
         raise ArgumentError(
             "nothing varies in this grid: give several targets, seeds, weights of a word or "
             "windows, as in ",
-            Either("weights={'red': [0, 1, 2]}", "--weight red=-2:3:6, --cross 0,0.2,…,1"),
-            Either("", " or --count 3"),
+            Either(
+                "weights={'red': [0, 1, 2]}",
+                (
+                    *(Written("weights", "red=-2:3:6"), ", ", Written("cross", "0,0.5,1")),
+                    *(" or ", Written("seeds", 3)),
+                ),
+            ),
         )
 
 

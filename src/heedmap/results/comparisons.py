@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Either, TruncatedWordError, WordError, plural, quoted
+from heedmap.errors import (
+    ArgumentError,
+    Either,
+    Named,
+    TruncatedWordError,
+    WordError,
+    plural,
+    quoted,
+)
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block, beside
 from heedmap.files.notes import to_json
@@ -79,7 +87,8 @@ def compare(
     texts = list(dict.fromkeys(common_words(runs) if words is None else words))
     if not texts:
         raise ArgumentError(
-            Either("words", "--word"), " is empty: expected a word or more; leave it out for all"
+            Either("words", (Named("word"),)),
+            " is empty: expected a word or more; leave it out for all",
         )
     small = [shown_at(replace(run.maps, image=run.image), SIDE) for run in runs]
     found = [[_found(maps, text) for maps in small] for text in texts]
@@ -171,7 +180,7 @@ def common_words(runs: Sequence[Run]) -> list[str]:
     if not common:
         raise ArgumentError(
             "these prompts have no word in common: say which to compare, with ",
-            Either("words", "--word"),
+            Either("words", (Named("word"),)),
         )
     return common
 

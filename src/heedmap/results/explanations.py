@@ -292,6 +292,7 @@ def _fits(told: ExplanationFile) -> bool:
         (given.output, (channels,)),
     ]
     (h, w), (row, column), (x, y) = about.grid, about.place, about.at
+    bounds = [0, *(bound for span in about.spans for bound in span), len(about.prompt)]
     return (
         (heads, tokens) == (about.heads, count)
         and about.head < heads
@@ -303,7 +304,9 @@ def _fits(told: ExplanationFile) -> bool:
         and column < w
         and x < about.size[0]
         and y < about.size[1]
-        and all(math.isfinite(one) and one != 0 for one in (given.scale, given.factor))
+        and bounds == sorted(bounds)
+        and all(start < end for start, end in about.spans)
+        and all(1 / _LARGEST < abs(one) < _LARGEST for one in (given.scale, given.factor))
         and all(one is None or _is_of(one, shape, one is given.mask) for one, shape in shapes)
         and (given.mask is None or bool((as_array(given.mask) > -np.inf).any(axis=1).all()))
     )

@@ -72,7 +72,7 @@ def sides_in(text: str) -> tuple[float, ...]:
         sides = tuple(typed(part, float) for part in text.split(","))
     except ValueError:
         sides = ()
-    if len(sides) != 4:
+    if len(sides) != 4 or not all(map(math.isfinite, sides)):
         raise Unreadable(text, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128")
     return sides
 

@@ -27,7 +27,7 @@ function buildAbout() {
         make("h2", { textContent: "What the edit did" }),
         make("p", { textContent: pair.why ? `${pair.why}.` : "" }),
         table("How much the picture changed", heads, pair.figures.change),
-        table("What the rules did", [], pair.figures.said),
+        table("What was done to the attention", [], pair.figures.said),
       ),
     );
   }

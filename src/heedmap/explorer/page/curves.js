@@ -23,10 +23,10 @@ function renderCurve() {
   if (!curves.length) return;
   const { w, h, left, right, top, bottom } = CURVE;
   const steps = bounds.at(-1);
-  const most = Math.max(...curves.flatMap(({ means }) => means), 1e-12);
+  const most = Math.max(0, ...curves.flatMap(({ means }) => means));
   const least = Math.min(0, ...curves.flatMap(({ means }) => means));
   const x = (step) => left + (step / steps) * (w - left - right);
-  const y = (value) => h - bottom - ((value - least) / (most - least)) * (h - top - bottom);
+  const y = (value) => h - bottom - ((value - least) / (most - least || 1)) * (h - top - bottom);
   const box = $("curve").querySelector("svg");
   const { from, to } = selection();
   const band = stepping()
@@ -41,7 +41,7 @@ function renderCurve() {
   box.replaceChildren(...band, base, ...lines);
   const names = curves.map(({ term }) => `“${term.label}”`).join(", ");
   $("curve").querySelector("figcaption").textContent =
-    `${names} over the ${steps} steps: mean over the picture, ${number(least)} to ${number(most)}`;
+    `${names} over the ${steps} steps: mean over the picture, on a scale from ${number(least)} to ${number(most)}`;
 }
 
 function bindCurve() {

@@ -1,5 +1,8 @@
 /* How the number at a place comes about: the command and the Python that take it apart. */
 
+/** What is asked of the app that the page is in, if it is in one. */
+let asked = {};
+
 /** The word that is meant at a place: the one that is shown, else the one that acts most there. */
 function wordMeant() {
   const [term] = termsNow();
@@ -7,6 +10,12 @@ function wordMeant() {
   if (term && term.run === run && term.view === 0 && lookUp(term, run)?.word) return term;
   const [first] = actingAt(run, 0).filter(({ kind }) => kind === "word");
   return first ? { run, view: 0, entries: [first.entry], label: first.text } : null;
+}
+
+/** How a map's number and the one that is taken apart hang together. */
+function meanSaid(alone) {
+  if (alone) return "";
+  return `Its number in the map is a mean (${[layersSaid(), stepsSaid(), headsSaid()].join(", ")}). One of the numbers behind that mean is taken apart: where no layer, head or step is chosen, the one in which the word draws most, but no more than half. `;
 }
 
 function renderExplaining() {
@@ -20,7 +29,7 @@ function renderExplaining() {
   const y = Math.min(h - 1, Math.floor(place[1] * h));
   const { layers, from, to, head } = selection();
   const [kind, which] = layers.split(/ (.*)/s);
-  const layer = kind === "layer" ? mainView().layers[Number(which)].name : "";
+  const layer = kind === "layer" ? mainView().layers[Number(which)].short : "";
   const one = to - from === 1 && mainView().keep.includes("step");
   const flags = [`--word ${shellQuoted(found.word)}`, `--at ${x},${y}`];
   const named = [JSON.stringify(found.word), `at=(${x}, ${y})`];
@@ -37,12 +46,20 @@ function renderExplaining() {
     flags.push(`--step ${from}`);
     named.push(`step=${from}`);
   }
+  asked = {
+    cell: data.grid ? String(state.pair + 1) : "",
+    word: found.word,
+    at: `${x},${y}`,
+    layer,
+    head: head >= 0 ? String(head) : "",
+    step: one ? String(from) : "",
+  };
   const [command, python] = $("why").querySelectorAll("pre");
   const folder = data.grid ? `RUN/cells/${String(state.pair + 1).padStart(3, "0")}` : "RUN";
   setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));
   setCode(python, `hm.explain(pipe, ${data.grid ? `grid.cells[${state.pair}].pair.edited` : pairNow() ? "pair.edited" : "run"}, ${named.join(", ")})`);
   $("why").querySelector(".hint").textContent =
-    `“${term.label}” at pixel ${x},${y} of the picture${layer && head >= 0 && one ? "" : ": without a layer, head and step, those are taken in which it draws most, but no more than half"}. RUN is the folder that this page is in.`;
+    `“${term.label}” at pixel ${x},${y} of the picture. ${meanSaid(layer && head >= 0 && one)}RUN is the folder that this page is in.`;
 }
 
 function buildExplaining() {
@@ -50,4 +67,5 @@ function buildExplaining() {
     code(`How this number comes about, ${name.toLowerCase()}`, ""),
   );
   $("why").querySelector("div").replaceChildren(...blocks);
+  $("here").addEventListener("click", () => parent.postMessage({ heedmap: "explain", ...asked }, "*"));
 }

@@ -5,14 +5,16 @@ const darkRules = [...document.styleSheets].flatMap((sheet) =>
 );
 
 /** Follow what the page is in: its colours, and the height of its window in place of the frame's. */
-function lookAs({ dark, room }) {
+function lookAs({ dark, room, explains }) {
   const root = document.documentElement;
   for (const rule of darkRules) rule.media.mediaText = dark ? "all" : "not all";
+  const here = document.getElementById("here"); // an explanation's page has none
+  if (here) here.hidden = explains !== true;
   root.style.colorScheme = dark ? "dark" : "light";
   root.style.setProperty("--window", `${Math.min(Math.max(room, 400), 2000)}px`);
 }
 
-/** Tell the height, whenever it changes. Nothing else is told, and nothing else is listened to. */
+/** Tell the height, whenever it changes. Nothing else is listened to. */
 function bindFrame() {
   if (parent === window) return;
   let told = 0;

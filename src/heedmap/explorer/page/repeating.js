@@ -8,7 +8,7 @@ function selectCode() {
   const said = [];
   if (kind === "group") said.push(`layers="${which}"`);
   if (kind === "grid") said.push(`resolution=(${which.split("×").reverse().join(", ")})`);
-  if (kind === "layer") said.push(`layers=${JSON.stringify(view.layers[Number(which)].name)}`);
+  if (kind === "layer") said.push(`layers=${JSON.stringify(view.layers[Number(which)].short)}`);
   if (to - from < view.steps) said.push(to - from === 1 ? `steps=${from}` : `steps=slice(${from}, ${to})`);
   if (head >= 0) said.push(`heads=${head}`);
   return said.length ? `.select(${said.join(", ")})` : "";
@@ -69,7 +69,7 @@ function commandShown() {
   if (cannot || !found.length || found.some((one) => !one || one.word === null)) return "";
   const parts = ["heedmap inspect RUN", ...found.map(({ word }) => `--word ${shellQuoted(word)}`)];
   if (kind === "group") parts.push(`--layers ${which}`);
-  if (kind === "layer") parts.push(`--layers ${shellQuoted(mainView().layers[Number(which)].name)}`);
+  if (kind === "layer") parts.push(`--layers ${shellQuoted(mainView().layers[Number(which)].short)}`);
   if (to - from < mainView().steps) parts.push(`--steps ${from}:${to}`);
   if (head >= 0) parts.push(`--heads ${head}`);
   if (state.scale !== "shared") parts.push(`--scale ${state.scale}`);
@@ -95,5 +95,6 @@ function renderRepeat() {
     setCode($(id).querySelector("pre"), text);
   }
   $("now").hidden = !Object.values(texts).some(Boolean);
-  $("now").querySelector("p").textContent = unsaidOfShown();
+  const where = texts["now-command"] ? "RUN is the folder that this page is in." : "";
+  $("now").querySelector("p").textContent = [where, unsaidOfShown()].filter(Boolean).join(" ");
 }

@@ -25,13 +25,17 @@ function strongest() {
   return entry < 0 ? null : { run, view: 0, entries: [entry], label: view.entries[entry].text };
 }
 
+/** Where a plane is largest in magnitude: a word of a negative weight acts where it is lowest. */
+const peakOf = (plane) =>
+  plane.reduce((best, value, i) => (Math.abs(value) > Math.abs(plane[best]) ? i : best), 0);
+
 /** The place of the picture that is read while nobody points: one that was clicked, or the peak. */
 function placeAtRest() {
   if (state.place) return state.place;
   const [term] = termsNow();
   const heat = term && heatOf(term, term.run);
   if (!heat) return null;
-  const at = heat.plane.indexOf(span(heat.plane)[1]);
+  const at = peakOf(heat.plane);
   return [((at % heat.w) + 0.5) / heat.w, (Math.floor(at / heat.w) + 0.5) / heat.h];
 }
 

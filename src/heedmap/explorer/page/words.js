@@ -13,24 +13,17 @@ function buildPrompts() {
       fillPrompt(line, run, v, pair && !v ? pair.changed[n ? "edited" : "source"] : []);
       const name = make("span", { className: "side", textContent: label });
       line.classList.toggle("long", line.textContent.length > 160);
-      const text = make("div", {}, line, ...unreadNote(view), ...(v ? [] : untaughtNote(run)));
+      const text = make("div", {}, line, ...notes(view.unread, v ? "" : data.runs[run].untaught));
       return make("div", { className: v ? "line lesser" : "line" }, ...(label ? [name] : []), text);
     }),
   );
-  $("prompts").replaceChildren(...lines);
+  $("prompts").replaceChildren(...lines, ...notes(...(pair?.notes ?? [])));
   markPins();
 }
 
-function unreadNote({ pieces }) {
-  const unread = pieces.filter(([, number, read]) => number >= 0 && !read).length;
-  if (!unread) return [];
-  const words = unread > 1 ? `the last ${unread} words, which have no maps` : "the last word, which has no map";
-  return [make("p", { className: "hint", textContent: `Struck through: the model did not read ${words}.` })];
-}
-
-function untaughtNote(run) {
-  const said = data.runs[run].untaught;
-  return said ? [make("p", { className: "hint", textContent: said })] : [];
+/** What was told when it was drawn: words not read or not taught, an edit that did little. */
+function notes(...said) {
+  return said.filter(Boolean).map((text) => make("p", { className: "note", textContent: text }));
 }
 
 function fillPrompt(line, run, v, changed) {
@@ -123,7 +116,7 @@ function describe(term) {
   const heat = heatOf(term, term.run);
   if (!heat) return;
   const [low, high] = span(heat.plane);
-  const at = heat.plane.indexOf(high);
+  const at = peakOf(heat.plane);
   const x = ((at % heat.w) + 0.5) / heat.w;
   const y = (Math.floor(at / heat.w) + 0.5) / heat.h;
   announce(
