@@ -41,11 +41,11 @@ def attack(root: Path, scratch: Path, n: int, seed: int) -> Tally:
     tally = Tally("kills")
     tally.told = dict.fromkeys(("as it was", "written", "absent"), 0)
     began = time.monotonic()
-    results = {name: folders.load_result(root / name) for name in seeds.NAMES}
+    results = {name: folders.load_result(root / name) for name in seeds.DRAWN}
     takes = {name: _seconds(result, scratch / name) for name, result in results.items()}
     chance = random.Random(seed)
     for number in range(n):
-        name, when = seeds.NAMES[number // 4 % 4], _ROUNDS[number // 2 % 2]
+        name, when = seeds.DRAWN[number // 4 % 4], _ROUNDS[number // 2 % 2]
         # At any moment, and every other time where folders take their places, at about the end.
         share = chance.uniform(0, _AFTER) if number % 2 else chance.gauss(1, 0.08)
         after = max(0.0, share * takes[name])

@@ -14,7 +14,8 @@ from typing import Any
 
 NEEDED = (".json", ".safetensors", "image.png", "blend.png", "steps.png")
 """What is read of a folder; the pages and sheets beside it are made anew."""
-NAMES = ("run", "every", "pair", "grid", "why")
+DRAWN = ("run", "every", "pair", "grid")
+NAMES = (*DRAWN, "why")
 
 
 def draw(pipe: Any, out: Path) -> None:

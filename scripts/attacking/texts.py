@@ -7,6 +7,7 @@ verb of the command line as a whole, and one in a thousand is drawn by the embed
 import random
 import re
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
@@ -81,7 +82,9 @@ def _pipe() -> Any:
     pipe = heedmap.load()
     pipe.set_progress_bar_config(disable=True)
     # What is loaded once is no text's time.
-    heedmap.edit(pipe, "a cat", "a dog", seed=0, steps=1, size=(32, 32)).explorer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", heedmap.HeedmapWarning)  # one step changes almost nothing
+        heedmap.edit(pipe, "a cat", "a dog", seed=0, steps=1, size=(32, 32)).explorer()
     return pipe
 
 

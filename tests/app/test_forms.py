@@ -29,14 +29,14 @@ def test_a_job_over_http_saves_a_run_and_shows_its_page(server: Served):
 @pytest.mark.parametrize(
     ("place", "value", "sentence"),
     [
-        (0, "", "The prompt is empty: write what is to be drawn"),
-        (0, " \n ", "The prompt is empty: write what is to be drawn"),
+        (0, "", "“Prompt” is empty: write what is to be drawn"),
+        (0, " \n ", "“Prompt” is empty: write what is to be drawn"),
         (0, EVIL * 100, "characters: expected at most 2000"),
-        (2, "-1", "The seed is -1: expected a whole number"),
-        (2, "seven", "The seed is 'seven': expected a whole number"),
-        (3, "5000", "5000 steps are more than this server draws: expected 1 to 100"),
-        (3, "2.5", "The number of steps is '2.5': expected a whole number"),
-        (5, "64", "one side of the picture was given"),
+        (2, "-1", "“Seed” is -1: expected a whole number"),
+        (2, "seven", "“Seed” is 'seven': expected a whole number"),
+        (3, "5000", "“Steps” is 5000, more than this server draws: expected 1 to 100"),
+        (3, "2.5", "“Steps” is '2.5': expected a whole number"),
+        (5, "64", "one of “Width” and “Height” is empty: expected both"),
     ],
 )
 def test_mistakes_end_in_one_sentence_in_the_page(server, capfd, place, value, sentence):

@@ -61,9 +61,7 @@ def test_weights(server: Served, capfd, tab: str, prompt: str):
 def test_a_million_by_a_million(server: Served, capfd):
     fields: list[Any] = [PROMPT, *FIELDS]
     fields[5] = fields[6] = "1000000"
-    check(
-        server, "Generate", fields, capfd, "1000000×1000000 pixels are more than this server draws"
-    )
+    check(server, "Generate", fields, capfd, "1000000×1000000, more pixels than this server draws")
 
 
 @pytest.mark.parametrize("value", [5, None, True, ["a"], 1.5], ids=str)
@@ -73,7 +71,7 @@ def test_texts_that_are_none(server: Served, capfd, place: int, value: Any):
     fields[place] = value
     if value is None and place:
         return  # empty
-    check(server, "Generate", fields, capfd, "expected a text", "The prompt is empty")
+    check(server, "Generate", fields, capfd, "expected a text", "“Prompt” is empty")
 
 
 def test_half_a_character_does_not_lose_the_event(server: Served, capfd):

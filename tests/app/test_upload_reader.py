@@ -209,7 +209,7 @@ def test_whatever_comes_of_an_upload_nothing_of_it_stays(
             assert [path.name for path in (tmp_path / "desk").iterdir()] == ["pages"]
     with pytest.raises(HeedmapError, match="not there any more"):
         reader.open("0" * 32, "me")
-    monkeypatch.setattr(upload_reader, "_SUMS", 0)
+    monkeypatch.setattr(upload_reader, "_SUMS", 0.5)
     (tmp_path / "desk" / ("0" * 32)).write_bytes(file)
     with pytest.raises(RunError, match="more than this server shows"):
         reader.open("0" * 32, "me")

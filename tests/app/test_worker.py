@@ -330,17 +330,17 @@ GRID: dict[str, Any] = {"source": PROMPT, "weights": {"red": [0, 1, 2]}}
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (GenerateRequest(), "the prompt is empty: write what is to be drawn"),
-        (GenerateRequest(prompt=" \t\n"), "the prompt is empty"),
-        (EditRequest(target="a house"), "the prompt is empty"),
-        (EditRequest(source="a house", target=" "), "the prompt is empty"),
-        (GridRequest(weights={"red": [0, 1]}), "the prompt is empty"),
+        (GenerateRequest(), "prompt is empty: write what is to be drawn"),
+        (GenerateRequest(prompt=" \t\n"), "^prompt is empty"),
+        (EditRequest(target="a house"), "^prompt is empty"),
+        (EditRequest(source="a house", target=" "), "^target is empty"),
+        (GridRequest(weights={"red": [0, 1]}), "^prompt is empty"),
         (GridRequest(source=PROMPT), "nothing varies in this grid"),
         (GridRequest(**GRID, count=17), "a grid of 51 edits is more than this server draws"),
         (GridRequest(**GRID, count=10**6), "more than this server draws: expected at most 48"),
         (
             EditRequest(source="a", edit=EditOptions(protect=("b" * 1000,) * 3)),
-            "the list of protected words has 3004 characters",
+            "protect has 3004 characters",
         ),
     ],
 )

@@ -265,9 +265,9 @@ def test_mistakes_are_one_sentence(visit: Any):
     page = visit()
     panel = tab(page, "Generate")
     for fields, sentence in (
-        ({"Steps": 999}, "999 steps are more than this server draws: expected 1 to 900"),
-        ({"Steps": 2, "Width": 64}, "One side of the picture was given"),
-        ({"Width": 4096, "Height": 64}, "4096×64 pixels are more than this server draws"),
+        ({"Steps": 999}, "“Steps” is 999, more than this server draws: expected 1 to 900"),
+        ({"Steps": 2, "Width": 64}, "One of “Width” and “Height” is empty: expected both"),
+        ({"Width": 4096, "Height": 64}, "“Width” × “Height” is 4096×64, more pixels than"),
     ):
         panel.get_by_label("Prompt", exact=True).fill("a red house")
         more(panel, **fields)
@@ -519,7 +519,7 @@ def test_an_error_leaves_no_frame_and_no_blank(visit: Any):
     tall = page.evaluate("document.documentElement.scrollHeight")
     panel.get_by_label("Prompt", exact=True).fill("  ")
     panel.get_by_role("button", name="Generate", exact=True).click()
-    said = "The prompt is empty: write what is to be drawn."
+    said = "“Prompt” is empty: write what is to be drawn."
     expect(panel.get_by_role("alert")).to_have_text(said)
     expect(panel.locator("iframe")).to_have_count(0)
     assert (

@@ -119,7 +119,7 @@ def test_the_code_of_what_is_shown_gives_it(
     if command is None:
         assert not said.is_visible()
     else:
-        name = run.maps.recording.layers[2].name
+        name = shlex.quote(run.maps.recording.layers[2].short)
         whole = f"heedmap inspect RUN --word house {command.format(name=name)}"
         assert shlex.split(said.inner_text()) == shlex.split(whole)
 

@@ -193,3 +193,27 @@ def test_what_is_large_opens_too(show: Any):
     run = stable_diffusion("a red house next to a tree", steps=4)
     opened = show(explorer.page(run))
     assert opened.page.locator("#reading li").count() > 3
+
+
+ROWS = """() => {
+  const box = document.getElementById("thumbs").getBoundingClientRect();
+  const names = [...document.querySelectorAll("#thumbs li")].map((one) => {
+    const { top, bottom } = one.getBoundingClientRect();
+    return bottom <= box.bottom + 1 ? "whole" : top >= box.bottom - 1 ? "below" : "cut";
+  });
+  return [names, document.querySelector("#overview h2 span").textContent];
+}"""
+
+
+@pytest.mark.parametrize("width", [1400, 1000, 768, 390])
+@pytest.mark.parametrize("words", ["a red house next to a blue tree", LONG], ids=["few", "many"])
+def test_no_word_is_cut_off_and_those_below_are_told_of(show: Any, words: str, width: int):
+    opened = show(explorer.page(small(words)), viewport={"width": width, "height": 900})
+    expect(opened.page.locator("#thumbs canvas").first).to_be_visible()
+    opened.page.wait_for_timeout(300)
+    there, said = opened.page.evaluate(ROWS)
+    assert len(there) == len(words.split())
+    assert "cut" not in there and there[0] == "whole"
+    assert said == (f"scroll for all {len(there)}" if "below" in there else "")
+    if len(there) < 10:
+        assert "below" not in there

@@ -124,10 +124,10 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
     opened.choose("Head", "1")
     opened.steps(3, 4)
     opened.page.mouse.move(0, 0)
-    name = run.maps.recording.layers[2].name
+    name = run.maps.recording.layers[2].short
     command, python = explained(opened)
     assert command[2:] == shlex.split(
-        f"RUN --word house --at 40,72 --layer {name} --head 1 --step 3"
+        f"RUN --word house --at 40,72 --layer '{name}' --head 1 --step 3"
     )
     assert python == f'hm.explain(pipe, run, "house", at=(40, 72), layer="{name}", head=1, step=3)'
     assert run.maps.select(layers=name, heads=1, steps=3)["house"].values.any()  # as Python has it

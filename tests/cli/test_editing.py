@@ -136,5 +136,5 @@ def test_edits_in_one_sentence_and_nothing_written(model, desk, arguments, sente
 def test_warnings_are_listed_and_told_once(model, desk):
     result = call(*SWAP, "--cross", "0.1:0.2", "--json")
     (told,) = json.loads(result.stdout)["warnings"]
-    assert told.startswith("the edit 'a red sea' took no cross-attention from its source in cross")
+    assert told.startswith("the edit 'a red sea' took no cross-attention from its source in its ")
     assert result.stderr == f"Warning: {told}\n"

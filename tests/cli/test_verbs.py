@@ -50,7 +50,7 @@ def test_nothing_that_takes_time_is_imported_before_ctrl_c_is_heard():
     code = "import signal, sys; before = {*sys.modules}; import heedmap.cli; "
     code += "print(sorted({*sys.modules} - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "['heedmap', 'heedmap.cli']\n"
+    assert done.stdout == "['heedmap', 'heedmap.cli', 'heedmap.cli.stopping']\n"
 
 
 def test_its_door_hands_out_the_verbs():

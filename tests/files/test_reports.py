@@ -28,7 +28,8 @@ def test_a_fresh_edit_reports_it_all(random_model, tmp_path):
     assert about.asked.targets == ("a red sea",)
     folder = pair.save(tmp_path / "x")
     held = json.loads((folder / "pair.json").read_text(encoding="utf-8"))["about"]
-    assert held.keys() == {one.encode_name for one in structs.fields(EditReport)} - OWN
+    fields = {one.encode_name for one in structs.fields(EditReport)} - OWN
+    assert about.notes is None and held.keys() == fields - {"notes"}  # nothing was told of it
     assert heedmap.Pair.load(folder).about == about
 
 

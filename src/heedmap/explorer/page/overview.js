@@ -1,6 +1,7 @@
 /* All words at once, and a word in every layer and head: small, to choose from. */
 
 const THUMB = 84; // pixels on the short side of a word's picture
+const BARE = 150; // pixels that may stay empty beside the words before some are scrolled to
 const overview = { frame: 0, run: -1, words: [], picture: null, placed: false };
 
 function buildOverview() {
@@ -20,26 +21,41 @@ function buildOverview() {
     return { term, canvas, button };
   });
   $("thumbs").replaceChildren(...overview.words.map(({ button }) => make("li", {}, button)));
-  const more = view.words.length - overview.words.length;
-  $("overview").querySelector("h2 span").textContent = more > 0 ? `the first 75 of ${view.words.length}` : "";
+  sayWords(false);
   $("overview").hidden = !overview.words.length;
   if (pairNow()) $("stage").append($("curve"), $("why"));
   $("matrix").hidden = !view.keep.includes("layer") || view.layers.length * view.heads < 2;
 }
 
-/** Put the words where there is room: below the pictures, or below what stands beside them, as tall
-    as that; where neither has any, below both. */
+/** How many words there are, where not all of them are seen. */
+function sayWords(scrolled) {
+  const all = data.runs[overview.run].views[0].words.length;
+  const there = overview.words.length;
+  const first = all > there ? `the first ${there} of ${all}` : "";
+  const more = scrolled ? `scroll for ${all > there ? "them" : `all ${all}`}` : "";
+  $("overview").querySelector("h2 span").textContent = [first, more].filter(Boolean).join(": ");
+}
+
+/** Put the words where there is room: below the pictures, or below what stands beside them, in as
+    many whole rows as are about as tall as that; where neither has any, below both. */
 function placeOverview() {
   const main = document.querySelector("main");
   main.append($("overview"));
   $("thumbs").style.removeProperty("max-height");
+  if (!overview.words.length) return;
+  sayWords(false);
   if (matchMedia("(max-width: 860px)").matches) return;
   const tall = (id) => $(id).getBoundingClientRect().height;
   const room = tall("panel") - tall("stage");
   if (Math.abs(room) < 130) return;
   $(room > 0 ? "stage" : "panel").append($("overview"));
   const over = Math.abs(tall("stage") - tall("panel")) * (tall("stage") > tall("panel") === room > 0 ? 1 : 0);
-  if (over > 60) $("thumbs").style.setProperty("max-height", `${Math.max(100, tall("thumbs") - over)}px`);
+  const row = $("thumbs").firstElementChild.getBoundingClientRect().height + parseFloat(getComputedStyle($("thumbs")).rowGap);
+  const rows = Math.round(tall("thumbs") / row);
+  const cut = Math.min(rows - 1, Math.ceil((over - BARE) / row));
+  if (cut <= 0) return;
+  $("thumbs").style.setProperty("max-height", `${tall("thumbs") - cut * row}px`);
+  sayWords(true);
 }
 
 /** Anew whenever what stands there takes another room, unless a word is in somebody's hand. */
