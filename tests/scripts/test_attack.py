@@ -361,7 +361,7 @@ def test_kills_of_a_saver_that_writes_in_place(root: Path, tmp_path: Path, monke
             (folder / path.name).write_bytes(path.read_bytes())
         return folder
 
-    monkeypatch.setattr(seeds, "NAMES", ("run",) * 4)
+    monkeypatch.setattr(seeds, "DRAWN", ("run",) * 4)
     monkeypatch.setattr(Run, "save", in_place)
     tally = kills.attack(root, tmp_path, 8, seed=0)
     assert {one.trouble.kind for one in tally.found.values()} == {"half", "left"}
