@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 from making import recording
 from PIL import Image
 
-from heedmap.figures import overlays
+from heedmap.figures import layout, overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.map_sheets import sheet_of
 
@@ -34,3 +36,17 @@ def test_without_maps_the_sheet_is_the_picture():
     assert laid.image().height > plain.image().height  # the note has a line
     shown = HeatMaps(recording("at house"), picture).figure([], title="a title").image()
     assert shown == plain.image()
+
+
+def test_a_panel_says_how_far_from_0_its_heat_goes(monkeypatch):
+    said: list[str] = []
+    rows = layout.in_rows
+    monkeypatch.setattr(
+        layout, "in_rows", lambda panels: said.extend(one.note for one in panels) or rows(panels)
+    )
+    maps = list(HeatMaps(recording("at house")))
+    for sign in (1, -1):
+        heats = [replace(heat, values=sign * heat.values) for heat in maps]
+        sheet_of(heats, None, "a title", "word")
+    ends = [f"{heat.values.max():.2g}" for heat in maps]
+    assert said == [*(f"up to {end}" for end in ends), *(f"down to -{end}" for end in ends)]

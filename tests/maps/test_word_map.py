@@ -69,7 +69,8 @@ def test_under_a_negative_weight_a_word_acts_where_its_map_is_lowest():
     values = np.full((64, 64), -0.01)
     values[20, 40], values[20, 41] = -0.3, -0.2
     made = heat(values, (64, 64))
-    assert made.peak == (40, 20)
+    assert made.peak == (40, 20) and made.most == pytest.approx(-0.3)
+    assert heat(-values, (64, 64)).most == -made.most
     mask = made.mask()
     assert mask[20, 40] and mask.sum() < 10
     np.testing.assert_array_equal(mask, heat(-values, (64, 64)).mask())

@@ -223,8 +223,7 @@ def about_heat(heat: "HeatMap") -> dict[str, Any]:
 
     Under a negative weight it draws less than nothing: most where it is farthest below 0.
     """
-    ends = heat.values.min(), heat.values.max()
-    most, mean = (round(float(value), 6) for value in (max(ends, key=abs), heat.values.mean()))
+    most, mean = (round(float(value), 6) for value in (heat.most, heat.values.mean()))
     return {"most": most, "mean": mean, "peak": list(heat.peak)}
 
 

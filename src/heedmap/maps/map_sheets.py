@@ -41,7 +41,8 @@ def sheet_of(
             own = small if own is image else overlays.shrunk(own, most)
         drawn = replace(heat, image=own).drawn(*heat.span(scale))
         wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
-        panels.append(Panel(heat.label, drawn, f"up to {heat.values.max():.2g}"))
+        way = "down" if heat.most < 0 else "up"
+        panels.append(Panel(heat.label, drawn, f"{way} to {heat.most:.2g}"))
     ends = ("least", "most") if scale == "word" else heats[0].span(scale)
     bar = layout.ScaleBar(SCALES[scale], *ends, alone=image is None)
     each = (

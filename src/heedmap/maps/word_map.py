@@ -163,6 +163,11 @@ class HeatMap:
         return large >= low + threshold * (high - low)
 
     @property
+    def most(self) -> float:
+        """The value farthest from 0: how much the word acts where it acts most."""
+        return float(max(self.values.min(), self.values.max(), key=abs))
+
+    @property
     def peak(self) -> tuple[int, int]:
         """The pixel (x, y) under the middle of the cell where the word acts most.
 

@@ -41,11 +41,13 @@ function stairs(plane, w, h, level) {
   return path.join("");
 }
 
+/** Around what `HeatMap.mask` has: a word acts as much below 0 as above it. */
 function outlineOf(heat) {
-  const [low, high] = span(heat.plane);
+  const acted = heat.plane.map(Math.abs);
+  const [low, high] = span(acted);
   if (high <= low) return "";
   const level = low + state.threshold * (high - low);
-  return (state.native ? stairs : contour)(heat.plane, heat.w, heat.h, level);
+  return (state.native ? stairs : contour)(acted, heat.w, heat.h, level);
 }
 
 function drawOutlines(figure, heats) {
