@@ -26,6 +26,11 @@ def test_windows_and_sides():
     assert option_texts.sides_in("0, 0,64,128.5") == (0, 0, 64, 128.5)
 
 
+def test_pixels_and_words():
+    assert option_texts.pixel_in("40, 72") == (40, 72)
+    assert option_texts.word_in("red house") == "red house" and option_texts.word_in("#2") == 2
+
+
 @pytest.mark.parametrize(
     ("read", "text", "part"),
     [
@@ -40,6 +45,10 @@ def test_windows_and_sides():
         (option_texts.window_in, "0.9:0.1", "0.9:0.1"),
         (option_texts.windows_in, "0,2", "2"),
         (option_texts.windows_in, "", ""),
+        (option_texts.pixel_in, "7,", "7,"),
+        (option_texts.pixel_in, "1,2,3", "1,2,3"),
+        (option_texts.pixel_in, "1,2.5", "1,2.5"),
+        (option_texts.word_in, "#x", "#x"),
         (option_texts.sides_in, "1,2,3", "1,2,3"),
         (option_texts.sides_in, "a,b,c,d", "a,b,c,d"),
         (option_texts.sides_in, "0,0,nan,3", "0,0,nan,3"),

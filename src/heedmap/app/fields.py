@@ -238,17 +238,11 @@ def explain_values(
         if not said[name]:
             raise ArgumentError(Named(name), " is empty: expected which is meant; write it")
     checks.text("explained", said["explained"], most=MOST_LETTERS)
-    pixel = text_of(place, "at")
-    if len(parts := pixel.split(",")) != 2 or not all(part.strip() for part in parts):
-        raise ArgumentError(Is("at", pixel), ": expected x,y in whole pixels, such as 40,72")
-    x, y = (whole_number(part, "at") or 0 for part in parts)
-    number = said["explained"].removeprefix("#")
-    numbered = said["explained"].startswith("#")
     return {
         "result": said["result"],
         "cell": whole_number(cell, "cell"),
-        "word": (whole_number(number, "explained") or 0) if numbered else said["explained"],
-        "at": (x, y),
+        "word": _read(option_texts.word_in, said["explained"], "explained"),
+        "at": _read(option_texts.pixel_in, text_of(place, "at"), "at"),
         "layer": said["layer"] or None,
         "head": whole_number(head, "head"),
         "step": whole_number(step, "step"),

@@ -25,8 +25,8 @@ def _read(text: object, kind: type[_Number], name: str, expected: str) -> _Numbe
     try:
         said = "" if text is None else str(text).strip()  # of 4300 digits Python writes none
         number = typed(said, kind) if said else None
+        if len(said) <= _MOST and (number is None or math.isfinite(number)):
+            return number
     except ValueError:
-        number, said = None, "?" * (_MOST + 1)
-    if len(said) > _MOST or (number is not None and not math.isfinite(number)):
-        raise ArgumentError(Is(name, text), f": expected {expected}")
-    return number
+        pass  # told below
+    raise ArgumentError(Is(name, text), f": expected {expected}")

@@ -21,6 +21,7 @@ from heedmap.cli.parsing import (
 )
 from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.models.imports import uncollected
+from heedmap.text import option_texts
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -255,12 +256,10 @@ def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatM
 
 def numbered(query: str) -> str | int:
     """The number of a word in `#N`; a word or phrase as it is."""
-    if not query.startswith("#"):
-        return query
-    number = query[1:].strip()
-    if not (number.isascii() and number.isdecimal() and len(number) <= 9):
-        raise ArgumentError(f"{quoted(query)} names no word: expected '#' and its number, as in #2")
-    return int(number)
+    try:
+        return option_texts.word_in(query)
+    except option_texts.Unreadable as error:
+        raise ArgumentError(f"{quoted(query)} names no word: expected {error.expected}") from error
 
 
 def draw_over(

@@ -122,11 +122,7 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
 
 def parse_pixel(text: str) -> tuple[int, int]:
     """Read `X,Y`, a pixel."""
-    try:
-        x, y = (typed(part.strip(), int) for part in text.split(","))
-    except ValueError:
-        raise Refused(text, "X,Y in whole pixels, such as 40,72") from None
-    return x, y
+    return _read(option_texts.pixel_in, text)
 
 
 def parse_path(text: str) -> Path:

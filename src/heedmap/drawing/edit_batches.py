@@ -5,7 +5,7 @@ from one noise; for a part of the run the edits take the source's cross-attentio
 its self-attention.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -55,10 +55,11 @@ class DrawnEdits:
     batches: int = 0
     largest: int = 0
 
-    def tell(self) -> None:
-        """Warn of what the pairs note: what did little or nothing although it was asked for."""
-        for note in dict.fromkeys(note for pair in self.pairs for note in pair.about.notes or ()):
-            warn(note)
+
+def tell_notes(pairs: Iterable[Pair]) -> None:
+    """Warn once of each thing that pairs note: what did little or nothing, and was asked for."""
+    for note in dict.fromkeys(note for pair in pairs for note in pair.about.notes or ()):
+        warn(note)
 
 
 def draw_edits(

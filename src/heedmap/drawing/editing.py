@@ -13,7 +13,7 @@ from msgspec import structs
 
 from heedmap import checks
 from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, drawn_seed, part_of
-from heedmap.drawing.edit_batches import DrawnEdits, draw_edits
+from heedmap.drawing.edit_batches import draw_edits, tell_notes
 from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.drawing.grid_axes import Axes
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
@@ -120,7 +120,7 @@ def edit(
     base.check()
     drawing = as_noted(pipe, replace(drawing, arguments=rest))
     drawn = draw_edits(base, plans, seed, drawing, progress, preview)
-    drawn.tell()
+    tell_notes(drawn.pairs)
     noted = EditCall(
         source=source,
         targets=None if target is None else tuple(asked),
@@ -220,18 +220,16 @@ def _cells(
 ) -> tuple[list[Cell], int, int]:
     """The cells of all seeds, how many batches they were drawn in, and the largest of these."""
     cells: list[Cell] = []
-    told = DrawnEdits([])
     batches = largest = 0
     plans = [plan for *_, plan in places]
     for before, seed in enumerate(seeds):
         mine = part_of(progress, before, len(seeds))
         drawn = draw_edits(base, plans, seed, options, mine, preview)
         batches, largest = batches + drawn.batches, max(largest, drawn.largest)
-        told.pairs += drawn.pairs
         for (text, at, plan), pair in zip(places, drawn.pairs, strict=True):
             number = len(cells) + 1
             cells.append(Cell(number, seed, text, at, plan.cross, plan.own, pair))
-    told.tell()
+    tell_notes(cell.pair for cell in cells)
     return cells, batches, largest
 
 

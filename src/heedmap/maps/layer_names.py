@@ -7,7 +7,8 @@ a UNet are put together, since a user says "down", "mid" and "up" of it.
 import fnmatch
 from collections import Counter
 from collections.abc import Sequence
-from difflib import get_close_matches
+
+from heedmap.errors import nearest
 
 MOST_NEAR = 5
 """Layers that a sentence names."""
@@ -38,7 +39,7 @@ def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
     """The short names of the layers that are most like one, by either name, the nearest first."""
     called = dict(zip(names, short_names(names), strict=True))
     called = {short: short for short in called.values()} | called
-    found = get_close_matches(like[:100], called, len(called), 0.0) if like else called
+    found = nearest(like, called, 2 * MOST_NEAR)  # each layer is there by two names at most
     return list(dict.fromkeys(called[one] for one in found))[:MOST_NEAR]
 
 

@@ -1,4 +1,4 @@
-"""How the texts of options are read: windows, weights, boxes; for the command line and the app.
+"""How the texts of options are read, for the command line and the app: windows, weights, pixels.
 
 Each reader gives the value, or raises an `Unreadable` whose two parts end a sentence that begins
 with the name of the option.
@@ -75,6 +75,25 @@ def sides_in(text: str) -> tuple[float, ...]:
     if len(sides) != 4 or not all(map(math.isfinite, sides)):
         raise Unreadable(text, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128")
     return sides
+
+
+def pixel_in(text: str) -> tuple[int, int]:
+    """Read `X,Y`, a pixel."""
+    try:
+        x, y = (typed(part.strip(), int) for part in text.split(","))
+    except ValueError:
+        raise Unreadable(text, "X,Y in whole pixels, such as 40,72") from None
+    return x, y
+
+
+def word_in(text: str) -> str | int:
+    """Read the number of a word from `#N`; a word or phrase as it is."""
+    if not text.startswith("#"):
+        return text
+    number = text[1:].strip()
+    if not (number.isascii() and number.isdecimal() and len(number) <= 9):
+        raise Unreadable(text, "'#' and its number, as in #2")
+    return int(number)
 
 
 def assigned(text: str, what: str, such: str) -> tuple[str, str]:
