@@ -50,7 +50,8 @@ def marked(name: str, text: str) -> str:
 def _card_table(card: dict[str, Any]) -> str:
     training, measured = card["training"], card["measured"]
     one, two = measured["one_object"], measured["two_objects"]
-    pointing = measured["pointing"]
+    pointing, n = measured["pointing"], measured["n"]
+    plain, counts, twins = (measured[name] for name in ("no_colour", "counts", "same_noun"))
     rows = [
         ("one thing: noun and colour right", one["noun_and_colour"], one["n"]),
         ("two things: both nouns and colours right", two["nouns_and_colours"], two["n"]),
@@ -78,6 +79,13 @@ def _card_table(card: dict[str, Any]) -> str:
             measured["reweighting"]["right"],
             measured["reweighting"]["n"],
         ),
+        ("told without a colour: noun right", plain["noun_right"], n),
+        ("told without a colour: noun right, in its natural colour", plain["natural"], n),
+        ("told without a colour: how much of a thing has another colour", plain["patchwork"], n),
+        ("“two cats”: two, and nothing else", counts["two"], n),
+        ("“three red balloons”: three, and nothing else", counts["three"], n),
+        ("two things of one noun in two colours: both right", twins["both_right"], n),
+        ("of those, hottest place of the noun's map inside of its own", twins["pointing"], n),
         (
             "what is told to be small: there, in its colour",
             measured["small"]["there"],

@@ -101,7 +101,7 @@ class Judge(nn.Module):
         """Pictures (B, 3, 128, 128) in [-1, 1] to logits.
 
         Returns:
-            noun (B, 15, 32, 32) and colour (B, 9, 32, 32), 0 being "none"; setting (B, 6).
+            noun (B, 15, 32, 32) and colour (B, 12, 32, 32), 0 being "none"; setting (B, 6).
         """
         fine = self.fine(self.stem(x))
         down = self.down(fine)
@@ -151,7 +151,7 @@ def setting_shares(pictures: np.ndarray, judge: Judge | None = None) -> np.ndarr
 
 
 def _things(nouns: np.ndarray, colours: np.ndarray) -> tuple[Found, ...]:
-    """From nouns (32, 32), 0 for none, and shares of the colours (8, 32, 32)."""
+    """From nouns (32, 32), 0 for none, and shares of the colours (11, 32, 32)."""
     pieces = [
         (noun, part)
         for noun in np.unique(nouns[nouns > 0])
@@ -206,16 +206,20 @@ def rendered_right(n: int = 600, judge: Judge | None = None) -> dict[str, float]
     """How often a held-out rendered scene is told whole: things, colours, count and setting.
 
     Returns:
-        the share over `n` scenes of one to three things, as many of each, under "all"; and the
-        shares by the number of things under "one", "two" and "three".
+        the share over `n` scenes, as many of each group, under "all"; and the shares of the groups:
+        of different things "one", "two" and "three", "twins", of things alike "several".
     """
     judge = judge or load()
-    right: dict[str, list[bool]] = {"one": [], "two": [], "three": []}
-    for count, name in enumerate(right, start=1):
-        seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + n // 3)
+    groups: dict[str, tuple[int | None, layouts.Kind]] = {
+        "one": (1, "different"), "two": (2, "different"), "three": (3, "different"),
+        "twins": (2, "twins"), "several": (None, "several"),
+    }  # fmt: skip
+    right: dict[str, list[bool]] = {name: [] for name in groups}
+    for name, (count, kind) in groups.items():
+        seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + n // len(groups))
         for start in range(0, len(seeds), 50):
             drawn = [
-                scenes.render(layouts.lay_out(seed, count, held_out=True))
+                scenes.render(layouts.lay_out(seed, count, held_out=True, kind=kind))
                 for seed in seeds[start : start + 50]
             ]
             said = detect(np.stack([scene.image for scene in drawn]), judge)
@@ -251,7 +255,10 @@ def example(seed: int, rng: Random) -> Example:
     One scene in ten shows a pair of `layouts.UNSEEN_PAIRS`: those are kept from the model under
     test, not from its judge, who could not tell a green cat otherwise.
     """
-    layout = layouts.lay_out(seed, rng.choices((1, 2, 3), (25, 45, 30))[0], held_out=False)
+    kinds: tuple[layouts.Kind, ...] = ("different", "twins", "several")
+    kind = rng.choices(kinds, (65, 15, 20))[0]
+    count = rng.choices((1, 2, 3), (25, 45, 30))[0] if kind == "different" else None
+    layout = layouts.lay_out(seed, count, held_out=False, kind=kind)
     things = list(layout.things)
     if rng.random() < 0.5:
         things = [_moved(thing, rng) for thing in things]

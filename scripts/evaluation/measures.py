@@ -10,7 +10,7 @@ from skimage.color import rgb2lab
 from skimage.morphology import dilation, footprint_rectangle
 
 from evaluation import judge
-from world import layouts
+from world import layouts, scenes
 
 Figures = dict[str, Any]
 MARGIN = 2
@@ -22,7 +22,7 @@ it on, so contours stick out, and the decoder spreads a change of a latent cell 
 SPREAD = 10.0
 """How far colours are told apart softly, in units of CIELAB.
 
-The world's colours are at least 30 apart; pink and the light shade of red only 20.
+The world's colours are at least 25 apart; pink and the light shade of red only 20.
 """
 
 
@@ -100,10 +100,9 @@ def colour_share(picture: np.ndarray, where: np.ndarray, colour: str) -> float:
 
 def _distance(lab: np.ndarray, colour: str) -> np.ndarray:
     """From each of the pixels (n, 3) to the nearest shade of a colour."""
-    base = np.array(layouts.COLOURS[colour], dtype=float)
-    dark, pale = (0.84, 0.93) if colour == "white" else (0.76, None)
-    light = base + (255 - base) * 0.45 if pale is None else base * pale
-    shades = rgb2lab(np.stack([base, base * dark, light])[None] / 255)[0]
+    named = scenes.tints(colour)
+    painted = np.array([named[name] for name in ("base", "dark", "light")], dtype=float)
+    shades = rgb2lab(painted[None] / 255)[0]
     return np.linalg.norm(lab[:, None] - shades, axis=-1).min(axis=1)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import heedmap
-from evaluation import cases, judge, strangers, weights
+from evaluation import cases, judge, natural, strangers, weights
 from evaluation.cases import BATCH, Plan, Progress, is_unseen
 from evaluation.measures import Figures, share
 from heedmap.maps.heatmaps import HeatMaps
@@ -30,13 +30,39 @@ DIRECTIONS = ("left", "right", "above", "below")
 # --- what is drawn ----------------------------------------------------------------------------
 
 
-# How many things, and which layouts belong to the row. Colours and nouns that training never shows
-# together are a row of their own.
-ROWS: dict[str, tuple[int, Callable[[layouts.Layout], bool]]] = {
-    "one_object": (1, lambda layout: not is_unseen(layout)),
-    "two_objects": (2, lambda layout: not is_unseen(layout)),
-    "relation": (2, lambda layout: layout.relation in DIRECTIONS and not is_unseen(layout)),
-    "unseen_pairs": (1, is_unseen),
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is drawn for a row.
+
+    `things`: how many. `belongs`: which layouts are meant, besides being held out or not. `kind`:
+    what the things are to each other. `colours`: whether captions tell natural ones.
+    """
+
+    things: int
+    belongs: Callable[[layouts.Layout], bool] = lambda layout: not is_unseen(layout)
+    kind: layouts.Kind = "different"
+    colours: bool = True
+    held_out: bool | None = True
+
+
+def _natural(layout: layouts.Layout) -> bool:
+    things = layout.things
+    return all(t.natural for t in things) and len({t.noun for t in things}) == len(things)
+
+
+# Colours and nouns that training never shows together are a row of their own. Of single things in
+# their natural colours there are but 84, and those that are held out have half of the nouns: their
+# row takes all of them.
+ROWS: dict[str, Row] = {
+    "one_object": Row(1),
+    "two_objects": Row(2),
+    "relation": Row(2, lambda layout: layout.relation in DIRECTIONS and not is_unseen(layout)),
+    "unseen_pairs": Row(1, is_unseen),
+    "no_colour_one": Row(1, _natural, colours=False, held_out=None),
+    "no_colour_two": Row(2, _natural, colours=False),
+    "count_two": Row(2, kind="several"),
+    "count_three": Row(3, kind="several"),
+    "same_noun": Row(2, kind="twins"),
 }
 
 
@@ -46,11 +72,11 @@ def plans(row: str, n: int, seed: int = 0) -> list[Plan]:
 
 
 def _plans(row: str, seed: int) -> Iterator[Plan]:
-    things, belongs = ROWS[row]
+    told = ROWS[row]
     first = layouts.HELD_OUT_SEED + list(ROWS).index(row) * 10_000_000
-    laid = (layouts.lay_out(k, things, held_out=True) for k in count(first))
-    for index, layout in enumerate(filter(belongs, laid)):
-        caption = captions.object_caption(layout, Random(layout.seed))
+    laid = (layouts.lay_out(k, told.things, told.held_out, told.kind) for k in count(first))
+    for index, layout in enumerate(filter(told.belongs, laid)):
+        caption = captions.object_caption(layout, Random(layout.seed), colours=told.colours)
         yield Plan(layout, caption, Random(f"{seed} {row} {index}").getrandbits(31))
 
 
@@ -74,6 +100,11 @@ class Result:
     run: heedmap.Run
     said: judge.Judgement
     points: tuple[Point, ...]
+
+    @property
+    def picture(self) -> np.ndarray:
+        """What was drawn, uint8 (128, 128, 3)."""
+        return cases.as_array(self.run)
 
     @property
     def right(self) -> bool:
@@ -165,7 +196,8 @@ def obey(
         pipe: a model of the drawn world.
         n: pictures a row. The row "relation" gets as many as make about n in which both things
             are there, together with those of the row "two_objects", but n at most. The row
-            "reweighting" has three pictures a caption.
+            "reweighting" has three pictures a caption; "no_colour" has n, one in four of them of
+            two things; "counts" has n of two things and n of three.
         seed: of the noise.
         steps: denoising steps.
         guidance: classifier-free guidance scale.
@@ -183,6 +215,11 @@ def obey(
     there = sum(r.relation_right is not None for r in rows["two_objects"])
     more = min(n, math.ceil((n - there) * n / max(both, 1)))
     rows["relation"] = draw(pipe, "relation", plans("relation", more, seed), eye, progress, **how)
+    pairs = n // 4
+    sizes = {"no_colour_one": n - pairs, "no_colour_two": pairs}
+    for row in ("no_colour_one", "no_colour_two", "count_two", "count_three", "same_noun"):
+        some = plans(row, sizes.get(row, n), seed)
+        rows[row] = draw(pipe, row, some, eye, progress, **how)
     again = weights.reweighting(pipe, n, seed, eye, progress, **how)
     unknown, drawn = strangers.measure(pipe, n, seed, eye, progress, **how)
     return {**figures_of(rows), "reweighting": again, "unknown_words": unknown}, rows, drawn
@@ -190,7 +227,9 @@ def obey(
 
 def figures_of(rows: dict[str, list[Result]]) -> Figures:
     """The figures of all rows."""
-    seen = [r for row, results in rows.items() if row != "unseen_pairs" for r in results]
+    seen = [r for row in ("one_object", "two_objects", "relation") for r in rows[row]]
+    plain = [*rows["no_colour_one"], *rows["no_colour_two"]]
+    twins = rows["same_noun"]
     related = [r.relation_right for r in seen if r.relation_right is not None]
     settings = [r.setting_right for r in seen if r.setting_right is not None]
     small = [there for r in seen for there in r.small_there]
@@ -202,6 +241,16 @@ def figures_of(rows: dict[str, list[Result]]) -> Figures:
         "setting": {"n": len(settings), "right": share(settings)},
         "small": {"n": len(small), "there": share(small)},
         "pointing": _pointing(rows["one_object"], rows["two_objects"]),
+        "no_colour": natural.figures_of([(r.picture, r.said, r.plan.kinds) for r in plain]),
+        "counts": {
+            name: share([r.right for r in rows[f"count_{name}"]]) for name in ("two", "three")
+        },
+        "same_noun": {
+            "both_right": share([r.right for r in twins]),
+            "pointing": share(
+                [p.inside for r in twins for p in r.points if (p.kind, p.layer) == ("noun", "")]
+            ),
+        },
     }
 
 

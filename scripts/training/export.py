@@ -53,6 +53,8 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "relations": tuple(layouts.RELATIONS),
             "settings": tuple(layouts.SETTINGS),
         },
+        "natural_colours": layouts.NATURAL,
+        "plurals": captions.PLURALS,
         "vocabulary": sorted(captions.vocabulary()),
         "phrases": captions.phrases(),
         "limits": "Cartoon scenes of one to three of these things, all looking to the right, "
@@ -65,7 +67,7 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "attention_supervision": False,
             "loss": "squared error of v; cells with things count up to four times",
             "captions": "told anew each time; half of those that could say which of two things "
-            "is where keep silent about it",
+            "is where keep silent about it; only natural colours are left out",
             "text_dropout": "up to half of the captions: tokens do not see each other in the text "
             "encoder; half: end and padding are replaced by the start state; a tenth: empty",
             "parameters": {

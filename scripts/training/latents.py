@@ -1,6 +1,6 @@
 """The stage `latents`: scenes drawn and encoded once, so that the UNet's training need not.
 
-A shard is a file of `SHARD` scenes. It names their seeds and counts of things, from which the
+A shard is a file of `SHARD` scenes. It names their seeds and groups (`GROUPS`), from which the
 layouts, and so any number of captions, are made again when it is read.
 """
 
@@ -17,16 +17,23 @@ from safetensors.numpy import load_file, save_file
 from training.models import latents_of, trained_vae
 from training.pictures import to_tensor, training_layout
 from training.run import Run
-from world import scenes
+from world import layouts, scenes
 
-SHARD = 4096
+SHARD = 2048
 """Scenes in one file of latents."""
 BATCH = 64
 """Scenes encoded at a time; a shard holds a whole number of such batches."""
+GROUPS: tuple[tuple[int, layouts.Kind], ...] = (
+    (1, "different"), (2, "different"), (3, "different"), (2, "several"), (3, "several"),
+    (2, "twins"),
+)  # fmt: skip
+"""How many things, and what they are to each other: training draws from each group by itself."""
+TURNS = ((0, 0), (1, 1), (3, 4), (5, 5), (0, 1), (2, 4))
+"""The groups of even and of odd seeds, shard by shard; six shards hold every group."""
 
 
 def make_latents(rank: int, options: argparse.Namespace) -> None:
-    """Shards of encoded scenes: latents, the share of thing pixels in every cell, seeds, counts."""
+    """Shards of encoded scenes: latents, the share of thing pixels in every cell, seeds, groups."""
     run = Run(rank, options)
     vae = trained_vae(run.work).to(run.device).eval()
     folder = run.work / "latents"
@@ -41,11 +48,11 @@ def make_latents(rank: int, options: argparse.Namespace) -> None:
         path = folder / f"{shard:05d}.safetensors"
         if path.exists():
             continue
-        latents, cover, counts = [], [], []
+        latents, cover = [], []
         seeds = np.arange(shard * SHARD, (shard + 1) * SHARD)
         for start in range(0, SHARD, BATCH):
             drawn = [
-                scenes.render(training_layout(int(s), shard_count(shard, int(s))))
+                scenes.render(layout_of(int(s), group_of(shard, int(s))))
                 for s in seeds[start : start + BATCH]
             ]
             x = to_tensor(np.stack([d.image for d in drawn]), run.device)
@@ -53,24 +60,25 @@ def make_latents(rank: int, options: argparse.Namespace) -> None:
                 latents.append(encode(x).half().cpu().numpy())
             masks = np.stack([d.masks.any(axis=0) for d in drawn])
             cover.append(cell_cover(masks, options.latent_side))
-            counts += [len(d.layout.things) for d in drawn]
         arrays = {
             "latents": np.ascontiguousarray(np.concatenate(latents)),  # as it lies, so it is saved
             "cover": np.concatenate(cover),
             "seeds": seeds,
-            "counts": np.array(counts, dtype=np.uint8),
+            "groups": np.array([group_of(shard, int(s)) for s in seeds], dtype=np.uint8),
         }
         save_file(arrays, path.with_suffix(".partial"))
         path.with_suffix(".partial").replace(path)
         run.log(shard=shard)
 
 
-def shard_count(shard: int, seed: int) -> int:
-    """How many things the scenes of a shard have: all one, all two, or two and three.
+def group_of(shard: int, seed: int) -> int:
+    """The number in `GROUPS` of a scene of a shard."""
+    return TURNS[shard % len(TURNS)][seed % 2]
 
-    Shards take turns, so that few of them already hold every kind.
-    """
-    return (1, 2, 2 if seed % 2 else 3)[shard % 3]
+
+def layout_of(seed: int, group: int) -> layouts.Layout:
+    """A layout of a group."""
+    return training_layout(seed, *GROUPS[group])
 
 
 def cell_cover(masks: np.ndarray, side: int) -> np.ndarray:
@@ -81,19 +89,19 @@ def cell_cover(masks: np.ndarray, side: int) -> np.ndarray:
 
 
 class Latents:
-    """All shards in memory, with their layouts, drawn from by the number of things."""
+    """All shards in memory, with their layouts, drawn from by group."""
 
     def __init__(self, folder: Path) -> None:
         shards = [load_file(path) for path in sorted(folder.glob("*.safetensors"))]
         if not shards:
             sys.exit("no latents there: run the stage 'latents' first")
-        self.latents, self.cover, seeds, counts = (
-            np.concatenate([s[k] for s in shards]) for k in ("latents", "cover", "seeds", "counts")
+        self.latents, self.cover, seeds, groups = (
+            np.concatenate([s[k] for s in shards]) for k in ("latents", "cover", "seeds", "groups")
         )
-        self.layouts = [training_layout(int(s), int(c)) for s, c in zip(seeds, counts, strict=True)]
-        self.by_count = [np.flatnonzero(counts == c) for c in (1, 2, 3)]
+        self.layouts = [layout_of(int(s), int(g)) for s, g in zip(seeds, groups, strict=True)]
+        self.by_group = [np.flatnonzero(groups == g) for g in range(len(GROUPS))]
 
-    def batch(self, rng: Random, shares: tuple[float, float, float], n: int) -> np.ndarray:
-        """N indices, the numbers of things drawn with the given shares."""
-        kinds = rng.choices((0, 1, 2), shares, k=n)
-        return np.array([self.by_count[k][rng.randrange(len(self.by_count[k]))] for k in kinds])
+    def batch(self, rng: Random, shares: tuple[float, ...], n: int) -> np.ndarray:
+        """N indices, the groups (as in `GROUPS`) drawn with the given shares."""
+        groups = rng.choices(range(len(GROUPS)), shares, k=n)
+        return np.array([self.by_group[g][rng.randrange(len(self.by_group[g]))] for g in groups])

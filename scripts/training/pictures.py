@@ -10,9 +10,17 @@ from PIL import Image
 from world import layouts, scenes
 
 
-def training_layout(seed: int, count: int | None = None) -> layouts.Layout:
+def training_layout(
+    seed: int, count: int | None = None, kind: layouts.Kind = "different"
+) -> layouts.Layout:
     """A layout that training may see."""
-    return layouts.lay_out(seed, count, held_out=False)
+    return layouts.lay_out(seed, count, held_out=False, kind=kind)
+
+
+def any_layout(seed: int) -> layouts.Layout:
+    """The same of any kind: half of different things, the rest of twins and of several alike."""
+    kinds: tuple[layouts.Kind, ...] = ("different", "different", "twins", "several")
+    return training_layout(seed, kind=kinds[seed % 4])
 
 
 def to_tensor(images: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -34,7 +42,7 @@ def crops(
     images, masks = [], []
     room = scenes.SIZE - side
     while len(images) < n:
-        scene = scenes.render(training_layout(rng.randrange(layouts.HELD_OUT_SEED)))
+        scene = scenes.render(any_layout(rng.randrange(layouts.HELD_OUT_SEED)))
         things = scene.layout.things
         covered = np.any(scene.masks, axis=0, keepdims=True)
         # Drawing costs more than cropping: a scene gives two crops, near one thing each.

@@ -14,37 +14,70 @@ from transformers import CLIPTokenizer
 
 from heedmap.files.writing import whole_folder
 from training.kinds import TOKENIZER
-from training.models import MAX_TOKENS
-from training.pictures import training_layout
-from world import captions, layouts
+from training.models import EXPORT, MAX_TOKENS
+from training.pictures import any_layout
+from world import captions
 
-SPLIT_WORDS = ("butterfly", "mushroom", "purple", "cactus")
+SPLIT_WORDS = ("butterfly", "butterflies", "mushroom", "mushrooms", "purple", "cactus")
 """Words of the world that are several tokens, because the byte-pair training never sees them."""
-PIECES = "buttery buttermilk butters fly mushy mushes room purse purrs ripple apple cacti thus"
+PIECES = (
+    "buttery buttermilk butters fly flies mushy mushes room rooms purse purrs ripple apple cacti "
+    "thus"
+)
 """Words that share their beginnings and ends, so that these become tokens instead of letters."""
 
 
-def train_tokenizer(work: Path, merges: int = 420) -> None:
-    """At most `merges` merges from 20,000 captions, to `work/tokenizer`."""
-    learned = learn_merges(corpus(count=20_000), merges)
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in learned)]
-    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
-    for special in ("<|startoftext|>", "<|endoftext|>"):
-        vocabulary[special] = len(vocabulary)
-    tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
+def train_tokenizer(work: Path, merges: int = 480, *, from_export: bool = False) -> None:
+    """At most `merges` merges from 20,000 captions, to `work/tokenizer`.
+
+    With `from_export` the exported tokenizer with the words that it lacks.
+    """
+    if from_export:
+        tokenizer = grown(CLIPTokenizer.from_pretrained(EXPORT / "tokenizer"), whole_words())
+    else:
+        learned = learn_merges(corpus(count=20_000), merges)
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        pieces = [*letters, *(c + "</w>" for c in letters), *("".join(pair) for pair in learned)]
+        vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+        for special in ("<|startoftext|>", "<|endoftext|>"):
+            vocabulary[special] = len(vocabulary)
+        tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
     with whole_folder(work / "tokenizer", TOKENIZER, force=True) as folder:
         tokenizer.save_pretrained(folder)
-    words = (*layouts.NOUNS, *layouts.COLOURS, "giraffe", "한국", "🦒")
+    words = (*sorted(captions.vocabulary()), "giraffe", "한국", "🦒")
     print(len(tokenizer), "tokens;", {w: len(tokenizer(w)["input_ids"]) - 2 for w in words})
+
+
+def whole_words() -> list[str]:
+    """The words of the world that are one token each, sorted."""
+    return sorted(captions.vocabulary() - set(SPLIT_WORDS))
+
+
+def grown(tokenizer: CLIPTokenizer, words: list[str]) -> CLIPTokenizer:
+    """A tokenizer that reads these words as one token each, and all others as before.
+
+    New merges come last: they only join what the old ones leave of a word. Old tokens keep their
+    numbers.
+    """
+    state = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    vocabulary = dict(state["vocab"])
+    merges: Any = [tuple(pair) for pair in state["merges"]]  # see `learn_merges`
+    for word in words:
+        pieces = tokenizer.tokenize(word)
+        while len(pieces) > 1:
+            pair = (pieces[0], pieces[1])
+            pieces[:2] = ["".join(pair)]
+            merges += [pair] if pair not in merges else []
+            vocabulary.setdefault(pieces[0], len(vocabulary))
+    return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=MAX_TOKENS)
 
 
 def corpus(count: int) -> list[str]:
     """What the merges are learned from."""
     rng = Random(0)
-    texts = [captions.caption(training_layout(seed), rng).text for seed in range(count)]
+    texts = [captions.caption(any_layout(seed), rng).text for seed in range(count)]
     # Words without meaning (letters at random) must not be learned as wholes.
-    known = (captions.vocabulary() | {","}) - set(SPLIT_WORDS)
+    known = {*whole_words(), ","}
     lines = [
         " ".join(word for word in text.replace(",", " ,").split() if word in known)
         for text in texts

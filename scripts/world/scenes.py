@@ -18,11 +18,11 @@ from world.layouts import COLOURS, Layout, Thing
 from world.shapes import Part
 from world.sprites import DRAWINGS
 
+RGB = tuple[int, int, int]
 SIZE = 128
 """Side of a picture in pixels."""
 
-_SHADES: dict[str, tuple[int, int, int]] = {
-    "ink": (38, 32, 48),
+SHADES: dict[str, RGB] = {
     "eyewhite": (255, 255, 255),
     "blush": (245, 160, 170),
     "cream": (250, 232, 196),
@@ -37,6 +37,7 @@ _SHADES: dict[str, tuple[int, int, int]] = {
     "flame": (255, 168, 40),
     "red": (214, 54, 50),
 }
+"""What does not take part in a thing's colour."""
 _SCALE = 3  # drawn this many times larger, then averaged down: that is the antialiasing
 
 
@@ -74,14 +75,14 @@ def _draw_thing(pen: ImageDraw.ImageDraw, shape: ImageDraw.ImageDraw, thing: Thi
     rng = Random(thing.detail)
     unit = thing.radius * SIZE * _SCALE
     contour = (1.3 + 3.2 * thing.radius) * _SCALE
-    shades = _tints(thing.colour, rng)
+    shades = SHADES | tints(thing.colour, light=rng.uniform(0.95, 1.04))
     paths: list[tuple[Part, np.ndarray, np.ndarray]] = []
     for part in DRAWINGS[thing.noun](rng):
         inner, outer = _path(part, contour / unit)
         scale = np.array([unit * thing.squash, unit / thing.squash])
         centre = np.array([thing.x, thing.y]) * SIZE * _SCALE
         paths.append((part, inner * scale + centre, outer * scale + centre))
-    ink = _SHADES["ink"]
+    ink = shades["ink"]
     for part, inner, outer in paths:
         if part.contour:
             edge = outer.ravel().tolist()
@@ -120,18 +121,28 @@ def _circle(n: int) -> np.ndarray:
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-def _tints(colour: str, rng: Random) -> dict[str, tuple[int, int, int]]:
-    light = rng.uniform(0.95, 1.04)
+def tints(colour: str, light: float = 1.0) -> dict[str, RGB]:
+    """The shades in which a thing of a colour is painted: base, dark and light; roof and contour.
+
+    White and black have no room on one side, so their shades lie closer together. A white house
+    has a red roof; a black thing has a paler contour, so that it stands out from the night.
+    """
     base = tuple(min(255, round(c * light)) for c in COLOURS[colour])
     dark = tuple(round(c * 0.76) for c in base)
     pale = tuple(round(c + (255 - c) * 0.45) for c in base)
     if colour == "white":
-        pale = tuple(round(c * 0.93) for c in base)
-        dark = tuple(round(c * 0.84) for c in base)
-    return {**_SHADES, "base": base, "dark": dark, "light": pale}  # type: ignore[dict-item]
+        dark, pale = (tuple(round(c * part) for c in base) for part in (0.84, 0.93))
+    elif colour == "black":
+        dark, pale = (tuple(round(c * part) for c in base) for part in (0.6, 1.7))
+    elif colour == "grey":
+        pale = tuple(round(c + (255 - c) * 0.25) for c in base)
+    roof = (212, 70, 58) if colour == "white" else dark
+    ink = (132, 128, 142) if colour == "black" else (38, 32, 48)
+    named = {"base": base, "dark": dark, "light": pale, "roof": roof, "ink": ink}
+    return {name: (r, g, b) for name, (r, g, b) in named.items()}
 
 
-def _gradient(stops: Sequence[tuple[float, tuple[int, int, int]]]) -> Image.Image:
+def _gradient(stops: Sequence[tuple[float, RGB]]) -> Image.Image:
     side = SIZE * _SCALE
     at = np.linspace(0, 1, side)
     rows = np.stack(
@@ -166,7 +177,7 @@ def _background(setting: str, rng: Random) -> Image.Image:
     pen = ImageDraw.Draw(canvas)
     side = SIZE * _SCALE
 
-    def disc(x: float, y: float, rx: float, ry: float, fill: tuple[int, int, int]) -> None:
+    def disc(x: float, y: float, rx: float, ry: float, fill: RGB) -> None:
         pen.ellipse(((x - rx) * side, (y - ry) * side, (x + rx) * side, (y + ry) * side), fill=fill)
 
     ground = rng.uniform(0.68, 0.74)

@@ -157,7 +157,7 @@ def house(rng: Random) -> list[Part]:
     return [
         box("brick", 0.36, -0.88, 0.6, -0.3),
         box("base", -0.74, -0.15, 0.74, 0.92),
-        polygon("dark", (-0.98, -0.1), (0.0, -0.95), (0.98, -0.1), inner=True),
+        polygon("roof", (-0.98, -0.1), (0.0, -0.95), (0.98, -0.1), inner=True),
         box("wood", door - 0.19, 0.32, door + 0.19, 0.92, **INSET),
         box("window", -door - 0.22, 0.18, -door + 0.22, 0.58, **INSET),
         stroke("ink", 0.05, (-door, 0.18), (-door, 0.58), contour=False),

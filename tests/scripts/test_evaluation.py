@@ -395,16 +395,18 @@ def test_figures_are_printed_and_written(
 
 
 def test_taking_all_attention_keeps_more_than_plain_generation(embedded: Any):
-    swap = cases.swaps("colour", 1)[0]
-    texts = swap.source.caption.text, swap.target.caption.text
-    how: dict[str, Any] = {"seed": swap.source.seed, "steps": 5}
-    pair = heedmap.edit(embedded, *texts, cross=1.0, self_attention=1.0, **how)
-    plain = heedmap.generate(embedded, texts[1], **how)
-    runs = {"source": pair.source, "plain": plain, "edit": pair.edited}
-    runs["without_blend"] = pair.edited
-    pictures = {name: cases.as_array(run) for name, run in runs.items()}
-    said = dict(zip(pictures, judge.detect(np.stack(list(pictures.values()))), strict=True))
-    figures = swaps.figures_of([swaps.Drawn(swap, pictures, said)])
+    drawn = []
+    for swap in cases.swaps("colour", 3):
+        texts = swap.source.caption.text, swap.target.caption.text
+        how: dict[str, Any] = {"seed": swap.source.seed, "steps": 5}
+        pair = heedmap.edit(embedded, *texts, cross=1.0, self_attention=1.0, **how)
+        plain = heedmap.generate(embedded, texts[1], **how)
+        runs = {"source": pair.source, "plain": plain, "edit": pair.edited}
+        runs["without_blend"] = pair.edited
+        pictures = {name: cases.as_array(run) for name, run in runs.items()}
+        said = dict(zip(pictures, judge.detect(np.stack(list(pictures.values()))), strict=True))
+        drawn.append(swaps.Drawn(swap, pictures, said))
+    figures = swaps.figures_of(drawn)
     assert figures["outside_mse_ratio"] < 0.8
 
 

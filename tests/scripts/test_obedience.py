@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -16,7 +16,7 @@ from PIL import Image, ImageFilter
 import evaluate
 import heedmap
 import readme
-from evaluation import cases, judge, obedience, strangers
+from evaluation import cases, judge, natural, obedience, strangers
 from heedmap.maps.recordings import Layer
 from heedmap.text.prompts import split_words
 from heedmap.text.words import Word
@@ -127,10 +127,13 @@ def drawn_as_told(row: str, n: int = 24) -> list[obedience.Result]:
     """The results that a faultless model would give: the scenes themselves."""
     plans = obedience.plans(row, n)
     pictures = np.stack([scenes.render(plan.layout).image for plan in plans])
-    run: Any = SimpleNamespace(maps=SimpleNamespace(layers=()))
+    runs: list[Any] = [
+        SimpleNamespace(maps=SimpleNamespace(layers=()), image=Image.fromarray(picture))
+        for picture in pictures
+    ]
     return [
         obedience.Result(plan, run, said, ())
-        for plan, said in zip(plans, judge.detect(pictures), strict=True)
+        for plan, run, said in zip(plans, runs, judge.detect(pictures), strict=True)
     ]
 
 
@@ -140,6 +143,10 @@ def test_a_faultless_model_gets_full_marks():
     for row, figure in {**ROWS, "unseen_pairs": "noun_and_colour"}.items():
         assert figures[row]["n"] >= 24 and figures[row][figure] == 1.0, row
     assert figures["small"]["n"] > 5 and figures["small"]["there"] == 1.0
+    assert figures["counts"] == {"two": 1.0, "three": 1.0}
+    assert figures["same_noun"] == {"both_right": 1.0, "pointing": None}
+    plain = figures["no_colour"]
+    assert plain["noun_right"] == plain["natural"] == 1.0 and plain["patchwork"] < 0.01
     assert {r.verdict for results in rows.values() for r in results} == {"right"}
 
 
@@ -155,6 +162,27 @@ def test_a_model_that_mixes_captions_up_gets_no_marks():
     assert figures["two_objects"]["nouns_and_colours"] < 0.1
     assert figures["setting"]["right"] < 0.5
     assert figures["small"]["there"] < 0.5
+    assert figures["no_colour"]["noun_right"] < 0.3 and figures["same_noun"]["both_right"] < 0.2
+    assert max(figures["counts"].values()) < 0.2
+
+
+@pytest.mark.parametrize("noun", layouts.NOUNS)
+def test_patchwork_is_what_a_thing_has_of_other_colours(noun: str):
+    (thing,) = layouts.lay_out(0, 1).things
+    thing = replace(thing, noun=noun, x=0.5, y=0.55, radius=0.3)
+    own = layouts.NATURAL[noun]
+    other = "purple" if own != "purple" else "green"
+    pictures, masks = {}, {}
+    for colour in (own, other):
+        scene = scenes.render(layouts.Layout(0, (replace(thing, colour=colour),), "none", ""))
+        pictures[colour], masks[colour] = scene.image, scene.masks[0]
+    cells = masks[own].reshape(32, 4, 32, 4).mean((1, 3)) > 0.5
+    found = judge.Found(noun, own, cells, (0.5, 0.5), float(cells.mean()))
+    mixed = pictures[own].copy()
+    mixed[:, :64] = pictures[other][:, :64]
+    part = natural.patchwork(mixed, found)
+    assert natural.patchwork(pictures[own], found) < 0.03
+    assert 0.05 < part < natural.patchwork(pictures[other], found)
 
 
 def test_the_card_says_how_often_each_layer_points_right(monkeypatch: Any, tmp_path: Path):
@@ -167,12 +195,14 @@ def test_the_card_says_how_often_each_layer_points_right(monkeypatch: Any, tmp_p
         for kind in ("noun", "colour")
         for name, hit in inside.items()
     )
-    run: Any = SimpleNamespace(maps=SimpleNamespace(layers=layers))
+    maps = SimpleNamespace(layers=layers)
     rows = {row: drawn_as_told(row, 2) for row in obedience.ROWS}
-    rows = {
-        row: [obedience.Result(r.plan, run, r.said, points) for r in results]
-        for row, results in rows.items()
-    }
+
+    def pointed(result: obedience.Result) -> obedience.Result:
+        run: Any = SimpleNamespace(maps=maps, image=result.run.image)
+        return obedience.Result(result.plan, run, result.said, points)
+
+    rows = {row: [pointed(r) for r in results] for row, results in rows.items()}
     monkeypatch.setattr(obedience, "obey", lambda *_, **__: (obedience.figures_of(rows), rows, []))
     monkeypatch.setattr(obedience, "vae_psnr", lambda *_: 30.0)
     monkeypatch.setattr(judge, "rendered_right", lambda: {"all": 1.0})
@@ -278,8 +308,12 @@ def test_plans_are_held_out_repeatable_and_of_their_row():
         assert [p.seed for p in plans] != [p.seed for p in obedience.plans(row, 20, seed=1)]
         for plan in plans:
             unseen = {(t.colour, t.noun) for t in plan.layout.things} & layouts.UNSEEN_PAIRS
-            assert layouts.is_held_out(plan.layout) and bool(unseen) == (row == "unseen_pairs")
+            assert row == "no_colour_one" or layouts.is_held_out(plan.layout)
+            assert bool(unseen) == (row == "unseen_pairs")
+            told = {m.kind for m in plan.caption.mentions}
+            assert ("colour" in told) is not row.startswith("no_colour")
+            assert ("count" in told) is row.startswith("count")
             assert plan.layout.seed >= layouts.HELD_OUT_SEED
-            assert len(plan.layout.things) == obedience.ROWS[row][0]
+            assert len(plan.layout.things) == obedience.ROWS[row].things
             if row == "relation":
                 assert plan.layout.relation in obedience.DIRECTIONS

@@ -32,10 +32,10 @@ from training.models import (
     unet_model,
 )
 from training.muon import Muon, orthogonalise
-from training.pictures import crops, to_pictures, training_layout
+from training.pictures import any_layout, crops, to_pictures, training_layout
 from training.run import Run
-from training.tokenizer import PIECES, SPLIT_WORDS, corpus
-from training.unet import UNSAID, Model, bound_queries, retold
+from training.tokenizer import PIECES, SPLIT_WORDS, corpus, grown
+from training.unet import MIXED, UNSAID, Model, bound_queries, grown_text, retold
 from training.whitening import EPSILON, whiten
 from world import captions, layouts, scenes
 
@@ -221,7 +221,7 @@ def test_figures_go_to_the_stages_log(tmp_path, capsys):
 def test_crops_have_their_own_masks():
     pictures, masks = crops(Random(3), 6, 64, CPU)
     assert pictures.shape == (6, 3, 64, 64) and masks.shape == (6, 1, 64, 64)
-    scene = scenes.render(training_layout(Random(3).randrange(layouts.HELD_OUT_SEED)))
+    scene = scenes.render(any_layout(Random(3).randrange(layouts.HELD_OUT_SEED)))
     windows = sliding_window_view(scene.image, (64, 64, 3))[:, :, 0]
     found = np.argwhere((windows == to_pictures(pictures)[0]).all((2, 3, 4)))
     assert len(found) == 1
@@ -276,7 +276,8 @@ def test_latents_are_those_of_the_scenes_they_name(tmp_path, monkeypatch):
     latents.make_latents(0, options(tmp_path, "latents", "--scenes", "10"))
 
     data = latents.Latents(folder)
-    assert [len(layout.things) for layout in data.layouts] == [1] * 4 + [2] * 4 + [3, 2] * 2
+    assert [len(layout.things) for layout in data.layouts] == [1] * 4 + [2] * 4 + [2, 3] * 2
+    assert all(layout.relation == "several" for layout in data.layouts[8:])
     drawn = [scenes.render(layout) for layout in data.layouts]
     with torch.no_grad():
         z = torch.from_numpy(data.latents).float()
@@ -287,7 +288,7 @@ def test_latents_are_those_of_the_scenes_they_name(tmp_path, monkeypatch):
         things = scene.masks.any(axis=0)
         assert cover[5, 9] == int(255 * things[40:48, 72:80].mean())
         assert abs(cover.mean() / 255 - things.mean()) < 1 / 255
-    index = data.batch(Random(0), (0, 1, 1), 40)
+    index = data.batch(Random(0), (0, 1, 0, 0, 1, 0), 40)
     assert {len(data.layouts[i].things) for i in index} == {2, 3}
 
 
@@ -304,6 +305,36 @@ def test_the_merges_see_words_of_the_world_but_for_the_split_ones():
     assert words - set(PIECES.split()) <= captions.vocabulary() | {","}
     assert not words & set(SPLIT_WORDS)
     assert {"house", "red", "next"} <= words
+
+
+def test_a_grown_tokenizer_reads_new_words_whole_and_old_ones_as_before():
+    old = letter_tokenizer()
+    new = grown(old, ["brown", "browns"])
+    assert [len(new(word)["input_ids"]) - 2 for word in ("brown", "browns", "crown")] == [1, 1, 5]
+    assert new("house")["input_ids"] == old("house")["input_ids"]
+    assert old.get_vocab().items() <= new.get_vocab().items()
+    assert (new.bos_token_id, new.eos_token_id) == (old.bos_token_id, old.eos_token_id)
+
+
+def test_a_grown_text_encoder_knows_what_it_knew(tmp_path):
+    old = letter_tokenizer()
+    new = grown(old, ["at", "brown"])
+    text = text_model(old).eval()
+    more = grown_text(text, old, new).eval()
+    assert grown_text(text, old, old) is text
+    with torch.no_grad():
+        ids = ids_of(old, "house at")
+        states = [one(ids).last_hidden_state for one in (text, more)]
+    torch.testing.assert_close(*states)
+    table, had = (one.embeddings.token_embedding.weight for one in (more, text))
+    letters = old("brown", add_special_tokens=False)["input_ids"]
+    torch.testing.assert_close(table[new.get_vocab()["brown</w>"]], had[letters].mean(0))
+
+
+def test_every_group_of_scenes_is_in_six_shards_and_is_trained():
+    groups = {latents.group_of(shard, seed) for shard in range(6) for seed in range(2)}
+    assert groups == set(range(len(latents.GROUPS))) and len(MIXED) == len(latents.GROUPS)
+    assert min(MIXED) > 0 and sum(MIXED) == pytest.approx(1)
 
 
 # --- text encoder and UNet --------------------------------------------------------------------

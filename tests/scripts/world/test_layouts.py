@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from world import layouts, sprites
+from world import captions, layouts, sprites
 from world.layouts import HELD_OUT_SEED, Layout
 
 
@@ -15,7 +15,8 @@ def test_everything_occurs():
     some = laid_out()
     things = [thing for layout in some for thing in layout.things]
     assert {thing.noun for thing in things} == set(layouts.NOUNS) and len(layouts.NOUNS) >= 12
-    assert {thing.colour for thing in things} == set(layouts.COLOURS) and len(layouts.COLOURS) == 8
+    assert {thing.colour for thing in things} == set(layouts.COLOURS) and len(layouts.COLOURS) == 11
+    assert {thing.noun for thing in things if thing.natural} == set(layouts.NOUNS)
     assert {thing.size for thing in things} == {"", *layouts.SIZES}
     assert {layout.setting for layout in some} == set(layouts.SETTINGS)
     assert {layout.relation for layout in some} == {"", *layouts.RELATIONS}
@@ -29,8 +30,32 @@ def test_no_thing_is_there_twice():
         assert len(set(kinds)) == len(kinds)
 
 
+def test_twins_are_of_one_noun_in_two_colours():
+    twins = laid_out(400, kind="twins")
+    for layout in twins:
+        one, two = layout.things
+        assert one.noun == two.noun and one.colour != two.colour
+    assert {layout.relation for layout in twins} == set(layouts.RELATIONS)
+
+
+@pytest.mark.parametrize("count", [2, 3, None])
+def test_several_are_alike(count: int | None):
+    some = laid_out(200, count=count, kind="several")
+    assert {len(layout.things) for layout in some} == {count or 2, count or 3}
+    for layout in some:
+        assert layout.relation == "several"
+        assert len({(t.noun, t.colour, t.size) for t in layout.things}) == 1
+
+
+def test_every_thing_has_a_natural_colour_that_it_may_be_seen_in():
+    assert set(layouts.NATURAL) == set(layouts.NOUNS) == set(captions.PLURALS)
+    assert set(layouts.NATURAL.values()) <= set(layouts.COLOURS)
+    pairs = {(colour, noun) for noun, colour in layouts.NATURAL.items()}
+    assert not pairs & layouts.UNSEEN_PAIRS
+
+
 def test_things_lie_as_the_relation_says():
-    for layout in laid_out(count=2):
+    for layout in [*laid_out(count=2), *laid_out(400, kind="twins")]:
         one, two = layout.things
         across, down = two.x - one.x, two.y - one.y
         if layout.relation == "left":

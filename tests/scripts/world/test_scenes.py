@@ -109,6 +109,28 @@ def test_a_things_colour_is_seen_in_its_mask(count: int):
             assert near.count(own) >= 0.08 * mask.sum(), thing
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_that_are_alike_lie_apart(count: int):
+    for seed in range(60):
+        scene = scenes.render(layouts.lay_out(seed, count, kind="several"))
+        for one, two in combinations(scene.masks, 2):
+            assert not (grown(one, 3) & two).any(), scene.layout
+
+
+@pytest.mark.parametrize("setting", layouts.SETTINGS)
+def test_black_and_white_things_stand_out_in_every_setting(setting: str):
+    (thing,) = layouts.lay_out(0, 1).things
+    for colour in ("black", "white", "grey", "brown"):
+        for noun in ("cat", "house", "boat", "rocket"):
+            things = (replace(thing, noun=noun, colour=colour, x=0.5, y=0.55, radius=0.25),)
+            scene = scenes.render(layouts.Layout(0, things, setting, ""))
+            inside = scene.masks[0]
+            rim = inside & grown(~inside)
+            change = np.abs(scene.image.astype(int) - without(scene)).max(axis=2)
+            # By its contour where its own colour is near that of the setting, or by its colour.
+            assert max(np.median(change[rim]), np.median(change[inside])) > 50, (colour, noun)
+
+
 # --- speed ------------------------------------------------------------------------------------
 
 
