@@ -30,6 +30,9 @@ ROWS = {
     "two_objects": "nouns_and_colours",
     "relation": "right",
     "setting": "right",
+    "no_colour": "noun_right",
+    "counts": "two",
+    "same_noun": "both_right",
 }
 
 
@@ -59,15 +62,16 @@ def pipe() -> Any:
 
 @pytest.fixture(scope="module")
 def measured_again(pipe: Any, card: dict[str, Any]) -> dict[str, Any]:
-    """What the tests ask for of `obedience.obey`, which draws three times as many pictures."""
+    """What the tests ask for of `obedience.obey`, which draws ten rows and more."""
     eye = judge.load()
 
     def drawn(row: str, n: int) -> list[obedience.Result]:
         plans, how = obedience.plans(row, n, card["seed"]), {"guidance": card["guidance"]}
         return obedience.draw(pipe, row, plans, eye, lambda *_: None, steps=card["steps"], **how)
 
-    rows = {"one_object": drawn("one_object", N), "two_objects": drawn("two_objects", N)}
-    return obedience.figures_of(rows | {"relation": drawn("relation", N // 4), "unseen_pairs": []})
+    asked = {"one_object": N, "two_objects": N, "relation": N // 4}
+    asked |= dict.fromkeys(("no_colour_one", "count_two", "same_noun"), N // 2)
+    return obedience.figures_of({row: drawn(row, asked.get(row, 0)) for row in obedience.ROWS})
 
 
 # --- the embedded model -----------------------------------------------------------------------
@@ -78,7 +82,7 @@ def measured_again(pipe: Any, card: dict[str, Any]) -> dict[str, Any]:
 def test_draws_as_well_as_its_card_says(
     row: str, figure: str, card: dict[str, Any], measured_again: dict[str, Any]
 ):
-    n, now = measured_again[row]["n"], measured_again[row][figure]
+    n, now = measured_again[row].get("n", N // 2), measured_again[row][figure]
     assert n >= N / 4, f"only {n} pictures to measure {row} by"
     assert now >= least(card[row][figure], n), f"{row}: {now} of {n}, {card[row][figure]} before"
 
