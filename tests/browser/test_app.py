@@ -451,6 +451,18 @@ def test_the_gallery_stays_and_is_put_in_order(visit: Any, out: Path, run: Run):
     page = visit()
     one = result(page, "to-be-renamed")
     expect(one.locator("img")).to_have_js_property("naturalWidth", run.image.width)
+    for verb in ("Rename", "Delete"):
+        asks = one.get_by_role("button", name=verb, exact=True)
+        for way in ("Escape", "Keep"):
+            asks.click()
+            keeps = one.get_by_role("button", name="Keep", exact=True)
+            expect(keeps).to_be_visible()
+            if way == "Keep":
+                keeps.click()
+            else:
+                page.keyboard.press("Escape")
+            expect(asks).to_be_focused()
+            expect(keeps).to_have_count(0)
     one.get_by_role("button", name="Rename", exact=True).click()
     complain = page.locator("#gallery").get_by_role("alert")
     one.get_by_label("New name").fill("The best one!")

@@ -44,6 +44,7 @@ def test_under_a_negative_weight_the_ring_is_where_the_map_is_lowest(show: Any, 
     opened = show(grid.explorer())  # the first cell, red ×−1
     opened.page.evaluate("document.querySelectorAll('details').forEach((e) => (e.open = true))")
     command = opened.page.locator("#why pre").first.evaluate("e => e.textContent")
+    assert command.endswith(" --model MODEL")  # this one has no name
     word, at = (shlex.split(command)[n] for n in (4, 6))
     heat = grid.cells[0].pair.edited.maps[word]
     x, y = (int(v) * side // 128 for v, side in zip(at.split(","), heat.values.shape, strict=True))

@@ -163,6 +163,21 @@ def test_the_python_of_a_run_is_the_run_again(tmp_path):
     assert names["run"].settings == run.settings
 
 
+def test_a_model_without_a_name_is_told_to_be_saved(random_model):
+    run = heedmap.generate(random_model, "a red house", seed=5, steps=2)
+    kind = type(random_model).__name__
+    assert run.settings.model == kind
+    (_, command, said), (_, code, left), (_, again, beside) = repeat_run(run.settings)
+    assert parsed(command)["model"] == "MODEL" and again == "heedmap repeat FOLDER --model MODEL"
+    for sentence in (said, beside):
+        assert sentence.endswith("MODEL is a folder to which pipe.save_pretrained wrote the model: "
+                                 "it had no name.")  # fmt: skip
+    assert kind not in command + code + again and left == ""
+    names: dict[str, Any] = {"pipe": random_model}
+    exec(code, names)
+    assert names["run"].image.tobytes() == run.image.tobytes()
+
+
 def test_what_no_option_says_is_named_with_the_verb_that_does():
     pipe = heedmap.load(device="cpu")
     own = {"prompt": "a", **to_json(describe(pipe)), **EMBEDDED}

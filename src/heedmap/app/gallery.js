@@ -97,11 +97,25 @@ function usual(one, item) {
   );
 }
 
+/** In the place of a result's buttons; "Keep" and Escape go back to the one that asked. */
+function question(one, item, from, asked) {
+  const actions = item.querySelector(".actions");
+  function keep() {
+    actions.onkeydown = null;
+    usual(one, item);
+    [...actions.children].find((e) => e.textContent === from).focus();
+  }
+  actions.onkeydown = (event) => {
+    if (event.key === "Escape") keep();
+  };
+  actions.replaceChildren(asked);
+  (asked.matches("form") ? asked : actions).append(button("Keep", keep));
+}
+
 function rename(one, item) {
   const field = made("input", { type: "text", value: one.name, maxLength: 100 });
   field.setAttribute("aria-label", "New name");
   const form = made("form", {}, field, made("button", { textContent: "Save" }));
-  form.append(button("Keep", () => usual(one, item)));
   form.onsubmit = async (event) => {
     event.preventDefault();
     const answer = await post(one.name, "/name", { name: field.value });
@@ -112,7 +126,7 @@ function rename(one, item) {
     close();
     load();
   };
-  item.querySelector(".actions").replaceChildren(form);
+  question(one, item, "Rename", form);
   field.select();
 }
 
@@ -124,7 +138,7 @@ function remove(one, item) {
     close();
     load();
   }, "danger");
-  item.querySelector(".actions").replaceChildren(sure, button("Keep", () => usual(one, item)));
+  question(one, item, "Delete", sure);
   sure.focus();
 }
 

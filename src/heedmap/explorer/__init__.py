@@ -20,7 +20,7 @@ from heedmap.errors import ArgumentError, as_sentence
 from heedmap.explorer import pictures, told
 from heedmap.explorer.documents import as_script, document, page_part
 from heedmap.explorer.packing import pack
-from heedmap.explorer.repeating import repeat_edit, repeat_grid, repeat_run
+from heedmap.explorer.repeating import nameless_option, repeat_edit, repeat_grid, repeat_run
 from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.figures import overlays
 from heedmap.files.reports import GridReport
@@ -161,6 +161,7 @@ def _written(
         {
             "settings": told.rows(run.settings),
             "repeat": _repeats(run, kinds.get(number)),
+            "nameless": nameless_option(run.settings),
             "untaught": told.untaught_said(run.settings),
         }
         for number, run in enumerate(runs)

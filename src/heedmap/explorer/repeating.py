@@ -15,9 +15,21 @@ from heedmap.options import DrawOptions, EditKind, EditOptions
 from heedmap.tiny import card
 from heedmap.tiny.card import EMBEDDED
 
-__all__ = ["repeat_edit", "repeat_grid", "repeat_run"]
+__all__ = ["nameless_option", "repeat_edit", "repeat_grid", "repeat_run"]
 
 _USUAL_KEEP = tuple(DrawOptions.keep)
+_NAMELESS = "MODEL is a folder to which pipe.save_pretrained wrote the model: it had no name."
+"""Of a pipeline that was put together in Python."""
+
+
+def nameless_option(settings: Settings) -> str:
+    """What `repeat` and `explain` need beside the folder of a run whose model had no name."""
+    return "--model MODEL" if _is_nameless(settings) else ""
+
+
+def _is_nameless(settings: Settings) -> bool:
+    """Whether the model is noted by the pipeline's class alone (`pipelines.name_of`)."""
+    return settings.model == settings.pipeline
 
 
 def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]:
@@ -184,13 +196,18 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
     if not all(map(spelling.rule, settings.edits)):
         python.append("the edits of the attention (see the settings)")
     python += [part for part in more if part.startswith("the batch")] + loaded
+    option = nameless_option(settings)
+    folder = ["FOLDER is the one that this page is in."]
+    without = [f"Not in it: {_listed(left)}."] if left else []
+    beside = [f"Add {_listed(python)}."] if python else []
+    nameless = [_NAMELESS] if option else []
     return [
-        ["On the command line", command, f"Not in it: {_listed(left)}." if left else ""],
-        ["In Python", _python(settings, call), f"Add {_listed(python)}." if python else ""],
+        ["On the command line", command, " ".join(without + nameless)],
+        ["In Python", _python(settings, call), " ".join(beside)],
         [
             "With all that was noted, and compared to the byte",
-            "heedmap repeat FOLDER",
-            "FOLDER is the one that this page is in.",
+            f"heedmap repeat FOLDER {option}".rstrip(),
+            " ".join(folder + nameless),
         ],
     ]
 
@@ -207,7 +224,8 @@ def _shared(settings: Settings, *, seeded: bool = True) -> tuple[list[str], list
     """Options of the command line, and the same as arguments in Python."""
     model = settings.model
     own = card.defaults() if model == EMBEDDED else None
-    options = [] if model == EMBEDDED else [f"--model {spelling.shell_quoted(model)}"]
+    named_model = nameless_option(settings) or f"--model {spelling.shell_quoted(model)}"
+    options = [] if model == EMBEDDED else [named_model]
     named: list[str] = []
     for name in ("seed", "steps", "guidance")[not seeded :]:
         value = getattr(settings, name)
@@ -273,6 +291,10 @@ def _is_own(noted: Scheduler) -> bool:
 def _python(settings: Settings, call: str) -> str:
     model = settings.model
     device, dtype = _placed(settings)
+    if _is_nameless(settings):
+        return (
+            f"import heedmap as hm\n\n# pipe: the pipeline that drew it, which had no name\n{call}"
+        )
     given = [] if model == EMBEDDED else [spelling.literal(model)]
     given += [f"device={spelling.literal(device)}"] if device else []
     given += [f"dtype={spelling.literal(dtype)}"] if dtype else []

@@ -56,10 +56,12 @@ function renderExplaining() {
   };
   const [command, python] = $("why").querySelectorAll("pre");
   const folder = data.grid ? `RUN/cells/${String(state.pair + 1).padStart(3, "0")}` : "RUN";
+  const { nameless } = data.runs[term.run];
+  if (nameless) flags.push(nameless);
   setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));
   setCode(python, `hm.explain(pipe, ${data.grid ? `grid.cells[${state.pair}].pair.edited` : pairNow() ? "pair.edited" : "run"}, ${named.join(", ")})`);
   $("why").querySelector(".hint").textContent =
-    `“${term.label}” at pixel ${x},${y} of the picture. ${meanSaid(layer && head >= 0 && one)}RUN is the folder that this page is in.`;
+    `“${term.label}” at pixel ${x},${y} of the picture. ${meanSaid(layer && head >= 0 && one)}RUN is the folder that this page is in${nameless ? ", MODEL one of the model that drew it" : ""}.`;
 }
 
 function buildExplaining() {
