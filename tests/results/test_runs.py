@@ -13,7 +13,7 @@ from making import letter_tokenizer, made_run, noise, recording, same_pixels, se
 from PIL import Image
 from safetensors import SafetensorError
 
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, HeedmapWarning, RunError
 from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
@@ -241,6 +241,23 @@ def test_only_runs_are_replaced_by_force_and_what_is_not_of_heedmap_stays(tmp_pa
     assert Run.load(folder).settings.prompt == "at sea"
     assert (folder / "notes.txt").read_text() == "five years"
     assert sorted(p.name for p in (folder / "words").iterdir()) == ["0-at.png", "1-sea.png"]
+
+
+def test_what_was_made_of_the_run_that_was_replaced_is_told(tmp_path):
+    folder = made_run().save(tmp_path / "x")
+    (folder / "explain" / "house").mkdir(parents=True)
+    with pytest.warns(HeedmapWarning) as told:
+        made_run("at sea").save(folder, force=True)
+    first = "x/explain is of what was replaced: delete what is of no use"
+    assert [str(one.message).partition(str(tmp_path))[2] for one in told] == [f"/{first}"]
+    (folder / "inspect").mkdir()
+    with pytest.warns(HeedmapWarning, match=r"x/(explain and|inspect and) .* are of what was"):
+        made_run().save(folder, force=True)
+    assert (folder / "explain" / "house").is_dir()
+    (folder / "inspect").rmdir()
+    (folder / "explain" / "house").rmdir()
+    (folder / "explain").rename(folder / "mine")
+    made_run().save(folder, force=True)  # of which nobody knows
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, listed, warn
 from heedmap.files import explanations, schemas
-from heedmap.files.destinations import check_folder
+from heedmap.files.destinations import check_folder, shown
 from heedmap.files.marks import Kind, walk
 
 _RUN = {
@@ -172,3 +172,21 @@ def all_own(folder: Path, kind: Kind) -> frozenset[str] | None:
     except (RunError, OSError):
         return None
     return frozenset(own) if own == files else None
+
+
+def tell_older(folder: str | Path, target: Path) -> None:
+    """Warn of what was made of a result (`BESIDE`) and lies in the folder of the one after it.
+
+    Args:
+        folder: as it was given.
+        target: where it is.
+    """
+    names = [
+        name
+        for name, entry in walk(target)
+        if entry.name in BESIDE and entry.is_dir(follow_symlinks=False)
+    ]
+    if names:
+        are = "are" if len(names) > 1 else "is"
+        found = listed([shown(Path(folder) / name) for name in names[:3]], "and")
+        warn(f"{found} {are} of what was replaced: delete what is of no use")

@@ -75,7 +75,8 @@ def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iter
         folder: the folder to be. An empty one may be there.
         kind: what it is.
         force: whether an older one of that kind is replaced: the files in it that heedmap wrote,
-            and nothing else. For a moment then, between two renames, there is no folder of that
+            and nothing else; a warning names what was made of the older result (`kinds.BESIDE`)
+            and is still there. For a moment then, between two renames, there is no folder of that
             name.
 
     Yields:
@@ -107,6 +108,7 @@ def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iter
                 _put_folder(new, target)
             else:
                 swap(made, target, own)
+                kinds.tell_older(folder, target)
 
 
 def put_file(path: str | Path, data: bytes, *, force: bool = False) -> Path:
