@@ -361,9 +361,11 @@ def test_punctuation_is_a_change(pipe, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
-    pair = edit(embedded, "a red house", "a blue house", seed=3)
-    plain = generate_batch(embedded, ["a red house", "a blue house"], seeds=[3, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded, seed):
+    source, target = (f"a {colour} house next to a green tree" for colour in ("red", "blue"))
+    pair = edit(embedded, source, target, seed=seed)
+    plain = generate(embedded, target, seed=seed)
     house = pair.source.maps["house"].mask()
     before, after = (pixels(run.image)[house].mean(axis=0) for run in (pair.source, pair.edited))
     assert before[0] > before[2] + 20  # red above blue
@@ -376,10 +378,10 @@ def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded):
         return ((pixels(a) - pixels(b)) ** 2)[~region].mean()
 
     ours = outside(pair.source.image, pair.edited.image)
-    theirs = outside(plain[0].image, plain[1].image)
-    assert ours < 0.7 * theirs  # 0.48 here; means over many: scripts/evaluate.py edits
+    theirs = outside(pair.source.image, plain.image)
+    assert ours < 0.3 * theirs  # 0.04 to 0.12 here; means over many: scripts/evaluate.py edits
 
-    blended = edit(embedded, "a red house", "a blue house", seed=3, only="red house->blue house")
+    blended = edit(embedded, source, target, seed=seed, only="red house->blue house")
     change = (pixels(blended.source.image) - pixels(blended.edited.image)) ** 2
     assert change[~blended.blend].mean() < 6**2  # of 255: what the decoder carries over the edge
     after = pixels(blended.edited.image)[house].mean(axis=0)
