@@ -145,7 +145,11 @@ def test_out_replaces_a_run_by_force_but_nothing_else(model, desk: Path, monkeyp
     (desk / "mine" / "notes.txt").write_text("five years")
     mine = {name: (desk / "mine" / name).read_bytes() for name in files(desk / "mine") - FILES}
     assert {"notes.txt", "inspect/red/sheet.png"} < mine.keys()
-    good(*options, 2, "--force")
+    result = call(*options, 2, "--force")
+    assert (result.exception, result.stdout) == (None, "mine\n")
+    assert (
+        result.stderr == "Warning: mine/inspect is of what was replaced: delete what is of no use\n"
+    )
     assert Run.load("mine").settings.seed == 2
     assert mine == {n: (desk / "mine" / n).read_bytes() for n in files(desk / "mine") - FILES}
     assert list(desk.iterdir()) == [desk / "mine"]

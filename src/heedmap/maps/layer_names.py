@@ -36,7 +36,10 @@ def layers_there(names: Sequence[str], like: str) -> str:
 
 
 def nearest_layers(like: str, names: Sequence[str]) -> list[str]:
-    """The short names of the layers that are most like one, by either name, the nearest first."""
+    """The short names of the layers that are most like one, by either name, the nearest first.
+
+    Where there are few layers they are all named, in the model's order.
+    """
     called = dict(zip(names, short_names(names), strict=True))
     called = {short: short for short in called.values()} | called
     found = nearest(like, called, 2 * MOST_NEAR)  # each layer is there by two names at most
