@@ -30,6 +30,7 @@ VERBS = [one.name or one.callback.__name__ for one in app.registered_commands if
         (["edit", "a", "b", "--weight", "a=1"], "has no option --weight: `heedmap grid` has one"),
         (["edit", "a", "--count", "2"], "--count: `heedmap generate` and `heedmap grid` have one"),
         (["edit", "a", "b", "--cross", "0,1"], "such as 0.8; `heedmap grid` draws several\n"),
+        (["inspect", "run", "house"], "quotation marks, and a word to look at after --word\n"),
         (["generate", "a", "red", "house"], "'red' is more than `heedmap generate` takes: write a"),
         (["inspect"], "RUN is missing: expected the folder of a saved run; `heedmap inspect"),
         (["explain", "x", "--at", "1,2"], "--word is missing: expected a word, a phrase, or #N"),

@@ -118,9 +118,7 @@ def test_a_layer_by_its_names():
     assert find_layer("*1.attentions.1*", NAMES) == NAMES[2]
     with pytest.raises(SelectionError, match=r"layer 'up' fits 2 layers \(up 0.0, up 1.1\): name"):
         find_layer("up", NAMES)
-    with pytest.raises(
-        SelectionError, match=r"no layer 'up 7': the nearest are down 0.0, up 0"
-    ):
+    with pytest.raises(SelectionError, match=r"no layer 'up 7': the nearest are down 0.0, up 0"):
         find_layer("up 7", NAMES)
     with pytest.raises(ArgumentError, match="layer is 7: expected a text"):
         find_layer(7, NAMES)

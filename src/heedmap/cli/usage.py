@@ -70,9 +70,11 @@ class Verb(TyperCommand):
                 annotation = signature(self._function()).parameters[one.name].annotation
                 check_option(_said(one), given[one.name], annotation)
         if rest:
+            looks = any(one.name == "word" for one in self.params)
+            after = ", and a word to look at after --word" if looks else ""
             raise ArgumentError(
                 f"{quoted(rest[0])} is more than `{_path(self)}` takes: write a text of "
-                "several words in quotation marks"
+                f"several words in quotation marks{after}"
             )
         try:
             return super().parse_args(ctx, args)
