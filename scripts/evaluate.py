@@ -96,7 +96,15 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     """The sub-command `windows`."""
     eye, how = judge.load(), {"steps": options.steps, "guidance": options.guidance}
     figures, drawn = kinds.over_windows(
-        pipe, options.n, options.seed, eye, show_progress, options.cross, options.self, **how
+        pipe,
+        options.n,
+        options.seed,
+        eye,
+        show_progress,
+        options.cross,
+        options.self,
+        options.kind,
+        **how,
     )
     bound = kinds.least_change(drawn)
     if options.card:
@@ -279,6 +287,9 @@ def main() -> None:
         verb.add_argument(
             f"--{name}", type=float, nargs="+", default=usual, help=f"windows, up to {usual}"
         )
+    verb.add_argument(
+        "--kind", nargs="+", default=kinds.KINDS, choices=kinds.KINDS, help="of edits (all)"
+    )
     about = "is the judge of pictures right? trains it first, unless told to check"
     verb = verbs.add_parser("judge", help=about, description=about)
     judge_options(verb)

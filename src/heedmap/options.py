@@ -51,9 +51,9 @@ USUAL: Mapping[EditPurpose | None, tuple[float, float]] = {
     None: (0.8, 0.4),
     "swap": (0.8, 0.4),
     "colour": (0.8, 0.4),
-    "size": (0.8, 0.4),
-    "setting": (0.8, 0.4),
-    "addition": (0.3, 0.0),
+    "size": (0.5, 0.4),
+    "setting": (0.5, 0.4),
+    "addition": (0.2, 0.0),
     "removal": (0.3, 0.4),
     "relation": (0.1, 0.0),
 }

@@ -23,7 +23,7 @@ PICTURES = (
 """Prompts that the embedded model can draw, each with a seed of which it does."""
 EDITS = (
     ("a red house in a meadow", "a blue house in a meadow", "", 7),
-    ("an orange cat in the snow", "an orange dog in the snow", "cat->dog", 7),
+    ("an orange cat in the snow", "an orange dog in the snow", "cat->dog", 1),
     ("a (red:3) house", "", "", 7),
 )
 """Edits that it can make: source, target, the words whose places may change, seed."""
