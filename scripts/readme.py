@@ -169,8 +169,8 @@ def _edits_table(edits: dict[str, Any]) -> str:
         f"from the same noise, {_percent(noun['attainable'])} and "
         f"{_percent(colour['attainable'])}.",
         "- *Changed elsewhere*: how much the rest of the picture differs from the source (squared "
-        "error outside of the thing); 1 is as much as when the new prompt is drawn by itself. It is "
-        "a ratio of means, which a few pictures that fell apart can raise: with the rules as "
+        "error outside of the thing); 1 is as much as when the new prompt is drawn by itself. "
+        "It is a ratio of means, which a few pictures that fell apart can raise: with the rules as "
         f"published the median swap of a noun has {ruled['outside_mse_ratio_median']:.2f}.",
         "- *Cut*: more than a fifth of the new thing (in squared error) is not let in by the mask.",
         "",

@@ -492,14 +492,14 @@ def test_the_table_of_windows_is_written_between_its_marks(tmp_path: Path):
         return {"n": 9, "success_of_attainable": done, "outside_mse_ratio": ratio}
 
     figures = {
-        "swap": {"0.3 0": row(0.5, 0.951), "0.8 0.4": row(1.0, 0.123)},
-        "addition": {"0.3 0": row(None, None), "0.8 0.4": row(0.104, 1.0)},
+        "swap": {"0.2 0": row(0.5, 0.951), "0.8 0.4": row(1.0, 0.123)},
+        "addition": {"0.2 0": row(None, None), "0.8 0.4": row(0.104, 1.0)},
     }
     made = kinds.windows_table(figures)
     assert made.splitlines() == [
         "| cross, self | swap | addition |",
         "| --- | --- | --- |",
-        "| 0.3, 0 | 50 %, 0.95 | **none to judge, –** |",
+        "| 0.2, 0 | 50 %, 0.95 | **none to judge, –** |",
         "| 0.8, 0.4 | **100 %, 0.12** | 10 %, 1.00 |",
         "| edits | 9 | 9 |",
     ]
