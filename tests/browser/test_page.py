@@ -50,7 +50,7 @@ def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: An
     opened.word("red").hover()
     expected = run.maps.select(layers="up", steps=2)["red"]
     same(canvas(opened), expected.overlay())
-    assert "up layers" in opened.legend() and "step 3 of 6" in opened.legend()
+    assert "up layers" in opened.legend() and "step 2 of 0–5" in opened.legend()
     opened.steps(0, 3)
     opened.choose("Head", "1")
     opened.choose("Layers", "layer 2")
@@ -212,8 +212,8 @@ def test_from_word_to_heat_in_50_ms_on_stable_diffusion_with_50_steps(show: Any)
     opened = show(explorer.page(run))
     opened.word("astronaut").hover()
     opened.steps(4, 5)
-    assert opened.steps_said() == "steps 9–10 of 50"
-    opened.page.wait_for_function("document.querySelector('#legend').textContent.includes('9–10')")
+    assert opened.steps_said() == "steps 8–9 of 0–49"
+    opened.page.wait_for_function("document.querySelector('#legend').textContent.includes('8–9')")
     times = opened.page.evaluate(
         """async () => {
           const words = [...document.querySelectorAll(".word")];

@@ -49,7 +49,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
     for step in (0, 2, 3):
         opened.steps(step, step + 1)
         same(canvas(opened), beneath(run, step))
-        said = f"Beneath: what the model foretold the picture to be at step {step + 1}"
+        said = f"Beneath: what the model foretold the picture to be at step {step}"
         assert said in opened.legend()
     opened.steps(1, 3)
     same(canvas(opened), beneath(run, 2))  # of several the last
@@ -73,7 +73,7 @@ def test_the_picture_of_a_step_lies_beneath_its_heat(show: Any):
 def test_noisy_latents_are_called_so(show: Any):
     opened = show(explorer.page(stepped(shows="latents")))
     opened.steps(0, 1)
-    assert "the noisy latents after step 1" in opened.legend()
+    assert "the noisy latents after step 0" in opened.legend()
 
 
 def test_a_run_without_them_shows_its_finished_picture_and_says_so(show: Any):
@@ -186,7 +186,7 @@ def test_the_curve_is_a_words_mean_at_each_step(show: Any, run: Any, run_page: s
     assert f"on a scale from 0 to {most:.2g}" in opened.page.locator("#curve").inner_text()
     box = opened.page.locator("#curve svg").bounding_box()
     opened.page.mouse.click(box["x"] + 2.5 / 6 * box["width"], box["y"] + 10)
-    assert opened.steps_said() == "step 3 of 6"
+    assert opened.steps_said() == "step 2 of 0–5"
     band = opened.page.locator("#curve .band")
     assert float(band.get_attribute("x")) == pytest.approx(4 + 2 * 52, abs=0.1)
 

@@ -40,8 +40,8 @@ def test_any_range_is_what_python_selects(show: Any, run: Any, run_page: str, sc
         opened.steps(a, b)
         opened.word("house").hover()
         same(canvas(opened), run.maps.select(steps=slice(a, b))["house"].overlay(scale=scale))
-        many = f"step {b} of 6" if b - a == 1 else f"steps {a + 1}–{b} of 6"
-        assert opened.steps_said() == ("all 6 steps" if (a, b) == (0, 6) else many)
+        some = f"step {a}" if b - a == 1 else f"steps {a}–{b - 1}"
+        assert opened.steps_said() == ("all 6 steps" if (a, b) == (0, 6) else f"{some} of 0–5")
         assert f"· {opened.steps_said()} ·" in opened.legend()
 
 
@@ -50,7 +50,7 @@ def test_the_map_of_a_range_is_kept_under_its_name(
 ):
     opened = show(run_page)
     opened.word("tree").click()
-    for a, b, named in ((1, 4, "tree-steps-2-4"), (4, 5, "tree-step-5"), (0, 6, "tree")):
+    for a, b, named in ((1, 4, "tree-steps-1-3"), (4, 5, "tree-step-4"), (0, 6, "tree")):
         opened.steps(a, b)
         name, values = map_kept(opened, tmp_path)
         assert name == named
@@ -62,14 +62,14 @@ def test_a_click_on_the_bar_shows_one_step_and_a_drag_several(show: Any, run_pag
     opened = show(run_page)
     mouse = opened.page.mouse
     mouse.click(*on_bar(opened, 3, of=6))
-    assert opened.steps_said() == "step 4 of 6"
+    assert opened.steps_said() == "step 3 of 0–5"
     mouse.move(*on_bar(opened, 4, of=6))
     mouse.down()
     mouse.move(*on_bar(opened, 1, of=6), steps=5)
-    assert opened.steps_said() == "steps 2–5 of 6"
+    assert opened.steps_said() == "steps 1–4 of 0–5"
     mouse.up()
     mouse.move(*on_bar(opened, 0, of=6))
-    assert opened.steps_said() == "steps 2–5 of 6"
+    assert opened.steps_said() == "steps 1–4 of 0–5"
     opened.page.get_by_role("button", name="All steps").click()
     assert opened.steps_said() == "all 6 steps"
 
@@ -77,7 +77,7 @@ def test_a_click_on_the_bar_shows_one_step_and_a_drag_several(show: Any, run_pag
 def test_the_ends_can_be_dragged_even_where_they_bound_one_step(show: Any, run_page: str):
     opened = show(run_page)
     opened.page.mouse.click(*on_bar(opened, 2, of=6))
-    for sign, said in ((-1, "steps 1–3 of 6"), (1, "all 6 steps")):
+    for sign, said in ((-1, "steps 0–2 of 0–5"), (1, "all 6 steps")):
         edge = on_bar(opened, 2 + sign * 0.5, of=6)  # where the third step begins or ends
         opened.page.mouse.move(edge[0] + sign * 10, edge[1])  # in the middle of a thumb
         opened.page.mouse.down()
@@ -92,21 +92,21 @@ def test_by_keyboard_the_ends_give_way_and_shift_moves_both(show: Any, run_page:
     first, last = (opened.page.get_by_label(f"{end} step", exact=True) for end in ("First", "Last"))
     last.focus()
     last.press("Home")
-    assert opened.steps_said() == "step 1 of 6"
+    assert opened.steps_said() == "step 0 of 0–5"
     last.press("ArrowRight")
     last.press("ArrowRight")
     last.press("Shift+ArrowRight")
-    assert opened.steps_said() == "steps 2–4 of 6"
-    assert last.get_attribute("aria-valuetext") == "to step 4 of 6"
+    assert opened.steps_said() == "steps 1–3 of 0–5"
+    assert last.get_attribute("aria-valuetext") == "to step 3 of 0–5"
     first.focus()
-    for said in ("steps 3–4 of 6", "step 4 of 6", "step 5 of 6"):
+    for said in ("steps 2–3 of 0–5", "step 3 of 0–5", "step 4 of 0–5"):
         first.press("ArrowRight")
         assert opened.steps_said() == said
-    assert first.get_attribute("aria-valuetext") == "from step 5 of 6"
+    assert first.get_attribute("aria-valuetext") == "from step 4 of 0–5"
     first.press("End")
-    assert opened.steps_said() == "step 6 of 6"
+    assert opened.steps_said() == "step 5 of 0–5"
     first.press("Shift+ArrowRight")
-    assert opened.steps_said() == "step 6 of 6"
+    assert opened.steps_said() == "step 5 of 0–5"
     first.press("Home")
     assert opened.steps_said() == "all 6 steps"
 
@@ -115,21 +115,21 @@ def test_buttons_walk_one_step_at_a_time(show: Any, run_page: str):
     opened = show(run_page)
     back, on = (opened.page.get_by_role("button", name=f"Steps {to}") for to in ("before", "after"))
     on.click()
-    assert opened.steps_said() == "step 1 of 6"
+    assert opened.steps_said() == "step 0 of 0–5"
     on.click()
-    assert opened.steps_said() == "step 2 of 6"
+    assert opened.steps_said() == "step 1 of 0–5"
     opened.page.get_by_role("button", name="All steps").click()
     back.click()
-    assert opened.steps_said() == "step 6 of 6"
-    expect(opened.page.locator("#said")).to_have_text("step 6 of 6")
+    assert opened.steps_said() == "step 5 of 0–5"
+    expect(opened.page.locator("#said")).to_have_text("step 5 of 0–5")
 
 
 @pytest.mark.parametrize(
     "start, stop, walk",
     [
-        (0, 6, [f"step {n} of 6" for n in range(1, 7)]),
-        (0, 2, [f"steps {n}–{n + 1} of 6" for n in range(2, 6)]),
-        (2, 6, [f"steps {n}–{n + 3} of 6" for n in range(1, 4)]),
+        (0, 6, [f"step {n} of 0–5" for n in range(6)]),
+        (0, 2, [f"steps {n}–{n + 1} of 0–5" for n in range(1, 5)]),
+        (2, 6, [f"steps {n}–{n + 3} of 0–5" for n in range(3)]),
     ],
 )
 def test_playing_walks_a_window_of_the_chosen_width(
@@ -158,14 +158,14 @@ def test_choosing_a_step_stops_the_playing(show: Any, run_page: str):
     opened.page.mouse.click(*on_bar(opened, 1, of=6))
     opened.page.get_by_role("button", name="Play the steps").wait_for()
     opened.page.wait_for_timeout(900)  # more than the longest pause between two steps
-    assert opened.steps_said() == "step 2 of 6"
+    assert opened.steps_said() == "step 1 of 0–5"
 
 
 def test_on_a_phone_a_tap_shows_one_step(show: Any, run_page: str):
     opened = show(run_page, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     opened.page.locator("#range").scroll_into_view_if_needed()
     opened.page.touchscreen.tap(*on_bar(opened, 4, of=6))
-    assert opened.steps_said() == "step 5 of 6"
+    assert opened.steps_said() == "step 4 of 0–5"
     for name in ("Steps before", "Play the steps", "Steps after", "All steps"):
         box = opened.page.get_by_role("button", name=name).bounding_box()
         assert box["width"] >= 24 and box["height"] >= 24
@@ -188,9 +188,9 @@ def test_ranges_begin_and_end_with_windows_where_steps_are_held_in_these(show: A
     for first, last in ((1, 2), (2, 5), (0, 3)):
         opened.steps(first, last)
         a, b = 2 * first, 2 * last
-        assert opened.steps_said() == f"steps {a + 1}–{b} of 12"
+        assert opened.steps_said() == f"steps {a}–{b - 1} of 0–11"
         name, values = map_kept(opened, tmp_path)
-        assert name == f"house-steps-{a + 1}-{b}"
+        assert name == f"house-steps-{a}-{b - 1}"
         exact = run.maps.select(steps=slice(a, b))["house"].values
         np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 100)  # of 8 bits
 
@@ -203,10 +203,10 @@ def test_prompts_with_other_windows_share_their_ends(show: Any, tmp_path: Path):
     assert (len(windows_of(page)), len(windows_of(page, 1))) == (12, 6)
     opened = show(page)
     opened.steps(3, 4)
-    assert opened.steps_said() == "step 4 of 12"
+    assert opened.steps_said() == "step 3 of 0–11"
     opened.page.locator("#negative").check()
-    assert opened.steps_said() == "steps 3–4 of 12"
-    assert "cannot show less than steps 3–4" in opened.page.locator("#held").inner_text()
+    assert opened.steps_said() == "steps 2–3 of 0–11"
+    assert "cannot show less than steps 2–3" in opened.page.locator("#held").inner_text()
     for text, side, maps in (("house", "", run.maps), ("word3", "negative", run.negative_maps)):
         opened.word(text, side).click()
         exact = maps.select(steps=slice(2, 4))[text].values
@@ -214,7 +214,7 @@ def test_prompts_with_other_windows_share_their_ends(show: Any, tmp_path: Path):
         np.testing.assert_allclose(values, exact, atol=np.ptp(exact) / 100)
         opened.page.keyboard.press("Escape")
     opened.page.locator("#negative").uncheck()
-    assert opened.steps_said() == "step 4 of 12"
+    assert opened.steps_said() == "step 3 of 0–11"
     assert "cannot show" not in opened.page.locator("#held").inner_text()
 
 

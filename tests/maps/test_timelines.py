@@ -19,7 +19,7 @@ def test_frames_of_a_timeline_are_the_overlays_of_their_steps(panels, framed):
     drawn = timelines.timeline(maps, "house", frames=3).image()
     every = [maps.select(steps=step)["house"].values for step in range(9)]
     expected = by_hand(maps, every)
-    assert [panel.caption for panel in panels] == ["step 1", "step 5", "step 9", "the picture"]
+    assert [panel.caption for panel in panels] == ["step 0", "step 4", "step 8", "the picture"]
     assert [panel.note for panel in panels[:3]] == ["timestep 900", "timestep 896", "timestep 892"]
     for panel, step in zip(panels[:3], (0, 4, 8), strict=True):
         assert same_pixels(panel.picture, expected[step])
@@ -60,7 +60,7 @@ def test_a_timeline_of_a_selection(panels, framed):
     maps = maps_of(steps=9)
     part = maps.select("up", heads=[0, 1]).select(steps=slice(-4, None))
     timelines.timeline(part, "house", frames=2)
-    assert [panel.caption for panel in panels[:2]] == ["step 6", "step 9"]
+    assert [panel.caption for panel in panels[:2]] == ["step 5", "step 8"]
     every = [part.select(steps=step)["house"].values for step in range(5, 9)]
     assert same_pixels(panels[0].picture, by_hand(maps, every)[0])
     assert framed[0]["note"].startswith("2 of 9 steps")
@@ -68,7 +68,7 @@ def test_a_timeline_of_a_selection(panels, framed):
 
 
 @pytest.mark.parametrize(
-    ("frames", "steps"), [(1, [3]), (2, [1, 3]), (3, [1, 2, 3]), (99, [1, 2, 3])]
+    ("frames", "steps"), [(1, [2]), (2, [0, 2]), (3, [0, 1, 2]), (99, [0, 1, 2])]
 )
 def test_how_many_frames(panels, frames, steps):
     timelines.timeline(maps_of(), "house", frames=frames)
@@ -102,7 +102,7 @@ def test_a_step_or_a_word_of_no_recording():
 def test_without_a_picture_the_heat_alone(panels, framed):
     maps = replace(maps_of((8, 16)), image=None)
     timelines.timeline(maps, "house", frames=2)
-    assert [panel.caption for panel in panels] == ["step 1", "step 3"]
+    assert [panel.caption for panel in panels] == ["step 0", "step 2"]
     assert framed[0]["bar"].alone
     assert "finished picture" not in framed[0]["note"]
     every = [maps.select(steps=step)["house"].values for step in range(3)]
@@ -151,7 +151,7 @@ def test_every_step_is_a_frame_of_the_gif(latent):
 def test_each_frame_says_its_step(framed, monkeypatch):
     monkeypatch.setattr(timelines, "MOVING", 3)
     timelines.animation(maps_of(steps=5), "house")
-    assert [said["note"] for said in framed] == ["step 1 of 5", "step 3 of 5", "step 5 of 5"]
+    assert [said["note"] for said in framed] == ["step 0 of 0–4", "step 2 of 0–4", "step 4 of 0–4"]
     assert {said["title"] for said in framed} == {"Over the steps: house"}
     assert len({(said["bar"].low, said["bar"].high) for said in framed}) == 1
 

@@ -52,7 +52,7 @@ def timeline(
     timesteps = maps.recording.timesteps
     panels = [
         Panel(
-            f"step {step + 1}",
+            f"step {step}",
             heat.drawn(low, high, short_side=1),
             f"timestep {timesteps[step]:.4g}",
         )
@@ -95,7 +95,7 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
         strip = Image.new("RGB", (picture.width, 6), _REST)
         strip.paste(_DONE, (0, 0, max(1, round(picture.width * (step + 1) / total)), 6))
         body = beside([picture, Block.of(strip)], across=False, gap=6)
-        note = f"step {step + 1} of {total}"
+        note = f"step {step} of 0–{total - 1}"
         drawn.append(layout.framed(body, title=label, note=note, bar=bar).image())
     each = round(min(max(5000 / len(drawn), 80), 400) / 10) * 10  # GIFs count in hundredths
     return Animation(label, tuple(drawn), (*[each] * (len(drawn) - 1), max(1500, each)))

@@ -2,8 +2,8 @@
 
 One scale holds for all that a sheet shows, and it says which: of the word (from the least to the
 greatest value that it could show), "shared" (of all the prompt's words) or "raw" (0 to 1). Steps,
-heads and layers are averaged as `HeatMaps.select` does, and named as on a run's page: steps and
-heads count from 1 there, so `select(steps=0)` is step 1.
+heads and layers are averaged as `HeatMaps.select` does, and named as it takes them: steps and heads
+count from 0.
 """
 
 from collections.abc import Sequence

@@ -24,7 +24,7 @@ function fileName(terms, figure, kind) {
     pairNow() ? figure.element.dataset.kind : "",
     kind === "png" ? state.scale : "",
     state.layers === "all" ? "" : layersSaid(),
-    all ? "" : to - from === 1 ? `step ${to}` : `steps ${from + 1}-${to}`,
+    all ? "" : to - from === 1 ? `step ${from}` : `steps ${from}-${to - 1}`,
     state.head < 0 ? "" : headsSaid(),
     state.native ? "native" : "",
   ];

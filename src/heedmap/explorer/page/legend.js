@@ -31,10 +31,12 @@ function layersSaid() {
   return kind === "layer" ? `layer ${mainView().layers[Number(which)].short}` : "all layers";
 }
 
+/** The steps in words, counted from 0 as everywhere: what --step and select() take. */
 function stepsSaid({ from, to } = selection()) {
   const steps = mainView().steps;
   if (from === 0 && to === steps) return steps === 1 ? "its one step" : `all ${steps} steps`;
-  return to - from === 1 ? `step ${to} of ${steps}` : `steps ${from + 1}–${to} of ${steps}`;
+  const some = to - from === 1 ? `step ${from}` : `steps ${from}–${to - 1}`;
+  return `${some} of 0–${steps - 1}`;
 }
 
 const headsSaid = () => (state.head < 0 ? "all heads" : `head ${state.head}`);

@@ -49,8 +49,8 @@ function renderSteps() {
     $(id).max = String(most);
     $(id).value = String(places[i]);
     $(id).disabled = most < 2;
-    const step = i ? steps[1] : steps[0] + 1;
-    $(id).setAttribute("aria-valuetext", `${i ? "to" : "from"} step ${step} of ${mainView().steps}`);
+    const step = i ? steps[1] - 1 : steps[0];
+    $(id).setAttribute("aria-valuetext", `${i ? "to" : "from"} step ${step} of 0–${mainView().steps - 1}`);
   });
   for (const id of ["back", "play", "on", "every"]) $(id).disabled = most < 2;
   $("every").disabled = !state.steps;

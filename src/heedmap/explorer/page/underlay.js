@@ -48,7 +48,7 @@ function beneathSaid(run) {
   const step = stepBeneath(run);
   if (step === null) return "";
   const what = data.runs[run].steps.shows === "prediction"
-    ? `what the model foretold the picture to be at step ${step + 1}`
-    : `the noisy latents after step ${step + 1}`;
+    ? `what the model foretold the picture to be at step ${step}`
+    : `the noisy latents after step ${step}`;
   return `Beneath: ${what}, in fitted colours.`;
 }
