@@ -10,8 +10,7 @@ import pytest
 from making import small, stable_diffusion, table_of
 
 from heedmap.explorer.packing import pack
-from heedmap.maps.heatmaps import cells
-from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.recordings import Layer, Recording, cells
 from heedmap.text.words import Token, TokenTable, Word
 
 

@@ -30,8 +30,8 @@ from heedmap.errors import (
 )
 from heedmap.figures import layout, overlays
 from heedmap.maps import layer_heads, timelines
-from heedmap.maps.heatmaps import HeatMaps, cells
-from heedmap.maps.recordings import Recording
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording, cells
 
 PROMPT = "at house, at sea"  # tokens: start, at, house, ",", at, s, e, a, end
 

@@ -177,15 +177,15 @@ def test_a_recording_of_layers_with_different_heads(keep):
     call = started(Encoding(branch(1), None), kinds=("conditional",))
     side = call.sides["conditional"]
     side.tally, side.timesteps = Tally(frozenset(keep), [(0, 2)]), {0: 9.0, 1: 6.0}
-    call.latent = (2, 3)
+    call.latent = (64, 96)  # the grid of the maps too
     call.grids = dict.fromkeys("abc", call.latent)
     heads = {"a": 2, "b": 8, "c": 4}
-    made = {(name, step): torch.rand(heads[name], 6, 4) for name in heads for step in (0, 1)}
+    made = {(name, step): torch.rand(heads[name], 6144, 4) for name in heads for step in (0, 1)}
     for (name, step), p in made.items():
         side.tally.add(
             0, Site(name, step, 2, call.grids[name]),
             lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
-            heads[name], call.latent, torch.device("cpu"),
+            heads[name], call.mean_grid, torch.device("cpu"),
         )  # fmt: skip
     found = call.recording("conditional", 0, heads, 8)
     if "layer" in keep:
@@ -195,14 +195,14 @@ def test_a_recording_of_layers_with_different_heads(keep):
             torch.testing.assert_close(torch.tensor(array), both.mean((0, 1))[None, None])
     else:
         (layer,), (array,) = found.layers, found.arrays
-        assert (layer.name, layer.heads, layer.grid) == ("mean", 8, (2, 3))
+        assert (layer.name, layer.heads, layer.grid) == ("mean", 8, (64, 96))
         planes = [
             torch.stack([made[name, step].mean(0)[:, [0, 2]] for name in heads]).mean(0)
             for step in (0, 1)
         ]
         whole = torch.stack(planes) if keep else torch.stack(planes).mean(0, keepdim=True)
         torch.testing.assert_close(torch.tensor(array), whole[:, None])
-    assert (found.latent, found.size, found.positions) == ((2, 3), (24, 16), (0, 2))
+    assert (found.latent, found.size, found.positions) == ((64, 96), (768, 512), (0, 2))
     assert found.timesteps == (9.0, 6.0) and found.table is side.branch.tables[0]
 
 

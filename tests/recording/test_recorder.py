@@ -144,9 +144,9 @@ def test_steps_are_those_of_the_last_call(pipe):
 @pytest.mark.parametrize(
     ("keep", "cells", "steps"),
     [
-        ((), 256, 1),
-        (("step",), 256, 3),
-        (("head",), 2 * 256, 1),
+        ((), 64 * 64, 1),
+        (("step",), 64 * 64, 3),
+        (("head",), 2 * 64 * 64, 1),
         (("layer",), 3 * 256 + 3 * 64 + 16, 1),
         (("layer", "step", "head"), 2 * (3 * 256 + 3 * 64 + 16), 3),
     ],

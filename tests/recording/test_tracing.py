@@ -83,8 +83,27 @@ def test_kept_axes_are_means_of_the_whole(pipe):
     for keep in ((), {"step"}):
         part = record(keep)
         assert [layer.name for layer in part.layers] == ["mean"]
-        assert part.arrays[0].shape == ((len(keep) and 3) or 1, 1, 256, len(part.positions))
+        assert part.arrays[0].shape == ((len(keep) and 3) or 1, 1, 64 * 64, len(part.positions))
         np.testing.assert_allclose(part.arrays[0].sum(-1).mean(), _mass(whole), atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(128, 128), (104, 176), (8, 24), (640, 576)])
+def test_a_map_is_the_same_whether_layers_were_averaged_or_kept(pipe, height, width):
+    """Latents of fewer and of more cells than a map: each layer is brought to it by itself."""
+    made = []
+    for keep in ({"layer", "step", "head"}, (), {"step"}, {"layer"}):
+        with trace(pipe, keep) as recorder:
+            run(pipe, "a red house", steps=2, height=height, width=width)
+        made.append(recorder.maps[0])
+    whole = made[0]
+    for part in made[1:]:
+        for word in whole.words:
+            values = whole.at(word.number).values
+            np.testing.assert_allclose(part.at(word.number).values, values, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        made[2].select(steps=1)["house"].values, whole.select(steps=1)["house"].values,
+        rtol=1e-5, atol=1e-6,
+    )  # fmt: skip
 
 
 def _mass(recording):

@@ -23,9 +23,8 @@ import numpy as np
 
 from heedmap.errors import NothingRecordedError, as_sentence
 from heedmap.files.values import TokenKind
-from heedmap.maps.heatmaps import cells
 from heedmap.maps.layer_names import short_names, stage_of
-from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.recordings import Layer, Recording, cells
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
 

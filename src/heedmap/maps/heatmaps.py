@@ -18,7 +18,7 @@ from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, 
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
-from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.recordings import Layer, Recording, cells
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.word_map import HeatMap, Scale, check_scale
 from heedmap.text.prompts import is_content
@@ -27,8 +27,6 @@ from heedmap.text.words import TokenTable, Word
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-CELLS = 64
-"""Cells on the short side of a heat map."""
 MOST_SHOWN = 75
 """Words that a sheet shows, and of which a saved run has overlays, unless others are chosen."""
 
@@ -314,13 +312,6 @@ class HeatMaps:
             mean = part.mean(axis=(0, 1), dtype=np.float32)
             sums[grid] = sums[grid] + mean if grid in sums else mean
         return sums
-
-
-def cells(latent: tuple[int, int]) -> tuple[int, int]:
-    """The (w, h) of a heat map for a latent of (h, w): 64 on the short side, in proportion."""
-    h, w = latent
-    short = min(h, w)
-    return round(CELLS * w / short), round(CELLS * h / short)
 
 
 def _resize(grid: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -44,6 +44,8 @@ FORMAT = 1
 MAX_FILE = 4 * 2**30
 _HEADER = 2**24  # bytes in which it says what it holds
 _SPARSE = 2**26  # bytes from which on a file that holds next to nothing is not read
+CELLS = 64
+"""Cells on the short side of a heat map."""
 LARGEST = 1e20
 """The largest number in a file: probabilities, or what weights and rules made of them."""
 
@@ -188,20 +190,29 @@ def _refused(error: SafetensorError) -> OSError:
     )
 
 
+def cells(latent: tuple[int, int]) -> tuple[int, int]:
+    """The (w, h) of a heat map for a latent of (h, w): 64 on the short side, in proportion."""
+    h, w = latent
+    short = min(h, w)
+    return round(CELLS * w / short), round(CELLS * h / short)
+
+
 def check_fit(
     grids: Iterable[tuple[int, int]], latent: tuple[int, int], size: tuple[int, int]
 ) -> None:
     """Raise a ValueError unless grids and latent (h, w) and picture (W, H) can belong to one run.
 
     A UNet halves its latent from stage to stage, rounding up, the patches of a transformer are 2, 4
-    or more cells wide, and a decoder makes of each cell a square of pixels.
+    or more cells wide, and a decoder makes of each cell a square of pixels. Layers that were
+    averaged have the grid of the maps.
     """
     (h, w), (width, height) = latent, size
     if width % w or height % h or width // w != height // h:
         raise ValueError(f"a latent of {h}×{w} makes no picture of {width}×{height}")
     if max(h, w) > reading.MAX_ASPECT * min(h, w) or width * height > reading.MAX_PIXELS:
         raise ValueError(f"{width}×{height} is no size of a picture")
-    stages = {latent}
+    wide, high = cells(latent)
+    stages = {latent, (high, wide)}
     while (h, w) != (1, 1):
         h, w = (h + 1) // 2, (w + 1) // 2
         stages.add((h, w))

@@ -52,9 +52,7 @@ def timeline(
     timesteps = maps.recording.timesteps
     panels = [
         Panel(
-            f"step {step}",
-            heat.drawn(low, high, short_side=1),
-            f"timestep {timesteps[step]:.4g}",
+            f"step {step}", heat.drawn(low, high, short_side=1), f"timestep {timesteps[step]:.4g}"
         )
         for step, heat in heats
     ]

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from heedmap.errors import NothingRecordedError, TraceError
-from heedmap.maps.recordings import Layer, Recording
+from heedmap.maps.recordings import Layer, Recording, cells
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.tallies import Tally
@@ -116,6 +116,16 @@ class Call:
         ]
 
     @property
+    def mean_grid(self) -> GridShape:
+        """(h, w) of the maps: where layers are averaged, each is brought to it by itself.
+
+        A map is the same so whether its layers were averaged here or kept: on the latent's grid
+        they would be brought to another size twice.
+        """
+        w, h = cells(self.latent)
+        return h, w
+
+    @property
     def moment(self) -> Moment:
         """The call of the scheduler that comes next."""
         assert self.schedule is not None
@@ -125,7 +135,7 @@ class Call:
         """What it will keep in so many steps, of layers with so many heads each."""
         cells = 0
         for name, count in heads.items():
-            h, w = self.grids[name] if "layer" in keep else self.latent
+            h, w = self.grids[name] if "layer" in keep else self.mean_grid
             each = h * w * (count if "head" in keep else 1)
             cells = cells + each if "layer" in keep else max(cells, each)
         columns = sum(len(p) for side in self.sides.values() for p in side.tally.positions)
@@ -243,7 +253,7 @@ class Call:
         layers = tuple(Layer(name, heads[name], self.grids[name]) for name in names if name)
         h, w = self.latent
         return Recording(
-            layers or (Layer("mean", max(heads.values()), self.latent),),
+            layers or (Layer("mean", max(heads.values()), self.mean_grid),),
             tuple(arrays),
             keep,
             tuple(side.timesteps.values()),

@@ -338,10 +338,10 @@ class Trace:
                 conditional = side is call.sides.get("conditional")
                 if conditional and self.steerer is not None:
                     of = self.steerer.probabilities(scores, image, name, of)
-                side.tally.add(image, site, of, heads, call.latent, device)
+                side.tally.add(image, site, of, heads, call.mean_grid, device)
                 watch = call.watch if conditional and name in call.watched else None
                 if watch is not None and watch.positions[image]:
-                    watch.add(image, site, of, heads, call.latent, device)
+                    watch.add(image, site, of, heads, call.mean_grid, device)
         if self._probe is not None:
             self._probe.hear(name, scores, self.steerer)
         if self.steerer is not None:

@@ -35,7 +35,7 @@ class Tally:
         site: Site,
         of: Probabilities,
         heads: int,
-        latent: tuple[int, int],
+        mean_grid: tuple[int, int],
         device: torch.device,
     ) -> None:
         """Take in one image at one site.
@@ -45,7 +45,7 @@ class Tally:
             site: the layer and step.
             of: the probabilities there.
             heads: how many the layer has.
-            latent: (h, w), the grid that layers are brought to where they are averaged.
+            mean_grid: (h, w) that layers are brought to where they are averaged.
             device: where they are computed.
 
         Raises:
@@ -64,7 +64,7 @@ class Tally:
             p /= heads
         layer = site.layer if "layer" in self.keep else ""
         if not layer:
-            p = regrid(p, site.grid, latent)
+            p = regrid(p, site.grid, mean_grid)
         slot = (image, layer, site.step if "step" in self.keep else 0)
         if slot not in self._sums:
             self._sums[slot], self._counts[slot] = p, 1
@@ -93,11 +93,11 @@ def unedited(scores: Scores, row: int) -> Probabilities:
     return lambda heads, tokens: scores.of(row, heads, tokens)
 
 
-def regrid(p: torch.Tensor, grid: tuple[int, int], latent: tuple[int, int]) -> torch.Tensor:
-    """(H, Q, K) from the layer's grid to the latent's, so that layers can be averaged."""
-    if grid == latent:
+def regrid(p: torch.Tensor, grid: tuple[int, int], wanted: tuple[int, int]) -> torch.Tensor:
+    """(H, Q, K) from the layer's grid to another, so that layers can be averaged."""
+    if grid == wanted:
         return p
     heads, _, k = p.shape
     planes = p.permute(0, 2, 1).reshape(heads, k, *grid)
-    planes = interpolate(planes, size=latent, mode="bilinear", antialias=True)
+    planes = interpolate(planes, size=wanted, mode="bilinear", antialias=True)
     return planes.reshape(heads, k, -1).permute(0, 2, 1)
