@@ -59,6 +59,18 @@ def test_inspect_finds_words_phrases_and_numbers(saved: Path, run: Run):
             assert np.array_equal(np.asarray(picture), np.asarray(expected))
 
 
+def test_a_word_of_weight_0_is_hottest_nowhere(pipe: Any, tmp_path: Path):
+    run = generation.generate(pipe, "a (red:0) house", seed=1, steps=1)
+    assert not run.maps["red"].values.any()
+    saved = run.save(tmp_path / "without")
+    said = good("inspect", saved, "-w", "red")
+    assert said.splitlines()[2].split()[:4] == ["red", "0.000", "0.000", "nowhere"]
+    compared = good("compare", saved, saved, "-w", "red", "--out", tmp_path / "both.png")
+    assert sum("nowhere" in line for line in compared.splitlines()) == 2
+    about = json.loads(good("inspect", saved, "-w", "red", "-w", "house", "--json", "--force"))
+    assert [word["peak"] for word in about["words"]] == [None, list(run.maps["house"].peak)]
+
+
 def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):
     """A second occurrence past the limit has no map, and none is drawn of it."""
     prompt = "house " + "x" * 90 + " house"

@@ -82,7 +82,11 @@ function placeSaid() {
   if (state.place) return "At the ring, where you clicked. Point elsewhere for another place.";
   const [term] = termsNow();
   if (!term) return "Point at the picture, or focus it and use the arrow keys: the words that acted there are listed.";
-  return `At the ring, where “${term.label}” acts most. Point at the picture for another place.`;
+  const most = hottestNow();
+  if (!most && heatOf(term, term.run)) return `“${term.label}” acts nowhere in what is shown. Point at the picture to see which words do.`;
+  const side = (run) => `in the ${Object.values(SIDES)[runsNow().indexOf(run)].toLowerCase()}`;
+  const other = most && most.run !== term.run ? ` ${side(most.run)}; ${side(term.run)} it acts nowhere` : "";
+  return `At the ring, where “${term.label}” acts most${other}. Point at the picture for another place.`;
 }
 
 function readingRow({ text, share, value }) {

@@ -29,14 +29,26 @@ function strongest() {
 const peakOf = (plane) =>
   plane.reduce((best, value, i) => (Math.abs(value) > Math.abs(plane[best]) ? i : best), 0);
 
+/** Whether a word acts anywhere: one of weight 0 does not, and has no strongest place. */
+const acts = (heat) => heat.plane.some((value) => value !== 0);
+
+/** The run in whose picture the word that is shown has its peak, with its heat there: the word's own,
+    or the other of an edit where it acts in that alone; null where it acts in none. */
+function hottestNow() {
+  const [term] = termsNow();
+  if (!term || !heatOf(term, term.run)) return null;
+  const heats = [term.run, ...runsNow()].map((run) => ({ run, heat: heatOf(term, run) }));
+  return heats.find(({ heat }) => heat && acts(heat)) || null;
+}
+
 /** The place of the picture that is read while nobody points: one that was clicked, or the peak. */
 function placeAtRest() {
   if (state.place) return state.place;
-  const [term] = termsNow();
-  const heat = term && heatOf(term, term.run);
-  if (!heat) return null;
-  const at = peakOf(heat.plane);
-  return [((at % heat.w) + 0.5) / heat.w, (Math.floor(at / heat.w) + 0.5) / heat.h];
+  const found = hottestNow();
+  if (!found) return null;
+  const { plane, w, h } = found.heat;
+  const at = peakOf(plane);
+  return [((at % w) + 0.5) / w, (Math.floor(at / w) + 0.5) / h];
 }
 
 const placeNow = () => state.point || placeAtRest();

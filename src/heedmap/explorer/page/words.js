@@ -115,6 +115,10 @@ function hover(term) {
 function describe(term) {
   const heat = heatOf(term, term.run);
   if (!heat) return;
+  if (!acts(heat)) {
+    announce(`${term.label}: acts nowhere in what is shown.`);
+    return;
+  }
   const [low, high] = span(heat.plane);
   const at = peakOf(heat.plane);
   const x = ((at % heat.w) + 0.5) / heat.w;
