@@ -108,6 +108,11 @@ def test_an_edit_that_changed_almost_nothing_says_so(embedded, tmp_path: Path):
     with pytest.warns(HeedmapWarning, match=r"changed almost nothing .* self-attention") as said:
         pair = hm.edit(embedded, *texts, seed=3, cross=1.0, self_attention=1.0, steps=8)
     assert len(said) == 1
+    # The part is named: a table beside it tells of the whole picture.
+    images = [np.asarray(one.image.convert("RGB"), float) for one in (pair.source, pair.edited)]
+    parts = (((images[0] - images[1]) / 255) ** 2).reshape(8, 16, 8, 16, 3).mean(axis=(1, 3, 4))
+    most = f"(the MSE is {parts.max():.2g} in that 64th of the picture that changed most, and 0.02"
+    assert most in str(said[0].message)
     # It is saved with the edit, and told where that is looked at.
     again = hm.Pair.load(pair.save(tmp_path / "pair"))
     assert again.about.notes == pair.about.notes == (str(said[0].message),)

@@ -126,8 +126,9 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named."""
         if args and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
-            near = get_close_matches(args[0][:100], self.commands)
-            hint = f"did you mean {near[0]}?" if near else "`heedmap --help` lists them"
+            begun = [name for name in self.commands if args[0] and name.startswith(args[0])]
+            near = begun or get_close_matches(args[0][:100], self.commands)[:1]
+            hint = f"did you mean {listed(near, 'or')}?" if near else "`heedmap --help` lists them"
             raise ArgumentError(f"there is no verb {quoted(args[0])}: {hint}")
         return super().resolve_command(ctx, args)
 
@@ -167,12 +168,13 @@ def _unknown(command: Any, ctx: Any, name: str) -> ArgumentError:
     every = [opt for one in command.get_params(ctx) for opt in (*one.opts, *one.secondary_opts)]
     known = [opt for opt in every if opt.startswith("--")]
     near = get_close_matches(name[:100], known)
-    others = [] if ctx.parent is None else _verbs_with(ctx.parent.command, name)
+    own = [opt for opt in known if opt.rstrip("s") == name.rstrip("s")]  # --step for --steps
+    others = [] if own or ctx.parent is None else _verbs_with(ctx.parent.command, name)
     if others:
         named = listed([f"`heedmap {name}`" for name in others], "and")
         hint = f"{named} {'has' if len(others) == 1 else 'have'} one"
     elif near:
-        hint = f"did you mean {near[0]}?"
+        hint = f"did you mean {(own or near)[0]}?"
     else:
         hint = f"`{_path(command)} --help` lists them; a text that begins with - follows --"
     return ArgumentError(f"`{_path(command)}` has no option {quoted(name)[1:-1]}: {hint}")

@@ -281,8 +281,9 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
         )
     elif _is_measured(plan) and (most := most_changed(*images)) < LEAST_CHANGE:
         troubles.append(
-            f"the edit {quoted(plan.written)} changed almost nothing (at most {most:.2g} in mean "
-            f"square, where edits that show change {LEAST_CHANGE:g} or more): {_looser(plan)}"
+            f"the edit {quoted(plan.written)} changed almost nothing (the MSE is {most:.2g} in "
+            f"that 64th of the picture that changed most, and {LEAST_CHANGE:g} or more where an "
+            f"edit shows): {_looser(plan)}"
         )
     return troubles
 
