@@ -504,6 +504,29 @@ def test_results_are_compared(visit: Any, out: Path, run: Run):
     expect(panel.get_by_label("Choose other", exact=True)).to_be_checked()
 
 
+def test_nothing_is_too_small_to_read_on_a_narrow_screen(visit: Any, out: Path, run: Run):
+    run.save(out / "narrow")
+    page = visit(viewport={"width": 390, "height": 844})
+    # What stands in them while nothing is chosen has as many pixels.
+    for name, labels in {
+        "Generate": ("Where", "Width", "Height"),
+        "Edit": ("Strength: cross-attention", "Self-attention"),
+    }.items():
+        panel = tab(page, name)
+        more(panel)
+        for label in labels:
+            assert panel.get_by_label(label).first.bounding_box()["width"] > 160, label
+    panel = tab(page, "Results")
+    for name in ("of-yesterday", "narrow"):
+        panel.get_by_label(f"Choose {name}", exact=True).check()
+    panel.get_by_role("button", name="Compare").click()
+    sheet = panel.get_by_alt_text("The results, a row each")
+    sheet.wait_for()
+    assert sheet.bounding_box()["width"] == 900  # its letters, of which it has a screen of 1400
+    assert panel.get_by_role("group", name="The comparison").bounding_box()["width"] < 390
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_a_grid_of_weights_is_drawn(visit: Any, out: Path):
     page = visit()
     panel = tab(page, "Grid")

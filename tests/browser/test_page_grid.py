@@ -113,7 +113,7 @@ def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
     same(canvas(opened, 0), overlays.enlarge(cell.pair.source.image))
     same(canvas(opened, 1), overlays.enlarge(cell.pair.edited.image))
     said = opened.page.locator("#about .evidence p").inner_text()
-    assert said == "all words are the same; “red” draws 3 times its attention."
+    assert said == "All words are the same; “red” draws 3 times its attention."
     command = opened.page.locator("#why pre").first
     assert command.evaluate("e => e.textContent").startswith("heedmap explain RUN/cells/006 ") or (
         not opened.page.locator("#why").is_visible()

@@ -39,7 +39,7 @@ def test_the_place_is_marked():
     # Row 4 and column 2 of a grid of 6×8 over 128×96 pixels: cells of 16×16.
     assert '<rect class="cell" x="32" y="64" width="16" height="16"/>' in made
     assert 'cx="40.5" cy="72.5"' in made
-    assert "row 4, column 2 of a grid of 6×8" in made
+    assert "row 4, column 2 of a grid of 6×8, counted from 0" in made
     assert "of what the run kept, but no more than half; step the middle" in made
 
 

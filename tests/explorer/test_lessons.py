@@ -77,7 +77,8 @@ def test_the_experiment_without_the_root():
     p, other = made.attention.probabilities, made.attention.unscaled_probabilities
     spread = [math.exp(-sum(x * math.log(x) for x in row)) for row in (other, p)]
     said = lesson(made)["scaled"]
-    assert f"{spread[0]:.2f} tokens where it is as over {spread[1]:.2f}" in " ".join(said.split())
+    wide = f"as wide as {spread[0]:.2f} equal shares, where it is as wide as {spread[1]:.2f}."
+    assert wide in " ".join(said.split())
     assert "the softmax is sharper: " in said and max(other) < 0.999
     most = structs.replace(made.given, query=as_packed(20 * made.query))
     assert "the softmax saturates: " in lesson(replace(made, given=most))["scaled"]

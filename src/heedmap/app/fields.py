@@ -20,9 +20,10 @@ from heedmap.text import option_texts
 from heedmap.tiny.card import EMBEDDED
 
 _SMALL = "small"
-_AXES = [("all, where they are small", _SMALL), ("layers", "layer"), ("steps", "step"),
+_AXES = [("all, if that takes little room", _SMALL), ("layers", "layer"), ("steps", "step"),
          ("heads", "head")]  # fmt: skip
 _PLACES = [*PLACES]
+_ROOMY = 200  # pixels, below which what stands in a field is cut off
 _LONGEST = 100  # signs of a part of the run
 _SEEDS = 10_000  # more are refused before the edits of a grid are counted
 _CONFINED = ("confine", "confine_another")  # words that can be kept in a place
@@ -45,7 +46,10 @@ def shared_fields() -> list[Any]:
     with gr.Row():
         numbers = [
             _number_field("guidance", "the model’s"),
-            *(_number_field(side, "the model’s, in pixels") for side in ("width", "height")),
+            *(
+                _number_field(side, "the model’s, in pixels", min_width=_ROOMY)
+                for side in ("width", "height")
+            ),
         ]
     with gr.Row():
         negative = text_field("negative", "what the picture should not show", max_lines=4, scale=2)
@@ -61,12 +65,23 @@ def place_fields() -> list[Any]:
             shown += [
                 text_field(
                     _CONFINED[number],
-                    "cat",
+                    ("cat", "house")[number],
                     max_lines=1,
-                    info="Its thing is drawn there." if not number else None,
+                    info="One of the prompt: its thing is drawn there.",
                 ),
-                gr.Dropdown(_PLACES, value=UNPLACED[3 * number + 1], label=FIELD_LABELS["where"]),
-                text_field("box", "left, top, right, bottom", max_lines=1),
+                gr.Dropdown(
+                    _PLACES,
+                    value=UNPLACED[3 * number + 1],
+                    label=FIELD_LABELS["where"],
+                    info="Of the picture.",
+                    min_width=_ROOMY,
+                ),
+                text_field(
+                    "box",
+                    "left, top, right, bottom",
+                    max_lines=1,
+                    info="Counts in place of “Where”.",
+                ),
             ]
     return shown
 
@@ -77,12 +92,15 @@ def edit_fields() -> list[Any]:
         cross = _number_field(
             "cross",
             "by the kind of edit",
-            info="Taken from the first prompt for this part of the run, 0 to 1.",
+            info="Taken from the first prompt up to this part of the run, 0 to 1; the less, the "
+            "freer.",
+            min_width=_ROOMY,
         )
         own = _number_field(
             "self_attention",
             "by the kind of edit",
-            info="The same of it: shapes and layout, 0 to 1.",
+            info="Shapes and layout, likewise, 0 to 1.",
+            min_width=_ROOMY,
         )
     return [cross, own, *blend_fields()]
 
@@ -94,21 +112,21 @@ def grid_fields() -> list[Any]:
             "weights",
             "red=-2:3:6",
             max_lines=4,
-            info="From, to, how many; or a list, red=0,1,3. One word a line.",
+            info="From, to and how many, as red=-2:3:6; or a list, as red=0,1,3. One word a line.",
         )
-        count = _number_field("seeds", "1", info="So many, from the seed on.")
+        count = _number_field("seeds", "1", info="How many, counted up from the seed.")
     with gr.Row():
         cross = text_field(
             "cross",
             "by the kind of edit",
             max_lines=1,
-            info="Several, as 0,0.2,…,1: parts of the run.",
+            info="Several, as 0,0.2,…,1: taken from the first prompt up to this part of the run.",
         )
         own = text_field(
             "self_attention",
             "by the kind of edit",
             max_lines=1,
-            info="The same of it: shapes and layout.",
+            info="Shapes and layout, likewise.",
         )
     return [weights, count, cross, own]
 
@@ -164,7 +182,7 @@ def blend_examples(only: str) -> list[Any]:
 
 def _number_field(name: str, empty: str, **options: Any) -> gr.Textbox:
     """A field for a number that may be left empty: Gradio's own would hold 0 then."""
-    return text_field(name, empty, max_lines=1, min_width=120, **options)
+    return text_field(name, empty, max_lines=1, **{"min_width": 120, **options})
 
 
 def text_field(name: str, empty: str, **options: Any) -> gr.Textbox:

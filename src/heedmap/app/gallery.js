@@ -213,7 +213,10 @@ async function compare() {
     const href = `./comparison?${query}&format=${format}&take=1`;
     return made("a", { href, download: "", textContent: format.toUpperCase() });
   });
-  show(`${chosen.size} results compared`, picture, ...links);
+  const frame = made("div", { className: "scrolled", tabIndex: 0 }, picture);
+  frame.setAttribute("role", "group");
+  frame.setAttribute("aria-label", "The comparison");
+  show(`${chosen.size} results compared`, frame, ...links);
 }
 
 window.addEventListener("heedmap-opens", ({ detail }) => detail === "file" && close());

@@ -103,6 +103,7 @@ def pairs_page(
                 places[id(run)] = len(runs)
                 runs.append(run)
         matched, kind = told.correspondence(pair)
+        done = told.what_was_done(pair)
         kinds[places[id(pair.edited)]] = kind
         pairs.append(
             {
@@ -111,7 +112,7 @@ def pairs_page(
                 "edited": places[id(pair.edited)],
                 **matched,
                 "figures": told.figures(pair.about, blended=pair.blend is not None),
-                "why": told.what_was_done(pair),
+                "why": as_sentence(done) if done else "",
                 "notes": [as_sentence(note) for note in pair.about.notes or ()],
                 "weights": told.weighted(pair),
                 "blend": None if pair.blend is None else pictures.blend_told(pair.blend),

@@ -122,7 +122,7 @@ class _Board:
         )
         facts = [
             ("pixel", f"{about.at[0]},{about.at[1]} of {width}×{height}, from the upper left"),
-            ("place", f"row {row}, column {column} of a grid of {h}×{w}"),
+            ("place", f"row {row}, column {column} of a grid of {h}×{w}, counted from 0"),
             ("layer", f"{about.short} ({about.layer})"),
             ("head", f"{about.head} of {about.heads}, counted from 0"),
             ("step", f"{about.step} of {about.steps}, counted from 0; timestep {about.timestep:g}"),

@@ -91,8 +91,8 @@ class Lesson:
         does = "saturates" if max(other) > _SURE else "is sharper"
         said = (
             f"Without that, the softmax {does}: the largest share would be {digits(max(other))} "
-            f"where it is {digits(max(p))}, and the row spread as over {_spread(other):.2f} tokens "
-            f"where it is as over {_spread(p):.2f}."
+            f"where it is {digits(max(p))}, and the row would be as wide as {_spread(other):.2f} "
+            f"equal shares, where it is as wide as {_spread(p):.2f}."
         )
         if max(p) > _SURE:
             said = (

@@ -25,7 +25,7 @@ function buildAbout() {
         "section",
         { className: "evidence" },
         make("h2", { textContent: "What the edit did" }),
-        make("p", { textContent: pair.why ? `${pair.why}.` : "" }),
+        make("p", { textContent: pair.why }),
         table("How much the picture changed", heads, pair.figures.change),
         table("What was done to the attention", [], pair.figures.said),
       ),
