@@ -32,7 +32,8 @@ function buildAbout() {
     );
   }
   if (data.grid) parts.push(repeatSection("Repeat this grid", data.grid.repeat, " of the grid"));
-  if (run.repeat.length) parts.push(repeatSection(pair ? "Repeat this edit" : "Repeat this run", run.repeat));
+  const repeat = run.repeat.map(([name, text, note]) => [name, text.replace(/^heedmap repeat FOLDER/, `$&${cellNow()}`), note]);
+  if (repeat.length) parts.push(repeatSection(pair ? "Repeat this edit" : "Repeat this run", repeat));
   parts.push(shownSection());
   const summary = make("summary", {}, make("h2", { textContent: "Settings" }));
   const settings = table(pair ? "of the edit" : "of the run", [], run.settings);

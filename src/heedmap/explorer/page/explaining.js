@@ -55,7 +55,7 @@ function renderExplaining() {
     step: one ? String(from) : "",
   };
   const [command, python] = $("why").querySelectorAll("pre");
-  const folder = data.grid ? `RUN/cells/${String(state.pair + 1).padStart(3, "0")}` : "RUN";
+  const folder = `RUN${cellNow()}`;
   const { nameless } = data.runs[term.run];
   if (nameless) flags.push(nameless);
   setCode(command, [`heedmap explain ${folder}`, ...flags].join(" "));

@@ -52,6 +52,8 @@ const runsNow = () => {
 };
 /** Whether the runs' own pictures are shown, not a picture made of both. */
 const runsInSight = () => !pairNow() || ["side", "wipe"].includes(state.mode);
+/** Where in the page's folder that lies of which is shown: of a grid, a cell. */
+const cellNow = () => (data.grid ? `/cells/${String(state.pair + 1).padStart(3, "0")}` : "");
 const mainView = () => data.runs[runsNow()[0]].views[0];
 const viewsShown = (run) => data.runs[run].views.slice(0, state.negative ? 2 : 1);
 
