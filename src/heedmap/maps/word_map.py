@@ -171,7 +171,8 @@ class HeatMap:
     def peak(self) -> tuple[int, int]:
         """The pixel (x, y) under the middle of the cell where the word acts most.
 
-        Under a negative weight that is the cell farthest below 0.
+        Under a negative weight that is the cell farthest below 0. Of a map that is 0 everywhere, as
+        under a weight of 0, it is the first, and says nothing.
         """
         y, x = np.unravel_index(int(np.abs(self.values).argmax()), self.values.shape)
         h, w = self.values.shape
