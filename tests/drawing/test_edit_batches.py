@@ -102,6 +102,12 @@ def test_which_window_to_loosen(pipe):
     assert told(more, 0, 0) == "try another seed, or other words"
 
 
+def test_what_almost_nothing_is_does_not_read_as_the_bound_itself(embedded, monkeypatch):
+    monkeypatch.setattr(edit_batches, "most_changed", lambda *images: 0.019996)
+    with pytest.warns(HeedmapWarning, match=r"at most 0\.0199 in mean square, where .* 0\.02 or"):
+        hm.edit(embedded, "a red house", "a blue house", seed=3, steps=2, cross=0)
+
+
 def test_an_edit_that_changed_almost_nothing_says_so(embedded, tmp_path: Path):
     """Two things that shall change places in a picture that is held to its end."""
     texts = "a white tree under a white house", "a white tree above a white house"

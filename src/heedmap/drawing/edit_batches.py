@@ -280,8 +280,9 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
             f"({about.sites} sites acted): try a smaller cross window, or another seed"
         )
     elif _is_measured(plan) and (most := most_changed(*images)) < LEAST_CHANGE:
+        below = min(most, LEAST_CHANGE - 1e-4)  # rounded it would be what it is compared to
         troubles.append(
-            f"the edit {quoted(plan.written)} changed almost nothing (at most {most:.2g} in mean "
+            f"the edit {quoted(plan.written)} changed almost nothing (at most {below:.3g} in mean "
             f"square, where edits that show change {LEAST_CHANGE:g} or more): {_looser(plan)}"
         )
     return troubles
