@@ -8,7 +8,7 @@ and a colour, and the picture with a setting; connected cells of one noun are a 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -32,6 +32,9 @@ LEAST_CELLS, LEAST_SHARE = 14, 0.15
 
 The smallest thing of the world covers about 40 cells, and 0.25 of a large one beside it.
 """
+MOST_LARGER = 1.6
+"""The largest of things alike by the smallest: as rendered 1.3 at most of two, and of three 1.5 in
+99 of 100 (400 held-out scenes each)."""
 SPLIT, SURE = 0.15, 0.9
 """Cells of one noun are two things where a second colour surely holds at least this share of them.
 
@@ -181,6 +184,15 @@ def _found(noun: int, mask: np.ndarray, colours: np.ndarray) -> Found:
     colour = COLOURS[int(colours[:, mask].sum(1).argmax())]
     centre = (float(x.mean() + 0.5) / GRID, float(y.mean() + 0.5) / GRID)
     return Found(layouts.NOUNS[noun - 1], colour, mask, centre, len(x) / GRID**2)
+
+
+def of_one_size(things: Sequence[Found]) -> bool:
+    """Whether things alike, as the drawn world has them beside one another, are one by one.
+
+    Where two of them touch they are one piece, twice as large as the others.
+    """
+    areas = [thing.area for thing in things]
+    return not areas or max(areas) <= MOST_LARGER * min(areas)
 
 
 def components(mask: np.ndarray) -> list[np.ndarray]:

@@ -108,8 +108,18 @@ class Result:
 
     @property
     def right(self) -> bool:
-        """Exactly the things of the caption are there, each in its colour."""
-        return self.said.kinds == self.plan.kinds
+        """Exactly the things of the caption are there, each in its colour.
+
+        Things alike that touch are one for the judge, a larger one: they must be of one size, too.
+        """
+        return self.said.kinds == self.plan.kinds and not self.touching
+
+    @property
+    def touching(self) -> bool:
+        """Whether of several things alike, as the caption has them, some seem to touch."""
+        kinds = self.plan.kinds
+        alike = len(kinds) > 1 and len(set(kinds)) == 1
+        return alike and not judge.of_one_size(self.said.things)
 
     @property
     def setting_right(self) -> bool | None:
@@ -145,7 +155,8 @@ class Result:
         """A line for people: "right", or what the judge saw instead."""
         things = ", ".join(f"{t.colour} {t.noun}" for t in self.said.things[:4]) or "nothing"
         if not self.right or self.setting_right is False:
-            return f"wrong: {things}; {self.said.setting}"
+            more = ", of which some may be two that touch" if self.touching else ""
+            return f"wrong: {things}{more}; {self.said.setting}"
         return "wrong: lies otherwise" if self.relation_right is False else "right"
 
 

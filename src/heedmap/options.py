@@ -59,9 +59,9 @@ USUAL: Mapping[EditPurpose | None, tuple[float, float]] = {
 }
 """Up to when an edit takes its source's cross-attention and self-attention where nobody says.
 
-By what it is for; None: weights or signs alone. Measured on the embedded model
-(`scripts/evaluate.py windows`): a thing that comes or goes, or lies elsewhere, finds no room in a
-layout that is held for long.
+By what it is for; None: weights, signs or articles and the like alone. Measured on the embedded
+model (`scripts/evaluate.py windows`): a thing that comes or goes, or lies elsewhere, finds no room
+in a layout that is held for long.
 """
 OWN_NAMES = {
     "prompt": "the prompt",

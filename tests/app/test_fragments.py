@@ -10,6 +10,11 @@ def test_what_a_user_typed_stays_text():
     assert "<script" not in shown and "<img src=x" not in shown and '" onerror' not in shown
 
 
+def test_progress_counts_what_is_done_and_numbers_no_step():
+    shown = of_state(State("working", doing="Drawing", step=25, steps=25))
+    assert "<p>Drawing: 25 of 25 steps</p>" in shown
+
+
 def test_a_page_goes_by_its_address_shut_off_from_the_apps():
     for shown, address in ((of_result("name"), "./results/name/page"), (of_page("x"), "./pages/x")):
         assert f'src="{address}"' in shown and 'sandbox="allow-scripts allow-downloads"' in shown

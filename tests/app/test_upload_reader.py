@@ -131,8 +131,12 @@ def test_a_page_is_made_of_so_many_numbers(run: Run):
 
     check_cost(of(70, 64, 50))  # as many as SDXL has
     check_cost(of(101, 1, 1000, keep=frozenset({"layer"})))  # the steps are not told apart
-    for layers, side, steps in ((1, 2000, 1), (10_000, 64, 1), (101, 1, 1000)):
-        with pytest.raises(RunError, match=f"words and {layers} layers .* {steps} steps: more"):
+    for layers, side, steps, told in (
+        (1, 2000, 1, "1 layer of .* 1 step"),
+        (10_000, 64, 1, "10000 layers of .* 1 step"),
+        (101, 1, 1000, "101 layers of .* 1000 steps"),
+    ):
+        with pytest.raises(RunError, match=f"words and {told}: more"):
             check_cost(of(layers, side, steps))
 
 

@@ -167,7 +167,7 @@ def test_an_example_runs_at_once_with_progress_and_preview(visit: Any, out: Path
     expect(panel.get_by_label("Seed", exact=True)).to_have_value("7")
     # A picture of a few seconds may be done before a test could look at it: the page noted it.
     steps, previews = page.evaluate("[window.steps, window.previews]")
-    assert steps and all(said == f"Drawing: step {step} of 25" for said, step, _ in steps)
+    assert steps and all(said == f"Drawing: {step} of 25 steps" for said, step, _ in steps)
     numbers = [step for _, step, of in steps if of == 25]
     assert numbers == sorted(numbers) and len(numbers) == len(steps) and numbers[-1] <= 25
     assert previews and set(previews) == {256}

@@ -242,6 +242,7 @@ def test_words_without_letters_keep_files_of_their_own(random_model, desk: Path)
 def test_inspect_of_what_was_not_kept(random_model, desk: Path):
     bare = generation.generate(random_model, PROMPT, seed=3, steps=1, keep=(), progress=quiet)
     bare.save(desk / "bare")
+    assert "averaged over all layers. The words" in good("inspect", "bare", "--out", "seen")
     for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
         said = bad("inspect", "bare", f"--{axis}s", value)
         assert said.endswith(f": draw again with --keep {axis}\n")

@@ -64,7 +64,9 @@ def test_a_timeline_of_a_selection(panels, framed):
     every = [part.select(steps=step)["house"].values for step in range(5, 9)]
     assert same_pixels(panels[0].picture, by_hand(maps, every)[0])
     assert framed[0]["note"].startswith("2 of 9 steps")
-    assert "mean of 2 layers, heads 1, 2 · " in framed[0]["note"]
+    assert "mean of 2 layers, heads 0, 1 · " in framed[0]["note"]
+    timelines.timeline(part.select(heads=1), "house", frames=2)
+    assert "mean of 2 layers, head 1 · " in framed[1]["note"]
 
 
 @pytest.mark.parametrize(

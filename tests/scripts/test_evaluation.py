@@ -19,7 +19,9 @@ from evaluation.cases import Plan, Swap
 from heedmap.drawing.edit_batches import LEAST_CHANGE
 from heedmap.errors import ArgumentError
 from heedmap.models import pipelines
+from heedmap.options import USUAL
 from heedmap.text.tokens import tokenize
+from heedmap.tiny.card import FOLDER
 from world import captions, layouts, scenes
 
 # --- measures ---------------------------------------------------------------------------------
@@ -514,6 +516,19 @@ def test_the_table_of_windows_is_written_between_its_marks(tmp_path: Path):
     assert page.read_text() == "no marks" and [*tmp_path.iterdir()] == [page]
 
 
-def test_the_page_has_a_place_for_the_table():
-    page = Path(evaluate.__file__).parent / "evaluation" / "README.md"
-    assert "<!-- windows -->\n| cross, self |" in page.read_text(encoding="utf-8")
+def test_the_page_has_every_kind_with_the_windows_of_edit_in_bold():
+    page = (Path(evaluate.__file__).parent / "evaluation" / "README.md").read_text(encoding="utf-8")
+    table = page.split("<!-- windows -->\n")[1].split("\n<!-- /windows -->")[0]
+    head, _, *rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n")
+    ]
+    assert head == ["cross, self", *kinds.KINDS] and rows[-1] == [
+        "edits",
+        *["100"] * len(kinds.KINDS),
+    ]
+    figures = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))["edits"]["kinds"]
+    for column, kind in enumerate(kinds.KINDS, start=1):
+        (bold,) = [row for row in rows if row[column].startswith("**")]
+        assert bold[0] == "{:g}, {:g}".format(*USUAL[kind])
+        done, ratio = figures[kind]["success_of_attainable"], figures[kind]["outside_mse_ratio"]
+        assert bold[column] == f"**{100 * done:.0f} %, {ratio:.2f}**"

@@ -52,6 +52,27 @@ def test_components_are_what_touches_by_a_side():
     assert np.array_equal(np.logical_or.reduce(pieces), mask)
 
 
+def test_things_that_touch_are_not_of_one_size():
+    """Three things alike as they are drawn, and the same with a fourth that touches one of them."""
+    seeds = range(layouts.HELD_OUT_SEED, layouts.HELD_OUT_SEED + 60)
+    laid = [layouts.lay_out(seed, 3, held_out=True, kind="several") for seed in seeds]
+    pictures = np.stack([scenes.render(layout).image for layout in laid])
+    three = [judged for judged in judge.detect(pictures) if len(judged.things) == 3]
+    assert len(three) >= 58 and sum(judge.of_one_size(one.things) for one in three) >= 58
+    with_fourth = []
+    for picture, judged in zip(pictures, judge.detect(pictures), strict=True):
+        ys, xs = np.nonzero(judged.things[0].mask.repeat(judge.CELL, 0).repeat(judge.CELL, 1))
+        for down in (ys.max() - ys.min() - 2, ys.min() - ys.max() + 2):
+            if (ys + down).min() >= 0 and (ys + down).max() < len(picture):
+                made = picture.copy()
+                made[ys + down, xs] = picture[ys, xs]
+                with_fourth.append(made)
+    fooled = [one for one in judge.detect(np.stack(with_fourth)) if len(one.things) == 3]
+    assert len(fooled) >= 10
+    assert sum(judge.of_one_size(one.things) for one in fooled) <= 0.1 * len(fooled)
+    assert judge.of_one_size([])
+
+
 def test_targets_are_the_things_under_most_of_a_cell():
     for seed in range(12):
         example = judge.example(seed, Random(seed))

@@ -154,6 +154,17 @@ def test_a_faultless_model_gets_full_marks():
     assert {r.verdict for results in rows.values() for r in results} == {"right"}
 
 
+def test_things_alike_of_which_two_may_touch_are_not_counted_as_told():
+    for row in ("count_two", "count_three", "two_objects"):
+        (result, *_) = drawn_as_told(row, 2)
+        first, *others = result.said.things
+        larger = replace(first, area=1.7 * max(thing.area for thing in others))
+        said = replace(result.said, things=(larger, *others))
+        other = obedience.Result(result.plan, result.run, said, ())
+        assert result.right and other.right == (row == "two_objects")
+        assert ("may be two that touch" in other.verdict) == other.verdict.startswith("wrong")
+
+
 def test_a_model_that_mixes_captions_up_gets_no_marks():
     rows = {row: drawn_as_told(row) for row in obedience.ROWS}
     for row, results in rows.items():

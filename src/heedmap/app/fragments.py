@@ -20,7 +20,7 @@ def of_state(state: State) -> str:
         said = f"Waiting: {jobs} before yours." if state.before else "Your job is next."
         return _card(f"<p>{said}</p>{_bar(0, 0)}")
     if state.phase == "working":
-        step = f": step {state.step} of {state.steps}" if state.steps else ""
+        step = f": {state.step} of {state.steps} steps" if state.steps else ""
         picture = (
             f'<img src="{html.escape(state.preview)}" alt="What is drawn so far">'
             if state.preview

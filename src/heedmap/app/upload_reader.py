@@ -169,9 +169,10 @@ def check_cost(result: Result) -> None:
             sums = len(recording.layers) * (len(words) + 3) * steps
             if max(told / _TOLD, added / _ADDED, sums / _SUMS) * share > 1:
                 raise RunError(
-                    f"this result has {plural(len(runs), 'picture')}, {len(words)} words and "
-                    f"{len(recording.layers)} layers of {places} places in all, and {steps} steps: "
-                    "more than this server shows"
+                    f"this result has {plural(len(runs), 'picture')}, "
+                    f"{plural(len(words), 'word')} and {plural(len(recording.layers), 'layer')} of "
+                    f"{places} places in all, and {plural(steps, 'step')}: more than this server "
+                    "shows"
                 )
 
 

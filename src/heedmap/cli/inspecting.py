@@ -305,6 +305,8 @@ def selection_name(selection: Mapping[str, Any], usual: str) -> str:
 
 def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     """Print what `inspect` found: how much each word drew, and where most."""
+    from heedmap.maps.recordings import AVERAGED
+
     rows = [
         (word["word"], *heat_cells(word), Path(word["file"]).relative_to(folder).as_posix())
         for word in about["words"]
@@ -315,8 +317,10 @@ def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
         for axis, value in about["selection"].items()
         if axis in SELECTABLE
     ]
+    found = about["layers"]
+    layers = "all layers" if found == [AVERAGED] else plural(len(found), "layer")
     say(
-        f"Shares of attention, averaged over {plural(len(about['layers']), 'layer')}"
+        f"Shares of attention, averaged over {layers}"
         f"{printable('; '.join(['', *chosen]))}. The words together: {Path(about['sheet']).name}"
     )
     if over := [Path(file).name for file in about.get("over", ())]:

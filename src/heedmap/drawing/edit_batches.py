@@ -280,8 +280,9 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
             f"({about.sites} sites acted): try a smaller cross window, or another seed"
         )
     elif _is_measured(plan) and (most := most_changed(*images)) < LEAST_CHANGE:
+        below = min(most, LEAST_CHANGE - 1e-4)  # rounded it would be what it is compared to
         troubles.append(
-            f"the edit {quoted(plan.written)} changed almost nothing (the MSE is {most:.2g} in "
+            f"the edit {quoted(plan.written)} changed almost nothing (the MSE is {below:.3g} in "
             f"that 64th of the picture that changed most, and {LEAST_CHANGE:g} or more where an "
             f"edit shows): {_looser(plan)}"
         )

@@ -135,7 +135,7 @@ class Plan:
 
     @property
     def purpose(self) -> EditPurpose | None:
-        """What it is for; None where weights or signs are all that changes."""
+        """What it is for; None where only weights, signs or articles and the like change."""
         return purpose_of(self.alignment)
 
     @property

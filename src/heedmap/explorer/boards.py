@@ -82,7 +82,7 @@ class _Board:
         return (
             f'<header><h1>heedmap <span>· how a number comes about</span></h1><p class="prompt">'
             f'{self.prompt()}</p><p class="lead">At pixel {about.at[0]},{about.at[1]}, in head '
-            f"{about.head} of {escape(about.short)}, at step {about.step} of {about.steps}, "
+            f"{about.head} of {escape(about.short)}, at step {about.step} of 0–{about.steps - 1}, "
             f"<b>{digits(p)}</b> of the attention goes to <b>{escape(about.word)}</b>.{rest} Here "
             "is how that number comes about, in the order in which the model computes it.</p>"
             "</header>"
@@ -114,7 +114,7 @@ class _Board:
             f'<circle cx="{about.at[0] + 0.5}" cy="{about.at[1] + 0.5}" r="{dot:g}"/></svg>'
         )
         number, many = about.passes
-        passes = f"{number} of {many} within the step" if many > 1 else ""
+        passes = f"{number} of 0–{many - 1} within the step" if many > 1 else ""
         kept = (
             ""
             if about.kept is None
@@ -124,8 +124,8 @@ class _Board:
             ("pixel", f"{about.at[0]},{about.at[1]} of {width}×{height}, from the upper left"),
             ("place", f"row {row}, column {column} of a grid of {h}×{w}, counted from 0"),
             ("layer", f"{about.short} ({about.layer})"),
-            ("head", f"{about.head} of {about.heads}, counted from 0"),
-            ("step", f"{about.step} of {about.steps}, counted from 0; timestep {about.timestep:g}"),
+            ("head", f"{about.head} of 0–{about.heads - 1}"),
+            ("step", f"{about.step} of 0–{about.steps - 1}; timestep {about.timestep:g}"),
             ("pass", passes),
             ("branch", "the negative prompt" if about.branch == "negative" else ""),
             ("chosen", self.chosen()),

@@ -109,7 +109,8 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
         notes: what was asked for and did little or nothing, a sentence each, as it was told when it
             was drawn; None where all did what they should, or an older version wrote.
         purpose: what it is for: "swap", "colour", "addition", "removal", "size", "relation" or
-            "setting"; None where weights or signs are all that changes, or an older version wrote.
+            "setting"; None where only weights, signs or articles and the like change, or an older
+            version wrote.
         why: of this kind.
         cross: while the source's cross-attention was taken (from, up to), of the run.
         windows: the same for single words.

@@ -44,6 +44,8 @@ FORMAT = 1
 MAX_FILE = 4 * 2**30
 _HEADER = 2**24  # bytes in which it says what it holds
 _SPARSE = 2**26  # bytes from which on a file that holds next to nothing is not read
+AVERAGED = "mean"
+"""The name of the one layer of a recording that kept none: of all, brought to the maps' grid."""
 CELLS = 64
 """Cells on the short side of a heat map."""
 LARGEST = 1e20
@@ -85,7 +87,8 @@ class Recording:
     """What one image's run left behind: attention probabilities at the axes that were kept.
 
     Attributes:
-        layers: the layers, in the order of the model; one named "mean" where layers were averaged.
+        layers: the layers, in the order of the model; one named `AVERAGED` where they were
+            averaged.
         arrays: one float32 array (S, H, Q, K) a layer, which is read-only; S or H is 1 where it was
             averaged.
         keep: the axes that were kept, of "layer", "step", "head".

@@ -87,5 +87,6 @@ def mean_of(maps: HeatMaps, *shown: Axis) -> str:
     if "head" not in shown:
         some = maps.heads if "head" in kept else ()
         few = some and len(some) < max(layer.heads for layer in maps.recording.layers)
-        said.append(f"heads {', '.join(str(h + 1) for h in some)}" if few else "all heads")
+        numbered = f"head{'s' * (len(some) > 1)} {', '.join(map(str, some))}"
+        said.append(numbered if few else "all heads")
     return f"mean of {', '.join(said)}"

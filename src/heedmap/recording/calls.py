@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from heedmap.errors import NothingRecordedError, TraceError
-from heedmap.maps.recordings import Layer, Recording, cells
+from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.tallies import Tally
@@ -253,7 +253,7 @@ class Call:
         layers = tuple(Layer(name, heads[name], self.grids[name]) for name in names if name)
         h, w = self.latent
         return Recording(
-            layers or (Layer("mean", max(heads.values()), self.mean_grid),),
+            layers or (Layer(AVERAGED, max(heads.values()), self.mean_grid),),
             tuple(arrays),
             keep,
             tuple(side.timesteps.values()),

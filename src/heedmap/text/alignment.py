@@ -28,6 +28,12 @@ _CONNECTIVE = re.compile(
     "like|near|next|of|off|on|onto|or|out|outside|over|past|through|to|toward|towards|under|"
     "underneath|up|upon|via|while|with|within|without"
 )
+# Stands for another one first of all: in "an orange cat" -> "a cat" it is not the orange that
+# became "a", though both are the last of what changed.
+_DETERMINER = re.compile(
+    "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
+    "one|two|three|four|five|six|seven|eight|nine|ten"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +94,9 @@ def pair_words(
     alignment is the one with the fewest changes (Levenshtein: a swap, an addition and a drop count
     one each), and among these the one that keeps the most words. Between two words that stayed, as
     many words for as many stand for each other in order. If their numbers differ, phrase stands for
-    phrase (a preposition or "and" begins one), and in each the last words for the last: "a cat" ->
-    "a big dog on the grass" makes a dog of the cat and adds the other words.
+    phrase (a preposition or "and" begins one), article or number for article or number, and of the
+    rest the last words for the last: "a cat" -> "a big dog on the grass" makes a dog of the cat and
+    adds the other words.
 
     Args:
         source: what the model reads of the prompt that is edited.
@@ -151,6 +158,8 @@ def _changed(
         a = ours[index] if index < len(ours) else []
         b = theirs[index] if index < len(theirs) else []
         if index and a and b:  # both begin with a connective
+            pairs.append((a.pop(0), b.pop(0)))
+        if all(words and _DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
             pairs.append((a.pop(0), b.pop(0)))
         more = len(a) - len(b)
         pairs += [(word, None) for word in a[: max(0, more)]]

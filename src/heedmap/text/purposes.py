@@ -26,6 +26,8 @@ _SIZES = frozenset(
         "long wide narrow smaller bigger larger"
     )
 )
+_COUNTED = "one two three four five six seven eight nine ten"
+_NUMBERS = {"a": 1, "an": 1} | {word: n for n, word in enumerate(word_keys(_COUNTED), 1)}
 _SIDES = frozenset(
     word_keys(
         "left right above below over under underneath beneath beside next near behind before "
@@ -42,10 +44,11 @@ _LOOSEST: tuple[EditPurpose, ...] = (
 
 
 def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
-    """What an edit is for; None where all words are the same.
+    """What an edit is for; None where no word changed but articles and the like.
 
-    "a red cat" -> "a blue dog" is a swap and not a colour, and what stands after "in", "at", "on"
-    or "by" is the setting: of several the one that needs most freedom is told.
+    "a red cat" -> "a blue dog" is a swap and not a colour, "two cats" -> "three cats" an addition,
+    and what stands after "in", "at", "on" or "by" is the setting, but for its colours and sizes: of
+    several the one that needs most freedom is told.
     """
     source, target = (
         [pair[side] for pair in alignment.pairs if pair[side] is not None] for side in (0, 1)
@@ -76,6 +79,13 @@ def _change(
         leads: the same in the target.
     """
     words = [fold(word.text) for word in (before, after) if word is not None]
+    counts = [_NUMBERS[word] for word in words if word in _NUMBERS]
+    if len(counts) == 2 and counts[0] != counts[1]:
+        return "addition" if counts[0] < counts[1] else "removal"
+    if all(word in _COLOURS for word in words):
+        return "colour"
+    if all(word in _SIZES for word in words):
+        return "size"
     if len(words) == 2 and any(word in _SIDES for word in words):
         return "setting" if any(word in _PLACES for word in words) else "relation"
     leading = [place for place in (led, leads) if place is not None]
@@ -83,10 +93,6 @@ def _change(
         return "setting"
     if not any(is_content(word) and word not in _NO_PLACES for word in words):
         return None
-    if all(word in _COLOURS for word in words):
-        return "colour"
-    if all(word in _SIZES for word in words):
-        return "size"
     if before is None or after is None:
         return "addition" if before is None else "removal"
     return "swap"
