@@ -217,3 +217,22 @@ def test_no_word_is_cut_off_and_those_below_are_told_of(show: Any, words: str, w
     assert said == (f"scroll for all {len(there)}" if "below" in there else "")
     if len(there) < 10:
         assert "below" not in there
+
+
+@pytest.mark.parametrize("width", [768, 390])
+def test_what_is_below_the_words_here_stays_while_one_points(show: Any, run_page: str, width: int):
+    """Else it slips away under the finger that was to press it."""
+    opened = show(run_page, viewport={"width": width, "height": 900})
+    seen = set()
+    for x, y in ((0.3, 0.4), (0.7, 0.6)):
+        for click in (False, True):
+            box = opened.page.locator(".picture").first.bounding_box()
+            at = box["x"] + x * box["width"], box["y"] + y * box["height"]
+            opened.page.mouse.move(*at)
+            seen.add(opened.page.locator("#why").bounding_box()["y"])
+            if click:
+                opened.page.mouse.click(*at)
+            opened.page.mouse.move(0, 0)
+            opened.page.wait_for_timeout(100)
+            seen.add(opened.page.locator("#why").bounding_box()["y"])
+    assert len(seen) == 1, seen
