@@ -92,7 +92,7 @@ def test_a_visitor_who_leaves_ends_the_job(server: Served, monkeypatch: pytest.M
     before = files(server.out)
     messages = event(server, "Generate", [PROMPT, *FIELDS[:2], "100", *FIELDS[3:]], "leaver")
     for message in messages:
-        if re.search(r"step \d+ of 100", json.dumps(message)):
+        if re.search(r"\d+ of 100 steps", json.dumps(message)):
             break
     messages.close()
     until(lambda: server.app.queue._current is None)

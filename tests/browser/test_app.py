@@ -233,7 +233,7 @@ def test_cancel_ends_a_job_and_the_next_one_works(visit: Any, out: Path):
     panel.get_by_label("Prompt", exact=True).fill("a red house")
     more(panel, Steps=900, Seed=5)  # not done before it is cancelled
     panel.get_by_role("button", name="Generate", exact=True).click()
-    panel.get_by_text(re.compile(r"step \d+ of 900")).wait_for()
+    panel.get_by_text(re.compile(r"\d+ of 900 steps")).wait_for()
     expect(panel.get_by_role("button", name="Generate", exact=True)).to_be_disabled()
     panel.get_by_role("button", name="Cancel").click()
     panel.get_by_text("Cancelled: nothing was saved.").wait_for()
@@ -252,7 +252,7 @@ def test_a_second_visitor_is_told_the_place_and_can_leave_the_line(visit: Any):
         more(panel, Steps=900)  # not done before the other comes
         panel.get_by_role("button", name="Generate", exact=True).click()
         if panel is panels[0]:
-            panel.get_by_text(re.compile(r"step \d+ of 900")).wait_for()
+            panel.get_by_text(re.compile(r"\d+ of 900 steps")).wait_for()
     panels[1].get_by_text("Waiting: 1 job is before yours.").wait_for()
     panels[1].get_by_role("button", name="Cancel").click()
     panels[1].get_by_text("Cancelled: nothing was saved.").wait_for()

@@ -20,7 +20,7 @@ each_family = pytest.mark.parametrize("family", ["sd1", "sigma"])
 @each_family
 @pytest.mark.parametrize("keep", KEPT, ids="-".join)
 def test_what_is_not_kept_is_averaged(load, family, keep):
-    """Where layers are averaged too, each is brought to the latent's grid first."""
+    """Where layers are averaged too, each is brought to 64 cells on the short side first."""
     pipe = load(family)
     given = {"seeds": (1, 2), "steps": 3}
     with trace(pipe, WHOLE) as whole:
@@ -36,14 +36,16 @@ def test_what_is_not_kept_is_averaged(load, family, keep):
             continue
         (found,) = mine.arrays
         grids = [layer.grid for layer in every.layers]
-        wanted = np.mean(list(map(enlarged, expected, grids, [mine.latent] * len(grids))), axis=0)
+        short = min(mine.latent)
+        cells = [round(64 * side / short) for side in mine.latent]
+        wanted = np.mean(list(map(enlarged, expected, grids, [cells] * len(grids))), axis=0)
         np.testing.assert_allclose(found, wanted, atol=TOLERANCE)
 
 
-def enlarged(p, grid, latent):
-    """(S, H, Q, K) from a layer's grid to the latent's."""
+def enlarged(p, grid, cells):
+    """(S, H, Q, K) from a layer's grid to that of the maps."""
     planes = torch.from_numpy(p).double().movedim(2, 3).unflatten(-1, grid)
-    large = interpolate(planes.flatten(0, 1), size=latent, mode="bilinear", antialias=True)
+    large = interpolate(planes.flatten(0, 1), size=cells, mode="bilinear", antialias=True)
     return large.unflatten(0, p.shape[:2]).flatten(-2).movedim(-1, 2).numpy()
 
 

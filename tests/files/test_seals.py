@@ -55,7 +55,7 @@ def test_a_sealed_figure_is_the_same_to_other_readers():
 def test_the_seal_of_a_gif_stands_before_its_end():
     marked = sealed(figure("gif"))
     assert marked[-1:] == b";" and marked[:-1].endswith(b"\0")
-    assert marked.index(b"!\xfe") == len(figure("gif")) - 1
+    assert marked.rindex(b"!\xfe") == len(figure("gif")) - 1
 
 
 def test_what_is_no_figure_has_no_seal():
