@@ -74,7 +74,7 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
     ("arguments", "part"),
     [
         (["saved"], "1 run cannot be compared: expected two"),
-        (["saved", "nowhere"], "nowhere is not a run"),
+        (["saved", "nowhere"], "there is no folder nowhere"),
         (["saved", "other", "-w", "dog"], "'dog' is not in the prompt"),
         (["saved", "other", "--out", "x.jpg"], "x.jpg is not a name for a figure: expected a file"),
         (["saved", "other", "--out", "saved"], "saved is not a name for a figure"),

@@ -251,7 +251,9 @@ def test_inspect_of_what_was_not_kept(random_model, desk: Path):
 
 
 def test_inspect_of_what_is_no_run(desk: Path):
-    assert "nowhere is not a run" in bad("inspect", "nowhere")
+    assert "there is no folder nowhere: expected a folder with run.json" in bad(
+        "inspect", "nowhere"
+    )
     (desk / "run.json").write_text("{")
     assert "is not JSON" in bad("inspect", desk)
     assert files(desk) == {"run.json"}

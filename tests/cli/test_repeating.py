@@ -104,7 +104,7 @@ def test_force_needs_a_folder(saved, monkeypatch):
 
 
 def test_no_folder_and_no_model(saved):
-    assert "is not a run, edit or grid" in bad("repeat", "nothing")
+    assert "there is no folder nothing: expected" in bad("repeat", "nothing")
     assert "there is no model folder nonsense" in bad("repeat", saved, "--model", "nonsense")
     spoil(saved, model="no-such")
     assert "pass --model to draw with another" in bad("repeat", saved)

@@ -26,7 +26,7 @@ def test_what_is_no_path(given):
 
 @pytest.mark.parametrize("name", ["x" * 300, "a/" * 3000, "no such", "é" * 200])
 def test_names_that_no_folder_can_have(name):
-    with pytest.raises(RunError, match=r"is not a run: expected a folder with run\.json"):
+    with pytest.raises(RunError, match=r"there is no folder .*: expected a folder with run\."):
         Run.load(name)
 
 

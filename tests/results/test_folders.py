@@ -44,11 +44,17 @@ def test_a_run_is_wanted_and_the_folder_is_of_another_kind(tmp_path: Path):
 
 def test_what_is_no_folder_of_heedmaps(tmp_path: Path):
     (tmp_path / "run.json").mkdir()  # a folder is no file
-    for odd in (tmp_path, tmp_path / "nothing", str(tmp_path)):
-        with pytest.raises(RunError, match="is not a run, edit or grid: expected a folder with"):
-            folders.kind_of(odd)
-        with pytest.raises(RunError, match="is not a run, edit or grid"):
-            folders.load_result(odd)
+    said = {
+        tmp_path: f"{tmp_path} is not a run, edit or grid",
+        str(tmp_path): f"{tmp_path} is not a run, edit or grid",
+        tmp_path / "nothing": f"there is no folder {tmp_path / 'nothing'}",
+    }
+    for odd, wrong in said.items():
+        for asked in (folders.kind_of, folders.load_result):
+            with pytest.raises(RunError) as told:
+                asked(odd)
+            expected = "expected a folder with run.json, pair.json or grid.json, as `save` writes"
+            assert str(told.value) == f"{wrong}: {expected}"
     with pytest.raises(ArgumentError, match="3 is not a path"):
         folders.kind_of(3)
     made_run().save(tmp_path / "run")

@@ -538,7 +538,7 @@ def told(saved, change) -> None:
         (lambda a: a["cells"][0]["about"].pop("change"), "field change at cells"),
         (lambda a: a["cells"][0]["about"].pop("moved"), "field moved at cells"),
         (lambda a: a["cells"][0].update(seed=8), "does not hold together"),
-        (lambda a: a["cells"][0].update(seed=9), "is not a run"),
+        (lambda a: a["cells"][0].update(seed=9), "there is no folder"),
         (lambda a: a["cells"][0]["weights"].update(sea=2.0), "has cells of different words"),
         (lambda a: a["cells"].pop(), "has not every combination of what varies among its cells"),
         (lambda a: a.update(cells=a["cells"][:7]), "has not every combination"),

@@ -59,6 +59,12 @@ def is_there(path: Path) -> bool:
         return False
 
 
+def nothing_of(folder: Path, what: str, expected: str) -> str:
+    """What to say of a folder that is not what was asked for, or not there at all."""
+    said = f"{folder} is not {what}" if is_there(folder) else f"there is no folder {folder}"
+    return f"{said}: expected {expected}, as `save` writes"
+
+
 def check_listed(path: Path, made: str) -> None:
     """Raise a RunError if a file that its folder lists is not there."""
     if not is_there(path):

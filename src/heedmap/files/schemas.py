@@ -177,7 +177,7 @@ def _other_kind(path: Path, what: str) -> str:
         if mark != path.name and reading.is_file(folder / mark):
             wanted = runs.format(folder) if what == "a run" and runs else f"{what}, not {other}"
             return f"{folder} is {other}: expected {wanted}"
-    return f"{folder} is not {what}: expected a folder with {path.name}, as `save` writes"
+    return reading.nothing_of(folder, what, f"a folder with {path.name}")
 
 
 def read(data: bytes, schema: type[_File], what: str, *, version: int) -> _File:

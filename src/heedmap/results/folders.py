@@ -22,10 +22,8 @@ def kind_of(folder: str | Path) -> str:
     for mark in MARKS:
         if reading.is_file(folder / mark):
             return mark
-    raise RunError(
-        f"{folder} is not a run, edit or grid: expected a folder with run.json, pair.json or "
-        "grid.json, as `save` writes"
-    )
+    marks = "a folder with run.json, pair.json or grid.json"
+    raise RunError(reading.nothing_of(folder, "a run, edit or grid", marks))
 
 
 def load_result(folder: str | Path) -> Run | Pair | Grid:

@@ -4,7 +4,8 @@ Pure text. Colours, sizes and places are those of English; whatever else changes
 addition or a removal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from heedmap.options import EditPurpose
 from heedmap.text.alignment import WordAlignment, connects
@@ -37,6 +38,8 @@ _SIDES = frozenset(
 _PLACES = frozenset(word_keys("in at on by during inside within"))
 """What a setting begins with: "in a meadow", "at night", "on the beach", "by the sea"."""
 _NO_PLACES = _SIDES | {"of", "to"}
+_TO_SIDES, _ENDS = frozenset(word_keys("in on at")), frozenset(word_keys("front top bottom"))
+"""What says together where a thing lies: "in front of", "on top of"."""
 _LOOSEST: tuple[EditPurpose, ...] = (
     "relation", "addition", "removal", "setting", "swap", "size", "colour",
 )  # fmt: skip
@@ -46,39 +49,54 @@ _LOOSEST: tuple[EditPurpose, ...] = (
 def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
     """What an edit is for; None where no word changed but articles and the like.
 
-    "a red cat" -> "a blue dog" is a swap and not a colour, "two cats" -> "three cats" an addition,
-    and what stands after "in", "at", "on" or "by" is the setting, but for its colours and sizes: of
-    several the one that needs most freedom is told.
+    "a red cat" -> "a blue dog" is a swap and not a colour, "two cats" -> "three cats" and "a cat"
+    -> "cats" are additions, and what stands after "in", "at", "on" or "by" is the setting, but for
+    its colours and sizes: of several the one that needs most freedom is told.
     """
-    source, target = (
-        [pair[side] for pair in alignment.pairs if pair[side] is not None] for side in (0, 1)
-    )
+    source = [word for word, _ in alignment.pairs if word is not None]
+    target = [word for _, word in alignment.pairs if word is not None]
+    read = _read(source) | _read(target)
     found: set[EditPurpose] = set()
     sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
     same = {id(word) for pair in alignment.same for word in pair}
     for before, after in alignment.pairs:
         if before is not None and id(before) in same:
             continue
-        one = _change(before, after, _led(before, source), _led(after, target))
+        words = [read[id(word)] for word in (before, after) if word is not None]
+        led = [
+            _led(word, prompt, read)
+            for word, prompt in ((before, source), (after, target))
+            if word is not None
+        ]
+        one = _change(words, led, "addition" if before is None else "removal")
         found |= {one} if one is not None else set()
-        sides |= any(word is not None and fold(word.text) in _SIDES for word in (before, after))
+        sides |= any(word in _SIDES for word in words)
     if sides and not found & {"addition", "removal", "setting"}:
         return "relation"
     return next((purpose for purpose in _LOOSEST if purpose in found), None)
 
 
+def _read(words: Sequence[Word]) -> dict[int, str]:
+    """Every word of a prompt, folded, by its id; the first of "in front of" as "front"."""
+    there = sorted(words, key=lambda word: word.start)
+    said = [fold(word.text) for word in there]
+    after = [*said[1:], ""]
+    return {
+        id(word): then if one in _TO_SIDES and then in _ENDS else one
+        for word, one, then in zip(there, said, after, strict=True)
+    }
+
+
 def _change(
-    before: Word | None, after: Word | None, led: str | None, leads: str | None
+    words: Sequence[str], led: Sequence[str], alone: Literal["addition", "removal"]
 ) -> EditPurpose | None:
     """What one changed word is for; None for articles and the like, which say nothing alone.
 
     Args:
-        before: the word of the source.
-        after: the word of the target.
-        led: the connective before it in the source; itself, if it is one.
-        leads: the same in the target.
+        words: the word of the source and that of the target, or the one of both that there is.
+        led: of each the connective before it; itself, if it is one.
+        alone: what it is that only one of both prompts has it.
     """
-    words = [fold(word.text) for word in (before, after) if word is not None]
     counts = [_NUMBERS[word] for word in words if word in _NUMBERS]
     if len(counts) == 2 and counts[0] != counts[1]:
         return "addition" if counts[0] < counts[1] else "removal"
@@ -86,22 +104,27 @@ def _change(
         return "colour"
     if all(word in _SIZES for word in words):
         return "size"
-    if len(words) == 2 and any(word in _SIDES for word in words):
-        return "setting" if any(word in _PLACES for word in words) else "relation"
-    leading = [place for place in (led, leads) if place is not None]
-    if all(place in _PLACES for place in leading):
+    if len(words) == 2:
+        if any(word in _SIDES for word in words):
+            return "setting" if any(word in _PLACES for word in words) else "relation"
+        if words[1] in _plurals(words[0]):
+            return "addition"
+        if words[0] in _plurals(words[1]):
+            return "removal"
+    if all(place in _PLACES for place in led):
         return "setting"
     if not any(is_content(word) and word not in _NO_PLACES for word in words):
         return None
-    if before is None or after is None:
-        return "addition" if before is None else "removal"
-    return "swap"
+    return alone if len(words) == 1 else "swap"
 
 
-def _led(word: Word | None, words: Sequence[Word | None]) -> str | None:
+def _plurals(noun: str) -> tuple[str, ...]:
+    """How the plural of an English noun may be written."""
+    return (f"{noun}s", f"{noun}es", noun.removesuffix("y") + "ies")
+
+
+def _led(word: Word, words: Sequence[Word], read: Mapping[int, str]) -> str:
     """The last connective up to a word of a prompt; empty if there is none."""
-    if word is None:
-        return None
-    before = [one for one in words if one is not None and one.start <= word.start]
-    said = (fold(one.text) for one in sorted(before, key=lambda one: -one.start))
+    before = [one for one in words if one.start <= word.start]
+    said = (read[id(one)] for one in sorted(before, key=lambda one: -one.start))
     return next((one for one in said if connects(one)), "")

@@ -10,7 +10,7 @@ import torch
 from diffusers.models.attention_processor import Attention
 from PIL import Image
 
-from heedmap.errors import ModelError, TraceError
+from heedmap.errors import ModelError, TraceError, quoted
 from heedmap.wiring.family import Family, GridShape, made_from
 from heedmap.wiring.patches import put
 from heedmap.wiring.pixart import PixArt
@@ -28,6 +28,11 @@ def family_of(pipe: Any) -> Family:
     for family in FAMILIES:
         if isinstance(family.denoiser(pipe), family.kind):
             return family
+    if isinstance(pipe, str):  # the prompt first, as nobody else's pipeline is called
+        raise ModelError(
+            f"the pipeline is the text {quoted(pipe)}: expected one that is loaded, and the prompt "
+            "after it"
+        )
     raise _none(type(pipe).__name__, _why_none(pipe))
 
 
