@@ -54,6 +54,7 @@ class Shelved:
         title: the prompt, or both.
         made_with: seed, steps, size and model, in a line.
         made: when, in seconds since 1970.
+        cells: how many edits a grid has; 0 of all else.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Shelved:
     title: str
     made_with: str
     made: float
+    cells: int = 0
 
 
 class Shelf:
@@ -250,7 +252,8 @@ def _told(folder: Path, kind: str, made: float) -> Shelved | None:
         return None
     if kind in ("grid", "explanation"):
         of = _of_grid if kind == "grid" else _of_explanation
-        return Shelved(folder.name, kind, *of(about), made)
+        cells = len(about["cells"]) if kind == "grid" else 0
+        return Shelved(folder.name, kind, *of(about), made, cells)
     settings = about["settings"]
     edit = settings.get("edit")
     text = f"{edit.get('source', '')} → {settings['prompt']}" if edit else settings["prompt"]
