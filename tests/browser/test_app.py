@@ -222,7 +222,7 @@ def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: P
     with big.open("wb") as file:
         file.truncate(65 * 2**20)
     panel.locator("input[type=file]").set_input_files(big)
-    expect(panel.locator("output")).to_contain_text("The file is too large: expected at most 64 MB")
+    expect(panel.locator("output")).to_contain_text("file is too large: expected at most 64 MiB")
     assert files(out) == there
 
 

@@ -12,7 +12,15 @@ from typing import Any
 
 import torch
 
-from heedmap.errors import ArgumentError, Either, NothingRecordedError, TraceError, Written, warn
+from heedmap.errors import (
+    ArgumentError,
+    Either,
+    NothingRecordedError,
+    TraceError,
+    Written,
+    sizes,
+    warn,
+)
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
@@ -310,17 +318,16 @@ class Trace:
         """Raise if a call would keep more than may be kept in all; warn if it is much."""
         kept, limit = sum(other.size for other in self._calls), self._wanted.limit
         if kept > limit:
+            takes, most = sizes(kept, limit)
             raise ArgumentError(
                 Written("keep", sorted(self._wanted.keep)),
-                f" would take {kept / 2**20:,.0f} MiB, and the limit is {limit / 2**20:,.0f} MiB: "
-                "keep fewer axes",
+                f" would take {takes}, and the limit is {most}: keep fewer axes",
                 Either(", or pass a higher limit", ""),
             )
         if call.size > WARN:
             warn(
                 Written("keep", sorted(self._wanted.keep)),
-                f" will take {call.size / 2**20:,.0f} MiB of memory: keep fewer axes if that is "
-                "too much",
+                f" will take {sizes(call.size)[0]} of memory: keep fewer axes if that is too much",
             )
 
     def _record(self, name: str, scores: Scores) -> None:
