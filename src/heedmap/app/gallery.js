@@ -173,8 +173,12 @@ function see(isList) {
   viewer.hidden = isList;
 }
 
-function open(one) {
+async function open(one) {
   tell("");
+  // What was deleted or renamed meanwhile, in another window, is told of here: a frame would be white.
+  const answer = await ask(addressOf(one.name, "/page"));
+  if (!answer) return load();
+  answer.body?.cancel();
   const frame = made("iframe", { src: addressOf(one.name, "/page"), title: "heedmap" });
   frame.setAttribute("sandbox", "allow-scripts allow-downloads");
   frame.allow = "clipboard-write";

@@ -296,8 +296,8 @@ def read_result(folder: Path) -> Result:
     try:
         return Explanation.load(folder) if explained else load_result(folder)
     except RunError as error:
-        said = sentence_for(error).replace(str(folder), "the result")
-        raise RunError(said) from error
+        said = sentence_for(error).replace(f"{folder}{os.sep}", "the result's ")
+        raise RunError(said.replace(str(folder), "the result")) from error
 
 
 def made_with(result: Result) -> str:

@@ -1,10 +1,12 @@
 /* All words at once, and a word in every layer and head: small, to choose from. */
 
-// Pixels: a word's picture on its short side, of many words and of few, and between two of them;
+// Pixels: a word's picture on its short side, of many words and of few, how small it may be shown,
+// and how much is between two of them;
 // what may stay empty beside the words before some are scrolled to; what a hole above all words
 // counts more than one at a column's end; how large one must be that a run's curve is moved for it;
-// and what is not worth that anything moves again.
-const [THUMB, LARGEST, GAP, BARE, APART, MOVED, STAYS] = [84, 170, 10, 150, 30, 50, 40];
+// what is not worth that anything moves again; and what words of another size are less worth.
+const [THUMB, LARGEST, SMALLEST, GAP] = [84, 170, 56, 10];
+const [BARE, APART, MOVED, STAYS, UNUSUAL] = [150, 30, 50, 40, 12];
 const MANY = 24; // words
 const PARTS = ["58%", "61%", "64%"]; // of the width, that a run's picture may take
 const AXES = ["place", "columns", "part", "under"];
@@ -75,7 +77,7 @@ function arrangements({ more, ...how }) {
     arrange({ place, columns, ...how });
     const left = tallOf($("panel")) - tallOf($("stage"));
     const one = { place, columns, ...how, ...cutOff(room > 0 ? left : -left) };
-    one.left += more;
+    one.left += more + (columns ? UNUSUAL : 0);
     if (!columns || !one.room) found.push(one); // none is scrolled away for larger ones
   }
   return found;
@@ -96,14 +98,13 @@ function arrange({ place, columns, room, part, under }) {
   sayWords(Boolean(room));
 }
 
-/** In how many columns the words may stand at a place: as many as there is room for, or fewer and
-    larger ones. */
+/** In how many columns the words may stand at a place: as usual, or in as many as make them from
+    SMALLEST to LARGEST. */
 function columnsFor(how) {
   arrange(how);
-  const most = getComputedStyle($("thumbs")).gridTemplateColumns.split(" ").length;
-  const wide = $("thumbs").clientWidth;
-  const fewer = [...Array(most - 1).keys()].map((n) => most - 1 - n);
-  return [undefined, ...fewer.filter((columns) => wide / columns - GAP <= LARGEST)];
+  const wide = $("thumbs").clientWidth + GAP;
+  const [least, most] = [Math.ceil(wide / (LARGEST + GAP)), Math.floor(wide / (SMALLEST + GAP))];
+  return [undefined, ...[...Array(most - least + 1).keys()].map((n) => least + n)];
 }
 
 /** How much room is left, or lacking (then at most BARE, and some rows are scrolled to). */
