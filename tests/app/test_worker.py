@@ -74,7 +74,7 @@ def test_edit_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueu
 
 def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypatch):
     put: list[Any] = []
-    line = Shelved("name", "edit", "", "Seed 1", 0.0)
+    line = Shelved("name", "edit", "", "Seed 1", 0.0, 0)
     monkeypatch.setattr(worker.store, "put", lambda result, _: put.append(result) or line)
     options: dict[str, Any] = {"seed": 1, "steps": 2, "self_attention": 0.5}
     asked: dict[str, Any] = {
@@ -102,7 +102,7 @@ def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypat
 def test_what_the_page_tells_is_told_once(worker, queue, model, monkeypatch):
     """A word that was not taught, of a run, of both prompts of an edit and of a grid's."""
     put: list[Any] = []
-    line = Shelved("name", "run", "", "Seed 1", 0.0)
+    line = Shelved("name", "run", "", "Seed 1", 0.0, 0)
     monkeypatch.setattr(worker.store, "put", lambda result, _: put.append(result) or line)
     few: dict[str, Any] = {"seed": 1, "options": DrawOptions(steps=1)}
     horse, pig = "a red horse", "a red pig"

@@ -62,7 +62,7 @@ class Shelved:
     title: str
     made_with: str
     made: float
-    cells: int = 0
+    cells: int
 
 
 class Shelf:
@@ -257,7 +257,7 @@ def _told(folder: Path, kind: str, made: float) -> Shelved | None:
     settings = about["settings"]
     edit = settings.get("edit")
     text = f"{edit.get('source', '')} → {settings['prompt']}" if edit else settings["prompt"]
-    return Shelved(folder.name, kind, _short(text), _line(settings), made)
+    return Shelved(folder.name, kind, _short(text), _line(settings), made, cells=0)
 
 
 def _of_grid(about: dict[str, Any]) -> tuple[str, str]:

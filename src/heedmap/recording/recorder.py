@@ -12,15 +12,8 @@ from typing import Any
 
 import torch
 
-from heedmap.errors import (
-    ArgumentError,
-    Either,
-    NothingRecordedError,
-    TraceError,
-    Written,
-    sizes,
-    warn,
-)
+from heedmap import errors
+from heedmap.errors import ArgumentError, Either, NothingRecordedError, TraceError, Written, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
@@ -318,16 +311,17 @@ class Trace:
         """Raise if a call would keep more than may be kept in all; warn if it is much."""
         kept, limit = sum(other.size for other in self._calls), self._wanted.limit
         if kept > limit:
-            takes, most = sizes(kept, limit)
             raise ArgumentError(
                 Written("keep", sorted(self._wanted.keep)),
-                f" would take {takes}, and the limit is {most}: keep fewer axes",
+                " would take {}, and the limit is {}".format(*errors.sizes(kept, limit)),
+                ": keep fewer axes",
                 Either(", or pass a higher limit", ""),
             )
         if call.size > WARN:
             warn(
                 Written("keep", sorted(self._wanted.keep)),
-                f" will take {sizes(call.size)[0]} of memory: keep fewer axes if that is too much",
+                f" will take {errors.sizes(call.size)[0]} of memory: keep fewer axes if that is ",
+                "too much",
             )
 
     def _record(self, name: str, scores: Scores) -> None:
