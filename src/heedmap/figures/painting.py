@@ -36,8 +36,8 @@ def painted(block: Block, *, dark: bool = False) -> Image.Image:
     brush: Any = renderer.new_gc()
     brush.set_linewidth(0)
     paper = Affine2D().scale(block.width, block.height)
-    colour = [part / 255 for part in _NIGHT] if dark else [1, 1, 1]
-    renderer.draw_path(brush, Path.unit_rectangle(), paper, (*colour, 1))
+    red, green, blue = _NIGHT if dark else (255, 255, 255)
+    renderer.draw_path(brush, Path.unit_rectangle(), paper, (red / 255, green / 255, blue / 255, 1))
     for thing in sorted(block.things, key=lambda thing: isinstance(thing, LineAt)):  # lines on top
         if isinstance(thing, PictureAt):
             left, foot = (round(n) for n in (thing.x, block.height - thing.y - thing.size[1]))
