@@ -83,6 +83,23 @@ def test_a_message_that_stands_by_itself(said: str, sentence: str):
     assert as_sentence(said) == sentence
 
 
+@pytest.mark.parametrize(
+    "counts, said",
+    [
+        ([0, 1, 1023], "0 bytes, 1 byte, 1023 bytes"),
+        ([2**10, 64 * 2**20, 3 * 2**30], "1 KiB, 64 MiB, 3 GiB"),
+        ([1536, 1600, 10 * 2**20 + 2**19, 1000 * 2**20], "1.5 KiB, 1.56 KiB, 10.5 MiB, 1,000 MiB"),
+        ([2**20 - 1, 2**50], "1,024 KiB, 1,024 TiB"),
+        # What would take too much by a byte is told to be more.
+        ([8921, 8920], "8.712 KiB, 8.711 KiB"),
+        ([64 * 2**20 + 1, 64 * 2**20], "64.000001 MiB, 64 MiB"),
+        ([2**31 + 1, 2**31, 2**31], "2.000000001 GiB, 2 GiB, 2 GiB"),
+    ],
+)
+def test_sizes_that_differ_are_told_apart(counts: list[int], said: str):
+    assert ", ".join(errors.sizes(*counts)) == said
+
+
 def test_warnings_are_told_when_they_come_and_before_a_failure():
     told: list[str] = []
     with pytest.raises(MemoryError), errors.warnings_heard(told.append) as said:

@@ -16,6 +16,7 @@ from typing import Any
 
 MAX_SENTENCE = 2000
 """The most characters that a sentence may have."""
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
 _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
@@ -289,3 +290,26 @@ def reason(error: Exception) -> str:
 def plural(count: int, thing: str) -> str:
     """A count and its noun."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def sizes(*counts: int) -> list[str]:
+    """Numbers of bytes for a sentence, as in "1.5 MiB".
+
+    In three digits, or in as many as it takes that those which differ are told apart.
+    """
+    said: list[str] = []
+    for digits in range(3, 30):  # a byte of a GiB is at the tenth
+        said = [_size(count, digits) for count in counts]
+        if len({*said}) == len({*counts}):
+            break
+    return said
+
+
+def _size(count: int, digits: int) -> str:
+    power = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS))
+    if not power:
+        return plural(count, "byte")
+    whole, rest = divmod(count, 2 ** (10 * power))
+    places = max(0, digits - len(str(whole)))
+    number = f"{whole + rest / 2 ** (10 * power):,.{places}f}"
+    return f"{number.rstrip('0').rstrip('.') if places else number} {_UNITS[power - 1]}"

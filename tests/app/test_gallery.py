@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from cli.calling import call, files
+from PIL import Image
 
 from app.serving import GRID_FIELDS, PROMPT, Served, drawn, generating
 from heedmap.drawing import editing
@@ -185,6 +186,45 @@ def test_a_sheet_has_the_bytes_of_the_command_line(visited: Served, model, desk:
         assert headers["Content-Security-Policy"].startswith("sandbox;")
         taken = visited.ask(f"/comparison?{query}&take=1")[2]["Content-Disposition"]
         assert taken == f'attachment; filename="heedmap-comparison.{kind}"'
+
+
+def test_a_sheet_is_dark_on_a_dark_screen_and_never_where_it_is_taken_along(
+    visited: Served, run: Run
+):
+    name = visited.app.worker.store.put(run, visited.visitor).name
+    query = f"/comparison?run={name}&run={name}"
+    corners = {}
+    for more in ("", "&dark=1", "&dark=1&take=1"):
+        status, body, _ = visited.ask(query + more)
+        assert status == 200
+        corners[more] = Image.open(io.BytesIO(body)).convert("RGB").getpixel((0, 0))
+    white = (255, 255, 255)
+    assert corners == {"": white, "&dark=1": (28, 28, 31), "&dark=1&take=1": white}
+    status, body, _ = visited.ask(f"{query}&dark=1&format=svg")
+    assert status == 200 and b"<svg" in body
+
+
+def test_a_grid_is_shown_by_the_pictures_of_its_edits(visited: Served, model, tmp_path: Path):
+    """Its sheet is white, and too small to be read."""
+    grid = editing.grid(model, PROMPT, weights={"red": [0, 2]}, seeds=1, steps=2)
+    name = visited.app.worker.store.put(grid, visited.visitor).name
+    assert [one["cells"] for one in listed(visited)] == [2]
+    folder, path = visited.shelf.folder(name), f"/results/{name}/picture"
+    for query, number in (("", 1), ("?cell=1", 1), ("?cell=2", 2)):
+        status, body, headers = visited.ask(path + query)
+        assert status == 200 and headers["Content-Type"] == "image/png"
+        assert body == (folder / f"cells/{number:03d}/image.png").read_bytes()
+    for number in ("0", "3", "-1", "x", "", "1/../2", "²", "9" * 9):
+        status, said, _ = visited.ask(f"{path}?cell={quote(number)}")
+        assert status == 404 and said == (
+            b"This grid has no such cell: expected a number from 1 to 2."
+        )
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret/image.png").write_text("PASSWORD=1")
+    (folder / "cells/001").rename(folder / "cells/old")
+    (folder / "cells/001").symlink_to(tmp_path / "secret")
+    status, said, _ = visited.ask(path)
+    assert status == 404 and b"PASSWORD" not in said
 
 
 def test_what_cannot_be_compared_is_one_sentence(visited: Served, run: Run, model):

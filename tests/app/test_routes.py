@@ -142,7 +142,7 @@ def test_uploads_have_a_limit_and_names_by_chance(server: Served):
     token = json.loads(body)["token"]
     assert status == 200 and (uploads / token).read_bytes() == b"hello"
     status, body, _ = server.ask("/uploads", data=bytes(2**20 + 1))
-    assert status == 413 and body == b"That is too large: expected at most 1 MB."
+    assert status == 413 and body == b"That is too large: expected at most 1 MiB."
     for _ in range(12):
         server.ask("/uploads", data=b"more")
     assert len(list(uploads.iterdir())) <= 8

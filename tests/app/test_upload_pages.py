@@ -36,7 +36,7 @@ def test_of_each_visitor_some_pages_are_kept_for_a_while(
     for n in range(4):
         kept.keep(f"10.0.0.{n}", "x" * 30)
     assert sum(map(len, held(tmp_path / "pages"))) <= 100
-    with pytest.raises(RunError, match="the page of this result has 0 MB: expected at most"):
+    with pytest.raises(RunError, match="this result has 61 bytes: expected at most 60 bytes"):
         kept.keep("me", "x" * 61)
     monkeypatch.setattr(upload_pages, "PAGE_KEPT", 0.0)
     for name in (first, "", "../x", "0" * 32, "x"):

@@ -102,7 +102,7 @@ def test_settings_are_short(server: Served, members):
     about = json.loads(members["run.json"])
     about["settings"]["note"] = "x" * 300_000
     said = said_of(server, members | {"run.json": json.dumps(about).encode()})
-    assert "In this zip run.json has 29" in said and "KiB: expected at most 256" in said
+    assert "In this zip run.json has 29" in said and " KiB: expected at most 256 KiB." in said
     about["settings"] |= {"note": "x" * 200_000, "model": "y" * 4000}
     said = said_of(server, members | {"run.json": json.dumps(about).encode()})
     assert "./pages/" in said and len(said) < 20_000  # the line beside the page is short
@@ -112,8 +112,7 @@ def test_a_recording_says_shortly_what_it_holds(server: Served, members):
     long = (2**21).to_bytes(8, "little") + b" " * 2**21
     said = said_of(server, members | {"maps.safetensors": long})
     assert (
-        "In this zip maps.safetensors begins with a table of 2048 KiB: expected at most 1024"
-        in said
+        "In this zip maps.safetensors begins with a table of 2 MiB: expected at most 1 MiB." in said
     )
 
 

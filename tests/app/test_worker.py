@@ -9,6 +9,7 @@ import pytest
 from cli.calling import call, files
 
 from app.serving import PROMPT, ended
+from heedmap import explorer
 from heedmap.app.fragments import of_made
 from heedmap.app.jobs import JobQueue, State
 from heedmap.app.options import Limits, Options
@@ -17,7 +18,7 @@ from heedmap.app.result_store import ResultStore, Shelved
 from heedmap.app.worker import Worker
 from heedmap.drawing import editing, generation
 from heedmap.errors import ArgumentError, RunError
-from heedmap.models import batches, pipelines
+from heedmap.models import batches, cards, pipelines
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.runs import Run
 from heedmap.tiny.card import EMBEDDED
@@ -73,7 +74,7 @@ def test_edit_gives_the_bytes_of_the_command_line(worker: Worker, queue: JobQueu
 
 def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypatch):
     put: list[Any] = []
-    line = Shelved("name", "edit", "", "Seed 1", 0.0)
+    line = Shelved("name", "edit", "", "Seed 1", 0.0, 0)
     monkeypatch.setattr(worker.store, "put", lambda result, _: put.append(result) or line)
     options: dict[str, Any] = {"seed": 1, "steps": 2, "self_attention": 0.5}
     asked: dict[str, Any] = {
@@ -93,8 +94,35 @@ def test_an_edit_of_weights_and_what_it_warns_of(worker, queue, model, monkeypat
         )
         made = state.result
         assert put.pop().about == pair.about
-        assert made.notes == tuple(told) and len(told) == warns
-        assert of_made(made).count("changed nothing in the picture above rounding") == warns
+        # The page tells it, beneath the prompt, and the line above the page does not again.
+        assert len(told) == warns and list(pair.about.notes or ()) == told and made.notes == ()
+        assert explorer.pair_page(pair).count("changed nothing in the picture above") == warns
+
+
+def test_what_the_page_tells_is_told_once(worker, queue, model, monkeypatch):
+    """A word that was not taught, of a run, of both prompts of an edit and of a grid's."""
+    put: list[Any] = []
+    line = Shelved("name", "run", "", "Seed 1", 0.0, 0)
+    monkeypatch.setattr(worker.store, "put", lambda result, _: put.append(result) or line)
+    few: dict[str, Any] = {"seed": 1, "options": DrawOptions(steps=1)}
+    horse, pig = "a red horse", "a red pig"
+    asks: list[tuple[Any, Any]] = [
+        (worker.generate, GenerateRequest(prompt=horse, **few)),
+        (worker.edit, EditRequest(source=horse, target=pig, **few)),
+        (worker.grid, GridRequest(source=horse, targets=(pig, "a red a"), **few)),
+    ]
+    for work, asked in asks:
+        with monkeypatch.context() as patch:
+            patch.setattr(cards, "words_of", lambda _: frozenset({"a", "red"}))
+            state = ended(queue.enter(lambda job, work=work, asked=asked: work(asked, job)))
+        assert state.phase == "done" and state.result.notes == (), state.sentence
+        result = put.pop()
+        assert "is not a word that this model was taught" in result.explorer()
+    # The page of a grid opens with its first edit: what is of another is told beside it.
+    asked = GridRequest(source="a red", targets=("a a", horse), **few)
+    monkeypatch.setattr(cards, "words_of", lambda _: frozenset({"a", "red"}))
+    (said,) = ended(queue.enter(lambda job: worker.grid(asked, job))).result.notes
+    assert said.startswith("'horse' is not a word")
 
 
 def test_cancel_leaves_the_pipeline_as_it_was_and_writes_nothing(worker, queue, model):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -222,7 +223,7 @@ def test_edit_and_look_again_and_open_the_zip(visit: Any, out: Path, tmp_path: P
     with big.open("wb") as file:
         file.truncate(65 * 2**20)
     panel.locator("input[type=file]").set_input_files(big)
-    expect(panel.locator("output")).to_contain_text("The file is too large: expected at most 64 MB")
+    expect(panel.locator("output")).to_contain_text("file is too large: expected at most 64 MiB")
     assert files(out) == there
 
 
@@ -502,6 +503,43 @@ def test_results_are_compared(visit: Any, out: Path, run: Run):
     assert "<svg" in Path(waiting.value.path()).read_text(encoding="utf-8")
     panel.get_by_role("button", name="All results").click()
     expect(panel.get_by_label("Choose other", exact=True)).to_be_checked()
+
+
+def test_in_a_dark_app_a_comparison_is_dark(visit: Any, out: Path, run: Run):
+    run.save(out / "at-night")
+    page = visit(color_scheme="dark")
+    panel = tab(page, "Results")
+    for name in ("of-yesterday", "at-night"):
+        panel.get_by_label(f"Choose {name}", exact=True).check()
+    panel.get_by_role("button", name="Compare").click()
+    sheet = panel.get_by_alt_text("The results, a row each")
+    sheet.wait_for()
+    corner = sheet.evaluate(
+        """async (img) => {
+          await img.decode();
+          const pen = document.createElement("canvas").getContext("2d");
+          pen.drawImage(img, 0, 0);
+          return Math.max(...pen.getImageData(0, 0, 1, 1).data.slice(0, 3));
+        }"""
+    )
+    assert corner < 60
+
+
+def test_what_was_deleted_in_another_window_is_told_of(browser: Any, url: str, out: Path, run: Run):
+    run.save(out / "elsewhere")
+    page = browser.new_context().new_page()
+    page.goto(url)
+    panel = tab(page, "Results")
+    card = result(page, "elsewhere")
+    card.wait_for()
+    shutil.rmtree(out / "elsewhere")
+    card.get_by_role("button", name="Open", exact=True).click()
+    expect(panel.get_by_role("alert")).to_have_text(
+        "This result is not there any more: make it again."
+    )
+    expect(card).to_have_count(0)
+    expect(panel.locator("iframe")).to_have_count(0)
+    page.context.close()
 
 
 def test_nothing_is_too_small_to_read_on_a_narrow_screen(visit: Any, out: Path, run: Run):

@@ -116,8 +116,8 @@ def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
     assert said == "All words are the same; “red” draws 3 times its attention."
     again = opened.page.locator("#about pre", has_text="heedmap repeat")
     assert again.all_inner_texts() == [
-        "heedmap repeat FOLDER --model MODEL",
-        "heedmap repeat FOLDER/cells/006 --model MODEL",
+        "heedmap repeat RUN --model MODEL",
+        "heedmap repeat RUN/cells/006 --model MODEL",
     ]
     command = opened.page.locator("#why pre").first
     assert command.evaluate("e => e.textContent").startswith("heedmap explain RUN/cells/006 ") or (

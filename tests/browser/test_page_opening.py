@@ -151,6 +151,28 @@ def test_no_hole_and_nothing_past_the_edge(show: Any, shape: str, words: str, wi
     assert found["worst"] < TALLEST_HOLE, found
 
 
+@pytest.mark.parametrize("width", [1320, 1200, 1020])
+@pytest.mark.parametrize("kind", ["run", "pair", "few"])
+def test_in_a_frame_of_the_app_holes_are_small(
+    show: Any, run_page: str, pair_page: str, kind: str, width: int
+):
+    """As wide as the app makes it in windows of 1400, 1280 and 1100 pixels: some had 165."""
+    pages = {"run": run_page, "pair": pair_page}
+    text = pages.get(kind) or explorer.page(
+        small("a horse on a beach", frozenset({"step", "head"}))
+    )
+    opened = show(text, viewport={"width": width, "height": 1000})
+    expect(opened.page.locator("#thumbs canvas").first).to_be_visible()
+    opened.page.wait_for_timeout(300)
+    assert opened.page.evaluate(MEASURE)["worst"] <= 125
+    before = opened.page.locator("#overview").bounding_box()
+    for x in (0.2, 0.5, 0.8):
+        point(opened, x, 0.5)
+    opened.page.mouse.move(0, 0)
+    opened.page.wait_for_timeout(200)
+    assert opened.page.locator("#overview").bounding_box() == before  # nothing jumps meanwhile
+
+
 def test_edges_keep_their_line(show: Any, run_page: str):
     """What stands on the left begins on one line, and what stands on the right ends on one."""
     opened = show(run_page)

@@ -33,9 +33,9 @@ def test_every_word_has_a_thumbnail_of_its_heat(show: Any, run: Any, run_page: s
     assert thumbs.all_inner_texts() == [heat.label for heat in run.maps]
     for number in (1, 2, 7):
         found = seen(thumbs.nth(number).locator("canvas"))
-        assert found.shape == (84, 84, 3)
+        assert found.shape == (170, 170, 3)  # as large as few words are shown
         drawn = run.maps.at(number).overlay(scale="shared")
-        wanted = np.asarray(drawn.resize((84, 84), Image.Resampling.BOX)).astype(int)
+        wanted = np.asarray(drawn.resize((170, 170), Image.Resampling.BOX)).astype(int)
         assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.97
     thumbs.nth(2).click()
     assert opened.page.locator(PINS).all_inner_texts() == ["house"]

@@ -37,10 +37,10 @@ def test_layers_prints_every_layer_and_follows_the_first(model):
     assert lines[11] == f"{SHORT[0]}: {NAMES[0]}"
     followed = [" ".join(line.split()) for line in lines[12:]]
     assert followed[0] == "made of shape"
-    assert followed[3] == "Q = X·W_q (256 × 16) · (16 × 16) 256 × 16"
-    assert followed[4] == "K = E·W_k (77 × 32) · (32 × 16) 77 × 16"
+    assert followed[3] == "Q = X·W_Q (256 × 16) · (16 × 16) 256 × 16"
+    assert followed[4] == "K = E·W_K (77 × 32) · (32 × 16) 77 × 16"
     assert followed[9] == "S_h = Q_h·K_hᵀ/√8 (256 × 8) · (8 × 77) 256 × 77"
-    assert followed[13] == "Y = O·W_o + b (256 × 16) · (16 × 16) 256 × 16"
+    assert followed[13] == "Y = O·W_O + b (256 × 16) · (16 × 16) 256 × 16"
     assert len(followed) == 14
 
 

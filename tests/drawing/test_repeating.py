@@ -480,7 +480,10 @@ def test_a_scheduler_of_the_largest_numbers_is_quick(pipe, run):
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ([1, 1024], r"in a batch of 1024 pictures of 128×128, which take about .* GiB.*more memo"),
+        (
+            [1, 1024],
+            r"batch of 1024 pictures of 128×128, which take about .* [MGT]iB, and .*more memo",
+        ),
         ([0, 4096], r"batch_place=\(0, 4096\): expected a number and .* at most 1024"),
     ],
 )

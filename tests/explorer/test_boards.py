@@ -3,11 +3,13 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from making import data_of, made_explanation
 from msgspec import structs
 
 from heedmap.explorer import boards
+from heedmap.files.explanations import as_packed
 from heedmap.files.notes import to_json
 
 
@@ -76,6 +78,9 @@ def test_the_code_that_it_shows_computes_it(tmp_path, monkeypatch):
 
     for options in ({"masked": True}, {"masked": False, "edited": True}):
         made = made_explanation(**options)
+        if not options["masked"]:
+            given = structs.replace(made.given, residual=as_packed(np.ones(10)), factor=2.0)
+            made = replace(made, given=given).with_added(made.joined + 1)
         folder = made.save(tmp_path / str(options["masked"]))
         monkeypatch.chdir(folder)
         (code,) = re.findall(r"<pre>(.*?)</pre>", page(made), re.S)
@@ -83,3 +88,8 @@ def test_the_code_that_it_shows_computes_it(tmp_path, monkeypatch):
         exec(unescape(code), names)
         assert names["p"] == pytest.approx(made.attention.probabilities, rel=1e-12)
         assert names["o"] == pytest.approx(made.shown.output, rel=1e-12)
+        assert names["brought"] == pytest.approx(made.shown.brought, rel=1e-12)
+        assert names["y"] == pytest.approx(made.shown.together, rel=1e-12)
+        # W_O is one matrix wherever it is named, of the shape that is shown.
+        assert names["w_o"].shape == (12, 10) and "(1 × 12) · (12 × 10)" in page(made)
+        assert "W_O has 12 × 10 numbers" in page(made) and "W_Oᵀ" not in page(made)

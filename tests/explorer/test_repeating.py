@@ -105,7 +105,7 @@ def test_the_command_of_a_run_reads_back_as_its_settings(prompt, about, confined
     assert (params["count"], params["out"]) == (1, None)
     assert ways[0][2] == ""
     compile(ways[1][1], "repeat", "exec")
-    assert shlex.split(ways[2][1]) == ["heedmap", "repeat", "FOLDER"]
+    assert shlex.split(ways[2][1]) == ["heedmap", "repeat", "RUN"]
 
 
 asked_of_an_edit = st.fixed_dictionaries(
@@ -168,7 +168,7 @@ def test_a_model_without_a_name_is_told_to_be_saved(random_model):
     kind = type(random_model).__name__
     assert run.settings.model == kind
     (_, command, said), (_, code, left), (_, again, beside) = repeat_run(run.settings)
-    assert parsed(command)["model"] == "MODEL" and again == "heedmap repeat FOLDER --model MODEL"
+    assert parsed(command)["model"] == "MODEL" and again == "heedmap repeat RUN --model MODEL"
     for sentence in (said, beside):
         assert sentence.endswith("MODEL is a folder to which pipe.save_pretrained wrote the model: "
                                  "it had no name.")  # fmt: skip

@@ -11,7 +11,7 @@ from matplotlib.patheffects import Normal, Stroke
 from PIL import Image
 
 from heedmap.figures import layout, painting
-from heedmap.figures.blocks import Block, LineAt, PictureAt
+from heedmap.figures.blocks import INK, SOFT, Block, LineAt, PictureAt
 from heedmap.figures.layout import Panel, ScaleBar
 from heedmap.figures.lettering import drawable
 from heedmap.figures.sheet import Sheet
@@ -78,6 +78,24 @@ def test_sheets_to_the_bit_as_their_figures(text):
 
 def test_nothing_is_white():
     assert painting.painted(Block(3, 2)).getcolors() == [(6, (255, 255, 255))]
+
+
+def test_in_the_dark_letters_are_light_and_pictures_as_they_are():
+    picture = noise(9, 7)
+    lines = (LineAt(20, 30, "house", 20, INK), LineAt(20, 60, "note", 16, SOFT))
+    block = Block(120, 80, (PictureAt(80, 4, picture, (9, 7), False), *lines))
+    day, night = (np.asarray(painting.painted(block, dark=dark)) for dark in (False, True))
+    paper = (28, 28, 31)
+    assert tuple(night[0, 0]) == paper and tuple(day[0, 0]) == (255, 255, 255)
+    np.testing.assert_array_equal(night[4:11, 80:89], np.asarray(picture))
+    # Where by day there is ink, there is light by night, and nowhere else.
+    written = (day[:, :78] < 200).any(axis=-1)
+    assert written.any() and (night[:, :78][written].mean(axis=-1) > 60).all()
+    assert (night[:, :78][(day[:, :78] == 255).all(axis=-1)] == paper).all()
+    bright = [night[y].max() for y in (slice(14, 31), slice(46, 61))]
+    assert bright[0] > bright[1] > 150  # what is soft stays softer
+    framed = Block(12, 12, (PictureAt(1, 1, noise(8, 8), (8, 8)),))
+    assert tuple(np.asarray(painting.painted(framed, dark=True))[1, 1]) == (74, 74, 80)
 
 
 def test_pictures_are_where_the_block_says():

@@ -132,7 +132,7 @@ def test_files_of_more_than_four_gibibytes(tmp_path: Path):
             file.truncate(size)  # a hole: it takes no room on the disk
         with pytest.raises(RunError) as raised:
             Recording.load(path)
-        assert ("is larger than 4096 MiB" in str(raised.value)) is said
+        assert ("is larger than 4 GiB" in str(raised.value)) is said
 
 
 def test_files_that_are_holes(tmp_path: Path):

@@ -6,7 +6,7 @@ import torch
 from diffusers.models.attention_processor import AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, sizes
 from heedmap.options import DrawOptions
 from heedmap.recording.recorder import WARN
 from heedmap.recording.steering import Steering
@@ -99,8 +99,9 @@ def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
         run(pipe, "a house", height=104, width=176)
     size = recorder.recordings[0].nbytes
     calls = []
+    takes, limit = sizes(size, size - 1)
     with (
-        pytest.raises(ArgumentError, match=r"would take \d+ MiB, and the limit is"),
+        pytest.raises(ArgumentError, match=f"would take {takes}, and the limit is {limit}: keep"),
         trace(pipe, everything, tokens="all", limit=size - 1),
     ):
         run(pipe, "a house", height=104, width=176, callback_on_step_end=lambda *a: calls.append(1))
@@ -111,7 +112,7 @@ def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
 
 def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
     monkeypatch.setattr("heedmap.recording.recorder.WARN", 1000)
-    with pytest.warns(UserWarning, match="MiB of memory"), trace(pipe):
+    with pytest.warns(UserWarning, match=r"will take [\d.]+ KiB of memory"), trace(pipe):
         run(pipe, "a house", steps=1)
 
 

@@ -70,7 +70,7 @@ def test_an_interpreter_shows_a_line_of_each(strip):
         maps: "<HeatMaps of 'a red house': 3 words, 7 layers>",
         heat: "<HeatMap of 'red': 2×1 cells, 0.25 to 0.5>",
         maps.tokens: "<TokenTable of 'a red house': 3 words, 77 tokens>",
-        maps.recording: "<Recording of 'a red house': 7 tokens, axes kept: layer, 0.0 MiB>",
+        maps.recording: "<Recording of 'a red house': 7 tokens, axes kept: layer, 26.7 KiB>",
         Animation("house", (Image.new("RGB", (8, 4)),), (40,)): "<Animation 'house': 1 frame, 8×4>",
     }
     for one, said in shown.items():

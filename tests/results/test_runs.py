@@ -89,6 +89,7 @@ def test_a_picture_of_steps_that_a_run_does_not_tell_of_is_the_users(tmp_path):
     [
         ({"count": 9}, "does not hold together: its maps and the pictures of its steps"),
         ({"size": [7, 4]}, "steps.png has .* pixels: expected .*, as its folder tells"),
+        ({"size": [60, 4]}, "does not hold together: its picture and the pictures of its steps"),
         ({"size": [6, 5000]}, "is not what heedmap wrote: expected int <= 4096"),
         ({"shows": "dreams"}, "is not what heedmap wrote: invalid enum value 'dreams'"),
         ({"count": "all"}, "is not what heedmap wrote: expected int, got str at steps.count"),

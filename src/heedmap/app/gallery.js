@@ -2,6 +2,7 @@
 
 What somebody wrote becomes text alone; each result is asked for by its name.
 */
+const FACES = 4; // pictures that stand for a grid
 const FORMATS = ["png", "svg", "pdf"];
 const SHORT = { dateStyle: "medium", timeStyle: "short" };
 const made = (tag, properties = {}, ...inner) => {
@@ -63,10 +64,19 @@ function button(text, act, className = "") {
   return made("button", { type: "button", textContent: text, onclick: act, className });
 }
 
+/** What stands for a result: its picture; of a grid those of its first edits. */
+function pictures(one) {
+  const cells = [...Array(Math.min(one.cells, FACES)).keys()].map((n) => `?cell=${n + 1}`);
+  return (cells.length ? cells : [""]).map((which) =>
+    made("img", { src: addressOf(one.name, `/picture${which}`), alt: "", loading: "lazy" }),
+  );
+}
+
 function card(one) {
   const face = made("button", { type: "button", className: "face", onclick: () => open(one) });
   face.setAttribute("aria-label", `Open ${one.name}`);
-  face.append(made("img", { src: addressOf(one.name, "/picture"), alt: "", loading: "lazy" }));
+  face.append(...pictures(one));
+  face.classList.toggle("several", face.childElementCount > 1);
   const box = made("input", { type: "checkbox", checked: chosen.has(one.name) });
   box.setAttribute("aria-label", `Choose ${one.name}`);
   box.onchange = () => {
@@ -163,8 +173,12 @@ function see(isList) {
   viewer.hidden = isList;
 }
 
-function open(one) {
+async function open(one) {
   tell("");
+  // What was deleted or renamed meanwhile, in another window, is told of here: a frame would be white.
+  const answer = await ask(addressOf(one.name, "/page"));
+  if (!answer) return load();
+  answer.body?.cancel();
   const frame = made("iframe", { src: addressOf(one.name, "/page"), title: "heedmap" });
   frame.setAttribute("sandbox", "allow-scripts allow-downloads");
   frame.allow = "clipboard-write";
@@ -203,7 +217,9 @@ async function compare() {
   for (const name of chosen) query.append("run", name);
   for (const word of words.value.split(",")) if (word.trim()) query.append("word", word.trim());
   tell("Comparing …");
-  const answer = await ask(`./comparison?${query}`);
+  // On the screen it is as dark as the app; what is taken along is for paper.
+  const dark = document.body.classList.contains("dark") ? "&dark=1" : "";
+  const answer = await ask(`./comparison?${query}${dark}`);
   if (!answer) return;
   const sheet = URL.createObjectURL(await answer.blob());
   const picture = made("img", { src: sheet, alt: "The results, a row each", className: "sheet" });

@@ -6,6 +6,7 @@ says (`result_store`, `visitors`): no path is taken from anybody.
 
 import asyncio
 import io
+import re
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -25,9 +26,10 @@ from heedmap.app.answers import FileAnswer, shut_off
 from heedmap.app.labels import sentence_for
 from heedmap.app.middleware import body_of, client_of
 from heedmap.app.quotas import Quota, StreamQuota
-from heedmap.app.result_store import ResultStore, Shelf, read_result
+from heedmap.app.result_store import ResultStore, Shelf, Shelved, read_result
 from heedmap.app.visitors import visitor_of
 from heedmap.errors import ArgumentError, RunError, plural
+from heedmap.figures.formats import png
 from heedmap.files.writing import sealed
 from heedmap.results import comparisons
 from heedmap.results.pairs import Pair
@@ -40,12 +42,7 @@ _SHOWN = 100, 60  # lists and pictures at a time
 _ROWS = 12  # runs that are compared
 _WORDS = 24  # of which
 _TALK = 4096  # bytes of a new name
-_FACES = {
-    "run": "image.png",
-    "edit": "edited/image.png",
-    "grid": "grid.png",
-    "explanation": "image.png",
-}
+_FACES = {"run": "image.png", "edit": "edited/image.png", "explanation": "image.png"}
 _TYPES = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
 
 
@@ -102,8 +99,17 @@ class Gallery:
         return self._own_file(request, "index.html", "text/html")
 
     async def _picture(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return self._own_file(request, _FACES[self._kind(request, name)], "image/png")
+        """A picture that stands for a result; of a grid that of one edit, by its number from 1."""
+        found = self._told(request, request.path_params["name"])
+        if found.kind != "grid":
+            return self._own_file(request, _FACES[found.kind], "image/png")
+        said = request.query_params.get("cell", "1")
+        number = int(said) if re.fullmatch("[0-9]{1,4}", said) else 0
+        if not 1 <= number <= found.cells:
+            raise HTTPException(
+                404, f"This grid has no such cell: expected a number from 1 to {found.cells}."
+            )
+        return self._own_file(request, f"cells/{number:03d}/image.png", "image/png")
 
     async def _rename(self, request: Request) -> Response:
         said = await body_of(request.headers, request.receive, most=_TALK)
@@ -119,7 +125,10 @@ class Gallery:
         return JSONResponse({})
 
     async def _compare(self, request: Request) -> Response:
-        """Results below one another on one sheet, as `heedmap compare` draws it."""
+        """Results below one another on one sheet, as `heedmap compare` draws it.
+
+        Where it is looked at in the dark, it is on dark paper; what is taken along never is.
+        """
         asked = request.query_params
         words = [checks.text("word", word, "house", most=_TALK) for word in asked.getlist("word")]
         kind, scale = asked.get("format", "png"), asked.get("scale", "shared")
@@ -132,7 +141,8 @@ class Gallery:
                 f"compared: expected 1 to {_ROWS} results and at most {_WORDS} words"
             )
         with self._packing.take(client_of(request.scope)):
-            data = await asyncio.to_thread(self._sheet, shelf, names, words, scale, kind)
+            how = {"scale": scale, "kind": kind, "dark": "dark" in asked and "take" not in asked}
+            data = await asyncio.to_thread(self._sheet, shelf, names, words, **how)
         told = {"content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'"}
         if asked.get("take"):
             told["content-disposition"] = f'attachment; filename="heedmap-comparison.{kind}"'
@@ -141,7 +151,7 @@ class Gallery:
             return FileAnswer(file, _TYPES[kind], told, held.pop_all(), self._sending)
 
     def _sheet(
-        self, shelf: Shelf, names: list[str], words: list[str], scale: Any, kind: Any
+        self, shelf: Shelf, names: list[str], words: list[str], *, scale: Any, kind: Any, dark: bool
     ) -> bytes:
         with self._drawing:
             runs = [run for name in names for run in _runs(shelf, name)]
@@ -151,19 +161,23 @@ class Gallery:
                     "counts as two"
                 )
             found = words or comparisons.common_words(runs)
-            return sealed(comparisons.compare(runs, found, scale=scale).data(kind))
+            laid = comparisons.laid(runs, found, scale=scale)
+            if dark and kind == "png":
+                return png(laid.image(dark=True))
+            return sealed(laid.figure().data(kind))
 
     def _own_file(self, request: Request, file: str, kind: str) -> Response:
         """A file of a result that heedmap wrote there: no link, and nothing of anybody else's."""
         folder = self._folder(request)
         path = folder / file
-        if path.is_symlink() or path.parent.is_symlink():
+        within = (path, *path.parents[: len(Path(file).parts) - 1])
+        if any(one.is_symlink() for one in within):
             raise HTTPException(404, "This result is not as it was saved: make it again.")
         return shut_off(path, kind)
 
-    def _kind(self, request: Request, name: str) -> str:
+    def _told(self, request: Request, name: str) -> Shelved:
         try:
-            return self._shelf(request).result(name).kind
+            return self._shelf(request).result(name)
         except RunError as error:
             raise HTTPException(404, sentence_for(error)) from error
 

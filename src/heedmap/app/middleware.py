@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heedmap.app.quotas import network
-from heedmap.errors import as_sentence
+from heedmap.errors import as_sentence, sizes
 
 _LOG = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def client_of(scope: Scope) -> str:
 
 
 def _too_large(most: int) -> HTTPException:
-    return HTTPException(413, f"That is too large: expected at most {most / 2**20:g} MB.")
+    return HTTPException(413, f"That is too large: expected at most {sizes(most)[0]}.")
 
 
 async def refusal(

@@ -54,6 +54,7 @@ class Shelved:
         title: the prompt, or both.
         made_with: seed, steps, size and model, in a line.
         made: when, in seconds since 1970.
+        cells: how many edits a grid has; 0 of all else.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Shelved:
     title: str
     made_with: str
     made: float
+    cells: int
 
 
 class Shelf:
@@ -250,11 +252,12 @@ def _told(folder: Path, kind: str, made: float) -> Shelved | None:
         return None
     if kind in ("grid", "explanation"):
         of = _of_grid if kind == "grid" else _of_explanation
-        return Shelved(folder.name, kind, *of(about), made)
+        cells = len(about["cells"]) if kind == "grid" else 0
+        return Shelved(folder.name, kind, *of(about), made, cells)
     settings = about["settings"]
     edit = settings.get("edit")
     text = f"{edit.get('source', '')} → {settings['prompt']}" if edit else settings["prompt"]
-    return Shelved(folder.name, kind, _short(text), _line(settings), made)
+    return Shelved(folder.name, kind, _short(text), _line(settings), made, cells=0)
 
 
 def _of_grid(about: dict[str, Any]) -> tuple[str, str]:
@@ -293,8 +296,8 @@ def read_result(folder: Path) -> Result:
     try:
         return Explanation.load(folder) if explained else load_result(folder)
     except RunError as error:
-        said = sentence_for(error).replace(str(folder), "the result")
-        raise RunError(said) from error
+        said = sentence_for(error).replace(f"{folder}{os.sep}", "the result's ")
+        raise RunError(said.replace(str(folder), "the result")) from error
 
 
 def made_with(result: Result) -> str:

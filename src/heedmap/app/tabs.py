@@ -12,6 +12,7 @@ from heedmap.app.requests import EditRequest, ExplainRequest, GenerateRequest, G
 from heedmap.app.theme import beside_this
 from heedmap.app.upload_reader import UploadReader
 from heedmap.app.worker import Worker
+from heedmap.errors import sizes
 from heedmap.tiny.card import EMBEDDED
 
 PICTURES = (
@@ -48,7 +49,7 @@ input.addEventListener("change", async () => {
   const tell = (text) => { said.textContent = text; };
   input.value = "";
   if (file.size > most) {
-    tell(`The file is too large: expected at most ${Math.floor(most / 2 ** 20)} MB.`);
+    tell(`The file is too large: expected at most ${input.dataset.said}.`);
     return;
   }
   tell("Uploading …");
@@ -249,7 +250,7 @@ def _results_tab(worker: Worker, reader: UploadReader) -> None:
     most = worker.limits.upload
     upload = gr.HTML(
         '<label class="choose">Open the zip of a result<input type="file" accept=".zip" '
-        f'data-most="{most}"></label><output></output>',
+        f'data-most="{most}" data-said="{sizes(most)[0]}"></label><output></output>',
         js_on_load=_CHOOSE,
         elem_classes="upload",
     )

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from heedmap.app.quotas import network
-from heedmap.errors import HeedmapError, RunError
+from heedmap.errors import HeedmapError, RunError, sizes
 
 PAGE_KEPT = 3600.0
 """Seconds that a page is kept; the browser loads it at once."""
@@ -43,10 +43,8 @@ class UploadPages:
         """
         data = text.encode()
         if len(data) > _MOST:
-            raise RunError(
-                f"the page of this result has {len(data) / 2**20:.0f} MB: expected at most "
-                f"{_MOST // 2**20}"
-            )
+            size, most = sizes(len(data), _MOST)
+            raise RunError(f"the page of this result has {size}: expected at most {most}")
         client, token = network(client), secrets.token_hex(16)
         with self._lock:
             self._make_room(client, len(data))

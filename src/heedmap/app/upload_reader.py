@@ -19,7 +19,7 @@ from heedmap.app.quotas import network
 from heedmap.app.result_store import Result, made_with, read_result
 from heedmap.app.upload_pages import UploadPages
 from heedmap.app.uploads import Uploads
-from heedmap.errors import HeedmapError, RunError, plural
+from heedmap.errors import HeedmapError, RunError, plural, sizes
 from heedmap.maps.layer_names import stage_of
 from heedmap.results.explanations import Explanation
 from heedmap.results.grids import Grid
@@ -125,18 +125,16 @@ def check_files(folder: Path, limits: Limits) -> None:
     for path in folder.rglob("*.json"):
         most = _LARGER.get(path.name, _SETTINGS)
         if path.stat().st_size > most:
-            raise RunError(
-                f"in this zip {path.name} has {path.stat().st_size / 2**10:.0f} KiB: expected at "
-                f"most {most // 2**10}"
-            )
+            size, limit = sizes(path.stat().st_size, most)
+            raise RunError(f"in this zip {path.name} has {size}: expected at most {limit}")
     limits.check_cells(len(list(folder.glob("cells/*"))))
     for path in folder.rglob("*.safetensors"):
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
         if length > _HEADER:
+            size, limit = sizes(length, _HEADER)
             raise RunError(
-                f"in this zip {path.name} begins with a table of {length / 2**10:.0f} KiB: "
-                f"expected at most {_HEADER // 2**10}"
+                f"in this zip {path.name} begins with a table of {size}: expected at most {limit}"
             )
 
 

@@ -272,7 +272,9 @@ class Worker:
             result = draw(progress=progress, preview=preview)
         job.tell("Saving the result and its page")
         found = self.store.put(result, asked.visitor)
-        return ResultSummary(found.name, found.made_with, (*notes, *warned))
+        beneath = _told_by_the_page(result)
+        left = (said for said in warned if said not in beneath)
+        return ResultSummary(found.name, found.made_with, (*notes, *left))
 
 
 def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
@@ -282,6 +284,18 @@ def _shrunk(pipe: Any, size: tuple[int, int], most: int) -> tuple[int, int]:
     factor = unit(pipe)
     width, height = (max(factor, side * most // max(size) // factor * factor) for side in size)
     return width, height
+
+
+def _told_by_the_page(result: Result) -> set[str]:
+    """What the page of a result tells where it opens: it is not told again beside it."""
+    from heedmap.explorer import told
+
+    if isinstance(result, Explanation):
+        return set()
+    pair = result.cells[0].pair if isinstance(result, Grid) else result
+    if isinstance(pair, Run):
+        return told.beneath_prompts([pair])
+    return told.beneath_prompts([pair.source, pair.edited], pair.about.notes or ())
 
 
 def _free_memory() -> None:

@@ -23,7 +23,7 @@ from heedmap.cli.parsing import parse_model
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import LoadOptions
 
-_MEGABYTE = 2**20  # bytes
+_MEBIBYTE = 2**20  # bytes
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
@@ -68,8 +68,8 @@ class LimitFlags:
         int, typer.Option(min=1, max=10_000, metavar="N", help="Of one picture.")
     ] = Limits.steps
     max_upload: Annotated[
-        int, typer.Option(min=1, max=2**20, metavar="MB", help="Of a run's zip that is opened.")
-    ] = Limits.upload // _MEGABYTE
+        int, typer.Option(min=1, max=2**20, metavar="MIB", help="Of a run's zip that is opened.")
+    ] = Limits.upload // _MEBIBYTE
     max_results: Annotated[
         int,
         typer.Option(
@@ -89,7 +89,7 @@ class LimitFlags:
         return Limits(
             size=self.max_size,
             steps=self.max_steps,
-            upload=self.max_upload * _MEGABYTE,
+            upload=self.max_upload * _MEBIBYTE,
             results=self.max_results,
             cells=self.max_cells,
         )

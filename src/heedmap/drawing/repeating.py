@@ -27,7 +27,16 @@ from heedmap.drawing.saved_options import (
     saved_call,
 )
 from heedmap.drawing.schedulers import set_up
-from heedmap.errors import ArgumentError, Either, HeedmapError, ModelError, RunError, quoted, reason
+from heedmap.errors import (
+    ArgumentError,
+    Either,
+    HeedmapError,
+    ModelError,
+    RunError,
+    quoted,
+    reason,
+    sizes,
+)
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Settings
 from heedmap.models import batches, pipelines
@@ -300,11 +309,11 @@ def _check_room(pipe: Any, run: Run, size: int) -> None:
     each = batches.image_bytes(pipe, (width, height)) + _held(run)
     room = batches.free_bytes(device_of(pipe))
     if size * each > room:
+        takes, free = sizes(size * each, room)
         raise RunError(
             f"this run was drawn in a batch of {size} pictures of {width}×{height}, which take "
-            f"about {size * each / 2**30:.1f} GiB, and {room / 2**30:.1f} GiB are free: repeat it "
-            "where there is more memory, or draw it alone, with generate or edit, the same but for "
-            "rounding"
+            f"about {takes}, and {free} are free: repeat it where there is more memory, or draw it "
+            "alone, with generate or edit, the same but for rounding"
         )
 
 

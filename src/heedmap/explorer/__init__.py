@@ -25,7 +25,7 @@ from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.figures import overlays
 from heedmap.files.reports import GridReport
 
-__all__ = ["GridShown", "boards", "frame", "packing", "page", "pair_page", "pairs_page"]
+__all__ = ["GridShown", "boards", "frame", "packing", "page", "pair_page", "pairs_page", "told"]
 
 LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 """Bytes of a page; the smaller where no picture has more pixels than `SMALL`."""

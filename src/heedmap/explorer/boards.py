@@ -32,7 +32,11 @@ given = {{name: np.frombuffer(base64.b64decode(held["float32"]), "<f4").reshape(
 q, k, v = (given[name][{head}].astype(float) for name in ("query", "key", "value"))
 s = k @ q * told["given"]["scale"]{mask}
 p = np.exp(s - s.max()) / np.exp(s - s.max()).sum()      # told["shown"]["probabilities"]
-o = {acted} @ v  # told["shown"]["output"]"""
+o = {acted} @ v  # told["shown"]["output"]
+w_o = given["weight"].T.astype(float)  # torch keeps W_O transposed
+brought = np.linalg.norm({acted}[:, None] * v @ w_o[{rows}], axis=1)  # told["shown"]["brought"]
+y = np.array(told["shown"]["joined"]) @ w_o{added}  # told["shown"]["together"]
+y /= told["given"]["factor"]"""
 
 
 def board(told: ExplanationFile, shown: Shown, image: Image.Image) -> str:
@@ -177,10 +181,14 @@ class _Board:
     def again(self) -> str:
         """How to compute it oneself."""
         h, given = self.about.head, self.told.given
+        d_v = given.value.shape[-1]
+        added = {"bias": given.bias, "residual": given.residual}
         code = _CODE.format(
             head=h,
             mask="" if given.mask is None else f' + given["mask"][{h}]',
             acted="p" if given.edited is None else f'given["edited"][{h}]',
+            rows=f"{h * d_v}:{(h + 1) * d_v}",
+            added="".join(f' + given["{name}"]' for name, held in added.items() if held),
         )
         return (
             '<div class="all"><h2>Compute it again</h2><p class="note">explain.json holds what the '

@@ -161,15 +161,16 @@ class Lesson:
 
     def values(self) -> tuple[str, str]:
         """P V, and what each token brought."""
-        shown, (_, _, d_v) = self.shown, self.told.given.value.shape
+        shown, (heads, _, d_v) = self.shown, self.told.given.value.shape
+        channels = self.told.given.output.shape[0]
         some = ", ".join(map(brief, shown.output[:4]))
         length = shown.heads[self.about.head].length
         return (
             "P V: what each token brought",
             f"<p>Each token's value is weighted by its share, and all are added up: {d_v} numbers, "
-            f"({some}, …). W_O then makes {self.told.given.output.shape[0]} channels of them; the "
-            "length of what each token brought there tells how much it did. A token with a large "
-            "share and a small value does little.</p>"
+            f"({some}, …). W_O has {heads * d_v} × {channels} numbers: the head's {d_v} rows of it "
+            f"make {channels} channels of them; the length of what each token brought there tells "
+            "how much it did. A token with a large share and a small value does little.</p>"
             + self.table(
                 ["P", "", "‖P·V W_O‖"],
                 [
@@ -202,7 +203,7 @@ class Lesson:
         """The layer's output."""
         given, shown = self.told.given, self.shown
         (heads, _, d_v), (channels,) = given.value.shape, given.output.shape
-        parts = [f"[O_0 … O_{heads - 1}] · W_Oᵀ"]
+        parts = [f"[O_0 … O_{heads - 1}] · W_O"]
         shapes = [f"(1 × {heads * d_v}) · ({heads * d_v} × {channels})"]
         if given.bias is not None:
             parts.append("b")
@@ -217,7 +218,7 @@ class Lesson:
         bias = 0.0 if given.bias is None else float(np.linalg.norm(as_array(given.bias)))
         facts = [
             ("side by side", f"{heads} × {d_v} = {heads * d_v} numbers"),
-            ("W_O", shapes[0]),
+            ("O · W_O", shapes[0]),
             ("‖b‖", digits(bias) if given.bias is not None else "no bias"),
             ("‖output‖", digits(float(np.linalg.norm(shown.together)))),
             ("the model's own", digits(float(np.linalg.norm(as_array(given.output))))),

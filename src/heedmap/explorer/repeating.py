@@ -197,7 +197,7 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
         python.append("the edits of the attention (see the settings)")
     python += [part for part in more if part.startswith("the batch")] + loaded
     option = nameless_option(settings)
-    folder = ["FOLDER is the one that this page is in."]
+    folder = ["RUN is the folder that this page is in."]
     without = [f"Not in it: {_listed(left)}."] if left else []
     beside = [f"Add {_listed(python)}."] if python else []
     nameless = [_NAMELESS] if option else []
@@ -206,7 +206,7 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
         ["In Python", _python(settings, call), " ".join(beside)],
         [
             "With all that was noted, and compared to the byte",
-            f"heedmap repeat FOLDER {option}".rstrip(),
+            f"heedmap repeat RUN {option}".rstrip(),
             " ".join(folder + nameless),
         ],
     ]

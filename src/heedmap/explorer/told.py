@@ -1,11 +1,11 @@
 """What a page tells of runs and edits in words and numbers, as plain JSON types."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from heedmap.errors import ArgumentError, as_sentence, plural
-from heedmap.explorer.shown import PairLike
+from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures
 from heedmap.files.settings import Settings
@@ -93,6 +93,19 @@ def untaught_said(settings: Settings) -> str:
     """The sentence for words that the model was not taught."""
     said = said_of(settings.untaught or ())
     return as_sentence(said) if said else ""
+
+
+def beneath_prompts(runs: Sequence[RunLike], notes: Iterable[str] = ()) -> set[str]:
+    """What a page tells beneath the prompts that it opens with, as it was told while drawing.
+
+    Words that were not read or not taught, and what an edit notes.
+    """
+    maps = [run.maps for run in runs]
+    maps += [run.negative_maps for run in runs if run.negative_maps is not None]
+    strange = [run.settings.untaught or () for run in runs]
+    every = dict.fromkeys(word for words in strange for word in words)  # told in one sentence
+    said = {*notes, *(one.tokens.unread for one in maps), *map(said_of, strange), said_of([*every])}
+    return said - {""}
 
 
 def _said(value: Any) -> str:

@@ -103,11 +103,11 @@ class Laid:
 
         return Sheet.of(self.block, self.title)
 
-    def image(self) -> Image.Image:
-        """The sheet as an RGB picture: the figure's, to the bit, and sooner."""
+    def image(self, *, dark: bool = False) -> Image.Image:
+        """The sheet as an RGB picture: the figure's, to the bit, and sooner; or on dark paper."""
         from heedmap.figures.painting import painted
 
-        return painted(self.block)
+        return painted(self.block, dark=dark)
 
 
 def in_rows(panels: Sequence[Panel], *, columns: int | None = None) -> Block:

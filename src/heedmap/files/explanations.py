@@ -133,7 +133,7 @@ class Had(Struct, frozen=True, kw_only=True):
         scale: what QKᵀ is multiplied by, 1/√d.
         edited: (H, K), P as an edit made it; null where none acted.
         added: (H·d_v), what an image prompt added to the heads; null without.
-        weight: W_O (C, H·d_v).
+        weight: (C, H·d_v), W_O transposed, as torch keeps it: a head has d_v of its columns.
         bias: (C); null without.
         residual: (C), what went into the layer, where that is added; null where it is not.
         factor: what the sum is divided by.
@@ -191,7 +191,7 @@ class Shown(Struct, frozen=True, kw_only=True):
         output: P V (d_v).
         heads: of each head.
         joined: (H·d_v), the heads side by side, and what an image prompt added.
-        together: (C), joined W_Oᵀ + b, and the residual, over the factor.
+        together: (C), joined W_O + b, and the residual, over the factor.
         difference: the largest of |together − what the layer really put out|.
     """
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, quoted
+from heedmap.errors import ArgumentError, RunError, quoted, sizes
 
 MAX_SIDE = 2**14
 """The most pixels on a side of a picture."""
@@ -175,4 +175,4 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
 
 
 def _too_large(path: Path, most: int) -> RunError:
-    return RunError(f"{path} is larger than {most / 2**20:g} MiB: nothing that heedmap wrote")
+    return RunError(f"{path} is larger than {sizes(most)[0]}: nothing that heedmap wrote")

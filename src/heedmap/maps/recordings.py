@@ -23,7 +23,7 @@ from msgspec import Meta, Struct
 from safetensors import SafetensorError
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.errors import RunError, fields_shown, plural, quoted
+from heedmap.errors import RunError, fields_shown, plural, quoted, sizes
 from heedmap.files import reading, schemas
 from heedmap.files.values import (
     MAX_LAYER_NAME,
@@ -118,7 +118,7 @@ class Recording:
         kept = " and ".join(sorted(self.keep)) or "none"
         return (
             f"<Recording of {quoted(self.table.prompt)}: {plural(len(self.positions), 'token')}, "
-            f"axes kept: {kept}, {self.nbytes / 2**20:.1f} MiB>"
+            f"axes kept: {kept}, {sizes(self.nbytes)[0]}>"
         )
 
     @property

@@ -41,9 +41,9 @@ class LayerShapes:
         scale: what QKᵀ is multiplied by; 1/√d.
         hidden: X, (Q, C): what the layer is given of the latent.
         text: E, (K, T): what it is given of the text.
-        query: X·W_q, (Q, H·d).
-        key: E·W_k, (K, H·d).
-        value: E·W_v, (K, H·d).
+        query: X·W_Q, (Q, H·d).
+        key: E·W_K, (K, H·d).
+        value: E·W_V, (K, H·d).
         head_query: (Q, d).
         head_key: (K, d).
         head_value: (K, d).
@@ -93,9 +93,9 @@ class LayerShapes:
         return [
             ("X", f"hidden states of {h} × {w} places", self.hidden),
             ("E", f"text of {tokens} tokens", self.text),
-            ("Q = X·W_q", _product(self.hidden, (self.hidden[1], self.query[1])), self.query),
-            ("K = E·W_k", _product(self.text, (self.text[1], self.key[1])), self.key),
-            ("V = E·W_v", _product(self.text, (self.text[1], self.value[1])), self.value),
+            ("Q = X·W_Q", _product(self.hidden, (self.hidden[1], self.query[1])), self.query),
+            ("K = E·W_K", _product(self.text, (self.text[1], self.key[1])), self.key),
+            ("V = E·W_V", _product(self.text, (self.text[1], self.value[1])), self.value),
             ("Q_h", f"Q shared out among {self.heads} heads", self.head_query),
             ("K_h", "K likewise", self.head_key),
             ("V_h", "V likewise", self.head_value),
@@ -107,7 +107,7 @@ class LayerShapes:
                 f"{self.heads} times ({_text(self.head_output)}), side by side",
                 self.joined,
             ),
-            ("Y = O·W_o + b", _product(self.joined, (self.joined[1], self.output[1])), self.output),
+            ("Y = O·W_O + b", _product(self.joined, (self.joined[1], self.output[1])), self.output),
         ]
 
 

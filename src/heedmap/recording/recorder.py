@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from heedmap import errors
 from heedmap.errors import ArgumentError, Either, NothingRecordedError, TraceError, Written, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
@@ -312,14 +313,14 @@ class Trace:
         if kept > limit:
             raise ArgumentError(
                 Written("keep", sorted(self._wanted.keep)),
-                f" would take {kept / 2**20:,.0f} MiB, and the limit is {limit / 2**20:,.0f} MiB: "
-                "keep fewer axes",
+                " would take {}, and the limit is {}".format(*errors.sizes(kept, limit)),
+                ": keep fewer axes",
                 Either(", or pass a higher limit", ""),
             )
         if call.size > WARN:
             warn(
                 Written("keep", sorted(self._wanted.keep)),
-                f" will take {call.size / 2**20:,.0f} MiB of memory: keep fewer axes if that is "
+                f" will take {errors.sizes(call.size)[0]} of memory: keep fewer axes if that is ",
                 "too much",
             )
 

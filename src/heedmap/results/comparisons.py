@@ -28,7 +28,7 @@ from heedmap.results.runs import Run
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-__all__ = ["common_words", "compare", "labels"]
+__all__ = ["common_words", "compare", "labels", "laid"]
 
 _WORDS = 9  # side by side
 _SCALES: dict[Scale, str] = {
@@ -81,6 +81,13 @@ def compare(
         if named is None or not all(isinstance(word, str) for word in named):
             raise ArgumentError(f"words is {quoted(words)}: expected a list of words")
         words = named
+    return laid(runs, words, scale=scale).figure()
+
+
+def laid(
+    runs: Sequence[Run], words: Sequence[str] | None = None, *, scale: Scale = "shared"
+) -> layout.Laid:
+    """What `compare` draws, before a figure is made of it; its arguments are lists."""
     check_scale(scale)
     if len(runs) < 2:
         raise ArgumentError(f"{plural(len(runs), 'run')} cannot be compared: expected two or more")
@@ -111,7 +118,7 @@ def compare(
         columns = ["the picture", *(texts[n] for n in shown)]
         tables.append(layout.table(rows, columns, side=side))
     prompts = {run.settings.prompt for run in runs}
-    return layout.framed(
+    return layout.laid_out(
         beside(tables, across=False, gap=32),
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),

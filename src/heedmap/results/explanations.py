@@ -80,7 +80,7 @@ class Explanation:
 
     @cached_property
     def weight(self) -> np.ndarray:
-        """W_O, (C, H·d_v); a head has d_v of its columns."""
+        """W_O transposed, as torch keeps it, (C, H·d_v): a head has d_v of its columns."""
         return as_array(self.given.weight)
 
     @cached_property
@@ -130,7 +130,7 @@ class Explanation:
 
     @property
     def together(self) -> np.ndarray:
-        """The layer's output as it is put together: joined W_Oᵀ + b, and the residual, (C)."""
+        """The layer's output as it is put together: joined W_O + b, and the residual, (C)."""
         made = self.weight @ self.joined
         for part in (self.given.bias, self.given.residual):
             made = made if part is None else made + as_array(part)

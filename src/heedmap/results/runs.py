@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
 FORMAT = 1
+_DISTORTED = 2  # times: so much wider or higher no picture of a step is
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
 
 
@@ -195,16 +196,24 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
     ):
         raise reading.torn(folder, "its picture, maps and settings", "run")
     negative_maps = None if against is None else HeatMaps(against, image)
-    steps = _read_steps(folder, told, len(recording.timesteps))
+    steps = _read_steps(folder, told, len(recording.timesteps), image.size)
     return Run(image, HeatMaps(recording, image), about, negative_maps, steps)
 
 
-def _read_steps(folder: Path, told: schemas.RunFile, count: int) -> StepPictures | None:
-    """The pictures of so many steps, where a run says that it has them; older ones do not."""
+def _read_steps(
+    folder: Path, told: schemas.RunFile, count: int, shape: tuple[int, int]
+) -> StepPictures | None:
+    """The pictures of so many steps, where a run says that it has them; older ones do not.
+
+    They lie beneath the heat of a picture, and so have its shape, up to a cell of its latent.
+    """
     if told.steps is UNSET:
         return None
     if told.steps.count != count:
         raise reading.torn(folder, "its maps and the pictures of its steps", "run")
+    across, down = (small / side for small, side in zip(told.steps.size, shape, strict=True))
+    if max(across, down) > _DISTORTED * min(across, down):
+        raise reading.torn(folder, "its picture and the pictures of its steps", "run")
     size = mosaic_size(count, told.steps.size)
     sheet = reading.read_picture(folder / "steps.png", "RGB", size=size)
     return of_mosaic(sheet, count, told.steps.size, told.steps.shows)

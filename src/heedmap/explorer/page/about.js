@@ -32,7 +32,7 @@ function buildAbout() {
     );
   }
   if (data.grid) parts.push(repeatSection("Repeat this grid", data.grid.repeat, " of the grid"));
-  const repeat = run.repeat.map(([name, text, note]) => [name, text.replace(/^heedmap repeat FOLDER/, `$&${cellNow()}`), note]);
+  const repeat = run.repeat.map(([name, text, note]) => [name, text.replace(/^heedmap repeat RUN/, `$&${cellNow()}`), note]);
   if (repeat.length) parts.push(repeatSection(pair ? "Repeat this edit" : "Repeat this run", repeat));
   parts.push(shownSection());
   const summary = make("summary", {}, make("h2", { textContent: "Settings" }));

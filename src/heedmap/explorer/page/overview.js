@@ -1,8 +1,16 @@
 /* All words at once, and a word in every layer and head: small, to choose from. */
 
-const THUMB = 84; // pixels on the short side of a word's picture
-const BARE = 150; // pixels that may stay empty beside the words before some are scrolled to
-const overview = { frame: 0, run: -1, words: [], picture: null, placed: false };
+// Pixels: a word's picture on its short side, of many words and of few, how small it may be shown,
+// and how much is between two of them;
+// what may stay empty beside the words before some are scrolled to; what a hole above all words
+// counts more than one at a column's end; how large one must be that a run's curve is moved for it;
+// what is not worth that anything moves again; and what words of another size are less worth.
+const [THUMB, LARGEST, SMALLEST, GAP] = [84, 170, 56, 10];
+const [BARE, APART, MOVED, STAYS, UNUSUAL] = [150, 30, 50, 40, 12];
+const MANY = 24; // words
+const PARTS = ["58%", "61%", "64%"]; // of the width, that a run's picture may take
+const AXES = ["place", "columns", "part", "under"];
+const overview = { frame: 0, run: -1, words: [], picture: null, placed: false, at: null };
 
 function buildOverview() {
   const run = runsNow().at(-1);
@@ -10,6 +18,7 @@ function buildOverview() {
   overview.run = run;
   overview.picture = null;
   overview.placed = false;
+  overview.at = null;
   overview.words = view.words.slice(0, 75).map((entry) => {
     const term = { run, view: 0, entries: [entry], label: view.entries[entry].text };
     const canvas = make("canvas");
@@ -23,7 +32,6 @@ function buildOverview() {
   $("thumbs").replaceChildren(...overview.words.map(({ button }) => make("li", {}, button)));
   sayWords(false);
   $("overview").hidden = !overview.words.length;
-  if (pairNow()) $("stage").append($("curve"), $("why"));
   $("matrix").hidden = !view.keep.includes("layer") || view.layers.length * view.heads < 2;
 }
 
@@ -36,26 +44,76 @@ function sayWords(scrolled) {
   $("overview").querySelector("h2 span").textContent = [first, more].filter(Boolean).join(": ");
 }
 
-/** Put the words where there is room: below the pictures, or below what stands beside them, in as
-    many whole rows as are about as tall as that; where neither has any, below both. */
+/** Put the words where the two columns end most alike: below the pictures, below what stands beside
+    them, or below both; as large as there is room for, or in as many whole rows. A run's picture
+    takes more of the width for it, and where it is narrow its curve stands below the picture. */
 function placeOverview() {
+  arrange({ place: document.querySelector("main"), part: PARTS[0], under: Boolean(pairNow()) });
+  if (!overview.words.length || matchMedia("(max-width: 860px)").matches) return;
+  const wide = pairNow() || document.querySelector("main").dataset.form === "tall";
+  // The words do not go where the curve was: it is moved for them alone.
+  const fits = ({ place, under }) => wide || !under || place !== $("panel");
+  const found = (wide ? PARTS.slice(0, 1) : PARTS).flatMap((part) =>
+    (wide ? [Boolean(pairNow())] : [false, true]).flatMap((under) =>
+      arrangements({ part, under, more: under && !wide ? MOVED : 0 }).filter(fits),
+    ),
+  );
+  const best = found.reduce((a, b) => (b.left < a.left ? b : a));
+  // What a longer line of a legend would change is left as it is: nothing jumps while one points.
+  const same = (one) => AXES.every((axis) => one[axis] === overview.at?.[axis]);
+  const before = found.find(same);
+  overview.at = before && before.left < best.left + STAYS ? before : best;
+  arrange(overview.at);
+}
+
+/** The places for the words beside pictures of a width, each with the room that is left there. */
+function arrangements({ more, ...how }) {
   const main = document.querySelector("main");
-  main.append($("overview"));
-  $("thumbs").style.removeProperty("max-height");
-  if (!overview.words.length) return;
-  sayWords(false);
-  if (matchMedia("(max-width: 860px)").matches) return;
-  const tall = (id) => $(id).getBoundingClientRect().height;
-  const room = tall("panel") - tall("stage");
-  if (Math.abs(room) < 130) return;
-  $(room > 0 ? "stage" : "panel").append($("overview"));
-  const over = Math.abs(tall("stage") - tall("panel")) * (tall("stage") > tall("panel") === room > 0 ? 1 : 0);
-  const row = $("thumbs").firstElementChild.getBoundingClientRect().height + parseFloat(getComputedStyle($("thumbs")).rowGap);
-  const rows = Math.round(tall("thumbs") / row);
-  const cut = Math.min(rows - 1, Math.ceil((over - BARE) / row));
-  if (cut <= 0) return;
-  $("thumbs").style.setProperty("max-height", `${tall("thumbs") - cut * row}px`);
-  sayWords(true);
+  arrange({ place: main, ...how });
+  const room = tallOf($("panel")) - tallOf($("stage"));
+  const found = [{ place: main, ...how, left: Math.abs(room) + APART + more }];
+  const place = $(room > 0 ? "stage" : "panel");
+  for (const columns of columnsFor({ place, ...how })) {
+    arrange({ place, columns, ...how });
+    const left = tallOf($("panel")) - tallOf($("stage"));
+    const one = { place, columns, ...how, ...cutOff(room > 0 ? left : -left) };
+    one.left += more + (columns ? UNUSUAL : 0);
+    if (!columns || !one.room) found.push(one); // none is scrolled away for larger ones
+  }
+  return found;
+}
+
+const tallOf = (element) => element.getBoundingClientRect().height;
+
+function arrange({ place, columns, room, part, under }) {
+  const { style } = $("thumbs");
+  document.querySelector("main").style.setProperty("--part", part);
+  if (($("curve").parentElement === $("stage")) !== under) {
+    if (under) $("legend").after($("curve"), $("why"));
+    else $("reading").after($("curve"), $("why"));
+  }
+  if ($("overview").parentElement !== place) place.append($("overview"));
+  style.gridTemplateColumns = columns ? `repeat(${columns}, minmax(0, ${LARGEST}px))` : "";
+  style.maxHeight = room ? `${room}px` : "";
+  sayWords(Boolean(room));
+}
+
+/** In how many columns the words may stand at a place: as usual, or in as many as make them from
+    SMALLEST to LARGEST. */
+function columnsFor(how) {
+  arrange(how);
+  const wide = $("thumbs").clientWidth + GAP;
+  const [least, most] = [Math.ceil(wide / (LARGEST + GAP)), Math.floor(wide / (SMALLEST + GAP))];
+  return [undefined, ...[...Array(most - least + 1).keys()].map((n) => least + n)];
+}
+
+/** How much room is left, or lacking (then at most BARE, and some rows are scrolled to). */
+function cutOff(left) {
+  if (left >= -BARE) return { left: Math.abs(left) };
+  const row = tallOf($("thumbs").firstElementChild) + parseFloat(getComputedStyle($("thumbs")).rowGap);
+  const rows = Math.round(tallOf($("thumbs")) / row);
+  const cut = Math.min(rows - 1, Math.ceil((-left - BARE) / row));
+  return cut > 0 ? { left: Math.abs(left + cut * row), room: tallOf($("thumbs")) - cut * row } : { left: -left };
 }
 
 /** Anew whenever what stands there takes another room, unless a word is in somebody's hand. */
@@ -67,7 +125,8 @@ for (const id of ["figures", "legend", "curve", "controls"]) beside.observe($(id
 /** The run's picture as small as a word's is shown. */
 function smallPicture(figure) {
   const { canvas } = figure;
-  const part = Math.min(1, THUMB / Math.min(figure.picture.w, figure.picture.h));
+  const side = overview.words.length > MANY ? THUMB : LARGEST;
+  const part = Math.min(1, side / Math.min(figure.picture.w, figure.picture.h));
   const [w, h] = [Math.round(figure.picture.w * part), Math.round(figure.picture.h * part)];
   const own = make("canvas", { width: figure.picture.w, height: figure.picture.h });
   own.getContext("2d").putImageData(new ImageData(Uint8ClampedArray.from(figure.picture.pixels), figure.picture.w, figure.picture.h), 0, 0);
