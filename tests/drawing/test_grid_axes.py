@@ -36,6 +36,8 @@ def test_there_is_one_zero():
     made = axes({"red": [-0.0, np.float32(1)]}, cross=[-0.0, 0.5], own=(-0.0, -0.0))
     assert str(made.about()["weights"]) == "{'red': (0.0, 1.0)}"
     assert [str(one["red"]) for one in made.each_weight()] == ["0.0", "1.0"]
+    (other,) = axes({"red": False}).each_weight()
+    assert other["red"] is False  # which is no number, and refused as such
     assert str(made.cross) == "[(0.0, 0.0), (0.0, 0.5)]" and str(made.own) == "[(0.0, 0.0)]"
     with pytest.raises(ArgumentError, match=r"the weight of 'red' has 0\.0 twice"):
         axes({"red": [0.0, -0.0]}).check(["a red house"])

@@ -24,6 +24,7 @@ def tokenizer():
         ("a red cat", "a striped cat", "swap"),
         ("a striped cat", "a red cat", "swap"),
         ("a big cat", "a striped cat", "swap"),
+        ("the cat", "striped cat", "swap"),
         ("a striped cat", "a big cat", "swap"),
         ("a red house", "a Blue house", "colour"),
         ("a house", "a red house", "colour"),
