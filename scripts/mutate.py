@@ -80,6 +80,7 @@ BESIDES: dict[str, tuple[str, ...]] = {
     "maps/layer_names.py": ("maps/test_selections",),
     "maps/masks.py": ("drawing/test_repeating",),
     "maps/recordings.py": ("files/test_schemas", "maps/test_heatmaps"),
+    "options.py": ("scripts/test_evaluation",),
     "recording/calls.py": (*_TRACED, *_DEFINED),
     "recording/edits.py": _DEFINED,
     "recording/installation.py": ("recording/test_tracing", "wiring/test_unet"),

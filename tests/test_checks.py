@@ -32,6 +32,12 @@ def test_numbers_are_those_of_python_and_numpy(value):
     assert checks.is_number(value)
 
 
+def test_there_is_one_zero():
+    """As "-0" it would stand in what a page says, and in its commands."""
+    for value in (-0.0, np.float32(-0.0)):
+        assert str(checks.finite("n", value)) == "0.0" == str(checks.fraction("n", value))
+
+
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
 def test_what_is_no_number(value):
     assert not checks.is_number(value)
@@ -116,6 +122,8 @@ def test_names_that_are_known():
             checks.one_of("scale", odd, ["word", "raw"])
     assert checks.any_of("keep", iter(["a", "c"]), "abc") == ("a", "c")
     assert checks.any_of("keep", set(), "abc") == ()
+    found = checks.any_of("keep", np.array(["a", "c"]), "abc")
+    assert found == ("a", "c") and {type(one) for one in found} == {str}
     for odd, shown in (
         ("a", "'a'"),
         (3, "3"),
@@ -127,6 +135,14 @@ def test_names_that_are_known():
             checks.any_of("keep", odd, "abc")
     with pytest.raises(ArgumentError, match=r"^keep is \[\]: expected a list of 'a'$"):
         checks.any_of("keep", (), "a", least=1)
+
+
+def test_of_a_set_nobody_knows_the_order():
+    for ordered in ([3, 1], (3, 1), np.array([3, 1]), {3: "a", 1: "b"}.keys(), iter([3, 1])):
+        assert checks.in_order(ordered) == [3, 1]
+    for other in ({3, 1}, frozenset([3, 1]), "ab", None, 3):
+        assert checks.in_order(other) is None
+    assert sorted(checks.several({3, 1}) or ()) == [1, 3]
 
 
 @pytest.mark.parametrize("text", ["1_0", "\u0661", "\u0668.\u0665", "", "x", "1,5"])

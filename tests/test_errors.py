@@ -3,6 +3,7 @@
 import linecache
 import warnings
 
+import numpy as np
 import pytest
 
 from heedmap import errors
@@ -36,6 +37,7 @@ def test_signs_that_do_something_are_spelled(sign: str):
     ("value", "said"),
     [
         ("a red house", "'a red house'"),
+        (np.str_("a red house"), "'a red house'"),
         ("x" * 60, f"'{'x' * 60}'"),
         ("x" * 61, f"'{'x' * 59}…'"),
         ("\x1b]0;a\x07\n", r"'\x1b]0;a\x07\n'"),

@@ -18,6 +18,7 @@ __all__ = [
     "flag",
     "fraction",
     "function",
+    "in_order",
     "is_number",
     "is_text",
     "one_of",
@@ -56,7 +57,7 @@ def finite(what: str, value: object, *, least: float = -math.inf, most: float = 
         except OverflowError:  # a whole number of more than 308 digits
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
-            return number
+            return number + 0.0  # -0.0 is 0, and is written so
     raise ArgumentError(Is(what, value), ": expected a finite number", _span(least, most))
 
 
@@ -152,7 +153,8 @@ def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) ->
             _choice(shown, known),
             Either("", ", with commas between several"),
         )
-    return tuple(given)
+    # The names themselves: what equals one, as numpy's texts do, cannot be written into files.
+    return tuple(known[known.index(one)] for one in given)
 
 
 def flag(what: str, value: object) -> bool:
@@ -182,6 +184,11 @@ def several(value: object) -> list[Any] | None:
     except TypeError:
         return None
     return found if len(found) <= _LONGEST else None
+
+
+def in_order(value: object) -> list[Any] | None:
+    """The same where the order counts; None for a set, too, of which nobody knows it."""
+    return None if isinstance(value, set | frozenset) else several(value)
 
 
 def _span(least: float | None, most: float | None) -> Either:

@@ -205,7 +205,7 @@ def warnings_heard(
 def quoted(value: object) -> str:
     """A value for a message: escaped (a prompt may hold control characters), short, on one line."""
     if isinstance(value, str):
-        said, room = repr(value[:59] + "…" if len(value) > 60 else value), 60
+        said, room = str.__repr__(value[:59] + "…" if len(value) > 60 else value), 60
         while len(said) > 62:  # of a sign that is escaped there are up to ten
             room -= 1
             said = repr(value[:room] + "…")

@@ -10,9 +10,9 @@ pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'
 import gradio as gr
 
 from heedmap.app import fields
-from heedmap.app.labels import sentence_for
+from heedmap.app.labels import FIELD_LABELS, sentence_for
 from heedmap.app.options import MOST_LETTERS
-from heedmap.app.requests import Placed
+from heedmap.app.requests import PLACES, Placed
 from heedmap.errors import ArgumentError
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.tiny.card import EMBEDDED
@@ -81,6 +81,29 @@ def made(make: Any) -> list[Any]:
             return make()
 
     return asyncio.run(inside())
+
+
+def test_every_field_says_what_it_takes():
+    """Under its label a sentence; it is as long as a list may be, and as wide as what it holds."""
+    places, edit, grid, shared = map(
+        made, (fields.place_fields, fields.edit_fields, fields.grid_fields, fields.shared_fields)
+    )
+    assert [field.value or "" for field in places] == list(fields.UNPLACED)
+    labels = [field.label for field in (*places, *edit, *grid, *shared)]
+    assert not {"Textbox", "Dropdown", None} & set(labels)
+    for field in (*places, *edit[:2], *grid):
+        assert field.info and field.info[0].isupper() and field.info.endswith(".")
+    texts = [one for one in (*places, *edit, *grid, *shared) if isinstance(one, gr.Textbox)]
+    lines = {FIELD_LABELS[name]: 4 for name in ("weights", "negative")}
+    free = {FIELD_LABELS[name] for name in ("only", "protect")}
+    for one in texts:
+        assert one.label in free or one.max_lines == lines.get(one.label, 1)
+    sizes = [one for one in shared if "pixels" in (getattr(one, "placeholder", None) or "")]
+    assert len(sizes) == 2
+    for one in (*sizes, *edit[:2]):
+        assert one.min_width >= 9 * len(one.placeholder)
+    for one in places[1::3]:
+        assert one.min_width >= 9 * max(map(len, PLACES)) + 60  # and the arrow of its menu
 
 
 def test_the_fields_are_as_many_as_their_values():

@@ -22,6 +22,14 @@ def test_a_long_number_is_not_read_in_part():
                 read(long, "it")
 
 
+def test_a_hundred_signs_are_read():
+    assert numbers.whole_number("7".rjust(100, "0"), "it") == 7
+    assert numbers.real_number("0.5".ljust(100, "0"), "it") == 0.5
+    for read in (numbers.whole_number, numbers.real_number):
+        with pytest.raises(ArgumentError, match=r"^it is '0+…': expected a (whole )?number$"):
+            read("7".rjust(101, "0"), "it")
+
+
 def test_numbers_that_may_be_left_out():
     assert [numbers.whole_number(text, "it") for text in ("", None, " ", "7", " 7 ", "-7", 7)] == [
         *(None, None, None, 7, 7, -7, 7)

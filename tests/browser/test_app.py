@@ -464,6 +464,10 @@ def test_the_gallery_stays_and_is_put_in_order(visit: Any, out: Path, run: Run):
                 page.keyboard.press("Escape")
             expect(asks).to_be_focused()
             expect(keeps).to_have_count(0)
+    renames = one.get_by_role("button", name="Rename", exact=True)
+    renames.focus()
+    page.keyboard.press("Escape")  # nothing is asked any more
+    expect(renames).to_be_focused()
     one.get_by_role("button", name="Rename", exact=True).click()
     complain = page.locator("#gallery").get_by_role("alert")
     one.get_by_label("New name").fill("The best one!")
@@ -561,7 +565,13 @@ def test_nothing_is_too_small_to_read_on_a_narrow_screen(visit: Any, out: Path, 
     sheet = panel.get_by_alt_text("The results, a row each")
     sheet.wait_for()
     assert sheet.bounding_box()["width"] == 900  # its letters, of which it has a screen of 1400
-    assert panel.get_by_role("group", name="The comparison").bounding_box()["width"] < 390
+    frame = panel.get_by_role("group", name="The comparison")
+    assert frame.bounding_box()["width"] < 390
+    frame.focus()
+    page.keyboard.press("End")  # by keyboard, too, one gets to its end
+    page.keyboard.press("ArrowRight")
+    expect(frame).to_be_focused()
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 

@@ -1,5 +1,6 @@
 """The page of a grid: rows and columns as they are, a cell to open, the weights in its title."""
 
+import re
 import shlex
 from typing import Any
 
@@ -43,6 +44,8 @@ def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
 
 def test_under_a_negative_weight_the_ring_is_where_the_map_is_lowest(show: Any, grid: Any):
     opened = show(grid.explorer())  # the first cell, red ×−1
+    said = "At the ring, where “red” acts most. Point"  # in the edit itself, not in the source
+    expect(opened.page.locator("#reading")).to_contain_text(said)
     opened.page.evaluate("document.querySelectorAll('details').forEach((e) => (e.open = true))")
     command = opened.page.locator("#why pre").first.evaluate("e => e.textContent")
     assert command.endswith(" --model MODEL")  # this one has no name
@@ -77,6 +80,8 @@ def test_a_word_that_acts_nowhere_has_no_ring(show: Any, random_model: Any):
     reading = opened.page.locator("#reading")
     expect(reading).to_contain_text("“red” acts nowhere in what is shown.")
     assert opened.page.locator("#reading li").count() == 0
+    opened.word("red").focus()
+    expect(opened.page.locator("#said")).to_have_text("red: acts nowhere in what is shown.")
     assert not opened.page.locator("g.ring").first.is_visible()
 
 
@@ -109,6 +114,18 @@ def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
     expect(button).to_have_attribute("aria-pressed", "true")
     expect(opened.page.locator("h1")).to_contain_text("grid of edits · seed 8 · red ×3")
     expect(opened.page.locator(".weight")).to_have_text("×3")
+    opened.page.locator("#why summary").click()
+    command, python = opened.page.locator("#why pre").evaluate_all(
+        "all => all.map((one) => one.textContent)"
+    )
+    assert command.startswith("heedmap explain RUN/cells/006 ")
+    assert command.endswith(" --model MODEL")
+    assert python.startswith("hm.explain(pipe, grid.cells[5].pair.edited, ")
+    expect(opened.page.locator("#why .hint")).to_have_text(
+        re.compile(
+            r"RUN is the folder that this page is in, MODEL one of the model that drew it\.$"
+        )
+    )
     opened.bare()
     same(canvas(opened, 0), overlays.enlarge(cell.pair.source.image))
     same(canvas(opened, 1), overlays.enlarge(cell.pair.edited.image))
@@ -119,10 +136,6 @@ def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
         "heedmap repeat RUN --model MODEL",
         "heedmap repeat RUN/cells/006 --model MODEL",
     ]
-    command = opened.page.locator("#why pre").first
-    assert command.evaluate("e => e.textContent").startswith("heedmap explain RUN/cells/006 ") or (
-        not opened.page.locator("#why").is_visible()
-    )
 
 
 def test_its_command_is_there(show: Any, grid: Any):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import Edited, report_of, small, stable_diffusion
+from making import Edited, Made, maps_of, report_of, settings_of, small, stable_diffusion
 
 from browser.conftest import MISSING, canvas, point, readings, same
 from heedmap import explorer
@@ -73,11 +73,24 @@ def test_the_words_at_its_peak_are_listed_from_the_start(show: Any, run: Any, ru
     ):
         assert text == label and abs(share - 100 * value / total) <= 0.6
     assert f"where “{word}” acts most" in opened.page.locator("#reading").inner_text()
+    x, y = (int(128 * part) for part in opened.page.evaluate("placeAtRest()"))
+    assert (x, y) == run.maps[word].peak  # the pixel that Python names
     before = shown
     point(opened, 0.9, 0.9)
     assert readings(opened) != before
     opened.page.mouse.move(0, 0)
     assert readings(opened) == before
+
+
+@pytest.mark.parametrize("latent", [(8, 20), (20, 8)])
+def test_the_ring_is_at_the_peak_in_every_shape(show: Any, latent: tuple[int, int]):
+    maps = maps_of(latent=latent)
+    run = Made(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
+    opened = show(explorer.page(run))
+    values = maps[strongest(maps)].values
+    rows, columns = values.shape
+    x, y = opened.page.evaluate("placeAtRest()")
+    assert values[int(y * rows), int(x * columns)] >= 0.98 * values.max()  # kept in steps of 1/255
 
 
 def test_a_place_that_is_clicked_stays(show: Any, run_page: str):

@@ -115,7 +115,9 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
     command, python = explained(opened)
     assert command == shlex.split("heedmap explain RUN --word house --at 40,72")
     assert python == 'hm.explain(pipe, run, "house", at=(40, 72))'
-    assert "is a mean (all layers, " in opened.page.locator("#why .hint").inner_text()
+    said = opened.page.locator("#why .hint").inner_text()
+    assert "is a mean (all layers, " in said
+    assert said.endswith(". RUN is the folder that this page is in.")
     assert "Share: of what all words" in opened.page.locator("#reading").inner_text()
     assert opened.page.locator("#now p").inner_text() == "RUN is the folder that this page is in."
     opened.page.mouse.down()

@@ -112,6 +112,7 @@ def test_all_of_it_by_keyboard(show: Any, run: Any, run_page: str):
     focused = "document.activeElement.textContent"
     assert opened.page.evaluate(focused) == "house"
     same(canvas(opened), run.maps["house"].overlay(scale="shared"))
+    expect(opened.page.locator("#said")).to_contain_text("house: strongest at ")
     keys.press("Enter")
     assert opened.page.locator(PINS).all_inner_texts() == ["house"]
     keys.press("End")

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
+from heedmap.cli import inspecting
 from heedmap.cli.inspecting import numbered
 from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapWarning, RunError
@@ -53,6 +55,8 @@ def test_inspect_finds_words_phrases_and_numbers(saved: Path, run: Run):
     for word, heat in zip(about["words"], heats, strict=True):
         assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
         assert word["mean"] == pytest.approx(heat.values.mean(), abs=1e-6)
+        told = (word["most"], word["mean"])
+        assert told == tuple(round(one, 6) for one in told)  # six digits, not noise
         assert tuple(word["peak"]) == heat.peak
         with Image.open(word["file"]) as picture:
             expected = heat.overlay(scale="shared")
@@ -69,6 +73,18 @@ def test_a_word_of_weight_0_is_hottest_nowhere(pipe: Any, tmp_path: Path):
     assert sum("nowhere" in line for line in compared.splitlines()) == 2
     about = json.loads(good("inspect", saved, "-w", "red", "-w", "house", "--json", "--force"))
     assert [word["peak"] for word in about["words"]] == [None, list(run.maps["house"].peak)]
+
+
+def test_a_word_that_acts_in_one_cell_is_hottest_there(run: Run):
+    heat = run.maps["house"]
+    values = np.zeros_like(heat.values)
+    values[3, 5] = -0.25  # below 0 it acts as much as above
+    about = inspecting.about_heat(replace(heat, values=values))
+    rows, columns = values.shape
+    width, height = run.image.size
+    assert about["most"] == -0.25 and about["mean"] == round(-0.25 / values.size, 6)
+    assert about["peak"] == [int(5.5 * width / columns), int(3.5 * height / rows)]
+    assert inspecting.heat_cells(about)[0] == "-0.250"
 
 
 def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):

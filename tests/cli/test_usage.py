@@ -20,6 +20,7 @@ VERBS = [one.name or one.callback.__name__ for one in app.registered_commands if
     [
         (["draw"], "there is no verb 'draw': `heedmap --help` lists them"),
         (["genrate", "a"], "there is no verb 'genrate': did you mean generate?"),
+        (["grids"], "there is no verb 'grids': did you mean grid?\n"),  # "words" is not as near
         (["gen", "a"], "there is no verb 'gen': did you mean generate?"),
         (["e", "a"], "there is no verb 'e': did you mean edit or explain?"),
         ([""], "there is no verb '': `heedmap --help` lists them"),
@@ -38,6 +39,7 @@ VERBS = [one.name or one.callback.__name__ for one in app.registered_commands if
         (["edit", "a", "b", "--cross", "0,1"], "such as 0.8; `heedmap grid` draws several\n"),
         (["inspect", "run", "house"], "quotation marks, and a word to look at after --word\n"),
         (["generate", "a", "red", "house"], "'red' is more than `heedmap generate` takes: write a"),
+        (["generate", "red", "house"], "write a text of several words in quotation marks\n"),
         (["inspect"], "RUN is missing: expected the folder of a saved run; `heedmap inspect"),
         (["explain", "x", "--at", "1,2"], "--word is missing: expected a word, a phrase, or #N"),
         (["edit"], "SOURCE is missing: expected the prompt that is edited; `heedmap edit --help`"),

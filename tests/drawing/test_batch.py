@@ -25,7 +25,15 @@ def drawn(pipe, *texts: str, edits=(), **options):
 
 
 def test_prompts_and_seeds_of_a_batch():
-    for prompts, seeds in (("abc", [1, 2, 3]), (["a"], 1), (3, [1]), (None, None), (["a"], "1")):
+    for prompts, seeds in (
+        ("abc", [1, 2, 3]),
+        (["a"], 1),
+        (3, [1]),
+        (None, None),
+        (["a"], "1"),
+        ({"a", "b"}, [1, 2]),
+        (["a", "b"], {1, 2}),
+    ):
         with pytest.raises(ArgumentError, match="expected a list of each"):
             check_prompts(prompts, seeds)
     with pytest.raises(ArgumentError, match="2 prompts and 1 seeds were given"):

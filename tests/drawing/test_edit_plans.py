@@ -206,6 +206,11 @@ def test_no_window(given):
         read_window(given, "cross")
 
 
+def test_a_window_begins_at_one_zero():
+    for given in (-0.0, (-0.0, -0.0), [0, -0.0]):
+        assert str(read_window(given, "cross")) == "(0.0, 0.0)"
+
+
 def test_windows_by_word():
     assert read_windows(None) == read_windows({}) == {}
     assert read_windows({"a": 0.5, "b": (0.1, 1)}) == {"a": (0.0, 0.5), "b": (0.1, 1.0)}

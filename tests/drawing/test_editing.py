@@ -269,6 +269,12 @@ def test_windows_that_hold_no_step_say_so(pipe):
         edit(pipe, "a house", "a sea", self_cells=4, **base)
 
 
+def test_a_grid_says_once_what_did_little(pipe):
+    with pytest.warns(UserWarning, match=r"took no cross-attention .* no step of 2") as told:
+        grid(pipe, "a house", "a sea", cross=[(0.6, 0.9), 1], seeds=[1, 2], steps=2)
+    assert [one.filename for one in told] == [__file__]  # and not for each seed
+
+
 LONG = "a house " * 40  # far more than 77 tokens
 
 BAD = [

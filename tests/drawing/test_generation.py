@@ -226,6 +226,14 @@ def test_a_prompt_without_words_can_be_drawn_shown_and_kept(pipe, tmp_path):
     assert back.sheet() == run.sheet()
 
 
+def test_names_of_numpy_are_saved(pipe, tmp_path):
+    """A run that was drawn must not be lost at its end."""
+    named = {"keep": np.array(["step", "layer"]), "branches": np.array(["conditional"])}
+    run = generate(pipe, "a house", seed=1, steps=1, tokens=np.str_("all"), **named)
+    back = Run.load(run.save(tmp_path / "run"))
+    assert back.maps.recording.keep == {"step", "layer"} and back.settings.tokens == "all"
+
+
 def test_arguments_of_the_wrong_kind(pipe):
     import torch
 

@@ -31,6 +31,18 @@ def test_a_tuple_is_one_window_and_a_list_several():
     assert 0 <= drawn < 2**31
 
 
+def test_there_is_one_zero():
+    """No title says "red ×−0", and no command."""
+    made = axes({"red": [-0.0, np.float32(1)]}, cross=[-0.0, 0.5], own=(-0.0, -0.0))
+    assert str(made.about()["weights"]) == "{'red': (0.0, 1.0)}"
+    assert [str(one["red"]) for one in made.each_weight()] == ["0.0", "1.0"]
+    (other,) = axes({"red": False}).each_weight()
+    assert other["red"] is False  # which is no number, and refused as such
+    assert str(made.cross) == "[(0.0, 0.0), (0.0, 0.5)]" and str(made.own) == "[(0.0, 0.0)]"
+    with pytest.raises(ArgumentError, match=r"the weight of 'red' has 0\.0 twice"):
+        axes({"red": [0.0, -0.0]}).check(["a red house"])
+
+
 def test_every_combination_of_weights_the_last_word_fastest():
     made = axes({"red": [0, 1], "house": (2, 3)})
     assert list(made.each_weight()) == [{"red": a, "house": b} for a in (0, 1) for b in (2, 3)]

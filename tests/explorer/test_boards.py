@@ -67,6 +67,7 @@ def test_what_is_not_as_it_was_is_told():
     changed = structs.replace(made.about, changed=("versions.torch",), passes=(1, 2))
     made = page(replace(made, about=changed))
     assert "Not as the run noted it: versions.torch." in made and "1 of 0–1 within the step" in made
+    assert "within the step" not in page(made_explanation())  # of one pass there is nothing to say
     step = f"step {changed.step} of 0–{changed.steps - 1}"
     assert step in made and f"<dd>{step.removeprefix('step ')}; timestep" in made
     assert f"<dt>head</dt><dd>{changed.head} of 0–{changed.heads - 1}</dd>" in made

@@ -7,6 +7,7 @@ import pytest
 from making import CELL, MARKS, REPORT, SETTINGS
 
 from files.saving import KIND, one, posix, save, tree
+from heedmap.errors import HeedmapWarning
 from heedmap.files import kinds
 from heedmap.files.writing import Kind, TakenError, remove_folder, whole_folder
 
@@ -134,3 +135,19 @@ def test_nor_one_within_an_edit_or_a_grid(tmp_path: Path, mark, inner, held):
     with whole_folder(folder, OF_MARK[mark], force=True) as partial:
         (partial / mark).write_text("{}")
     assert tree(folder) == {mark: "{}"}
+
+
+def test_what_is_of_an_older_result_is_named_but_no_file_and_no_link(tmp_path: Path, recwarn):
+    folder = tmp_path / "x"
+    (folder / "mine" / "deep").mkdir(parents=True)
+    (folder / "mine" / "inspect").write_text("a file of the user's")
+    (folder / "explain").symlink_to(folder / "mine", target_is_directory=True)
+    kinds.tell_older(folder, folder)
+    assert not recwarn.list
+    for count in range(1, 6):
+        (folder / "cells" / f"00{count}" / "inspect").mkdir(parents=True)
+        with pytest.warns(HeedmapWarning) as told:
+            kinds.tell_older("x", folder)
+        said = str(told[0].message)
+        assert said.count("inspect") == min(count, 3) and len(told) == 1
+        assert f" {'is' if count == 1 else 'are'} of what was replaced: delete" in said

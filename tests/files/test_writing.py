@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from files.saving import KIND, RUN_JSON, SAVING, notes, one, posix, save, saving, tree
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, HeedmapWarning, RunError
 from heedmap.files import destinations, kinds
 from heedmap.files.seals import sealed
 from heedmap.files.writing import (
@@ -57,6 +57,14 @@ def test_a_failure_leaves_all_as_it_was(tmp_path: Path, error, force):
         (partial / "thing.json").write_text("{")
         raise error
     assert tree(tmp_path) == before
+
+
+def test_what_was_made_of_an_older_result_is_told_where_it_is_replaced(tmp_path: Path):
+    folder = save(tmp_path / "x")
+    (folder / "explain").mkdir()
+    with pytest.warns(HeedmapWarning, match="x/explain is of what was replaced"):
+        save(folder, "two", force=True)
+    assert tree(folder) == {**one("two"), "explain": None}
 
 
 def test_force_replaces_what_heedmap_wrote_and_nothing_else(tmp_path: Path):

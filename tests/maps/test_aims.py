@@ -139,6 +139,11 @@ def test_a_layer_by_its_names():
         ({"at": 7}, r"at is 7: expected a pixel \(x, y\)"),
         ({"at": (1, 2, 3)}, "expected a pixel"),
         ({"at": (1.5, 2)}, "at is 1.5: expected a whole number"),
+        ({"at": {40, 7}}, r"at is \{.*\}: expected a pixel"),  # x is neither first nor last
+        ({"at": (10**5000, 0)}, "the place .*,0 is outside"),
+        ({"step": 10**5000}, "the run has 3 steps, and no step .*: the nearest is 2"),
+        ({"layer": "up 0.0", "head": -(10**5000)}, "4 heads, and no head .*: the nearest is 0"),
+        ({"head": -(10**5000)}, "head .* counts from the end, .*: name a layer, too"),
         ({"step": 3}, "the run has 3 steps, and no step 3: the nearest is 2"),
         ({"step": -4}, "no step -4: the nearest is 0"),
         ({"layer": "up 0.0", "head": 4}, "up 0.0 has 4 heads, and no head 4: the nearest is 3"),

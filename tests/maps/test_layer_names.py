@@ -63,5 +63,11 @@ def test_those_nearest_are_told_by_their_short_names():
     assert nearest_layers(NAME("up_blocks.1", 1, 3), names)[0] == "up 1.1.3"
     assert len(nearest_layers("x" * 10_000, names)) == 5
     assert nearest_layers("", names[:2]) == ["up 1.0", "up 1.0.1"]
+    six = names[:6]  # each is called by two names: twelve in all
+    assert nearest_layers(six[5], six)[0] == nearest_layers("up 1.1.1", six)[0] == "up 1.1.1"
+    for near in six:
+        assert len(nearest_layers(near, six)) == 5
+    found = nearest_layers("3", names)  # of three both names hold it, and yet five are told
+    assert found[:3] == ["up 1.0.3", "up 1.1.3", "up 1.2.3"] and len(found) == 5
     said = layers_there(names, "up 1.2.3")
     assert said.startswith("up or one of 12 layers such as up 1.2.3, ") and "attn2" not in said

@@ -109,7 +109,7 @@ def test_what_is_no_number_of_a_step(odd):
 def test_resolutions():
     assert selections.resolution(16) == 16
     assert selections.resolution((8, 12)) == selections.resolution(np.array([8, 12])) == (8, 12)
-    for odd in (0, -1, 1.5, (8,), (8, 0), (8, 8, 8), "16", None):
+    for odd in (0, -1, 1.5, (8,), (8, 0), (8, 8, 8), {8, 12}, "16", None):
         with pytest.raises(ArgumentError, match="resolution"):
             selections.resolution(odd)
 

@@ -18,7 +18,7 @@ from heedmap.figures.blocks import Block
 from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
-from heedmap.maps.word_sheets import check_many
+from heedmap.maps.word_sheets import check_many, mean_of
 from heedmap.results import comparisons
 from heedmap.results.runs import Run
 
@@ -103,6 +103,30 @@ def many(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> Hea
         arrays=tuple(random.random(shape, dtype=np.float32) for _ in rows),
     )  # fmt: skip
     return HeatMaps(made, gradient())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({}, "mean of 2 layers, 5 steps, all heads"),
+        ({"heads": 0}, "mean of 2 layers, 5 steps, head 0"),
+        ({"heads": [1, 3]}, "mean of 2 layers, 5 steps, heads 1, 3"),
+        ({"heads": slice(4)}, "mean of 2 layers, 5 steps, all heads"),
+        ({"steps": [1, 2]}, "mean of 2 layers, 2 of 5 steps, all heads"),
+        ({"layers": lambda layer: "0" in layer.name}, "mean of 1 layer, 5 steps, all heads"),
+    ],
+)
+def test_a_note_says_over_what_is_averaged(chosen, said):
+    """As `select` takes it, counted from 0."""
+    assert mean_of(many(layers=2, heads=4, steps=5).select(**chosen)) == said
+
+
+def test_a_note_leaves_out_what_is_shown():
+    maps = many(layers=2, heads=4, steps=5)
+    assert mean_of(maps, "step") == "mean of 2 layers, all heads"
+    assert mean_of(maps, "layer", "head") == "mean of 5 steps"
+    averaged = HeatMaps(replace(maps.recording, keep=frozenset({"layer"})))
+    assert mean_of(averaged, "layer") == "mean of 5 steps, all heads"
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,8 @@ def test_a_scale_or_a_row_that_is_none():
     for at in (7, (2, 0), (0, 5), (0, 0, 0)):
         with pytest.raises(ArgumentError, match=r"at is .*: expected 2 numbers below"):
             found.table(at=at)
+    with pytest.raises(ArgumentError, match=r"at is \{0, 1\}: expected a whole number"):
+        found.table(at={0, 1})
     with pytest.raises(ArgumentError, match="names holds 2 names: expected 3"):
         found.table(["a", "b"])
 

@@ -174,6 +174,8 @@ def test_sizes_of_patches():
     assert pipelines.check_size(pipe, (64, 48)) == (64, 48)
     with pytest.raises(ArgumentError, match="multiples of 16 pixels"):
         pipelines.check_size(pipe, (64, 40))
+    with pytest.raises(ArgumentError, match="expected a width and a height"):
+        pipelines.check_size(pipe, {64, 48})  # which is which?
 
 
 def test_the_same_parts_in_a_pipeline_of_another_class():

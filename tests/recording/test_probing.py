@@ -81,11 +81,12 @@ def test_of_several_layers_the_one_that_draws_most(random_model):
 
 
 def test_what_is_not_there(random_model):
-    with (
-        pytest.raises(SelectionError, match="no layer has a head 99: leave the head out"),
-        steered(random_model, probe=Probe(aim(head=99), 0, "conditional", 0)),
-    ):
-        draw(random_model, PROMPT)
+    for head, said in ((99, "99"), (10**5000, ".*")):
+        with (
+            pytest.raises(SelectionError, match=f"no layer has a head {said}: leave the head out"),
+            steered(random_model, probe=Probe(aim(head=head), 0, "conditional", 0)),
+        ):
+            draw(random_model, PROMPT)
     name = next(iter(cross_attention_layers(random_model)))
     with (
         pytest.raises(SelectionError, match="heads, and no head 99: the nearest is"),

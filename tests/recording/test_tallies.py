@@ -2,8 +2,10 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import Scores
@@ -23,6 +25,18 @@ def everything():
         (image, name, step): torch.rand(HEADS, h * w, 10, generator=generator)
         for image, (name, (h, w)), step in product(range(IMAGES), GRIDS.items(), range(STEPS))
     }
+
+
+@pytest.mark.parametrize("wanted", [(64, 64), (64, 96), (5, 7), (200, 130)])
+def test_another_grid_is_filled_as_pillow_does_it(wanted):
+    """Of a finer one no cell is skipped: each counts where it lies."""
+    h, w = 128, 96
+    p = torch.rand(2, h * w, 3, generator=torch.Generator().manual_seed(1))
+    found = regrid(p, (h, w), wanted).unflatten(1, wanted)
+    for head, token in product(range(2), range(3)):
+        plane = Image.fromarray(p[head, :, token].reshape(h, w).numpy())
+        expected = np.asarray(plane.resize(wanted[::-1], Image.Resampling.BILINEAR))
+        np.testing.assert_allclose(found[head, ..., token], expected, atol=1e-5)
 
 
 def told(keep, positions=((1, 4, 7), (0, 2)), passes=1, device=CPU):

@@ -632,6 +632,7 @@ BAD = [
     ({"weights": {"red": np.ones((2, 2))}}, ArgumentError, "has [1.0, 1.0] twice"),
     ({"cross": [np.array([0, 2])]}, ArgumentError, "cross is "),
     ({"target": 3}, ArgumentError, "the prompt is 3: expected a text, or a list of targets"),
+    ({"target": {"a dog"}}, ArgumentError, "the prompt is {'a dog'}: expected a text, or a list"),
     ({"seeds": [1, 2], "source": 3}, ArgumentError, "the prompt is 3: expected a text"),
     (
         {"seeds": [1, 2], "protect": 3, "only": "house->sea"},

@@ -75,6 +75,7 @@ def shown(source: str, target: str, **kwargs) -> str:
             "refine: =a cat>dog on>under +tall grass>trees",
         ),
         ("an orange cat", "a cat", "refine: an>a -orange =cat"),
+        ("2 cats", "3 big dogs", "refine: 2>3 +big cats>dogs"),
         ("a red apple", "an orange", "refine: a>an -red apple>orange"),
         ("two red cats", "a cat on a mat", "refine: two>a -red cats>cat +on +a +mat"),
         ("red house", "castle on hill", "refine: -red house>castle +on +hill"),

@@ -29,6 +29,8 @@ def test_windows_and_sides():
 def test_pixels_and_words():
     assert option_texts.pixel_in("40, 72") == (40, 72)
     assert option_texts.word_in("red house") == "red house" and option_texts.word_in("#2") == 2
+    assert option_texts.word_in("# 02 ") == 2 and option_texts.word_in("2") == "2"
+    assert option_texts.word_in("#999999999") == 999_999_999
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,15 @@ def test_pixels_and_words():
         (option_texts.pixel_in, "1,2,3", "1,2,3"),
         (option_texts.pixel_in, "1,2.5", "1,2.5"),
         (option_texts.word_in, "#x", "#x"),
+        (option_texts.word_in, "#", "#"),
+        (option_texts.word_in, "#-1", "#-1"),
+        (option_texts.word_in, "##2", "##2"),
+        (option_texts.word_in, "#1_0", "#1_0"),
+        (option_texts.word_in, "#\u0662", "#\u0662"),  # Python would read these digits
+        (option_texts.word_in, "#\u00b2", "#\u00b2"),
+        (option_texts.word_in, "#1000000000", "#1000000000"),
+        (option_texts.pixel_in, "\u0662,1", "\u0662,1"),
+        (option_texts.pixel_in, "nan,1", "nan,1"),
         (option_texts.sides_in, "1,2,3", "1,2,3"),
         (option_texts.sides_in, "a,b,c,d", "a,b,c,d"),
         (option_texts.sides_in, "0,0,nan,3", "0,0,nan,3"),
@@ -59,3 +70,8 @@ def test_what_cannot_be_read_names_the_part_that_is_meant(read, text: str, part:
     with pytest.raises(option_texts.Unreadable) as error:
         read(text)
     assert error.value.text == part and error.value.expected
+
+
+def test_a_number_of_more_digits_than_python_reads_is_none():
+    with pytest.raises(option_texts.Unreadable):
+        option_texts.word_in(f"#{'9' * 5000}")

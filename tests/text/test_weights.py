@@ -19,6 +19,11 @@ def shown(prompt: str) -> tuple[str, list[tuple[str, float]]]:
     return found.text, [(found.text[start:end], weight) for start, end, weight in found.spans]
 
 
+def test_there_is_one_zero():
+    for zero in ("-0", "−0", "-0.0", "-1e-400"):
+        assert str(parse_weights(f"a (red:{zero}) house").spans[0][-1]) == "0.0"
+
+
 # --- reading ----------------------------------------------------------------------------------
 
 

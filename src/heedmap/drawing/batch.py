@@ -189,7 +189,7 @@ def drawn_seed() -> int:
 
 def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[str], list[int]]:
     """The prompts and seeds of a batch as lists; ArgumentError if a prompt is none, or a seed."""
-    asked, numbers = checks.several(prompts), checks.several(seeds)
+    asked, numbers = checks.in_order(prompts), checks.in_order(seeds)
     if asked is None or numbers is None:
         raise ArgumentError(
             f"the prompts are {quoted(prompts)} and the seeds {quoted(seeds)}: expected a list of "

@@ -292,7 +292,7 @@ def _during(plan: Plan, cross: tuple[float, float] | None, own: tuple[float, flo
 
 def _targets(source: str, target: str | Sequence[str] | None) -> list[str]:
     alone = source if target is None else target
-    asked = [alone] if isinstance(alone, str) else checks.several(alone)
+    asked = [alone] if isinstance(alone, str) else checks.in_order(alone)
     if asked is None:
         raise ArgumentError(f"the prompt is {quoted(alone)}: expected a text, or a list of targets")
     if not asked:

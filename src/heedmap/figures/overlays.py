@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from heedmap.checks import finite, several, whole
+from heedmap.checks import finite, in_order, whole
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.reading import MAX_SIDE
 
@@ -215,7 +215,7 @@ def _scaled(
 
 def _box(size: object) -> tuple[int, int]:
     """A size (width, height) in pixels."""
-    sides = several(size) or []
+    sides = in_order(size) or []
     if len(sides) != 2:
         raise ArgumentError(f"size is {quoted(size)}: expected (width, height)")
     width, height = (

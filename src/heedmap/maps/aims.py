@@ -105,8 +105,8 @@ def aimed(
     kept = recording.keep if recording is not None else frozenset[str]()
     if layer is None and head is not None and head < 0:
         raise SelectionError(
-            f"head {head} counts from the end, and layers have different numbers of heads: name a "
-            "layer, too"
+            f"head {quoted(head)} counts from the end, and layers have different numbers of heads: "
+            "name a layer, too"
         )
     if layer is not None and recording is not None and "layer" in kept:
         layer = find_layer(layer, [one.name for one in recording.layers])
@@ -179,21 +179,22 @@ def number_of(what: str, given: object, count: int, where: str) -> int:
     if not -count <= number < count:
         nearest = 0 if number < 0 else count - 1
         raise SelectionError(
-            f"{where} has {plural(count, what)}, and no {what} {number}: the nearest is {nearest}"
+            f"{where} has {plural(count, what)}, and no {what} {quoted(number)}: the nearest is "
+            f"{nearest}"
         )
     return number % count
 
 
 def _pixel(at: object, size: tuple[int, int]) -> tuple[int, int]:
-    given = checks.several(at)
+    given = checks.in_order(at)
     if given is None or len(given) != 2:
         raise ArgumentError(Is("at", at), ": expected a pixel (x, y), such as (12, 40)")
     x, y = (checks.whole("at", one) for one in given)
     width, height = size
     if not (0 <= x < width and 0 <= y < height):
         raise ArgumentError(
-            f"the place {x},{y} is outside of the picture: expected x from 0 to {width - 1} and y "
-            f"from 0 to {height - 1}, from its upper left"
+            f"the place {quoted(x)},{quoted(y)} is outside of the picture: expected x from 0 to "
+            f"{width - 1} and y from 0 to {height - 1}, from its upper left"
         )
     return x, y
 

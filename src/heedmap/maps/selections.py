@@ -177,7 +177,7 @@ def layer_fits(layer: Layer, wanted: LayerFilter) -> bool:
 def resolution(wanted: object) -> int | tuple[int, int]:
     """A grid (h, w), or how many cells its short side has."""
     what = "resolution (cells on the short side, or (h, w))"
-    several = checks.several(wanted) or []
+    several = checks.in_order(wanted) or []
     if len(several) == 2:
         h, w = (checks.whole(what, side, least=1) for side in several)
         return h, w

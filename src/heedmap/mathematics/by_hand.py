@@ -185,7 +185,7 @@ class Attention:
         if at is None:
             place = (0,) * len(axes)
         else:
-            given = checks.several(at)
+            given = checks.in_order(at)
             place = tuple(checks.whole("at", one) for one in ([at] if given is None else given))
         if not axes and place:
             raise ArgumentError(f"at is {quoted(at)}: there is one query alone; leave at out")

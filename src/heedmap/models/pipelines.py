@@ -164,7 +164,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     from heedmap.wiring.registry import unit
 
     factor = unit(pipe)
-    sides = checks.several(size) or []
+    sides = checks.in_order(size) or []
     if len(sides) == 2:
         width, height = (checks.whole("a side of the size", side) for side in sides)
         if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):

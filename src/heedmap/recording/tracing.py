@@ -58,7 +58,7 @@ def trace(
     """
     wanted = _wanted(keep, tokens, branches, limit)
     if prompts is not None:
-        texts = checks.several([prompts] if isinstance(prompts, str) else prompts)
+        texts = checks.in_order([prompts] if isinstance(prompts, str) else prompts)
         if texts is None or not all(map(checks.is_text, texts)):
             raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
         wanted = replace(wanted, prompts=tuple(texts))

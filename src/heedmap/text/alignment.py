@@ -32,7 +32,7 @@ _CONNECTIVE = re.compile(
 # became "a", though both are the last of what changed.
 _DETERMINER = re.compile(
     "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
-    "one|two|three|four|five|six|seven|eight|nine|ten"
+    "one|two|three|four|five|six|seven|eight|nine|ten|[0-9]+"
 )
 
 

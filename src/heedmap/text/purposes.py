@@ -28,7 +28,11 @@ _SIZES = frozenset(
     )
 )
 _COUNTED = "one two three four five six seven eight nine ten"
-_NUMBERS = {"a": 1, "an": 1} | {word: n for n, word in enumerate(word_keys(_COUNTED), 1)}
+_NUMBERS = {"a": 1, "an": 1} | {
+    said: number
+    for number, word in enumerate(word_keys(_COUNTED), 1)
+    for said in (word, str(number))
+}
 _SIDES = frozenset(
     word_keys(
         "left right above below over under underneath beneath beside next near behind before "
@@ -98,8 +102,9 @@ def _change(
         alone: what it is that only one of both prompts has it.
     """
     counts = [_NUMBERS[word] for word in words if word in _NUMBERS]
-    if len(counts) == 2 and counts[0] != counts[1]:
-        return "addition" if counts[0] < counts[1] else "removal"
+    if len(counts) == 2:
+        more = counts[1] - counts[0]
+        return None if more == 0 else "addition" if more > 0 else "removal"
     if all(word in _COLOURS for word in words):
         return "colour"
     if all(word in _SIZES for word in words):
@@ -111,6 +116,8 @@ def _change(
             return "addition"
         if words[0] in _plurals(words[1]):
             return "removal"
+    if not any(is_content(word) or connects(word) for word in words):
+        return None
     if all(place in _PLACES for place in led):
         return "setting"
     if not any(is_content(word) and word not in _NO_PLACES for word in words):
