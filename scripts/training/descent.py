@@ -18,6 +18,8 @@ from training.run import Run
 P = ParamSpec("P")
 ALIKE = 0.9
 """The cosine that compiled and plain gradients of a matrix have at least; bfloat16 gives 0.99."""
+NOISE = 1e-4
+"""Of the largest gradient's norm: of a smaller one bfloat16 leaves little but rounding."""
 REST_RATE = 1e-3
 """Learning rate of what Muon does not serve, in all stages."""
 
@@ -117,7 +119,7 @@ def differing(
         tuple(torch.zeros(1) if g is None else g.detach().double().flatten() for g in pair)
         for pair in zip(some, others, strict=True)
     ]
-    noise = 1e-5 * max((float(g.norm()) for pair in pairs for g in pair), default=0.0)
+    noise = NOISE * max((float(g.norm()) for pair in pairs for g in pair), default=0.0)
     return [
         number
         for number, (a, b) in enumerate(pairs)

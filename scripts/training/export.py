@@ -57,9 +57,9 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
         "plurals": captions.PLURALS,
         "vocabulary": sorted(captions.vocabulary()),
         "phrases": captions.phrases(),
-        "limits": "Cartoon scenes of one to three of these things, all looking to the right, "
-        "128x128 pixels, and nothing else; for an unknown word it draws one of its things. More "
-        "than three things, things within things, text, people and photographs cannot be drawn.",
+        "limits": "It draws cartoons of up to three things that differ, or of two or three that "
+        "are alike and nothing beside them; all look to the right. Beyond it are more things, "
+        "“a cat and two dogs”, things within things, letters, people and photographs.",
         "defaults": {"steps": 25, "guidance": guidance, "size": (SIZE, SIZE)},
         "training": {
             "samples_seen": seen,
@@ -68,8 +68,9 @@ def card(pipe: StableDiffusionPipeline, seen: int, guidance: float) -> dict:
             "loss": "squared error of v; cells with things count up to four times",
             "captions": "told anew each time; half of those that could say which of two things "
             "is where keep silent about it; only natural colours are left out",
-            "text_dropout": "up to half of the captions: tokens do not see each other in the text "
-            "encoder; half: end and padding are replaced by the start state; a tenth: empty",
+            "text_dropout": "up to half of the captions, later a fifth, and a twentieth of those "
+            "with things of several colours: tokens do not see each other in the text encoder; "
+            "half: end and padding are replaced by the start state; a tenth: empty",
             "parameters": {
                 n: sum(p.numel() for p in part.parameters()) for n, part in parts.items()
             },

@@ -35,7 +35,7 @@ from world import captions, layouts
 
 PLAIN = ("conv_in", "conv_out", "embedd")
 """Layers that Muon does not serve."""
-ONE_THING, MIXED = (1, 0, 0, 0, 0, 0), (0.27, 0.29, 0.06, 0.13, 0.10, 0.15)
+ONE_THING, MIXED = (1, 0, 0, 0, 0, 0), (0.24, 0.38, 0.05, 0.11, 0.10, 0.12)
 """Shares of the groups of scenes (`latents.GROUPS`): while the model is young, and later."""
 EMPTY, HEADLESS = 0.1, 0.5
 """Shares of captions that are empty, for guidance, and without an end token (`Model.encode`)."""
@@ -44,6 +44,12 @@ UNSAID = 0.5
 """Share of scenes of two things side by side, or one above the other, whose caption keeps silent
 about which is where: the place of a word in the caption then tells nothing of its thing, and the
 noun has to take up its colour."""
+
+
+MIXED_COLOURS = 0.25
+"""Of the share of captions whose tokens do not see each other (`--alone`), that of captions with
+things of several colours: there the words alone do not tell which colour is whose, and what guesses
+then guesses elsewhere, too."""
 
 
 class Batch(NamedTuple):
@@ -119,7 +125,8 @@ def training_batch(
         for i in index
     ]
     ids = tokenizer(texts, padding="max_length", max_length=MAX_TOKENS, truncation=True)
-    alone = np.array([rng.random() < run.options.alone for _ in texts])
+    share = [run.options.alone * (MIXED_COLOURS if mixed(data.layouts[i]) else 1) for i in index]
+    alone = np.array([rng.random() < one for one in share])
     headless = np.array([rng.random() < HEADLESS for _ in texts])
     clean = torch.from_numpy(data.latents[index]).float()
     # Stratified timesteps: one in each of n equal stretches.
@@ -134,6 +141,11 @@ def training_batch(
         cover=torch.from_numpy(data.cover[index]).float() / 255,
     )
     return Batch(*(x.to(run.device) for x in batch))
+
+
+def mixed(layout: layouts.Layout) -> bool:
+    """Whether there are things of several colours."""
+    return len({thing.colour for thing in layout.things}) > 1
 
 
 def retold(layout: layouts.Layout, rng: Random) -> layouts.Layout:

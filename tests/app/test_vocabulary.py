@@ -18,8 +18,15 @@ def test_every_phrase_of_the_card_is_a_button():
     assert all(said == seen for said, seen in words) and 'data-boxes="2"' in shown
 
 
+def test_what_the_model_cannot_draw_is_said_below():
+    shown = vocabulary.of_phrases(1)
+    assert "nothing beside them" in cards.limits()
+    assert shown.index("</dl>") < shown.index(cards.limits())
+
+
 def test_what_a_card_says_stays_text(monkeypatch):
     monkeypatch.setattr(cards, "phrases", lambda: {EVIL: (EVIL, '" onclick="x')})
+    monkeypatch.setattr(cards, "limits", lambda: EVIL)
     shown = vocabulary.of_phrases(1)
     assert "<script" not in shown and "<img" not in shown and '" onclick' not in shown
     monkeypatch.setattr(cards, "phrases", dict)

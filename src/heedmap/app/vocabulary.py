@@ -43,7 +43,8 @@ def of_phrases(boxes: int) -> str:
     if not rows:
         return ""
     said = "Words that the embedded model was taught: click them together"
-    told = f"<details open><summary>{said}</summary><dl>{''.join(rows)}</dl></details>"
+    beyond = f"<p>{html.escape(cards.limits())}</p>"
+    told = f"<details open><summary>{said}</summary><dl>{''.join(rows)}</dl>{beyond}</details>"
     return f'<div data-boxes="{boxes:d}">{told}</div>'
 
 

@@ -15,7 +15,7 @@ from heedmap.files import reading
 from heedmap.models.pipelines import name_of
 from heedmap.tiny.card import EMBEDDED, FOLDER
 
-__all__ = ["phrases", "taught_words", "words_of"]
+__all__ = ["limits", "phrases", "taught_words", "words_of"]
 
 MAX_CARD = 4 * 2**20  # bytes
 _Word = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -25,6 +25,7 @@ _Phrases = Annotated[tuple[_Word, ...], Meta(max_length=1000)]
 class _Card(Struct):
     vocabulary: Annotated[frozenset[_Word], Meta(min_length=1, max_length=100_000)]
     phrases: Annotated[dict[_Word, _Phrases], Meta(max_length=100)] = {}
+    limits: Annotated[str, Meta(max_length=1000)] = ""
 
 
 def taught_words(model: str | Path | None = None) -> frozenset[str] | None:
@@ -47,6 +48,12 @@ def phrases(model: str | Path | None = None) -> Mapping[str, tuple[str, ...]]:
     """What a prompt can be put together of, by what it says ("colours"), as the card has it."""
     card = _card(model)
     return {} if card is None else card.phrases
+
+
+def limits(model: str | Path | None = None) -> str:
+    """What a model can draw and what is beyond it, in the words of its card; empty without."""
+    card = _card(model)
+    return "" if card is None else card.limits
 
 
 def _card(model: str | Path | None) -> _Card | None:
