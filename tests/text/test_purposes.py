@@ -60,6 +60,7 @@ def tokenizer():
         ("2 cats", "3 cats", "addition"),
         ("10 cats", "nine cats", "removal"),
         ("one cat", "a cat", None),
+        ("the cat", "two cats", "addition"),
         ("an owl", "two owls", "addition"),
         ("an owl", "one owl", None),
         ("a cat with one ear", "a cat with 1 ear", None),
