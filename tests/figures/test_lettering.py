@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from fontTools.ttLib import TTFont
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.font_manager import fontManager
 from matplotlib.textpath import TextPath
@@ -112,6 +112,7 @@ def test_fonts_are_plain_whatever_the_style():
 # --- in lines ---------------------------------------------------------------------------------
 
 
+@example("W漢漢-", 96)  # a word wider than the column that ends in a joint
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.text("abWi-é漢שב\u0301", min_size=1, max_size=30), max_size=30).map(" ".join),

@@ -112,6 +112,8 @@ def _pieces(text: str, room: float) -> Iterator[str]:
     """Words; of one wider than the room its parts between joints, or their letters."""
     for word in re.findall(r"\S+ ?", text):
         for part in [word] if _width(word.rstrip()) <= room else _JOINTS.split(word):
+            if not part:  # what is split at its very end
+                continue
             if _width(part.rstrip()) <= room:
                 yield part
                 continue
