@@ -35,7 +35,7 @@ from world import captions, layouts
 
 PLAIN = ("conv_in", "conv_out", "embedd")
 """Layers that Muon does not serve."""
-ONE_THING, MIXED = (1, 0, 0, 0, 0, 0), (0.24, 0.38, 0.05, 0.11, 0.10, 0.12)
+ONE_THING, ALL_KINDS = (1, 0, 0, 0, 0, 0), (0.24, 0.38, 0.05, 0.11, 0.10, 0.12)
 """Shares of the groups of scenes (`latents.GROUPS`): while the model is young, and later."""
 EMPTY, HEADLESS = 0.1, 0.5
 """Shares of captions that are empty, for guidance, and without an end token (`Model.encode`)."""
@@ -44,9 +44,7 @@ UNSAID = 0.5
 """Share of scenes of two things side by side, or one above the other, whose caption keeps silent
 about which is where: the place of a word in the caption then tells nothing of its thing, and the
 noun has to take up its colour."""
-
-
-MIXED_COLOURS = 0.25
+OF_SEVERAL_COLOURS = 0.25
 """Of the share of captions whose tokens do not see each other (`--alone`), that of captions with
 things of several colours: there the words alone do not tell which colour is whose, and what guesses
 then guesses elsewhere, too."""
@@ -119,14 +117,14 @@ def training_batch(
 ) -> Batch:
     """Fresh captions, noise and timesteps for `n` scenes."""
     only_one = seen < run.options.one_object_until
-    index = data.batch(rng, ONE_THING if only_one else MIXED, n)
+    index = data.batch(rng, ONE_THING if only_one else ALL_KINDS, n)
     texts = [
         "" if rng.random() < EMPTY else captions.caption(retold(data.layouts[i], rng), rng).text
         for i in index
     ]
     ids = tokenizer(texts, padding="max_length", max_length=MAX_TOKENS, truncation=True)
-    share = [run.options.alone * (MIXED_COLOURS if mixed(data.layouts[i]) else 1) for i in index]
-    alone = np.array([rng.random() < one for one in share])
+    less = [OF_SEVERAL_COLOURS if of_several_colours(data.layouts[i]) else 1 for i in index]
+    alone = np.array([rng.random() < run.options.alone * one for one in less])
     headless = np.array([rng.random() < HEADLESS for _ in texts])
     clean = torch.from_numpy(data.latents[index]).float()
     # Stratified timesteps: one in each of n equal stretches.
@@ -143,7 +141,7 @@ def training_batch(
     return Batch(*(x.to(run.device) for x in batch))
 
 
-def mixed(layout: layouts.Layout) -> bool:
+def of_several_colours(layout: layouts.Layout) -> bool:
     """Whether there are things of several colours."""
     return len({thing.colour for thing in layout.things}) > 1
 

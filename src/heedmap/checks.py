@@ -22,6 +22,7 @@ __all__ = [
     "is_number",
     "is_text",
     "one_of",
+    "one_zero",
     "several",
     "text",
     "typed",
@@ -37,6 +38,11 @@ _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
 def is_number(value: object) -> TypeGuard[Real]:
     """Whether a value is a real number, of Python or numpy; True is not one, NaN is."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def one_zero(value: Any) -> Any:
+    """The same, but 0.0 for a zero of either sign: no title and no command shall show -0."""
+    return 0.0 if is_number(value) and value == 0 else value
 
 
 def finite(what: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> float:
@@ -57,7 +63,7 @@ def finite(what: str, value: object, *, least: float = -math.inf, most: float = 
         except OverflowError:  # a whole number of more than 308 digits
             number = math.inf
         if math.isfinite(number) and least <= number <= most:
-            return number + 0.0  # -0.0 is 0, and is written so
+            return one_zero(number)
     raise ArgumentError(Is(what, value), ": expected a finite number", _span(least, most))
 
 

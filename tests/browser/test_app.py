@@ -93,6 +93,17 @@ def tab(page: Any, name: str) -> Any:
     return page.locator(f"#{name.lower()}")
 
 
+def compared(panel: Any, *names: str, words: str = "") -> Any:
+    """The sheet of these results."""
+    for name in names:
+        panel.get_by_label(f"Choose {name}", exact=True).check()
+    panel.get_by_role("textbox", name="Words").fill(words)
+    panel.get_by_role("button", name="Compare").click()
+    sheet = panel.get_by_alt_text("The results, a row each")
+    sheet.wait_for()
+    return sheet
+
+
 def more(panel: Any, **fields: Any) -> None:
     """Fill in fields of the accordion."""
     if not panel.get_by_label("Guidance").is_visible():
@@ -447,6 +458,16 @@ def test_a_page_in_the_frame_moves_nothing_but_its_height(visit: Any, out: Path,
     expect(one).to_have_count(0)
 
 
+def seen_again(page: Any) -> None:
+    """The gallery's head goes out of sight and comes back: the list is read."""
+    head = page.locator("#gallery .head")
+    head.evaluate("e => { e.style.display = 'none' }")
+    page.wait_for_timeout(200)
+    with page.expect_response("**/results"):
+        head.evaluate("e => { e.style.display = '' }")
+    page.wait_for_timeout(200)
+
+
 def test_the_gallery_stays_and_is_put_in_order(visit: Any, out: Path, run: Run):
     run.save(out / "to-be-renamed")
     page = visit()
@@ -467,8 +488,11 @@ def test_the_gallery_stays_and_is_put_in_order(visit: Any, out: Path, run: Run):
     renames = one.get_by_role("button", name="Rename", exact=True)
     renames.focus()
     page.keyboard.press("Escape")  # nothing is asked any more
+    seen_again(page)  # and nothing has changed: the button is the same
     expect(renames).to_be_focused()
     one.get_by_role("button", name="Rename", exact=True).click()
+    run.save(out / "meanwhile")  # seen again, the list is read: what is asked stays
+    seen_again(page)
     complain = page.locator("#gallery").get_by_role("alert")
     one.get_by_label("New name").fill("The best one!")
     one.get_by_role("button", name="Save").click()
@@ -494,12 +518,7 @@ def test_results_are_compared(visit: Any, out: Path, run: Run):
     run.save(out / "other")
     page = visit()
     panel = tab(page, "Results")
-    for name in ("of-yesterday", "other"):
-        panel.get_by_label(f"Choose {name}", exact=True).check()
-    panel.get_by_role("textbox", name="Words").fill("house, tree")
-    panel.get_by_role("button", name="Compare").click()
-    sheet = panel.get_by_alt_text("The results, a row each")
-    sheet.wait_for()
+    sheet = compared(panel, "of-yesterday", "other", words="house, tree")
     assert sheet.evaluate("img => img.decode().then(() => img.naturalWidth)") > 400
     with page.expect_download() as waiting:
         panel.get_by_role("link", name="SVG").click()
@@ -513,20 +532,18 @@ def test_in_a_dark_app_a_comparison_is_dark(visit: Any, out: Path, run: Run):
     run.save(out / "at-night")
     page = visit(color_scheme="dark")
     panel = tab(page, "Results")
-    for name in ("of-yesterday", "at-night"):
-        panel.get_by_label(f"Choose {name}", exact=True).check()
-    panel.get_by_role("button", name="Compare").click()
-    sheet = panel.get_by_alt_text("The results, a row each")
-    sheet.wait_for()
-    corner = sheet.evaluate(
-        """async (img) => {
-          await img.decode();
-          const pen = document.createElement("canvas").getContext("2d");
-          pen.drawImage(img, 0, 0);
-          return Math.max(...pen.getImageData(0, 0, 1, 1).data.slice(0, 3));
-        }"""
-    )
-    assert corner < 60
+    sheet = compared(panel, "of-yesterday", "at-night")
+    corner = """async (img) => {
+      await img.decode();
+      const pen = document.createElement("canvas").getContext("2d");
+      pen.drawImage(img, 0, 0);
+      return Math.max(...pen.getImageData(0, 0, 1, 1).data.slice(0, 3));
+    }"""
+    assert sheet.evaluate(corner) < 60
+    before = sheet.get_attribute("src")
+    page.evaluate("document.body.classList.remove('dark')")  # so the app turns with the system
+    expect(sheet).not_to_have_attribute("src", before)
+    assert sheet.evaluate(corner) > 230
 
 
 def test_what_was_deleted_in_another_window_is_told_of(browser: Any, url: str, out: Path, run: Run):
@@ -559,11 +576,7 @@ def test_nothing_is_too_small_to_read_on_a_narrow_screen(visit: Any, out: Path, 
         for label in labels:
             assert panel.get_by_label(label).first.bounding_box()["width"] > 160, label
     panel = tab(page, "Results")
-    for name in ("of-yesterday", "narrow"):
-        panel.get_by_label(f"Choose {name}", exact=True).check()
-    panel.get_by_role("button", name="Compare").click()
-    sheet = panel.get_by_alt_text("The results, a row each")
-    sheet.wait_for()
+    sheet = compared(panel, "of-yesterday", "narrow")
     assert sheet.bounding_box()["width"] == 900  # its letters, of which it has a screen of 1400
     frame = panel.get_by_role("group", name="The comparison")
     assert frame.bounding_box()["width"] < 390

@@ -43,11 +43,16 @@ const post = (name, what, body) =>
   ask(addressOf(name, what), { method: "POST", body: JSON.stringify(body ?? {}) });
 
 let asked = 0;
-async function load() {
+let listed = "";
+/** Read the list again. By itself it changes nothing that is the same, nor takes a question away. */
+async function load(isDue = true) {
   const mine = ++asked;
   const answer = await ask("./results");
-  if (!answer || mine !== asked) return;
-  const { results, all } = await answer.json();
+  const text = await answer?.text();
+  if (!text || mine !== asked) return;
+  if (!isDue && (text === listed || list.querySelector(".asking"))) return;
+  listed = text;
+  const { results, all } = JSON.parse(text);
   const names = new Set(results.map((one) => one.name));
   for (const name of [...chosen]) if (!names.has(name)) chosen.delete(name);
   const count = all === 1 ? "1 result" : `${all} results`;
@@ -110,8 +115,10 @@ function usual(one, item) {
 /** In the place of a result's buttons; "Keep" and Escape go back to the one that asked. */
 function question(one, item, from, asked) {
   const actions = item.querySelector(".actions");
+  actions.classList.add("asking");
   function keep() {
     actions.onkeydown = null;
+    actions.classList.remove("asking");
     usual(one, item);
     [...actions.children].find((e) => e.textContent === from).focus();
   }
@@ -212,18 +219,17 @@ function showBar() {
   count.textContent = chosen.size === 1 ? "1 chosen" : `${chosen.size} chosen`;
 }
 
+let drawn = null; // the comparison that is open: what was asked for, its picture and its ground
+
 async function compare() {
   const query = new URLSearchParams({ scale: scale.value });
   for (const name of chosen) query.append("run", name);
   for (const word of words.value.split(",")) if (word.trim()) query.append("word", word.trim());
   tell("Comparing …");
-  // On the screen it is as dark as the app; what is taken along is for paper.
-  const dark = document.body.classList.contains("dark") ? "&dark=1" : "";
-  const answer = await ask(`./comparison?${query}${dark}`);
-  if (!answer) return;
-  const sheet = URL.createObjectURL(await answer.blob());
-  const picture = made("img", { src: sheet, alt: "The results, a row each", className: "sheet" });
-  picture.onload = () => URL.revokeObjectURL(sheet);
+  const picture = made("img", { alt: "The results, a row each", className: "sheet" });
+  picture.onload = () => URL.revokeObjectURL(picture.src);
+  drawn = { query, picture };
+  if (!(await draw())) return;
   tell("");
   const links = FORMATS.map((format) => {
     const href = `./comparison?${query}&format=${format}&take=1`;
@@ -232,9 +238,26 @@ async function compare() {
   const frame = made("div", { className: "scrolled", tabIndex: 0 }, picture);
   frame.setAttribute("role", "group");
   frame.setAttribute("aria-label", "The comparison");
-  show(`${chosen.size} results compared`, frame, ...links);
+  show("Comparison", frame, ...links);
 }
 
+/** On the screen it is as dark as the app; what is taken along is for paper. */
+async function draw() {
+  const mine = drawn;
+  const dark = document.body.classList.contains("dark");
+  if (mine.dark === dark) return true;
+  mine.dark = dark;
+  const answer = await ask(`./comparison?${mine.query}${dark ? "&dark=1" : ""}`);
+  if (!answer) return false;
+  const sheet = await answer.blob();
+  if (mine.dark === dark) mine.picture.src = URL.createObjectURL(sheet);
+  return true;
+}
+
+new MutationObserver(() => drawn?.picture.isConnected && draw()).observe(document.body, {
+  attributeFilter: ["class"],
+});
+
 window.addEventListener("heedmap-opens", ({ detail }) => detail === "file" && close());
-new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && load()).observe(head);
+new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && load(false)).observe(head);
 load();

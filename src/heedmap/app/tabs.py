@@ -38,6 +38,7 @@ _CHOOSE = """
 const input = element.querySelector("input");
 const said = element.querySelector("output");
 const shown = document.getElementById("opened");
+shown.style.display = "none";
 window.addEventListener("heedmap-opens", ({ detail }) => {
   shown.style.display = detail === "file" ? "" : "none";
 });
@@ -246,7 +247,6 @@ def _explain_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
 
 
 def _results_tab(worker: Worker, reader: UploadReader) -> None:
-    gr.HTML("", js_on_load=beside_this("gallery.js"), elem_id="gallery")
     most = worker.limits.upload
     upload = gr.HTML(
         '<label class="choose">Open the zip of a result<input type="file" accept=".zip" '
@@ -256,6 +256,7 @@ def _results_tab(worker: Worker, reader: UploadReader) -> None:
     )
     with gr.Column(elem_id="opened"):
         status, page = _shown()
+    gr.HTML("", js_on_load=beside_this("gallery.js"), elem_id="gallery")
 
     def opened(event: gr.EventData, request: gr.Request) -> tuple[str, str]:
         try:

@@ -328,7 +328,7 @@ def read_window(window: Any, what: str) -> tuple[float, float]:
     if len(bounds) == 2:
         low, high = cast(Any, bounds)
         if all(map(checks.is_number, bounds)) and 0 <= low <= high <= 1:  # NaN is refused too
-            return float(low) + 0.0, float(high) + 0.0  # -0.0 is 0, and is written so
+            return checks.one_zero(float(low)), checks.one_zero(float(high))
     raise ArgumentError(
         Is(what, window),
         ": expected a fraction of the run from 0 to 1, or two, the first not above the second",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heedmap.checks import is_number
+from heedmap.checks import one_zero
 from heedmap.drawing.batch import check_seed, drawn_seed
 from heedmap.drawing.edit_plans import read_window
 from heedmap.errors import ArgumentError, Named, Value, quoted
@@ -27,7 +27,7 @@ class Axes:
     def read(cls, weights: Any, own: Any, cross: Any, seeds: Any) -> "Axes":
         """The axes as a user gave them; ArgumentError for what is none."""
         strips = {
-            word: [_one_zero(one) for one in _several(several, f"the weights of {quoted(word)}")]
+            word: [one_zero(one) for one in _several(several, f"the weights of {quoted(word)}")]
             for word, several in _mapping(weights).items()
         }
         crosses, owns = _windows(cross, "cross"), _windows(own, "self_attention")
@@ -91,11 +91,6 @@ def _windows(windows: Any, name: str) -> list[tuple[float, float]]:
 def _count(values: range) -> int:
     """How many there are; `len` ends at 2**63."""
     return max(0, -((values.start - values.stop) // values.step))
-
-
-def _one_zero(value: Any) -> Any:
-    """The same, but 0 for -0.0, which no title and no command shall show."""
-    return 0.0 if is_number(value) and value == 0 else value
 
 
 def _several(values: Any, name: str) -> list[Any]:

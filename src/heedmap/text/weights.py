@@ -139,7 +139,7 @@ def _weight(prompt: str, colon: int, close: int) -> float | None:
     if not _LOOKS_LIKE_NUMBER.fullmatch(text):
         return None
     ascii_text = text.replace("−", "-")
-    weight = float(ascii_text) + 0.0 if _NUMBER.fullmatch(ascii_text) else float("nan")  # no -0.0
+    weight = checks.one_zero(float(ascii_text)) if _NUMBER.fullmatch(ascii_text) else float("nan")
     if not isfinite(weight):
         raise ArgumentError(
             f"the weight {quoted(text)} at character {colon + 2} of the prompt is not a number: "
