@@ -84,11 +84,11 @@ def test_edits_and_grids(model, desk):
 @pytest.mark.parametrize(
     ("odd", "sentence"),
     [
-        ({"seed": "x"}, "expected int, got str at settings.seed"),
+        ({"seed": "x"}, "expected a whole number, got text at settings.seed"),
         ({"arguments": {"latents": {"object": "tensor"}}}, "pass it in Python, as in hm.repeat("),
         ({"edits": [{"kind": "rule", "name": "mine"}]}, "the edit 'mine' of this run is not in"),
         ({"schedulers": {"scheduler": {"class": "X", "config": {}}}}, "the scheduler 'X' of this"),
-        ({"model": 3}, "expected str, got int at settings.model"),
+        ({"model": 3}, "expected text, got a whole number at settings.model"),
     ],
 )
 def test_mistakes(model, saved, odd, sentence):

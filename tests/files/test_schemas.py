@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pytest
 from making import SETTINGS, made_pair, made_run
-from msgspec import structs
+from msgspec import Meta, Struct, structs
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -110,7 +110,7 @@ def test_settings_that_heedmap_does_not_write(tmp_path, name, value):
 def test_settings_that_are_not_there(tmp_path, name):
     folder = made_run().save(tmp_path / "x", overlays=False)
     edited(folder / "run.json", lambda about: about["settings"].pop(name))
-    with pytest.raises(RunError, match=f"missing required field {name} at settings"):
+    with pytest.raises(RunError, match=f"expected the field {name} at settings"):
         Run.load(folder)
 
 
@@ -224,11 +224,11 @@ def test_evidence_that_no_page_could_show(tmp_path, path, value):
         (b"", "x is not what heedmap wrote: it is not JSON; make it again"),
         (b"\xff\xfe{", "x is not what heedmap wrote: it is not JSON; make it again"),
         (b"[" * 10**6, "x is not what heedmap wrote: it is not JSON; make it again"),
-        (b"7", "x is not what heedmap wrote: expected object, got int; make it again"),
-        (b'{"format": true}', "expected int, got bool at format"),
+        (b"7", "heedmap wrote: expected an object, got a whole number; make it again"),
+        (b'{"format": true}', "expected a whole number, got true or false at format"),
         (b'{"format": 2}', "x has format 2: this version of heedmap reads format 1; make it again"),
         (b'{"format": 0}', "x has format 0: this version of heedmap reads format 1; make it again"),
-        (b'{"format": 1}', "missing required field settings; make it again"),
+        (b'{"format": 1}', "expected the field settings; make it again"),
         (b'{"format": 1, "a": {"b": "\x01"}}', "it is not JSON"),
     ],
 )
@@ -236,6 +236,34 @@ def test_sentences_are_of_heedmap(data, sentence):
     with pytest.raises(RunError) as found:
         schemas.read(data, schemas.RunFile, "x", version=1)
     assert sentence in str(found.value)
+
+
+class _Odd(Struct, forbid_unknown_fields=True):
+    """One field of each that can be refused."""
+
+    share: Annotated[float, Meta(gt=0, lt=1)] = 0.5
+    mark: Annotated[str, Meta(pattern="^a$")] = "a"
+    few: Annotated[list[int], Meta(min_length=2, max_length=3)] = []
+    least: int | None = None
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        ({"share": 0}, ": expected a number above 0.0 at share"),
+        ({"share": 1}, ": expected a number below 1.0 at share"),
+        ({"share": True}, ": expected a number, got true or false at share"),
+        ({"mark": "b"}, ": expected text of the form '^a$' at mark"),
+        ({"few": [1]}, ": expected a list of length at least 2 at few"),
+        ({"few": [1, 2, 3, 4]}, ": expected a list of length at most 3 at few"),
+        ({"least": {}}, ": expected a whole number or null, got an object at least"),
+        ({"other": 1}, ": expected no field other"),
+    ],
+)
+def test_types_and_bounds_are_told_in_words(held, sentence):
+    with pytest.raises(RunError) as found:
+        schemas.validated(held, _Odd, "this")
+    assert str(found.value) == f"this is not what heedmap writes{sentence}"
 
 
 def test_sentences_are_short_whatever_the_file_says():
@@ -361,7 +389,7 @@ def test_what_no_schema_knows_has_a_bound_too():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"seed": -1}, "expected `?int"),
+        ({"seed": -1}, "expected a whole number of at least 0 at seed"),
         ({"arguments": {"x": math.nan}}, "run.json cannot be written"),
         ({"size": (np.int64(128), 128)}, "run.json cannot be written"),
         ({"keep": {"layer"}}, "run.json cannot be written"),

@@ -507,8 +507,8 @@ def _double_precision(about, arrays):
     [
         (_without_layer, "is not a recording"),
         (_other_grid, "is not a recording"),
-        (_huge_grid, r"expected int <= 1048576 at latent\[0\]"),
-        (_other_axes, "invalid enum value 'colour' at keep"),
+        (_huge_grid, r"expected a whole number of at most 1048576 at latent\[0\]"),
+        (_other_axes, "expected another value than 'colour' at keep"),
         (_position_out_of_range, "is not a recording"),
         (_newer_format, "has format 99"),
         (_not_finite, "is not a recording"),

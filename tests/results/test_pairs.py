@@ -279,7 +279,7 @@ def hostile(change) -> bytes:
         (b"[" * 100_000, "is not what heedmap wrote"),
         (b" " * 5_000_000, "larger than 4 MiB"),
         (hostile(lambda a: a.update(format=99)), "has format 99"),
-        (hostile(lambda a: a.update(about=[])), "got array at about"),
+        (hostile(lambda a: a.update(about=[])), "got a list at about"),
         (hostile(lambda a: a["about"].pop("words")), "field words at about"),
         (hostile(lambda a: a["about"].update(words=[1])), r"at about\.words"),
         (hostile(lambda a: a["about"]["words"].update(source=[9])), "does not hold together"),
@@ -291,7 +291,7 @@ def hostile(change) -> bytes:
         ),
         (
             hostile(lambda a: a["about"]["change"]["inside"].update(mse="0")),
-            r"got str at about\.change\.inside\.mse",
+            r"got text at about\.change\.inside\.mse",
         ),
         (hostile(lambda a: a["about"]["change"]["inside"].update(mse=math.nan)), "is not JSON"),
         (

@@ -90,9 +90,9 @@ def test_a_picture_of_steps_that_a_run_does_not_tell_of_is_the_users(tmp_path):
         ({"count": 9}, "does not hold together: its maps and the pictures of its steps"),
         ({"size": [7, 4]}, "steps.png has .* pixels: expected .*, as its folder tells"),
         ({"size": [60, 4]}, "does not hold together: its picture and the pictures of its steps"),
-        ({"size": [6, 5000]}, "is not what heedmap wrote: expected int <= 4096"),
-        ({"shows": "dreams"}, "is not what heedmap wrote: invalid enum value 'dreams'"),
-        ({"count": "all"}, "is not what heedmap wrote: expected int, got str at steps.count"),
+        ({"size": [6, 5000]}, "is not what heedmap wrote: expected a whole number of at most 4096"),
+        ({"shows": "dreams"}, "is not what heedmap wrote: expected another value than 'dreams'"),
+        ({"count": "all"}, "heedmap wrote: expected a whole number, got text at steps.count"),
     ],
 )
 def test_pictures_of_steps_that_do_not_fit_are_refused(tmp_path, steps, said):
@@ -265,7 +265,7 @@ def test_what_was_made_of_the_run_that_was_replaced_is_told(tmp_path):
     ("file", "content", "sentence"),
     [
         ("run.json", b"{", r"is not what heedmap wrote: it is not JSON; make it again"),
-        ("run.json", b"[1]", "expected object, got array"),
+        ("run.json", b"[1]", "expected an object, got a list"),
         ("run.json", b'{"settings": {}, "format": 99}', "has format 99"),
         ("run.json", b"[" * 100_000, "is not JSON"),
         ("run.json", b" " * 5_000_000, "larger than 4 MiB"),

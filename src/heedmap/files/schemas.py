@@ -8,6 +8,7 @@ that can be written; elsewhere it is only asked whether the parts of a folder fi
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -243,12 +244,44 @@ def _values(part: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return part.values() if isinstance(part, dict) else part
 
 
+_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+"""What a reader calls the types of JSON that msgspec names."""
+_SENTENCES = {
+    "^object missing required field": "expected the field",
+    "^object contains unknown field": "expected no field",
+    "^invalid enum value (.*)": r"expected another value than \1",
+    "matching regex": "of the form",
+    "of length >=": "of length at least",
+    "of length <=": "of length at most",
+    " >= ": " of at least ",
+    " <= ": " of at most ",
+    " > ": " above ",
+    " < ": " below ",
+}
+"""What msgspec says, as heedmap says it."""
+
+
+def _types(match: re.Match[str]) -> str:
+    """The types between backticks: "int | null" is "a whole number or null"."""
+    return " or ".join(_TYPES.get(one, one) for one in match[1].split(" | "))
+
+
 def _where(error: Exception) -> str:
-    """What was expected, and where, as far as it is known: ": expected int, got str at seed"."""
+    """What was expected, and where: ": expected a whole number, got text at seed"."""
     if isinstance(error, RecursionError | UnicodeDecodeError):
         return ": it is not JSON"
     if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
         return ": it is not JSON"
     said, _, place = str(error).partition(" - at `")
-    said = " ".join(f"{said[:1].lower()}{said[1:200]}".replace("`", "").split())
+    said = re.sub(r"`([^`]*)`", _types, f"{said[:1].lower()}{said[1:200]}")
+    for pattern, ours in _SENTENCES.items():
+        said = re.sub(pattern, ours, said)
+    said = " ".join(said.split())
     return f": {said}" + (f" at {place.removeprefix('$.').rstrip('`')}" if place else "")
