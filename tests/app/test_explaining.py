@@ -114,10 +114,10 @@ def test_a_visitor_takes_apart_what_is_on_their_own_shelf(server: Served, run: R
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({0: " "}, "“Result” is empty: expected which is meant; write it"),
+        ({0: " "}, "“Result” is empty: expected the name of a result"),
         ({0: 5}, "“Result” is 5: expected a text"),
         ({1: "x"}, "“Cell of a grid” is 'x': expected a whole number"),
-        ({2: ""}, "“Word” is empty: expected which is meant; write it"),
+        ({2: ""}, "“Word” is empty: expected a word of its prompt"),
         ({2: "#x"}, "“Word” is '#x': expected '#' and its number, as in #2"),
         ({3: "7"}, "“Pixel” is '7': expected X,Y in whole pixels, such as 40,72"),
         ({3: "7,"}, "“Pixel” is '7,': expected X,Y in whole pixels"),

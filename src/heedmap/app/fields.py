@@ -252,9 +252,10 @@ def explain_values(
     """What the fields of `explain_fields` hold, as `ExplainRequest` has it."""
     texts = {"result": result, "explained": word, "layer": layer}
     said = {name: text_of(value, name).strip() for name, value in texts.items()}
-    for name in ("result", "explained"):
+    needed = {"result": "the name of a result", "explained": "a word of its prompt"}
+    for name, what in needed.items():
         if not said[name]:
-            raise ArgumentError(Named(name), " is empty: expected which is meant; write it")
+            raise ArgumentError(Named(name), f" is empty: expected {what}")
     checks.text("explained", said["explained"], most=MOST_LETTERS)
     return {
         "result": said["result"],
