@@ -29,8 +29,8 @@ EDITS = ROOT / "scripts" / "evaluation" / "README.md"
 PAGES = {"card": CARD, "layers": CARD, "edits": EDITS}
 """On which page each table stands, between its marks."""
 GALLERY = ROOT / "outputs" / "gallery"
-GONE_WRONG = (18, 40, 48, 55, 67, 80)
-"""The first swaps of nouns that `evaluate.py edits --n 100 --seed 0` finds wrong, by number."""
+GONE_WRONG = {"noun": (67,), "colour": (12, 32)}
+"""The swaps that `evaluate.py edits --n 100 --seed 0` finds wrong: what is swapped, and numbers."""
 
 
 def tables(card: dict[str, Any]) -> dict[str, str]:
@@ -268,7 +268,7 @@ def _page(pipe: Any) -> Image.Image:
 
 
 def _gone_wrong(pipe: Any) -> Image.Image:
-    """Swaps of nouns that went wrong: source, edit and what plain generation draws.
+    """Swaps that went wrong: source, edit and what plain generation draws.
 
     Raises:
         SystemExit: if one of them is right, as it may be with another model.
@@ -277,23 +277,22 @@ def _gone_wrong(pipe: Any) -> Image.Image:
     from heedmap.figures import blocks
     from heedmap.figures.layout import framed, in_rows
 
-    every = cases.swaps("noun", max(GONE_WRONG) + 1, 0)
-    todo = [every[number] for number in GONE_WRONG]
-    how = {"steps": 25, "guidance": 4.0}
-    drawn = swaps.draw(pipe, "noun", todo, judge.load(), lambda *_: None, **how)
-    for number, swap in zip(GONE_WRONG, drawn, strict=True):
-        if swap.right("edit"):
-            raise SystemExit(
-                f"Swap {number} of GONE_WRONG went right: list those that "
-                "`python scripts/evaluate.py edits --sheet FILE` shows to be wrong."
-            )
-    panels = swaps.panels(drawn)
+    eye, how = judge.load(), {"steps": 25, "guidance": 4.0}
+    panels = []
+    for kind, numbers in GONE_WRONG.items():
+        every = cases.swaps(kind, max(numbers) + 1, 0)
+        todo = [every[number] for number in numbers]
+        drawn = swaps.draw(pipe, kind, todo, eye, lambda *_: None, **how)
+        for number, swap in zip(numbers, drawn, strict=True):
+            if swap.right("edit"):
+                raise SystemExit(
+                    f"Swap {number} of a {kind} went right: list in GONE_WRONG those that "
+                    "`python scripts/evaluate.py edits --sheet FILE` shows to be wrong."
+                )
+        panels += swaps.panels(drawn)
     threes = [in_rows(panels[at : at + 3], columns=3) for at in range(0, len(panels), 3)]
-    rows = [
-        blocks.beside(threes[at : at + 2], across=True, gap=64) for at in range(0, len(threes), 2)
-    ]
     sheet = framed(
-        blocks.beside(rows, across=False, gap=32),
+        blocks.beside(threes, across=False, gap=32),
         title="Swaps that went wrong",
         note="Each: the source, the edit, and what the edited prompt draws by itself.",
     )

@@ -55,7 +55,7 @@ USUAL: Mapping[EditPurpose | None, tuple[float, float]] = {
     "setting": (0.5, 0.4),
     "addition": (0.2, 0.0),
     "removal": (0.3, 0.4),
-    "relation": (0.1, 0.0),
+    "relation": (0.1, 0.4),
 }
 """Up to when an edit takes its source's cross-attention and self-attention where nobody says.
 

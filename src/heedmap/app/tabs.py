@@ -17,14 +17,14 @@ from heedmap.tiny.card import EMBEDDED
 
 PICTURES = (
     ("a red house next to a blue tree", 7),
-    ("a small orange cat in the snow", 2),
+    ("a small orange cat in the snow", 7),
     ("a pink balloon above a green car, at sunset", 6),
     ("a (yellow:2) boat on the beach", 1),
 )
 """Prompts that the embedded model can draw, each with a seed of which it does."""
 EDITS = (
     ("a red house in a meadow", "a blue house in a meadow", "", 7),
-    ("an orange cat in the snow", "an orange dog in the snow", "cat->dog", 1),
+    ("an orange cat in the snow", "an orange dog in the snow", "cat->dog", 4),
     ("a (red:3) house", "", "", 7),
 )
 """Edits that it can make: source, target, the words whose places may change, seed."""
