@@ -16,7 +16,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from PIL import Image, ImageChops
 
@@ -29,7 +29,7 @@ EDITS = ROOT / "scripts" / "evaluation" / "README.md"
 PAGES = {"card": CARD, "layers": CARD, "edits": EDITS}
 """On which page each table stands, between its marks."""
 GALLERY = ROOT / "outputs" / "gallery"
-GONE_WRONG = {"noun": (67,), "colour": (12, 32)}
+GONE_WRONG: dict[Literal["noun", "colour"], tuple[int, ...]] = {"noun": (67,), "colour": (12, 32)}
 """The swaps that `evaluate.py edits --n 100 --seed 0` finds wrong: what is swapped, and numbers."""
 
 
