@@ -38,13 +38,13 @@ from training.pictures import any_layout, crops, to_pictures, training_layout
 from training.run import Run
 from training.tokenizer import PIECES, SPLIT_WORDS, corpus, grown
 from training.unet import (
-    MIXED,
-    MIXED_COLOURS,
+    ALL_KINDS,
+    OF_SEVERAL_COLOURS,
     UNSAID,
     Model,
     bound_queries,
     grown_text,
-    mixed,
+    of_several_colours,
     retold,
     training_batch,
 )
@@ -346,8 +346,8 @@ def test_a_grown_text_encoder_knows_what_it_knew(tmp_path):
 
 def test_every_group_of_scenes_is_in_six_shards_and_is_trained():
     groups = {latents.group_of(shard, seed) for shard in range(6) for seed in range(2)}
-    assert groups == set(range(len(latents.GROUPS))) and len(MIXED) == len(latents.GROUPS)
-    assert min(MIXED) > 0 and sum(MIXED) == pytest.approx(1)
+    assert groups == set(range(len(latents.GROUPS))) and len(ALL_KINDS) == len(latents.GROUPS)
+    assert min(ALL_KINDS) > 0 and sum(ALL_KINDS) == pytest.approx(1)
 
 
 # --- text encoder and UNet --------------------------------------------------------------------
@@ -473,9 +473,10 @@ def test_what_is_retold_is_still_true_of_the_picture():
 
 
 def test_words_are_alone_less_often_where_they_must_say_which_colour_is_whose(tmp_path):
-    one, two = training_layout(0, 1), next(filter(mixed, (training_layout(k, 2) for k in range(9))))
+    one = training_layout(0, 1)
+    two = next(filter(of_several_colours, (training_layout(k, 2) for k in range(9))))
     same = replace(two, things=tuple(replace(thing, colour="red") for thing in two.things))
-    assert [mixed(layout) for layout in (one, two, same)] == [False, True, False]
+    assert [of_several_colours(layout) for layout in (one, two, same)] == [False, True, False]
     data = SimpleNamespace(
         layouts=[one, two, same],
         latents=np.zeros((3, 4, 8, 8), np.float16),
@@ -485,7 +486,7 @@ def test_words_are_alone_less_often_where_they_must_say_which_colour_is_whose(tm
     how = Run(0, options(tmp_path, "unet", "--alone", "0.8", "--one-object-until", "0"))
     batch = training_batch(how, data, letter_tokenizer(), Random(0), 3000, 1)
     shares = [batch.alone[k::3].float().mean().item() for k in range(3)]
-    assert shares == pytest.approx([0.8, 0.8 * MIXED_COLOURS, 0.8], abs=0.05)
+    assert shares == pytest.approx([0.8, 0.8 * OF_SEVERAL_COLOURS, 0.8], abs=0.05)
 
 
 def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path):
