@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -245,6 +245,7 @@ class _Odd(Struct, forbid_unknown_fields=True):
     mark: Annotated[str, Meta(pattern="^a$")] = "a"
     few: Annotated[list[int], Meta(min_length=2, max_length=3)] = []
     least: int | None = None
+    way: Literal["up", "down"] = "up"
 
 
 @pytest.mark.parametrize(
@@ -258,6 +259,8 @@ class _Odd(Struct, forbid_unknown_fields=True):
         ({"few": [1, 2, 3, 4]}, ": expected a list of length at most 3 at few"),
         ({"least": {}}, ": expected a whole number or null, got an object at least"),
         ({"other": 1}, ": expected no field other"),
+        ({"int": 1}, ": expected no field int"),  # what a file holds is shown as it stands there
+        ({"way": "a > b, got int"}, ": expected another value than 'a > b, got int' at way"),
     ],
 )
 def test_types_and_bounds_are_told_in_words(held, sentence):

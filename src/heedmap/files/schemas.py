@@ -254,23 +254,23 @@ _TYPES = {
 }
 """What a reader calls the types of JSON that msgspec names."""
 _SENTENCES = {
-    "^object missing required field": "expected the field",
-    "^object contains unknown field": "expected no field",
-    "^invalid enum value (.*)": r"expected another value than \1",
-    "matching regex": "of the form",
-    "of length >=": "of length at least",
-    "of length <=": "of length at most",
-    " >= ": " of at least ",
-    " <= ": " of at most ",
-    " > ": " above ",
-    " < ": " below ",
+    "Object missing required field": "expected the field",
+    "Object contains unknown field": "expected no field",
+    "Invalid enum value": "expected another value than",
+    "` matching regex": "` of the form",
+    "` of length >=": "` of length at least",
+    "` of length <=": "` of length at most",
+    "` >=": "` of at least",
+    "` <=": "` of at most",
+    "` >": "` above",
+    "` <": "` below",
 }
-"""What msgspec says, as heedmap says it."""
+"""What msgspec says, as heedmap says it: beside a type, or at the beginning, and once."""
 
 
 def _types(match: re.Match[str]) -> str:
     """The types between backticks: "int | null" is "a whole number or null"."""
-    return " or ".join(_TYPES.get(one, one) for one in match[1].split(" | "))
+    return f"{match[1]} " + " or ".join(_TYPES.get(one, one) for one in match[2].split(" | "))
 
 
 def _where(error: Exception) -> str:
@@ -280,8 +280,13 @@ def _where(error: Exception) -> str:
     if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
         return ": it is not JSON"
     said, _, place = str(error).partition(" - at `")
-    said = re.sub(r"`([^`]*)`", _types, f"{said[:1].lower()}{said[1:200]}")
-    for pattern, ours in _SENTENCES.items():
-        said = re.sub(pattern, ours, said)
-    said = " ".join(said.split())
+    said = said[:200]
+    for theirs, ours in _SENTENCES.items():
+        begins = (
+            said.startswith("Expected `") if theirs.startswith("`") else said.startswith(theirs)
+        )
+        said = said.replace(theirs, ours, 1) if begins else said
+    # A value and a field's name are shown as they stand there, whatever they are.
+    said = re.sub(r"(^Expected|, got) `([^`]*)`", _types, said)
+    said = " ".join(f"{said[:1].lower()}{said[1:]}".replace("`", "").split())
     return f": {said}" + (f" at {place.removeprefix('$.').rstrip('`')}" if place else "")
