@@ -43,7 +43,7 @@ _WORD = re.compile(
             rf"{_EMOJI}(?:z{_EMOJI})*",
             r"h[hmvz]*+",
             # A prompt of 100,000 odd characters must stay linear: single classes are possessive.
-            # Groups are not, since Python before 3.11.5 then loses their last character; the ways
+            # Groups are not, since Python 3.11.2 then loses their last character; the ways
             # through them begin with different characters, so there is nothing to try twice.
             r"[dw](?:[dwmvzk]|u++(?=[dw])|j(?=[dw])|(?<=d)n(?=d))*",
         )
