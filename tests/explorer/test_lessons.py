@@ -11,7 +11,7 @@ from msgspec import structs
 
 from heedmap.explorer.bars import brief, digits, strip
 from heedmap.explorer.lessons import Lesson, marked
-from heedmap.files.explanations import as_packed
+from heedmap.files.explanations import as_array, as_packed
 
 
 def lesson(made) -> dict[str, str]:
@@ -48,6 +48,31 @@ def test_a_row_sums_to_1():
     for made in (made_explanation(), made_explanation(masked=False)):
         (row,) = re.findall('<tr class="sum">(.*?)</tr>', lesson(made)["softmax"])
         assert row.endswith("<td>1.00000000</td>")
+
+
+def test_the_padding_brought_what_its_tokens_add_up_to():
+    """Lengths do not add up: what one brings may take away from another's."""
+    made = made_explanation(masked=False)
+    two = (*made.tokens[:-2], *(structs.replace(one, kind="pad") for one in made.tokens[-2:]))
+    told = lesson(replace(made, tokens=two))["values"]
+    head = slice(made.about.head * 4, made.about.head * 4 + 4)
+    value, weight = as_array(made.given.value)[made.about.head], as_array(made.given.weight)
+    each = made.attention.probabilities[4:, None] * value[4:] @ weight[:, head].T
+    together = float(np.linalg.norm(each.sum(axis=0)))
+    assert together < 0.99 * np.linalg.norm(each, axis=1).sum()
+    (row,) = re.findall(r'<tr class="more"><th>2 × padding</th>(.*?)</tr>', told)
+    assert row.endswith(f"<td>{digits(together)}</td>") and "of the padding that of all" in told
+
+
+def test_a_head_that_draws_less_than_nothing_stays_in_its_cell():
+    made = made_explanation(edited=True)
+    raised = as_array(made.given.edited)
+    raised[:, 3] = [-1.5, 0.5, 2.5]
+    told = lesson(replace(made, given=structs.replace(made.given, edited=as_packed(raised))))
+    bars = re.findall(
+        r'<th>\d</th><td class="bar two">.*?<rect x="(.*?)" y="0" width="(.*?)"', told["heads"]
+    )
+    assert [(float(x), float(wide)) for x, wide in bars] == [(0, 37.5), (37.5, 12.5), (37.5, 62.5)]
 
 
 def test_the_mask():

@@ -171,7 +171,8 @@ class Lesson:
             f"<p>Each token's value is weighted by its share, and all are added up: {d_v} numbers, "
             f"({some}, …). W_O has {heads * d_v} × {channels} numbers: the head's {d_v} rows of it "
             f"make {channels} channels of them; the length of what each token brought there tells "
-            f"how much it did{of_padding}. A token with a large share and a small value does little.</p>"
+            f"how much it did{of_padding}. A token with a large share and a small value does "
+            "little.</p>"
             + self.table(
                 ["P", "", "‖P·V W_O‖"],
                 [
