@@ -97,7 +97,8 @@ def imports(path: Path) -> set[str]:
 
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("scripts/**/*.md"), *SOURCE.rglob("*.md")]
-FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+ROOF = {SOURCE / "__init__.py", SOURCE / "__main__.py"}  # who asks from without comes in by these
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path not in ROOF)
 each_file = pytest.mark.parametrize(
     "path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix()
 )
@@ -147,6 +148,10 @@ def test_no_circle_within_a_folder():
     }
     graph = {names[path].removesuffix(".__init__"): found for path, found in below.items()}
     list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_python_that_runs_the_package_runs_the_command_line():
+    assert imports(SOURCE / "__main__.py") == {"heedmap.cli.main"}
 
 
 @each_file

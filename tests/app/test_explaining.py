@@ -65,9 +65,12 @@ def test_an_edit_is_its_edited_picture_and_of_a_grid_a_cell(worker, queue, model
     [
         ({"word": "zebra"}, "'zebra' is not in the prompt"),
         ({"at": (4000, 0)}, "the place 4000,0 is outside of the picture: expected x from 0"),
-        ({"layer": "up 9.9"}, "there is no layer 'up 9.9': the nearest are up "),
-        ({"head": 99, "layer": "up 1.0"}, "no head 99: the nearest is "),
-        ({"step": 99}, "no step 99: the nearest is 1"),
+        (
+            {"layer": "up 9.9"},
+            "“Layer” is 'up 9.9': expected the name of one layer; the nearest are up ",
+        ),
+        ({"head": 99, "layer": "up 1.0"}, "“Head” is 99, and up 1.0 has 2 heads: the nearest is "),
+        ({"step": 99}, "“Step” is 99, and the run has 2 steps: the nearest is 1"),
         ({"cell": 1}, "“Cell of a grid” is for a grid, and a-red-house-3 is none: leave it empty"),
         ({"model": "org/other"}, "this result was drawn with "),
         ({"result": "nobodys"}, "this result is not there any more: make it again"),

@@ -62,7 +62,7 @@ def test_what_a_field_refuses_is_told_by_its_label(server: Served, button: str):
         ("Generate", {11: "9,9,9,9"}, "the box 9,9,9,9 of 'house' does not lie in the picture of "),
         ("Edit", {1: PROMPT}, "so the edit would change nothing: change a word, or weight one"),
         ("Edit", {3: "2"}, "“Strength: cross-attention” is '2': expected a part of the run"),
-        ("Edit", {5: "house"}, "'house' is not a swap: expected a word, an arrow and a word as in"),
+        ("Edit", {5: "house"}, "“Only where” is 'house': expected a word, an arrow and a word"),
         ("Edit", {6: "tree"}, "“Protect” is tree, but nothing is blended: pass “Only where” as "),
         ("Edit", {7: "0.5"}, "“Threshold” is 0.5, but nothing is blended: pass “Only where”"),
         ("Edit", {5: "house->sea", 7: "3"}, "“Threshold” is 3: expected a finite number from 0"),

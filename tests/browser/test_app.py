@@ -546,6 +546,20 @@ def test_in_a_dark_app_a_comparison_is_dark(visit: Any, out: Path, run: Run):
     assert sheet.evaluate(corner) > 230
 
 
+def test_the_way_back_leads_from_a_result_to_the_list(visit: Any, out: Path, run: Run):
+    run.save(out / "opened")
+    page = visit()
+    panel, card = tab(page, "Results"), result(page, "opened")
+    frame = panel.locator(".page iframe")
+    for leave in (page.go_back, panel.get_by_role("button", name="All results").click):
+        card.get_by_role("button", name="Open", exact=True).click()
+        frame.wait_for()
+        leave()
+        expect(card).to_be_visible()
+        expect(frame).to_have_count(0)
+        page.wait_for_function("!history.state?.opened")  # nothing is left to go back from
+
+
 def test_what_was_deleted_in_another_window_is_told_of(browser: Any, url: str, out: Path, run: Run):
     run.save(out / "elsewhere")
     page = browser.new_context().new_page()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import noting, small
+from making import noisy_run, noting, small
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
 from heedmap import explorer
@@ -39,6 +39,12 @@ def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any
     assert opened.page.locator(PINS).all_inner_texts() == ["tree"]
     opened.page.keyboard.press("Escape")
     assert opened.page.locator(PINS).count() == 0
+
+
+def test_a_word_says_by_how_much_it_was_multiplied(show: Any):
+    opened = show(explorer.page(noisy_run("a (red:-2) house, (blue:0.5)", 0, "a red house, blue")))
+    said = " ".join(opened.page.locator("#prompts").inner_text().split())
+    assert said == "a red×−2 house, blue×0.5"
 
 
 @pytest.mark.parametrize("words", [("house", "tree"), ("red", "snow", "blue")])

@@ -44,6 +44,15 @@ def test_compare_draws_one_sheet(saved: Path, other: Path, desk: Path):
     assert {p.name for p in desk.iterdir()} == {"saved", "other", "outputs"}
 
 
+def test_a_picture_of_an_edit_is_named_after_its_edit(saved: Path, desk: Path):
+    for edit, side in (("a-blue-cat", "source"), ("a-blue-cat", "edited")):
+        shutil.copytree(saved, desk / edit / side)
+    both = ("a-blue-cat/source", "a-blue-cat/edited")
+    assert good("compare", *both, "-q") == (
+        "outputs/compare-a-blue-cat-source-a-blue-cat-edited.png\n"
+    )
+
+
 def test_compare_chosen_words(saved: Path, other: Path, run: Run):
     arguments = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
     about = json.loads(good("compare", saved, other, *arguments, "--json"))

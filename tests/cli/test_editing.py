@@ -28,6 +28,11 @@ def test_saves_a_pair_and_says_what(model, desk):
         assert line in said
 
 
+def test_what_was_not_taken_over_is_told_so(model, desk):
+    said = good(*SWAP, "--self", "0").splitlines()
+    assert said[-1].endswith("and took over none of the source's self-attention.")
+
+
 def test_one_object_of_json_and_several_targets(model, desk):
     targets = ("a blue house", "a (red:2) house")
     said = json.loads(
@@ -61,7 +66,7 @@ def test_blend_and_weights(model, desk):
     [
         (["edit", "a red house"], "the same words and the same weights"),
         ([*SWAP, "--only", "dog->sea"], "'dog'"),
-        ([*SWAP, "--only", "house"], "is not a swap"),
+        ([*SWAP, "--only", "house"], "--only is 'house': expected a word, an arrow and a word"),
         ([*SWAP, "--protect", "red"], "pass --only as well, as in --only 'cat->dog'"),
         (["edit", "a house", "a red sea", "--kind", "replace"], "use --kind refine"),
         (["edit", "a (house:2", "a sea"], "is not closed"),

@@ -91,9 +91,18 @@ def test_a_row_that_an_edit_changed_has_both_columns(model, desk):
         (("-w", "house", "--at", "1"), "--at is '1': expected X,Y in whole pixels"),
         (("-w", "house", "--at", "1,2,3"), "--at is '1,2,3': expected X,Y in whole pixels"),
         (("-w", "house", "--at", "1,2.5"), "--at is '1,2.5': expected X,Y"),
-        (("-w", "house", "--at", "1,2", "--layer", "up 9"), "there is no layer 'up 9': the near"),
-        (("-w", "house", "--at", "1,2", "--step", "3"), "the run has 3 steps, and no step 3"),
-        (("-w", "house", "--at", "1,2", "-l", "mid", "--head", "2"), "mid 0 has 2 heads, and no"),
+        (
+            ("-w", "house", "--at", "1,2", "--layer", "up 9"),
+            "--layer is 'up 9': expected the name of one",
+        ),
+        (
+            ("-w", "house", "--at", "1,2", "--step", "3"),
+            "--step is 3, and the run has 3 steps: the nea",
+        ),
+        (
+            ("-w", "house", "--at", "1,2", "-l", "mid", "--head", "2"),
+            "--head is 2, and mid 0 has 2 heads: the n",
+        ),
     ],
 )
 def test_refused_before_a_model_is_loaded(saved, monkeypatch, asked, said):
@@ -111,7 +120,7 @@ def test_what_is_missing_or_leads_elsewhere(model, saved, desk):
     (saved / "explain").symlink_to(desk / "other")
     assert "leads elsewhere" in bad("explain", saved, "-w", "house", "--at", "1,2")
     assert not files(desk / "other")
-    assert "no pass 1" in bad(
+    assert "--pass is 1, and step 0 has 1 pass: the nearest is 0" in bad(
         "explain", saved, "-w", "house", "--at", "1,2", "--pass", 1, "-o", "x"
     )
     assert not (desk / "x").exists()  # nothing half-written

@@ -57,6 +57,11 @@ def test_a_grid_as_one_object_of_json(model, desk):
     )
 
 
+def test_what_was_done_once_is_told_so(model, desk):
+    said = good(*GRID, "--weight", "red=0,2", "--cross", "0", "--self", "0")
+    assert said.endswith("its picture was computed once.\n")
+
+
 def test_a_cell_of_a_grid_can_be_inspected(model, desk):
     good(*GRID, "--weight", "red=0,2", "--out", "x")
     assert "red" in good("inspect", "x/cells/002", "--out", "seen")

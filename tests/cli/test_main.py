@@ -19,6 +19,12 @@ def test_version():
     assert good("--version") == f"heedmap {heedmap.__version__}\n"
 
 
+def test_python_runs_it_by_its_name():
+    done = subprocess.run([sys.executable, "-m", "heedmap", "--version"], capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode() == good("--version")
+
+
 def test_errors_show_no_traceback(desk: Path):
     done = in_a_process("inspect", "nowhere")
     assert done.returncode == 2

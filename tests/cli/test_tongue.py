@@ -14,7 +14,7 @@ TYPED = {opt for verb in VERBS.values() for one in verb.params for opt in one.op
 def test_every_option_it_names_is_there():
     assert set(tongue.OPTIONS.values()) <= TYPED
     for name, option in tongue.OPTIONS.items():
-        if name not in {"self_attention", "weights", "seeds", "swap"}:
+        if name not in {"self_attention", "weights", "seeds", "swap", "pass_"}:
             assert option == "--" + name.replace("_", "-")
 
 

@@ -93,7 +93,7 @@ def test_help_cuts_nothing_off_and_names_no_types_of_python():
     assert len(verbs) == 10
     for verb in verbs:
         told = call(verb, "--help").stdout
-        assert not any(sign in told for sign in ("<str>", "<Path>", "<list", "{")), verb
+        assert not any(sign in told for sign in ("<str>", "<Path>", "<list", "{", "}")), verb
 
 
 @pytest.mark.parametrize("columns", [80, 120])

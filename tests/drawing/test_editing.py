@@ -282,8 +282,8 @@ BAD = [
     ({"words": {"house": 0.3}}, UnknownWordError, "'house'"),  # of the source, not of the target
     ({"only": "dog->sea"}, UnknownWordError, "'dog'"),
     ({"only": "house->dog"}, UnknownWordError, "'dog'"),
-    ({"only": "house"}, ArgumentError, "is not a swap"),
-    ({"only": ""}, ArgumentError, "is not a swap"),
+    ({"only": "house"}, ArgumentError, "only is 'house': expected a word, an arrow"),
+    ({"only": ""}, ArgumentError, "only is '': expected a word, an arrow"),
     ({"only": "house->sea", "protect": ["dog"]}, UnknownWordError, "'dog'"),
     ({"protect": "red"}, ArgumentError, "nothing is blended: pass only as well"),
     ({"threshold": 0.5}, ArgumentError, "nothing is blended: pass only"),

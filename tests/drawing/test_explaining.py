@@ -143,13 +143,21 @@ def test_a_folder_an_edit_and_a_negative_prompt(random_model, run, tmp_path):
     [
         ({"word": "cat"}, UnknownWordError, "'cat' is not in the prompt"),
         ({"at": (500, 0)}, ArgumentError, "outside of the picture"),
-        ({"layer": "up 9"}, SelectionError, "there is no layer 'up 9': the nearest are"),
-        ({"step": 2}, SelectionError, "the run has 2 steps, and no step 2: the nearest is 1"),
-        ({"head": 9, "layer": "mid"}, SelectionError, "and no head 9: the nearest is 1"),
-        ({"pass_": 1}, SelectionError, "and no pass 1: the nearest is 0"),
+        (
+            {"layer": "up 9"},
+            SelectionError,
+            "layer is 'up 9': expected the name of one layer; the near",
+        ),
+        ({"step": 2}, SelectionError, "step is 2, and the run has 2 steps: the nearest is 1"),
+        (
+            {"head": 9, "layer": "mid"},
+            SelectionError,
+            "head is 9, and mid 0 has 2 heads: the nearest is 1",
+        ),
+        ({"pass_": 1}, SelectionError, "pass_ is 1, and step .* has 1 pass: the nearest is 0"),
         ({"pass_": True}, ArgumentError, "pass_ is True: expected a whole number"),
         ({"branch": "x"}, ArgumentError, "branch is 'x': expected"),
-        ({"pass_": -2}, SelectionError, "and no pass -2: the nearest is 0"),
+        ({"pass_": -2}, SelectionError, "pass_ is -2, and .*: the nearest is 0"),
         ({"pass_": 1.0}, ArgumentError, "pass_ is 1.0: expected a whole number"),
         ({"head": "1"}, ArgumentError, "head is '1': expected a whole number"),
         ({"branch": "both"}, ArgumentError, "branch is 'both': expected 'conditional' or"),
@@ -186,9 +194,9 @@ def test_the_words_that_are_meant_are_told_by_where_they_stand(random_model):
 
 def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
     run = hm.generate(random_model, PROMPT, seed=3, steps=2, keep=())
-    with pytest.raises(SelectionError, match="there is no layer 'up 9'"):
+    with pytest.raises(SelectionError, match="layer is 'up 9': expected"):
         hm.explain(random_model, run, "house", AT, layer="up 9")
-    with pytest.raises(SelectionError, match="mid 0 has 2 heads, and no head 2: the nearest is 1"):
+    with pytest.raises(SelectionError, match="head is 2, and mid 0 has 2 heads: the nearest is 1"):
         hm.explain(random_model, run, "house", AT, layer="mid", head=2)
     found = hm.explain(random_model, run, "house", AT, layer="mid", head=-1)
     assert found.about.head == 1 and found.about.chosen["head"] == "asked"

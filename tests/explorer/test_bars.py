@@ -32,6 +32,8 @@ def test_a_bar_ends_at_its_value():
     assert 'x="0.00"' in below and width(below) == 25 and 'x1="25.00"' in below
     assert width(bar(0, 0, 0)) == 0
     assert width(bar(1, -1, 3)) == 25  # from zero, at a quarter, to the half
+    assert width(bar(5, 0, 1)) == 100 and width(bar(-5, -1, 1)) == 50  # nothing leaves its cell
+    assert width(bar(-5, 0, 1)) == 0
 
 
 def test_the_padding_is_summed_or_a_range():
@@ -43,13 +45,9 @@ def test_the_padding_is_summed_or_a_range():
     assert scores.several([0, 2]) == "<td>−2 … −2</td>"
     assert width(Column([-2.0, 1.0, None], "bar", sums=False).one(1)) == pytest.approx(33.33)
     assert width(Column([0.5, 0.25, 0.25], "bar", 1).several([1, 2])) == 50
-
-
-def test_what_the_padding_comes_to_together():
-    lengths = [Column([3.0, 4.0, 1.0], kind, together=5.0) for kind in ("digits", "bar")]
-    assert lengths[0].several([0, 1]) == "<td>5.00000000</td>"
-    assert width(lengths[1].several([0, 1])) == 100  # no bar is longer than what it stands for
-    assert width(lengths[1].one(1)) == 80
+    lengths = Column([2.0, 3.0, 4.0], "bar", rest=5.0)  # of two at a right angle
+    assert width(lengths.several([1, 2])) == 100 and width(lengths.one(0)) == 40
+    assert Column([2.0, 3.0, 4.0], "digits", rest=5.0).several([1, 2]) == "<td>5.00000000</td>"
 
 
 def test_a_strip_has_a_bar_for_each_number():

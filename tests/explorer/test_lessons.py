@@ -11,7 +11,7 @@ from msgspec import structs
 
 from heedmap.explorer.bars import brief, digits, strip
 from heedmap.explorer.lessons import Lesson, marked
-from heedmap.files.explanations import as_packed
+from heedmap.files.explanations import as_array, as_packed
 
 
 def lesson(made) -> dict[str, str]:
@@ -50,6 +50,31 @@ def test_a_row_sums_to_1():
         assert row.endswith("<td>1.00000000</td>")
 
 
+def test_the_padding_brought_what_its_tokens_add_up_to():
+    """Lengths do not add up: what one brings may take away from another's."""
+    made = made_explanation(masked=False)
+    two = (*made.tokens[:-2], *(structs.replace(one, kind="pad") for one in made.tokens[-2:]))
+    told = lesson(replace(made, tokens=two))["values"]
+    head = slice(made.about.head * 4, made.about.head * 4 + 4)
+    value, weight = as_array(made.given.value)[made.about.head], as_array(made.given.weight)
+    each = made.attention.probabilities[4:, None] * value[4:] @ weight[:, head].T
+    together = float(np.linalg.norm(each.sum(axis=0)))
+    assert together < 0.99 * np.linalg.norm(each, axis=1).sum()
+    (row,) = re.findall(r'<tr class="more"><th>2 × padding</th>(.*?)</tr>', told)
+    assert row.endswith(f"<td>{digits(together)}</td>") and "of the padding that of all" in told
+
+
+def test_a_head_that_draws_less_than_nothing_stays_in_its_cell():
+    made = made_explanation(edited=True)
+    raised = as_array(made.given.edited)
+    raised[:, 3] = [-1.5, 0.5, 2.5]
+    told = lesson(replace(made, given=structs.replace(made.given, edited=as_packed(raised))))
+    bars = re.findall(
+        r'<th>\d</th><td class="bar two">.*?<rect x="(.*?)" y="0" width="(.*?)"', told["heads"]
+    )
+    assert [(float(x), float(wide)) for x, wide in bars] == [(0, 37.5), (37.5, 12.5), (37.5, 62.5)]
+
+
 def test_the_mask():
     hidden, seen = (lesson(made_explanation(masked=masked)) for masked in (True, False))
     assert "1 token of the 6 may not be seen: −∞ is added" in hidden["mask"]
@@ -63,23 +88,6 @@ def test_the_mask():
         given = structs.replace(made.given, mask=as_packed(mask))
         told = lesson(replace(made, given=given))["mask"]
         assert told == f"<p>It hides none of the 6 tokens: {said}.</p>"
-
-
-def test_what_the_padding_brought_is_one_vector():
-    """Lengths do not add up: vectors that point apart bring less together."""
-    made = made_explanation(masked=False)
-    made = replace(
-        made,
-        tokens=tuple(
-            structs.replace(one, kind="pad") if one.position in (1, 5) else one
-            for one in made.tokens
-        ),
-    )
-    (row,) = re.findall('<tr class="more"><th>2 × padding</th>(.*?)</tr>', lesson(made)["values"])
-    brought = made.parts[made.about.head][[1, 5]]
-    whole = float(np.linalg.norm(brought.sum(axis=0)))
-    assert whole < 0.99 * float(np.linalg.norm(brought, axis=-1).sum())
-    assert row.endswith(f"<td>{digits(whole)}</td>")
 
 
 def test_an_edit_has_a_column():

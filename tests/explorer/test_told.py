@@ -1,9 +1,19 @@
 """What a page says of edits: the right sentence for each kind, and the rows of its tables."""
 
-import pytest
-from making import Edited, report_of, settings_of, small
+from dataclasses import replace
 
-from heedmap.explorer.told import correspondence, figures, rows, weighted, what_was_done
+import pytest
+from making import Edited, noisy_run, report_of, settings_of, small
+from msgspec import structs
+
+from heedmap.explorer.told import (
+    correspondence,
+    figures,
+    rows,
+    weighted,
+    what_was_done,
+    written_weights,
+)
 
 
 def edit(
@@ -36,6 +46,23 @@ def test_the_sentence_of_an_edit(kind: str, weights: dict[str, float], said: str
 
 def test_the_words_that_are_weighted():
     assert weighted(edit("reweight", {"house": 2.5, "red": 1})) == [[2, 2.5]]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read", "weights"),
+    [
+        ("a (red:-2) (house:0)", "a red house", [[1, -2.0], [2, 0.0]]),
+        ("a (red house:1.5)", "a red house", [[1, 1.5], [2, 1.5]]),
+        ("a red house", "a red house", []),
+        ("a (red:2) house", "a (red:2) house", []),  # read as it stands, by a call of one's own
+        ("a (red:2 house", "a (red:2 house", []),
+    ],
+)
+def test_the_weights_that_were_written_into_a_prompt(prompt: str, read: str, weights: list):
+    run = noisy_run(prompt, 0, read)
+    assert written_weights(run) == weights
+    edit_of = structs.replace(run.settings, edit={})
+    assert written_weights(replace(run, settings=edit_of)) == []  # its pair tells
 
 
 def test_words_that_stand_for_one_another():

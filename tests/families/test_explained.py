@@ -221,7 +221,7 @@ def test_a_scheduler_that_asks_twice():
     p, positions = kept(run, found)
     assert_allclose(np.mean(rows, axis=0)[:, positions], p, atol=1e-6)
     assert np.abs(rows[0] - rows[1]).max() > 1e-4  # they are two
-    with pytest.raises(SelectionError, match="step 2 has 1 pass, and no pass 1: the nearest is 0"):
+    with pytest.raises(SelectionError, match="pass_ is 1, and step 2 has 1 pass: the nearest is 0"):
         hm.explain(pipe, run, WORD, AT, layer=name, step=2, pass_=1)
 
 

@@ -116,9 +116,14 @@ def test_a_layer_by_its_names():
     assert find_layer("down 0.0", NAMES) == NAMES[0]
     assert find_layer("down", NAMES) == NAMES[0]
     assert find_layer("*1.attentions.1*", NAMES) == NAMES[2]
-    with pytest.raises(SelectionError, match=r"layer 'up' fits 2 layers \(up 0.0, up 1.1\): name"):
+    with pytest.raises(
+        SelectionError, match=r"layer is 'up', which fits 2 layers \(up 0.0, up 1.1\): name"
+    ):
         find_layer("up", NAMES)
-    with pytest.raises(SelectionError, match=r"no layer 'up 7': the nearest are down 0.0, up 0"):
+    with pytest.raises(
+        SelectionError,
+        match=r"'up 7': expected the name of one layer; the nearest are down 0.0, up 0",
+    ):
         find_layer("up 7", NAMES)
     with pytest.raises(ArgumentError, match="layer is 7: expected a text"):
         find_layer(7, NAMES)
@@ -141,13 +146,16 @@ def test_a_layer_by_its_names():
         ({"at": (1.5, 2)}, "at is 1.5: expected a whole number"),
         ({"at": {40, 7}}, r"at is \{.*\}: expected a pixel"),  # x is neither first nor last
         ({"at": (10**5000, 0)}, "the place .*,0 is outside"),
-        ({"step": 10**5000}, "the run has 3 steps, and no step .*: the nearest is 2"),
-        ({"layer": "up 0.0", "head": -(10**5000)}, "4 heads, and no head .*: the nearest is 0"),
-        ({"head": -(10**5000)}, "head .* counts from the end, .*: name a layer, too"),
-        ({"step": 3}, "the run has 3 steps, and no step 3: the nearest is 2"),
-        ({"step": -4}, "no step -4: the nearest is 0"),
-        ({"layer": "up 0.0", "head": 4}, "up 0.0 has 4 heads, and no head 4: the nearest is 3"),
-        ({"head": -1}, "head -1 counts from the end, .*: name a layer, too"),
+        ({"step": 10**5000}, "step is .*, and the run has 3 steps: the nearest is 2"),
+        (
+            {"layer": "up 0.0", "head": -(10**5000)},
+            "head is .*, and up 0.0 has 4 heads: the nearest is 0",
+        ),
+        ({"head": -(10**5000)}, "head is .*, counted from the end, .*: name a layer, too"),
+        ({"step": 3}, "step is 3, and the run has 3 steps: the nearest is 2"),
+        ({"step": -4}, "step is -4, and the run has 3 steps: the nearest is 0"),
+        ({"layer": "up 0.0", "head": 4}, "head is 4, and up 0.0 has 4 heads: the nearest is 3"),
+        ({"head": -1}, "head is -1, counted from the end, .*: name a layer, too"),
     ],
 )
 def test_refused_in_a_sentence(asked, said):

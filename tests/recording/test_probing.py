@@ -83,18 +83,20 @@ def test_of_several_layers_the_one_that_draws_most(random_model):
 def test_what_is_not_there(random_model):
     for head, said in ((99, "99"), (10**5000, ".*")):
         with (
-            pytest.raises(SelectionError, match=f"no layer has a head {said}: leave the head out"),
+            pytest.raises(
+                SelectionError, match=f"head is {said}, and no layer has it: take a smaller one"
+            ),
             steered(random_model, probe=Probe(aim(head=head), 0, "conditional", 0)),
         ):
             draw(random_model, PROMPT)
     name = next(iter(cross_attention_layers(random_model)))
     with (
-        pytest.raises(SelectionError, match="heads, and no head 99: the nearest is"),
+        pytest.raises(SelectionError, match=r"head is 99, and .* has 2 heads: the nearest is 1"),
         steered(random_model, probe=Probe(aim(name, 99), 0, "conditional", 0)),
     ):
         draw(random_model, PROMPT)
     with (
-        pytest.raises(SelectionError, match="step 1 has 1 pass, and no pass 1: the nearest is 0"),
+        pytest.raises(SelectionError, match="pass_ is 1, and step 1 has 1 pass: the nearest is 0"),
         steered(random_model, probe=Probe(aim(), 0, "conditional", 1)),
     ):
         draw(random_model, PROMPT)

@@ -53,7 +53,9 @@ def test_what_is_no_folder_of_heedmaps(tmp_path: Path):
         for asked in (folders.kind_of, folders.load_result):
             with pytest.raises(RunError) as told:
                 asked(odd)
-            expected = "expected a folder with run.json, pair.json or grid.json, as `save` writes"
+            expected = (
+                "expected a folder with run.json, pair.json or grid.json, as heedmap saves one"
+            )
             assert str(told.value) == f"{wrong}: {expected}"
     with pytest.raises(ArgumentError, match="3 is not a path"):
         folders.kind_of(3)

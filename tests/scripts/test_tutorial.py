@@ -17,6 +17,7 @@ torch.testing.assert_close(
 assert np.abs(whole.probabilities[head, place] - row).max() < 1e-6
 assert np.abs(whole.probabilities[..., recording.positions] - recorded).max() < 1e-5
 assert np.abs(why.attention.probabilities - row).max() < 1e-5
+assert 0.1 < row[tokens.index("house")] < 0.5 and factor > 1.05, "a row with something to see"
 assert np.abs(same - smooth).max() < 1e-5
 
 saturated, divided = largest["as it is"], largest["divided by √d"]

@@ -271,7 +271,7 @@ def test_swaps_in_quotation_marks():
     "text", ["", "cat", "cat->", "->dog", "->", "a->b->c", "a->b,", ",a->b", "a->b,,c->d", "!->?"]
 )
 def test_no_swaps(text):
-    with pytest.raises(ArgumentError, match=r"^'.*' is not a swap: expected a word, an arrow and"):
+    with pytest.raises(ArgumentError, match=r"^only is '.*': expected a word, an arrow and"):
         swap_of(text)
 
 

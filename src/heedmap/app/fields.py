@@ -164,8 +164,8 @@ def explain_fields() -> list[Any]:
         word = text_field("explained", "house", max_lines=1)
         place = text_field("at", "40,72", max_lines=1)
     with gr.Row():
-        layer = text_field("layer", "the strongest", max_lines=1)
-        head, step = (_number_field(name, "the strongest") for name in ("head", "step"))
+        layer = text_field("layer", "by the word", max_lines=1)
+        head, step = (_number_field(name, "by the word") for name in ("head", "step"))
         cell = _number_field("cell", "1")
     return [result, cell, word, place, layer, head, step]
 

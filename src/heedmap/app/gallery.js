@@ -164,11 +164,17 @@ function show(title, ...inner) {
   const top = made("p", { className: "top" }, made("strong", { textContent: title }));
   top.append(...inner.slice(1), button("All results", close));
   viewer.replaceChildren(top, inner[0]);
+  if (viewer.hidden) history.pushState({ ...history.state, opened: true }, "");
   see(false);
   viewer.scrollIntoView({ block: "start" });
 }
 
 function close() {
+  if (!viewer.hidden && history.state?.opened) history.back();
+  leave();
+}
+
+function leave() {
   viewer.replaceChildren();
   see(true);
 }
@@ -258,6 +264,8 @@ new MutationObserver(() => drawn?.picture.isConnected && draw()).observe(documen
   attributeFilter: ["class"],
 });
 
+// The browser's way back leads from a result to the list, and not out of the app.
+window.addEventListener("popstate", () => viewer.hidden || leave());
 window.addEventListener("heedmap-opens", ({ detail }) => detail === "file" && close());
 new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && load(false)).observe(head);
 load();

@@ -225,7 +225,8 @@ def _grid_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
 def _explain_tab(jobs: VisitorJobs, worker: Worker, model: Any) -> None:
     gr.HTML(
         "<p>How does a number come about? Choose a place in a result, and “Take it apart” below "
-        "its words; or write here which is meant.</p>",
+        "its words; or write here which is meant. An empty layer, head or step is that at which "
+        "the word draws most there, but no more than half.</p>",
         elem_classes="lead",
     )
     own = fields.explain_fields()

@@ -83,7 +83,7 @@ def compare(
     from heedmap.results import comparisons, runs
 
     out, kind, force = saved.out, saved.kind, saved.force
-    path = out or default_file([folder.resolve().name for folder in folders], kind or "png")
+    path = out or default_file([folder.resolve() for folder in folders], kind or "png")
     writing.writable(path)
     found = formats.format_of(path)
     if path.is_dir() or (kind or found) != found:
@@ -140,8 +140,10 @@ def print_comparison(about: Mapping[str, Any]) -> None:
     say("Shares of attention, averaged over all layers, heads and steps of a run.")
 
 
-def default_file(names: Sequence[str], kind: str) -> Path:
-    """A file in outputs/, named after the runs."""
+def default_file(folders: Sequence[Path], kind: str) -> Path:
+    """A file in outputs/, named after the runs; "edited" alone would not say of which edit."""
     from heedmap.files.writing import slug
 
+    sides = ("source", "edited")
+    names = [f"{one.parent.name} {one.name}" if one.name in sides else one.name for one in folders]
     return Path("outputs") / f"{slug(' '.join(['compare', *names]), 100)}.{kind}"

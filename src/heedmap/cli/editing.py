@@ -143,7 +143,9 @@ def print_pair(about: Mapping[str, Any]) -> None:
     if "masked_by" in found:
         say(f"The mask is where these act: {printable(found['masked_by'])}.")
     acted, taken = (plural(found[name], "time") for name in ("sites", "self_sites"))
+    took = "the source's self-attention"
+    took = f"{took} {taken}" if found["self_sites"] else f"none of {took}"
     say(
         f"The edit moved {found['moved']:.1%} of the attention: it acted {acted} (each layer at "
-        f"each step counts), and took over the source's self-attention {taken}."
+        f"each step counts), and took over {took}."
     )

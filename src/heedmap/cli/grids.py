@@ -173,7 +173,7 @@ def print_grid(about: Mapping[str, Any]) -> None:
     columns = ("cell", *varies, "moved", *(f"MSE {side}" for side in _SIDES))
     columns = tuple(_HEADS.get(name, name) for name in columns)
     print_table(columns, rows, right={column for column in columns if column != "target"})
-    again = plural(about["sources_drawn"], "time")
+    again = "once" if about["sources_drawn"] == 1 else plural(about["sources_drawn"], "time")
     say(
         f"{plural(len(cells), 'edit')} of “{printable(about['source'])}”, up to "
         f"{about['batch'] - 1} at once; its picture was computed {again}."

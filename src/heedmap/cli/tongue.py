@@ -7,11 +7,12 @@ from heedmap.cli.parsing import show_range, show_window
 from heedmap.errors import Is, Tongue, Value, Written, quoted
 
 _SAME = """
-    batch blend_from confine count cross device dtype force guidance keep kind layer layers heads
-    model negative only protect renormalize scale seed size steps threshold word words
+    batch blend_from confine count cross device dtype force guidance head heads keep kind layer
+    layers model negative only protect renormalize scale seed size step steps threshold word words
 """
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _SAME.split()}
 OPTIONS |= {"self_attention": "--self", "weights": "--weight", "seeds": "--count", "swap": "--only"}
+OPTIONS |= {"pass_": "--pass"}
 """Arguments of Python that are options, and what they are called here."""
 _WINDOWS = ("--cross", "--self", "--words")
 

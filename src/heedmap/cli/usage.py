@@ -56,7 +56,8 @@ class Verb(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What follows the verb in its help: braces would look as if there were a choice."""
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options; whatever reads them for Typer words its refusals in its own way."""

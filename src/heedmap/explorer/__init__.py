@@ -164,6 +164,7 @@ def _written(
             "repeat": _repeats(run, kinds.get(number)),
             "nameless": nameless_option(run.settings),
             "untaught": told.untaught_said(run.settings),
+            "weights": told.written_weights(run),
         }
         for number, run in enumerate(runs)
     ]

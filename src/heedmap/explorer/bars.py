@@ -19,14 +19,14 @@ class Column:
         shown: as digits, as fewer of them, or as a bar.
         most: where the bars end; their largest value if None.
         sums: whether the padding is told as a sum, as shares are, or as a range.
-        together: what the padding comes to where that is neither, as with lengths.
+        rest: what the padding has, where that is neither: lengths do not add up.
     """
 
     values: Sequence[float | None]
     shown: Literal["digits", "brief", "bar", "short bar"]
     most: float | None = None
     sums: bool = True
-    together: float | None = None
+    rest: float | None = None
 
     def one(self, position: int) -> str:
         """The cell of a token."""
@@ -34,8 +34,8 @@ class Column:
 
     def several(self, positions: Sequence[int]) -> str:
         """The cell of the padding."""
-        if self.together is not None:
-            return self._cell(self.together)
+        if self.rest is not None:
+            return self._cell(self.rest)
         values = [self.values[position] for position in positions]
         there = [value for value in values if value is not None]
         if self.sums or not there:
@@ -50,17 +50,17 @@ class Column:
             return f"<td>{digits(value)}</td>"
         if self.shown == "brief":
             return f"<td>{brief(value)}</td>"
-        finite = [one for one in (*self.values, self.together) if one is not None]
-        high = max(0.0, max(finite)) if self.most is None else self.most
+        finite = [one for one in self.values if one is not None]
+        high = max(0.0, *finite, self.rest or 0.0) if self.most is None else self.most
         low = 0.0 if self.sums else min(0.0, min(finite))
         kind = "bar two" if self.shown == "short bar" else "bar"
         return f'<td class="{kind}">{bar(value or 0.0, low, high)}</td>'
 
 
 def bar(value: float, low: float, high: float) -> str:
-    """A bar from 0 to a value, on a scale from `low` (at most 0) to `high`."""
+    """A bar from 0 to a value, on a scale from `low` (at most 0) to `high`, and never beyond."""
     span = (high - low) or 1.0
-    zero, end = -low / span * 100, (min(value, high) - low) / span * 100
+    zero, end = -low / span * 100, (max(low, min(value, high)) - low) / span * 100
     left, wide = min(zero, end), abs(end - zero)
     line = f'<line x1="{zero:.2f}" x2="{zero:.2f}" y1="0" y2="9"/>' if low < 0 else ""
     return (

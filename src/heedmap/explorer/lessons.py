@@ -163,40 +163,43 @@ class Lesson:
         """P V, and what each token brought."""
         shown, (heads, _, d_v) = self.shown, self.told.given.value.shape
         channels = self.told.given.output.shape[0]
-        some, pads = ", ".join(map(brief, shown.output[:4])), self.padding_brought()
-        length = shown.heads[self.about.head].length
+        some = ", ".join(map(brief, shown.output[:4]))
+        length, rest = shown.heads[self.about.head].length, self.padding_brought()
+        of_padding = ", of the padding that of all together" if self.pads else ""
         return (
             "P V: what each token brought",
             f"<p>Each token's value is weighted by its share, and all are added up: {d_v} numbers, "
             f"({some}, …). W_O has {heads * d_v} × {channels} numbers: the head's {d_v} rows of it "
             f"make {channels} channels of them; the length of what each token brought there tells "
-            "how much it did. A token with a large share and a small value does little.</p>"
+            f"how much it did{of_padding}. A token with a large share and a small value does "
+            "little.</p>"
             + self.table(
                 ["P", "", "‖P·V W_O‖"],
                 [
                     Column(shown.acted, "brief"),
-                    Column(shown.brought, "bar", together=pads),
-                    Column(shown.brought, "digits", together=pads),
+                    *(Column(shown.brought, how, rest=rest) for how in ("bar", "digits")),
                 ],
                 [digits(sum(shown.acted)), "", f"‖Σ‖ {digits(length)}"],
             ),
         )
 
     def padding_brought(self) -> float:
-        """‖Σ P·V W_O‖ of the padding: vectors are added up, and not their lengths."""
-        h, value = self.about.head, as_array(self.told.given.value)
-        d_v = value.shape[2]
-        acted = np.array([self.shown.acted[token] for token in self.pads])
-        rows = as_array(self.told.given.weight)[:, h * d_v : (h + 1) * d_v]
-        return float(np.linalg.norm(rows @ (acted @ value[h, self.pads])))
+        """‖P·V W_O‖ of the padding together, which is less than its tokens' lengths added up."""
+        given, head = self.told.given, self.about.head
+        value = as_array(given.value)[head]
+        weight = as_array(given.weight)[:, head * value.shape[1] :][:, : value.shape[1]]
+        acted = np.array(self.shown.acted)
+        return float(np.linalg.norm(weight @ (acted[self.pads] @ value[self.pads])))
 
     def heads(self) -> tuple[str, str]:
         """All heads."""
         heads, word = self.shown.heads, self.about.word
         most = max(one.length for one in heads) or 1
+        shares = [0.0, 1.0, *(one.word for one in heads)]  # a weight leads out of 0 to 1
+        least, largest = min(shares), max(shares)
         rows = [
             f'<tr{marked("mine", n == self.about.head)}><th>{n}</th><td class="bar two">'
-            f'{bar(one.word, 0, 1)}</td><td>{brief(one.word)}</td><td class="bar two">'
+            f'{bar(one.word, least, largest)}</td><td>{brief(one.word)}</td><td class="bar two">'
             f"{bar(one.length, 0, most)}</td><td>{brief(one.word_length)}</td><td>"
             f"{brief(one.length)}</td></tr>"
             for n, one in enumerate(heads)

@@ -4,20 +4,42 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from heedmap.errors import ArgumentError, as_sentence, plural
+from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural
 from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures
 from heedmap.files.settings import Settings
 from heedmap.text.alignment import pair_words
 from heedmap.text.vocabulary import said_of
+from heedmap.text.weights import parse_weights, token_weights
+from heedmap.text.words import TokenTable
 
 
 def weighted(pair: PairLike) -> list[list[float]]:
     """The words of the edit whose attention is multiplied: [number, weight]."""
+    return _by_word(pair.edited.maps.tokens, pair.about.weights)
+
+
+def written_weights(run: RunLike) -> list[list[float]]:
+    """The same of a run that is no edit: what was written into its prompt.
+
+    Nothing where the brackets were no weights, as in the prompt of somebody's own call.
+    """
+    table = run.maps.tokens
+    if run.settings.edit is not None:
+        return []
+    try:
+        asked = parse_weights(run.settings.prompt)
+        by_token = token_weights(asked.spans, table) if asked.text == table.prompt else {}
+    except HeedmapError:
+        return []
+    return _by_word(table, by_token)
+
+
+def _by_word(table: TokenTable, by_token: Mapping[int, float]) -> list[list[float]]:
     found: list[list[float]] = []
-    for word in pair.edited.maps.tokens.read_words:
-        weights = {pair.about.weights.get(position, 1.0) for position in word.tokens}
+    for word in table.read_words:
+        weights = {by_token.get(position, 1.0) for position in word.tokens}
         if len(weights) == 1 and weights != {1.0}:
             found.append([word.number, *weights])
     return found

@@ -62,7 +62,7 @@ def is_there(path: Path) -> bool:
 def nothing_of(folder: Path, what: str, expected: str) -> str:
     """What to say of a folder that is not what was asked for, or not there at all."""
     said = f"{folder} is not {what}" if is_there(folder) else f"there is no folder {folder}"
-    return f"{said}: expected {expected}, as `save` writes"
+    return f"{said}: expected {expected}, as heedmap saves one"
 
 
 def check_listed(path: Path, made: str) -> None:

@@ -105,8 +105,8 @@ def aimed(
     kept = recording.keep if recording is not None else frozenset[str]()
     if layer is None and head is not None and head < 0:
         raise SelectionError(
-            f"head {quoted(head)} counts from the end, and layers have different numbers of heads: "
-            "name a layer, too"
+            Is("head", head),
+            ", counted from the end, and layers have different numbers of heads: name a layer, too",
         )
     if layer is not None and recording is not None and "layer" in kept:
         layer = find_layer(layer, [one.name for one in recording.layers])
@@ -163,10 +163,13 @@ def find_layer(wanted: object, names: Sequence[str]) -> str:
         some = ", ".join(short_names(fitting)[:MOST_NEAR])
         more = ", …" if len(fitting) > MOST_NEAR else ""
         raise SelectionError(
-            f"layer {quoted(given)} fits {len(fitting)} layers ({some}{more}): name one of them"
+            Is("layer", given),
+            f", which fits {len(fitting)} layers ({some}{more}): name one of them",
         )
     some = ", ".join(nearest_layers(given, names))
-    raise SelectionError(f"there is no layer {quoted(given)}: the nearest are {some}")
+    raise SelectionError(
+        Is("layer", given), f": expected the name of one layer; the nearest are {some}"
+    )
 
 
 def number_of(what: str, given: object, count: int, where: str) -> int:
@@ -178,9 +181,9 @@ def number_of(what: str, given: object, count: int, where: str) -> int:
     number = checks.whole(what, given)
     if not -count <= number < count:
         nearest = 0 if number < 0 else count - 1
+        named = "pass_" if what == "pass" else what  # a word of Python's own cannot be an argument
         raise SelectionError(
-            f"{where} has {plural(count, what)}, and no {what} {quoted(number)}: the nearest is "
-            f"{nearest}"
+            Is(named, number), f", and {where} has {plural(count, what)}: the nearest is {nearest}"
         )
     return number % count
 

@@ -10,7 +10,7 @@ from itertools import chain, pairwise
 from typing import get_args
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Written, quoted
+from heedmap.errors import ArgumentError, Is, Written, quoted
 from heedmap.options import EditKind
 from heedmap.text.prompts import fold, word_keys
 from heedmap.text.sequences import best_matches
@@ -260,8 +260,9 @@ def swap_of(text: str) -> tuple[tuple[str, str], ...]:
             )
         if len(sides) != 2 or not all(map(word_keys, sides)):
             raise ArgumentError(
-                f"{quoted(part.strip())} is not a swap: expected a word, an arrow and a word as in "
-                "'cat->dog', and commas between several"
+                Is("only", part.strip()),
+                ": expected a word, an arrow and a word as in "
+                "'cat->dog', and commas between several",
             )
         swaps.append((sides[0], sides[1]))
     return tuple(swaps)

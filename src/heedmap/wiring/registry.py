@@ -30,8 +30,7 @@ def family_of(pipe: Any) -> Family:
             return family
     if isinstance(pipe, str):  # the prompt first, as nobody else's pipeline is called
         raise ModelError(
-            f"the pipeline is the text {quoted(pipe)}: expected one that is loaded, and the prompt "
-            "after it"
+            f"the pipeline is the text {quoted(pipe)}: expected one that is loaded, before all else"
         )
     raise _none(type(pipe).__name__, _why_none(pipe))
 

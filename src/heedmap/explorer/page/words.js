@@ -56,7 +56,8 @@ function fillPrompt(line, run, v, changed) {
 /** By how much a word's attention was multiplied, where it was. */
 function weightOf(run, v, wanted) {
   const pair = pairNow();
-  const found = pair && !v && run === pair.edited && pair.weights.find(([word]) => word === wanted);
+  const weights = pair && run === pair.edited ? pair.weights : data.runs[run].weights;
+  const found = !v && weights.find(([word]) => word === wanted);
   return found ? [make("small", { className: "weight", textContent: `×${number(found[1]).replace("-", "−")}` })] : [];
 }
 
