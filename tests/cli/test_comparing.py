@@ -35,7 +35,7 @@ def test_compare_draws_one_sheet(saved: Path, other: Path, desk: Path):
     lines = good("compare", saved, other).splitlines()
     assert lines[0] == "outputs/compare-saved-other.png"
     assert [line.split()[0] for line in lines[2:4]] == ["a", "a"]
-    assert lines[2].startswith("a red house, seed 3, 3 steps  a  ")
+    assert lines[2].startswith("a red house, seed 3, 3 steps  house  ")
     assert lines[-1] == "Shares of attention, averaged over all layers, heads and steps of a run."
     expected = heedmap.compare([Run.load(saved), Run.load(other)])
     with Image.open(lines[0]) as picture:

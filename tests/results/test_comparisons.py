@@ -14,11 +14,13 @@ from heedmap.text.tokens import tokenize
 
 
 def test_a_row_a_run_on_one_scale(tables, framed):
-    runs = [run_of("a red house", seed=1), run_of("a house, blue", seed=2)]
+    runs = [run_of("a red house at sea", seed=1), run_of("a house, a blue sea", seed=2)]
     comparisons.compare(runs)
     rows, columns = tables[0]
-    assert columns == ["the picture", "a", "house"]  # what both prompts have
-    assert [label for label, _ in rows] == ["a red house, seed 1", "a house, blue, seed 2"]
+    assert columns == ["the picture", "house", "sea"]  # what both prompts have, but "a"
+    assert [label for label, _ in rows] == [
+        "a red house at sea, seed 1", "a house, a blue sea, seed 2",
+    ]  # fmt: skip
     heats = [[run.maps[word].values for word in columns[1:]] for run in runs]
     low = min(float(v.min()) for row in heats for v in row)
     high = max(float(v.max()) for row in heats for v in row)
@@ -32,6 +34,11 @@ def test_a_row_a_run_on_one_scale(tables, framed):
     assert said["bar"].name == "shared by all words and runs shown"
     assert said["title"] == "2 runs compared"
     assert said["note"] == "4 steps · guidance 7.5 · 128×128 · org/model"
+
+
+def test_articles_are_compared_where_there_is_nothing_else(tables):
+    comparisons.compare([run_of("a red house"), run_of("a blue sea")])
+    assert tables[0][1] == ["the picture", "a"]
 
 
 def test_scales_of_a_comparison(tables, framed):

@@ -60,7 +60,8 @@ def compare(
             "--word",
             "-w",
             metavar="WORD",
-            help="A word or phrase; may be repeated. Left out: those that all prompts have.",
+            help="A word or phrase; may be repeated. Left out: those that all prompts have, but "
+            "for articles and the like.",
         ),
     ] = None,
     scale: Annotated[

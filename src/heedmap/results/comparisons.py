@@ -24,6 +24,7 @@ from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_map import check_scale
 from heedmap.maps.word_sheets import SIDE, shown_at, span_of
 from heedmap.results.runs import Run
+from heedmap.text.prompts import is_content
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -60,8 +61,9 @@ def compare(
 
     Args:
         runs: two or more, of any size and model; each row is labelled by what differs.
-        words: words or phrases; left out, those that every prompt has, in the order of the first.
-            Where a prompt lacks one, its place says so.
+        words: words or phrases; left out, those that every prompt has (but for "the", "of" and
+            the like, if there are others), in the order of the first. Where a prompt lacks one, its
+            place says so.
         scale: "shared" (one for all that is shown), "word" (for each word its own, the same in all
             runs) or "raw" (0 to 1).
 
@@ -175,7 +177,10 @@ def _in_common(runs: Sequence[Run]) -> str:
 
 
 def common_words(runs: Sequence[Run]) -> list[str]:
-    """The words that all runs have read, in the order of the first; ArgumentError if none."""
+    """The words that all runs have read, in the order of the first; ArgumentError if none.
+
+    Words such as "the" and "of" only where there is nothing else.
+    """
     texts: dict[str, str] = {}
     for word in runs[0].maps.words:
         texts.setdefault(word.text.casefold(), word.text)
@@ -189,7 +194,7 @@ def common_words(runs: Sequence[Run]) -> list[str]:
             "these prompts have no word in common: say which to compare, with ",
             Either("words", (Named("word"),)),
         )
-    return common
+    return [text for text in common if is_content(text)] or common
 
 
 def _found(maps: HeatMaps, text: str) -> HeatMap | WordError:
