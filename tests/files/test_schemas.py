@@ -392,6 +392,13 @@ def test_a_recording_reads_what_it_wrote(tmp_path):
     np.testing.assert_array_equal(back.arrays[0], recording.arrays[0])
 
 
+def test_values_are_counted_to_the_last_that_there_may_be(monkeypatch):
+    monkeypatch.setattr(schemas, "MAX_VALUES", 4)
+    schemas.validated([[1], 2, 3], list, "this")
+    with pytest.raises(RunError, match="expected at most 4 values"):
+        schemas.validated([[1], 2, [3]], list, "this")
+
+
 def test_what_no_schema_knows_has_a_bound_too():
     """Sixteen megabytes of empty lists would be looked through one by one."""
     schemas.validated({**SETTINGS, "more": [[]] * 900_000}, Settings, "this")
