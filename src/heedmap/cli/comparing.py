@@ -1,5 +1,6 @@
 """`heedmap compare`: saved runs below one another on one sheet; no model is loaded."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,9 @@ def compare(
     from heedmap.results import comparisons, runs
 
     out, kind, force = saved.out, saved.kind, saved.force
-    path = out or default_file([folder.resolve().name for folder in folders], kind or "png")
+    # Not `Path.resolve`: before Python 3.13 links that go round in circles are a RuntimeError.
+    names = [os.path.basename(os.path.realpath(folder)) for folder in folders]
+    path = out or default_file(names, kind or "png")
     writing.writable(path)
     found = formats.format_of(path)
     if path.is_dir() or (kind or found) != found:
