@@ -94,7 +94,7 @@ def test_links_that_go_round_in_circles(saved: Path, desk: Path):
     os.symlink("one", "two")
     for folders in (("one", saved), (saved, "one/run")):
         said = bad("compare", *folders)
-        assert said.startswith("Error: ") and said.count("\n") == 1 and "one" in said
+        assert said.startswith(("Error: one is", "Error: there is no")) and said.count("\n") == 1
     assert "leads nowhere" in bad("compare", saved, saved, "--out", "one/x.png")
     assert not Path("outputs").exists()
 

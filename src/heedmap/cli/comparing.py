@@ -1,6 +1,5 @@
 """`heedmap compare`: saved runs below one another on one sheet; no model is loaded."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +83,9 @@ def compare(
     from heedmap.results import comparisons, runs
 
     out, kind, force = saved.out, saved.kind, saved.force
-    # Not `Path.resolve`: before Python 3.13 links that go round in circles are a RuntimeError.
-    names = [os.path.basename(os.path.realpath(folder)) for folder in folders]
-    path = out or default_file(names, kind or "png")
+    # First, since only what is there can be resolved: links may go round in circles.
+    loaded = [runs.Run.load(folder) for folder in folders]
+    path = out or default_file([folder.resolve().name for folder in folders], kind or "png")
     writing.writable(path)
     found = formats.format_of(path)
     if path.is_dir() or (kind or found) != found:
@@ -94,7 +93,6 @@ def compare(
         raise ArgumentError(f"{path} is not a name for the figure: expected {wanted}")
     if out is not None:
         writing.check_file(out, force=force)
-    loaded = [runs.Run.load(folder) for folder in folders]
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
     data = sheet.data(found)
