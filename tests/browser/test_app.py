@@ -491,6 +491,9 @@ def test_the_gallery_stays_and_is_put_in_order(visit: Any, out: Path, run: Run):
     page.keyboard.press("Escape")  # nothing is asked any more
     seen_again(page)  # and nothing has changed: the button is the same
     expect(renames).to_be_focused()
+    run.save(out / "since")
+    seen_again(page)  # nor is anything asked any more: what is new is shown
+    expect(result(page, "since")).to_have_count(1)
     one.get_by_role("button", name="Rename", exact=True).click()
     run.save(out / "meanwhile")  # seen again, the list is read: what is asked stays
     seen_again(page)
