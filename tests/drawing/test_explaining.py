@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from diffusers import EulerDiscreteScheduler
 from making import noting, random_pixart
 from numpy.testing import assert_allclose
 
@@ -191,6 +192,22 @@ def test_a_layer_or_head_of_a_run_that_kept_none(random_model):
         hm.explain(random_model, run, "house", AT, layer="mid", head=2)
     found = hm.explain(random_model, run, "house", AT, layer="mid", head=-1)
     assert found.about.head == 1 and found.about.chosen["head"] == "asked"
+
+
+def test_a_scheduler_that_was_set_up_as_noted_is_not_told_as_changed(random_model):
+    """The pipeline has its own, but the numbers are of the run's."""
+    own = random_model.scheduler
+    random_model.scheduler = EulerDiscreteScheduler.from_config(own.config)
+    try:
+        made = hm.generate(random_model, PROMPT, seed=3, steps=2, keep=("layer", "step"))
+    finally:
+        random_model.scheduler = own
+    found = hm.explain(random_model, made, "house", AT)
+    assert found.about.scheduler == "EulerDiscreteScheduler"
+    assert found.about.kept is not None and found.about.kept < 1e-5
+    assert found.about.changed == () and "Not as the run noted it" not in found.page()
+    other = hm.explain(random_model, noting(made, threads=64), "house", AT)
+    assert other.about.changed == ("threads",) and "Not as the run noted it" in other.page()
 
 
 def test_a_run_that_cannot_be_drawn_again(random_model, run, tmp_path):

@@ -52,6 +52,9 @@ def test_all_pictures_count():
     found = compared(pair, other, {})
     assert (found.differing, found.pixels, found.largest) == (3, 2 * 128 * 128, 9)
     assert "the settings do not tell why" in str(found)
+    # A scheduler is set up as noted, and explains nothing.
+    found = compared(pair, other, {"schedulers.scheduler.class": ("A", "B")})
+    assert "the settings do not tell why" in str(found)
 
 
 def test_another_size_differs_throughout():

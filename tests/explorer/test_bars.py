@@ -48,6 +48,13 @@ def test_the_padding_is_summed_or_a_range():
     assert width(Column([0.5, 0.25, 0.25], "bar", 1).several([1, 2])) == 50
 
 
+def test_what_the_padding_comes_to_together():
+    lengths = [Column([3.0, 4.0, 1.0], kind, together=5.0) for kind in ("digits", "bar")]
+    assert lengths[0].several([0, 1]) == "<td>5.00000000</td>"
+    assert width(lengths[1].several([0, 1])) == 100  # no bar is longer than what it stands for
+    assert width(lengths[1].one(1)) == 80
+
+
 def test_a_strip_has_a_bar_for_each_number():
     shown = strip(np.array([1.0, -2.0, 0.0]))
     assert shown.count("<rect") == 3

@@ -65,6 +65,23 @@ def test_the_mask():
         assert told == f"<p>It hides none of the 6 tokens: {said}.</p>"
 
 
+def test_what_the_padding_brought_is_one_vector():
+    """Lengths do not add up: vectors that point apart bring less together."""
+    made = made_explanation(masked=False)
+    made = replace(
+        made,
+        tokens=tuple(
+            structs.replace(one, kind="pad") if one.position in (1, 5) else one
+            for one in made.tokens
+        ),
+    )
+    (row,) = re.findall('<tr class="more"><th>2 × padding</th>(.*?)</tr>', lesson(made)["values"])
+    brought = made.parts[made.about.head][[1, 5]]
+    whole = float(np.linalg.norm(brought.sum(axis=0)))
+    assert whole < 0.99 * float(np.linalg.norm(brought, axis=-1).sum())
+    assert row.endswith(f"<td>{digits(whole)}</td>")
+
+
 def test_an_edit_has_a_column():
     told = lesson(made_explanation(edited=True))
     assert "as edited" in told["softmax"]

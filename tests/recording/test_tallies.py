@@ -98,6 +98,27 @@ def test_layers_finer_than_the_latent_are_made_small_without_gaps():
     assert regrid(same, (2, 3), (2, 3)) is same
 
 
+@pytest.mark.parametrize("keep", [{"layer", "step"}, {"layer"}, {"step"}, set()])
+def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(keep):
+    """As of Heun, whose last step asks the model once; whatever is kept, the mean is the same."""
+    tally = Tally(frozenset(keep), [(0, 2)])
+    generator = torch.Generator().manual_seed(2)
+    passes = torch.rand(5, HEADS, 6, 3, generator=generator)
+    for number, p in enumerate(passes):
+        site = Site("a", number // 2, 3, (2, 3))
+        many = 1 if number == 4 else 2
+        tally.add(
+            *(0, site, lambda heads, tokens, p=p: p[heads][..., list(tokens)].clone()),
+            *(HEADS, (2, 3), CPU, many),
+        )
+    steps = torch.stack([passes[:2].mean(0), passes[2:4].mean(0), passes[4]])[..., [0, 2]]
+    steps = steps.mean(1, keepdim=True)
+    name, kept = "a" if "layer" in keep else "", range(3) if "step" in keep else [0]
+    torch.testing.assert_close(tally.mean(0, name, kept).mean(0), steps.mean(0))
+    if "step" in keep:
+        torch.testing.assert_close(tally.mean(0, name, kept), steps)
+
+
 def test_different_numbers_of_heads():
     tally = Tally(frozenset({"head"}), [(0,)])
     for heads in (2, 2):

@@ -3,6 +3,7 @@
 import pytest
 
 from heedmap.errors import MAX_SENTENCE
+from heedmap.models import pipelines
 from heedmap.text.vocabulary import said_of, untaught
 
 KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
@@ -16,6 +17,9 @@ KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
         ("a Horse next to a horse, a robot", ("Horse", "robot")),
         ("a cafe\u0301", ()),  # another Unicode form
         ("a cafe", ("cafe",)),
+        ("a \uff52\uff45\uff44 hou\u017fe", ("\uff52\uff45\uff44", "hou\u017fe")),  # wide, long s
+        ("a ho\u00aduse", ("ho\u00aduse",)),  # a soft hyphen
+        ("a snow\u2011covered house", ()),
         ("a snow-covered house", ()),
         ("a snow-white house", ("snow-white",)),
         ("two 2 집", ("two", "2", "집")),
@@ -26,6 +30,28 @@ KNOWN = {"a", "red", "house", "next", "to", "Café", "snow", "covered"}
 )
 def test_what_is_not_in_the_vocabulary(text: str, strange: tuple[str, ...]):
     assert untaught([text], KNOWN) == strange
+
+
+def test_it_is_what_the_tokenizer_reads():
+    """A word is taught exactly where it has the tokens of one that is."""
+    tokenizer = pipelines.tokenizer()
+    spelled = (
+        "red",
+        "Red",
+        "RED",
+        "\uff52\uff45\uff44",
+        "re\u00add",
+        "r\u0435d",
+        "balloon\u017f",
+        "balloons",
+    )
+
+    def read(word: str) -> list[int]:
+        return tokenizer(word)["input_ids"]
+
+    taught = ("red", "balloons")
+    for word in spelled:
+        assert (untaught([word], taught) == ()) == (read(word) in [*map(read, taught)]), ascii(word)
 
 
 def test_words_of_several_texts_are_named_once_in_order():

@@ -47,7 +47,11 @@ class Repetition:
         """Whether it is the same, in a sentence."""
         if self.same:
             return "Drawn again, it is the same to the byte."
-        why = "" if self.changed else "; the settings do not tell why (are the weights others?)"
+        why = (
+            ""
+            if not_as_noted(self.changed)
+            else "; the settings do not tell why (are the weights others?)"
+        )
         return (
             f"Drawn again, it differs: {self.differing} of {plural(self.pixels, 'pixel')}, by up "
             f"to {self.largest} of 255{why}."
@@ -63,6 +67,11 @@ class Repetition:
             "changed": {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()},
             "unknown": list(self.unknown),
         }
+
+
+def not_as_noted(changed: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """What a run was really drawn with otherwise than noted: schedulers are set up as noted."""
+    return {name: both for name, both in changed.items() if not name.startswith("schedulers.")}
 
 
 def compared(

@@ -18,7 +18,7 @@ from heedmap.drawing import editing, generation, settings
 from heedmap.drawing.batch import Progress, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
-from heedmap.drawing.redrawn import Drawing, Repetition, compared
+from heedmap.drawing.redrawn import Drawing, Repetition, compared, not_as_noted
 from heedmap.drawing.saved_options import (
     SavedCall,
     SavedEdit,
@@ -103,8 +103,8 @@ def look(
     """Draw a run again up to where a probe has seen what it looks for; the rest is not drawn.
 
     Returns:
-        What is not as the settings noted it, as `Repetition.changed`; nothing is found in the probe
-        if the run ended before.
+        What was not as the settings noted it while it was drawn, as `Repetition.changed`; nothing
+        is found in the probe if the run ended before.
 
     Raises:
         HeedmapError: as of `repeat`.
@@ -114,7 +114,7 @@ def look(
     with suppress(Reached), _explained(), set_up(pipe, about), left_early(pipe):
         draw_again = _run if about.edit is None else _edit
         draw_again(pipe, run, given, progress, probe)
-    return changed
+    return not_as_noted(changed)
 
 
 def _changed(pipe: Any, about: Settings) -> tuple[dict[str, tuple[Any, Any]], list[str]]:

@@ -18,13 +18,15 @@ class Column:
         values: by the token's position; None for -inf.
         shown: as digits, as fewer of them, or as a bar.
         most: where the bars end; their largest value if None.
-        sums: whether the padding is told as a sum, as shares and lengths are, or as a range.
+        sums: whether the padding is told as a sum, as shares are, or as a range.
+        together: what the padding comes to where that is neither, as with lengths.
     """
 
     values: Sequence[float | None]
     shown: Literal["digits", "brief", "bar", "short bar"]
     most: float | None = None
     sums: bool = True
+    together: float | None = None
 
     def one(self, position: int) -> str:
         """The cell of a token."""
@@ -32,6 +34,8 @@ class Column:
 
     def several(self, positions: Sequence[int]) -> str:
         """The cell of the padding."""
+        if self.together is not None:
+            return self._cell(self.together)
         values = [self.values[position] for position in positions]
         there = [value for value in values if value is not None]
         if self.sums or not there:
@@ -46,7 +50,7 @@ class Column:
             return f"<td>{digits(value)}</td>"
         if self.shown == "brief":
             return f"<td>{brief(value)}</td>"
-        finite = [one for one in self.values if one is not None]
+        finite = [one for one in (*self.values, self.together) if one is not None]
         high = max(0.0, max(finite)) if self.most is None else self.most
         low = 0.0 if self.sums else min(0.0, min(finite))
         kind = "bar two" if self.shown == "short bar" else "bar"

@@ -163,7 +163,7 @@ class Lesson:
         """P V, and what each token brought."""
         shown, (heads, _, d_v) = self.shown, self.told.given.value.shape
         channels = self.told.given.output.shape[0]
-        some = ", ".join(map(brief, shown.output[:4]))
+        some, pads = ", ".join(map(brief, shown.output[:4])), self.padding_brought()
         length = shown.heads[self.about.head].length
         return (
             "P V: what each token brought",
@@ -175,11 +175,20 @@ class Lesson:
                 ["P", "", "‖P·V W_O‖"],
                 [
                     Column(shown.acted, "brief"),
-                    *(Column(shown.brought, "bar"), Column(shown.brought, "digits")),
+                    Column(shown.brought, "bar", together=pads),
+                    Column(shown.brought, "digits", together=pads),
                 ],
                 [digits(sum(shown.acted)), "", f"‖Σ‖ {digits(length)}"],
             ),
         )
+
+    def padding_brought(self) -> float:
+        """‖Σ P·V W_O‖ of the padding: vectors are added up, and not their lengths."""
+        h, value = self.about.head, as_array(self.told.given.value)
+        d_v = value.shape[2]
+        acted = np.array([self.shown.acted[token] for token in self.pads])
+        rows = as_array(self.told.given.weight)[:, h * d_v : (h + 1) * d_v]
+        return float(np.linalg.norm(rows @ (acted @ value[h, self.pads])))
 
     def heads(self) -> tuple[str, str]:
         """All heads."""

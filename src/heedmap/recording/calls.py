@@ -131,6 +131,12 @@ class Call:
         assert self.schedule is not None
         return self.schedule.moment(self.done)
 
+    @property
+    def passes(self) -> int:
+        """How many passes of the model the present step takes."""
+        assert self.schedule is not None
+        return self.schedule.steps.count(self.moment.step)
+
     def bytes(self, keep: Collection[Axis], heads: Mapping[str, int], steps: int) -> int:
         """What it will keep in so many steps, of layers with so many heads each."""
         cells = 0

@@ -330,6 +330,7 @@ class Trace:
         _, heads, positions, _ = scores.query.shape
         moment, device = call.moment, scores.query.device
         site = Site(name, moment.step, moment.steps, call.grids[name])
+        where = (heads, call.mean_grid, device)
         check_places(name, positions, site.grid)
         for side in call.sides.values():
             if side.block is None:
@@ -339,10 +340,10 @@ class Trace:
                 conditional = side is call.sides.get("conditional")
                 if conditional and self.steerer is not None:
                     of = self.steerer.probabilities(scores, image, name, of)
-                side.tally.add(image, site, of, heads, call.mean_grid, device)
+                side.tally.add(image, site, of, *where, call.passes)
                 watch = call.watch if conditional and name in call.watched else None
                 if watch is not None and watch.positions[image]:
-                    watch.add(image, site, of, heads, call.mean_grid, device)
+                    watch.add(image, site, of, *where)
         if self._probe is not None:
             self._probe.hear(name, scores, self.steerer)
         if self.steerer is not None:

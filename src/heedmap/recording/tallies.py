@@ -27,7 +27,7 @@ class Tally:
         self.positions = tuple(positions)
         # By image, layer and step ("" and 0 where those axes are averaged).
         self._sums: dict[tuple[int, str, int], torch.Tensor] = {}
-        self._counts: dict[tuple[int, str, int], int] = {}
+        self._shares: dict[tuple[int, str, int], float] = {}
 
     def add(
         self,
@@ -37,6 +37,7 @@ class Tally:
         heads: int,
         mean_grid: tuple[int, int],
         device: torch.device,
+        passes: int = 1,
     ) -> None:
         """Take in one image at one site.
 
@@ -47,6 +48,8 @@ class Tally:
             heads: how many the layer has.
             mean_grid: (h, w) that layers are brought to where they are averaged.
             device: where they are computed.
+            passes: how many of the model's passes make the step. A mean is one over steps, and a
+                step's the mean of its passes, whatever is kept.
 
         Raises:
             ArgumentError: if heads are kept and layers, of different numbers of heads, are not.
@@ -65,9 +68,11 @@ class Tally:
         layer = site.layer if "layer" in self.keep else ""
         if not layer:
             p = regrid(p, site.grid, mean_grid)
+        if passes > 1:
+            p = p / passes
         slot = (image, layer, site.step if "step" in self.keep else 0)
         if slot not in self._sums:
-            self._sums[slot], self._counts[slot] = p, 1
+            self._sums[slot], self._shares[slot] = p, 1 / passes
             return
         if self._sums[slot].shape != p.shape:
             raise ArgumentError(
@@ -76,12 +81,12 @@ class Tally:
                 Written("keep", [one for one in AXES if one in {"layer", *self.keep}]),
             )
         self._sums[slot] += p
-        self._counts[slot] += 1
+        self._shares[slot] += 1 / passes
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
         """The means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps."""
         slots = [(image, layer, step) for step in steps]
-        return torch.stack([self._sums[slot] / self._counts[slot] for slot in slots])
+        return torch.stack([self._sums[slot] / self._shares[slot] for slot in slots])
 
     def so_far(self, image: int, layer: str) -> torch.Tensor:
         """The means (S, H, Q, K) of a layer at the steps there are."""

@@ -18,25 +18,41 @@ _COLOURS = frozenset(
     word_keys(
         "red orange yellow green blue purple pink white black grey gray brown violet cyan magenta "
         "turquoise teal gold golden silver beige cream crimson scarlet maroon navy indigo lilac "
-        "olive colorful colourful"
+        "olive colorful colourful reddish orangish yellowish greenish bluish purplish pinkish "
+        "whitish blackish greyish grayish brownish coloured colored"
     )
 )
+_SHADES = frozenset(word_keys("light lighter dark darker bright brighter pale paler deep vivid"))
+"""What stands before a colour or a thing for another colour of it: "a light blue house"."""
 _SIZES = frozenset(
     word_keys(
         "small big little large tiny huge giant gigantic enormous massive miniature tall short "
-        "long wide narrow smaller bigger larger"
+        "long wide narrow smaller bigger larger smallest biggest largest medium taller tallest "
+        "shorter shortest longer longest wider widest narrower narrowest tinier tiniest"
     )
 )
-_COUNTED = "one two three four five six seven eight nine ten"
-_NUMBERS = {"a": 1, "an": 1} | {
-    said: number
-    for number, word in enumerate(word_keys(_COUNTED), 1)
-    for said in (word, str(number))
+_COUNTED = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty"
+)
+_NUMBERS = {"a": 1, "an": 1} | {word: n for n, word in enumerate(word_keys(_COUNTED), 1)}
+_MOST_COUNTED = 99  # in digits: what is larger is a year, or the size of a picture
+_IRREGULAR = {
+    "child": "children",
+    "foot": "feet",
+    "goose": "geese",
+    "man": "men",
+    "mouse": "mice",
+    "ox": "oxen",
+    "person": "people",
+    "tooth": "teeth",
+    "woman": "women",
 }
+"""Plurals that no rule makes; nouns that end with one of these have them, too ("snowmen")."""
 _SIDES = frozenset(
     word_keys(
         "left right above below over under underneath beneath beside next near behind before "
-        "between front atop top bottom"
+        "between front atop top bottom around outside out off onto among amid beyond against across"
     )
 )
 _PLACES = frozenset(word_keys("in at on by during inside within"))
@@ -62,6 +78,7 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
     read = _read(source) | _read(target)
     found: set[EditPurpose] = set()
     sides = False  # "left" was added or dropped, as in "left of" -> "to the right of"
+    placed = False  # a side took the place of "in" or the like, or the other way round
     same = {id(word) for pair in alignment.same for word in pair}
     for before, after in alignment.pairs:
         if before is not None and id(before) in same:
@@ -73,22 +90,43 @@ def purpose_of(alignment: WordAlignment) -> EditPurpose | None:
             if word is not None
         ]
         one = _change(words, led, "addition" if before is None else "removal")
-        found |= {one} if one is not None else set()
-        sides |= any(word in _SIDES for word in words)
+        has_side = any(word in _SIDES for word in words)
+        if one == "setting" and has_side:
+            placed = True
+        else:
+            found |= {one} if one is not None else set()
+        sides |= has_side
+    if placed and found:  # "in the snow" -> "under the stars"; else it lies elsewhere on the same
+        found.add("setting")
     if sides and not found & {"addition", "removal", "setting"}:
         return "relation"
     return next((purpose for purpose in _LOOSEST if purpose in found), None)
 
 
 def _read(words: Sequence[Word]) -> dict[int, str]:
-    """Every word of a prompt, folded, by its id; the first of "in front of" as "front"."""
+    """Every word of a prompt, folded, by its id.
+
+    The first of "in front of" is read as "front", a shade before a thing as "coloured".
+    """
     there = sorted(words, key=lambda word: word.start)
     said = [fold(word.text) for word in there]
     after = [*said[1:], ""]
     return {
-        id(word): then if one in _TO_SIDES and then in _ENDS else one
-        for word, one, then in zip(there, said, after, strict=True)
+        id(word): _as_one(one, then) for word, one, then in zip(there, said, after, strict=True)
     }
+
+
+def _as_one(word: str, then: str) -> str:
+    """A word, by the one that follows it."""
+    if word in _TO_SIDES and then in _ENDS:
+        return then
+    return "coloured" if word in _SHADES and then and is_content(then) else word
+
+
+def _number(word: str) -> int | None:
+    """How many a word says there are."""
+    digits = word.isdecimal() and len(word) <= len(str(_MOST_COUNTED))
+    return int(word) if digits else _NUMBERS.get(word)
 
 
 def _change(
@@ -101,7 +139,7 @@ def _change(
         led: of each the connective before it; itself, if it is one.
         alone: what it is that only one of both prompts has it.
     """
-    counts = [_NUMBERS[word] for word in words if word in _NUMBERS]
+    counts = [number for word in words if (number := _number(word)) is not None]
     if len(counts) == 2:
         more = counts[1] - counts[0]
         return None if more == 0 else "addition" if more > 0 else "removal"
@@ -127,7 +165,9 @@ def _change(
 
 def _plurals(noun: str) -> tuple[str, ...]:
     """How the plural of an English noun may be written."""
-    return (f"{noun}s", f"{noun}es", noun.removesuffix("y") + "ies")
+    stems = {"y": "ies", "f": "ves", "fe": "ves", "us": "i", **_IRREGULAR}
+    odd = [noun.removesuffix(end) + many for end, many in stems.items() if noun.endswith(end)]
+    return (f"{noun}s", f"{noun}es", *odd)
 
 
 def _led(word: Word, words: Sequence[Word], read: Mapping[int, str]) -> str:
