@@ -137,13 +137,6 @@ def test_a_folder_is_entered_by_its_door(path: Path):
             assert parts[2] in door.__all__, f"{parts[1]} does not hand out {parts[2]}"
 
 
-def test_no_pattern_has_a_possessive_group():
-    """On Python before 3.11.5 such a group loses its last character."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        found = re.findall(r"\)(?:[*+?]|\{[\d,]+\})\+|\(\?>", path.read_text(encoding="utf-8"))
-        assert not found, (path.name, found)
-
-
 def test_no_circle_within_a_folder():
     below = {
         path: {module_of(name) for name in imports(path) if name.startswith("heedmap.")}

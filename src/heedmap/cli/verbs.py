@@ -79,6 +79,8 @@ def run() -> None:
     # What the libraries log is for programmers; errors come through as exceptions.
     for library in ("DIFFUSERS", "TRANSFORMERS"):
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    # Sheets are drawn without one; a name that matplotlib does not know would end its import.
+    os.environ.pop("MPLBACKEND", None)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     fill_closed_streams()
