@@ -36,6 +36,10 @@ def test_there_is_one_zero():
     """As "-0" it would stand in what a page says, and in its commands."""
     for value in (-0.0, np.float32(-0.0)):
         assert str(checks.finite("n", value)) == "0.0" == str(checks.fraction("n", value))
+    for value in (-1e-300, -3, 2.5):
+        assert checks.one_zero(value) == value
+    other = np.array([0.0, -0.0])  # no number: as it came, whatever equals zero in it
+    assert checks.one_zero(other) is other and checks.one_zero(False) is False
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
@@ -81,6 +85,16 @@ def test_texts():
     assert checks.text("title", np.str_("a")) == "a"
     with pytest.raises(ArgumentError, match="title is 3: expected a text, such as 'a cat'"):
         checks.text("title", 3, "a cat")
+    assert checks.text("title", "ab", most=2) == "ab"
+    with pytest.raises(ArgumentError, match="title has 3 characters: expected at most 2"):
+        checks.text("title", "abc", most=2)
+
+
+def test_functions():
+    for value in (None, print, lambda: 0):
+        checks.function("progress", value)
+    with pytest.raises(ArgumentError, match=r"^progress is 3: expected a function$"):
+        checks.function("progress", 3)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from cli.calling import call, files
+from making import made_explanation
 from PIL import Image
 
 from app.serving import GRID_FIELDS, PROMPT, Served, drawn, generating
@@ -100,6 +101,8 @@ def test_a_name_that_is_taken_and_one_that_is_none(visited: Served, run: Run):
     for wanted, status in ((" ", 400), ("../", 400), (5, 422), (None, 422), ("x" * 501, 422)):
         found, said = renamed(visited, names[0], wanted)
         assert found == status and said.endswith(".") and "/tmp" not in said
+    said = "The name '..' has no letter and no digit: expected some."
+    assert renamed(visited, names[0], "..") == (400, said)
     for body in (b"", b"[]", b"{", b'{"name": "\\ud800"}', b"\xff", b"x" * 5000):
         assert visited.ask(f"/results/{names[0]}/name", body, **JSON)[0] in (400, 413, 422)
     assert files(visited.out) == before
@@ -233,12 +236,14 @@ def test_what_cannot_be_compared_is_one_sentence(visited: Served, run: Run, mode
     grid = put(
         editing.grid(model, PROMPT, weights={"red": [0, 2]}, seeds=3, steps=2), visited.visitor
     ).name
+    told = put(made_explanation(), visited.visitor).name
     for query, sentence in (
         ("", "0 results and 0 words are to be compared: expected 1 to 12 results"),
         (f"run={one}", "1 run cannot be compared: expected two or more"),
         ("&".join(f"run={one}" for _ in range(13)), "13 results and 0 words are to be compared"),
         (f"run={one}&run={one}" + "&word=red" * 25, "2 results and 25 words are to be compared"),
-        (f"run={one}&run={grid}", "is one grid, of its own kind: choose runs or edits to compare"),
+        (f"run={grid}&run={one}", f"The result {grid} is a grid: choose runs or edits to compare."),
+        (f"run={told}&run={one}", f"The result {told} is an explanation: choose runs or edits"),
         (f"run={one}&run={one}&word=zebra", "zebra"),
         (f"run={one}&run={one}&word=%00", "house"),
         (f"run={one}&run={one}&scale=evil", "“Colours” is 'evil'"),
@@ -247,7 +252,7 @@ def test_what_cannot_be_compared_is_one_sentence(visited: Served, run: Run, mode
     ):
         status, body, _ = visited.ask(f"/comparison?{query}")
         said = body.decode()
-        assert status == 400 and sentence.lower() in said.lower(), said
+        assert status == 400 and sentence in f"{said}\n{said[0].lower()}{said[1:]}", said
         assert said.endswith(".") and str(visited.out) not in said and "\n" not in said
 
 

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from app.serving import zipped
@@ -490,6 +491,9 @@ def test_the_gallery_stays_and_is_put_in_order(visit: Any, out: Path, run: Run):
     page.keyboard.press("Escape")  # nothing is asked any more
     seen_again(page)  # and nothing has changed: the button is the same
     expect(renames).to_be_focused()
+    run.save(out / "since")
+    seen_again(page)  # nor is anything asked any more: what is new is shown
+    expect(result(page, "since")).to_have_count(1)
     one.get_by_role("button", name="Rename", exact=True).click()
     run.save(out / "meanwhile")  # seen again, the list is read: what is asked stays
     seen_again(page)
@@ -528,6 +532,123 @@ def test_results_are_compared(visit: Any, out: Path, run: Run):
     expect(panel.get_by_label("Choose other", exact=True)).to_be_checked()
 
 
+def chosen(panel: Any) -> list[str]:
+    """The names of the results that are chosen."""
+    boxes = panel.locator("li input[type=checkbox]:checked")
+    labels = boxes.evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
+    return sorted(label.removeprefix("Choose ") for label in labels)
+
+
+def test_what_is_chosen_stays_chosen_and_what_is_gone_is_not(visit: Any, out: Path, run: Run):
+    for name in ("chosen-1", "chosen-2", "an odd name ü & %2f?#"):
+        run.save(out / name)
+    page = visit()
+    panel = tab(page, "Results")
+    bar = panel.locator(".bar")
+    expect(bar).to_be_hidden()
+    for name in ("chosen-1", "chosen-2"):
+        panel.get_by_label(f"Choose {name}", exact=True).check()
+    expect(bar).to_contain_text("2 chosen")
+    one = result(page, "chosen-1")  # renamed, it is chosen still
+    one.get_by_role("button", name="Rename", exact=True).click()
+    one.get_by_label("New name").fill("chosen 3")
+    one.get_by_role("button", name="Save").click()
+    page.get_by_text("It is called chosen-3 now.").wait_for()
+    expect(panel.get_by_label("Choose chosen-3", exact=True)).to_be_checked()
+    assert chosen(panel) == ["chosen-2", "chosen-3"]
+    shutil.rmtree(out / "chosen-2")  # gone, it is not
+    seen_again(page)
+    expect(bar).to_contain_text("1 chosen")
+    odd = result(page, "an odd name ü & %2f?#")
+    expect(odd.locator("img")).to_have_js_property("naturalWidth", run.image.width)
+    odd.get_by_role("button", name="Open", exact=True).click()
+    in_the_frame(panel)
+    expect(bar).to_be_hidden()  # while something is open
+    panel.get_by_role("button", name="All results").click()
+    expect(bar).to_contain_text("1 chosen")
+    panel.get_by_role("button", name="Choose none").click()
+    expect(bar).to_be_hidden()
+    assert chosen(panel) == []
+
+
+def test_a_comparison_is_of_what_was_asked_for(visit: Any, out: Path, run: Run):
+    run.save(out / "beside")
+    page = visit()
+    panel = tab(page, "Results")
+    for name in ("beside", "of-yesterday"):
+        panel.get_by_label(f"Choose {name}", exact=True).check()
+    words = panel.get_by_role("textbox", name="Words")
+    words.fill(" house ,, tree, ")
+    panel.get_by_label("Colours").select_option("word")
+    with page.expect_request("**/comparison?**") as asked:
+        panel.get_by_role("button", name="Compare").click()
+    asks = parse_qsl(urlsplit(asked.value.url).query)
+    assert asks == [
+        ("scale", "word"), ("run", "beside"), ("run", "of-yesterday"),
+        ("word", "house"), ("word", "tree"),
+    ]  # fmt: skip
+    panel.get_by_alt_text("The results, a row each").wait_for()
+    for name in ("PNG", "SVG", "PDF"):
+        (href,) = [panel.get_by_role("link", name=name, exact=True).get_attribute("href")]
+        more = [("format", name.lower()), ("take", "1")]
+        assert parse_qsl(urlsplit(href).query) == [*asks, *more]
+    # Nothing more is asked for where the app turns no darker, or when it is closed.
+    seen: list[str] = []
+    page.on("request", lambda request: seen.append(request.url))
+    page.evaluate("document.body.classList.toggle('other')")
+    page.wait_for_timeout(200)
+    panel.get_by_role("button", name="All results").click()
+    page.evaluate("document.body.classList.toggle('dark')")
+    page.wait_for_timeout(400)
+    assert not [one for one in seen if "comparison" in one]
+
+
+def test_an_answer_that_comes_too_late_changes_nothing(visit: Any, out: Path, run: Run):
+    for name in ("late", "in-time"):
+        run.save(out / name)
+    page = visit()
+    panel = tab(page, "Results")
+    one = result(page, "late")
+    one.wait_for()
+    held: list[Any] = []
+
+    def hold_the_first(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append((route, route.fetch()))
+
+    def let_go() -> None:
+        ((route, answer),) = held
+        with page.expect_response(route.request.url):
+            route.fulfill(response=answer)
+        page.wait_for_timeout(300)
+
+    page.route("**/results", hold_the_first)
+    head = panel.locator(".head")
+    head.evaluate("e => { e.style.display = 'none' }")
+    page.wait_for_timeout(200)
+    head.evaluate("e => { e.style.display = '' }")  # the list is asked for, with "late" in it
+    one.get_by_role("button", name="Delete", exact=True).click()
+    one.get_by_role("button", name="Delete for good").click()
+    expect(one).to_have_count(0)
+    let_go()
+    expect(one).to_have_count(0)
+    page.unroute("**/results")
+    # Nor does a dark comparison come into an app that is bright again.
+    held.clear()
+    sheet = compared(panel, "of-yesterday", "in-time")
+    before = sheet.get_attribute("src")
+    page.route("**/comparison?*dark=1*", hold_the_first)
+    page.evaluate("document.body.classList.add('dark')")
+    page.wait_for_timeout(300)
+    page.evaluate("document.body.classList.remove('dark')")
+    expect(sheet).not_to_have_attribute("src", before)
+    bright = sheet.get_attribute("src")
+    let_go()
+    assert sheet.get_attribute("src") == bright
+
+
 def test_in_a_dark_app_a_comparison_is_dark(visit: Any, out: Path, run: Run):
     run.save(out / "at-night")
     page = visit(color_scheme="dark")
@@ -561,7 +682,8 @@ def test_the_way_back_leads_from_a_result_to_the_list(visit: Any, out: Path, run
 
 
 def test_what_was_deleted_in_another_window_is_told_of(browser: Any, url: str, out: Path, run: Run):
-    run.save(out / "elsewhere")
+    for name in ("elsewhere", "stays"):
+        run.save(out / name)
     page = browser.new_context().new_page()
     page.goto(url)
     panel = tab(page, "Results")
@@ -574,6 +696,14 @@ def test_what_was_deleted_in_another_window_is_told_of(browser: Any, url: str, o
     )
     expect(card).to_have_count(0)
     expect(panel.locator("iframe")).to_have_count(0)
+    # Nor does a comparison open that is refused.
+    for name in ("of-yesterday", "stays"):
+        panel.get_by_label(f"Choose {name}", exact=True).check()
+    panel.get_by_role("textbox", name="Words").fill("nosuchword")
+    panel.get_by_role("button", name="Compare").click()
+    expect(panel.get_by_role("alert")).to_contain_text("nosuchword")
+    expect(panel.get_by_alt_text("The results, a row each")).to_have_count(0)
+    expect(panel.get_by_text("2 chosen")).to_be_visible()
     page.context.close()
 
 

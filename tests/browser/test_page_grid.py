@@ -121,6 +121,11 @@ def test_a_cell_opens_as_an_edit(show: Any, grid: Any):
     assert command.startswith("heedmap explain RUN/cells/006 ")
     assert command.endswith(" --model MODEL")
     assert python.startswith("hm.explain(pipe, grid.cells[5].pair.edited, ")
+    asked = opened.page.evaluate("""() => new Promise((heard) => {
+      addEventListener("message", ({ data }) => heard(data));
+      document.getElementById("here").click();
+    })""")
+    assert (asked["heedmap"], asked["cell"]) == ("explain", "6")  # as its folder is called
     expect(opened.page.locator("#why .hint")).to_have_text(
         re.compile(
             r"RUN is the folder that this page is in, MODEL one of the model that drew it\.$"

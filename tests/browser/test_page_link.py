@@ -70,6 +70,8 @@ def test_an_edit_and_how_it_is_compared_come_back(show: Any, pair_page: str):
         "pin=0.0.0.99999999&opacity=1e999&at=NaN,2&colours=constructor&threshold=-1",
         "pin=0.1.0.0&specials=2&layers=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&steps=a-b&at=",
         "%E0%A4%A&&&===",
+        "steps=2-2&at=1.5,0.5",
+        "steps=6-7&at=0.5,-0.1",
     ],
 )
 def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: str):
@@ -77,6 +79,8 @@ def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: s
     wanted = canvas(opened)
     again(opened, f"{opened.page.url}#{said}")
     assert opened.page.locator(PINS).count() == 0
+    assert opened.steps_said() == "all 6 steps"
+    assert opened.page.evaluate("[state.steps, state.place]") == [None, None]
     assert np.array_equal(canvas(opened), wanted)
 
 

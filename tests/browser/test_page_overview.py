@@ -137,6 +137,12 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
     opened.choose("Layers", "group up")
     command, _ = explained(opened)
     assert "--step" not in command and "--layer" not in command
+    # A pixel is the one that the pointer lies in, up to the last of a line.
+    opened.page.keyboard.press("Escape")
+    for x, y, said in ((127.9, 0.1, "127,0"), (0.9, 127.9, "0,127")):
+        point(opened, x / 128, y / 128)
+        command, _ = explained(opened)
+        assert command[command.index("--at") + 1] == said
 
 
 def test_a_word_that_stands_twice_goes_by_its_number(show: Any):

@@ -74,6 +74,26 @@ def test_a_click_on_the_bar_shows_one_step_and_a_drag_several(show: Any, run_pag
     assert opened.steps_said() == "all 6 steps"
 
 
+def test_the_bar_hears_the_first_button_alone_and_forgets_what_is_called_off(
+    show: Any, run_page: str
+):
+    opened = show(run_page)
+    mouse = opened.page.mouse
+    mouse.click(*on_bar(opened, 3, of=6), button="right")
+    assert opened.steps_said() == "all 6 steps"
+    mouse.click(*on_bar(opened, 2, of=6))
+    mouse.move(*on_bar(opened, 4, of=6))
+    mouse.down()
+    mouse.move(*on_bar(opened, 5, of=6), steps=3)
+    assert opened.steps_said() == "steps 4–5 of 0–5"
+    # As where a finger scrolls the page: what was shown before is shown again.
+    opened.page.locator("#range .rail").dispatch_event("pointercancel", {"pointerId": 1})
+    assert opened.steps_said() == "step 2 of 0–5"
+    mouse.move(*on_bar(opened, 0, of=6))
+    assert opened.steps_said() == "step 2 of 0–5"
+    mouse.up()
+
+
 def test_the_ends_can_be_dragged_even_where_they_bound_one_step(show: Any, run_page: str):
     opened = show(run_page)
     opened.page.mouse.click(*on_bar(opened, 2, of=6))

@@ -88,6 +88,27 @@ def test_a_phrase_by_dragging_and_by_shift(show: Any, run: Any, run_page: str):
     opened.word("blue").click()
     opened.word("tree").click(modifiers=["Shift"])
     assert opened.page.locator(PINS).all_inner_texts() == ["blue tree"]
+    opened.page.keyboard.press("Escape")
+    mouse.move(first["x"] + 5, first["y"] + 12)  # there and back: the one word
+    mouse.down()
+    mouse.move(last["x"] + 5, last["y"] + 12, steps=4)
+    mouse.move(first["x"] + 5, first["y"] + 12, steps=4)
+    mouse.up()
+    assert opened.page.locator(PINS).all_inner_texts() == ["red"]
+
+
+def test_of_two_words_with_scales_of_their_own_each_says_its_range(
+    show: Any, run: Any, run_page: str
+):
+    opened = show(run_page)
+    opened.bare()
+    opened.choose("Scale", "word")
+    for word in ("red", "house"):
+        opened.word(word).click()
+    told = opened.page.locator("#legend li small").all_inner_texts()
+    values = [run.maps[word].span("word") for word in ("red", "house")]
+    assert told == [f"{low:.2g} to {high:.2g}" for low, high in values]
+    assert "each word its own ·" in opened.legend()  # and no range of all
 
 
 def test_start_and_end_tokens_and_the_negative_prompt_on_request(

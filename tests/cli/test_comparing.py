@@ -96,6 +96,18 @@ def test_compare_says_what_is_wrong_and_writes_nothing(saved, other, desk: Path,
     assert files(desk) == before
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_links_that_go_round_in_circles(saved: Path, desk: Path):
+    """Before Python 3.13 `Path.resolve` raises a RuntimeError for them."""
+    os.symlink("two", "one")
+    os.symlink("one", "two")
+    for folders in (("one", saved), (saved, "one/run")):
+        said = bad("compare", *folders)
+        assert said.startswith(("Error: one is", "Error: there is no")) and said.count("\n") == 1
+    assert "leads nowhere" in bad("compare", saved, saved, "--out", "one/x.png")
+    assert not Path("outputs").exists()
+
+
 def test_compare_saves_figures_for_papers(saved: Path, other: Path, desk: Path):
     figure = heedmap.compare([Run.load(saved), Run.load(other)])
     assert good("compare", saved, other, "--format", "svg", "-q") == (

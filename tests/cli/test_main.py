@@ -62,6 +62,11 @@ def test_a_terminal_that_knows_no_unicode(tokenizer_folder: Path):
     assert "\\uc9d1" in done.stdout
 
 
+def test_a_backend_that_matplotlib_does_not_know(saved: Path):
+    done = in_a_process("inspect", saved, "-q", env={**os.environ, "MPLBACKEND": "nosuch"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
 def test_a_reader_that_leaves_early(saved: Path):
     command = f"'{sys.executable}' -m heedmap.cli inspect '{saved}' | true; exit ${{PIPESTATUS[0]}}"

@@ -24,6 +24,7 @@ from heedmap.cli.serving import parse_hosts, parse_users
 from heedmap.errors import ArgumentError
 from heedmap.files import reading, values
 from heedmap.options import LoadOptions
+from heedmap.tiny.card import EMBEDDED
 
 pytest.importorskip("gradio", reason="pip install -c constraints.txt -e '.[app]'")
 
@@ -87,6 +88,15 @@ def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: 
         assert result.exit_code == 2 and "expected a folder or a hub id" in result.stderr
     monkeypatch.setenv("HEEDMAP_AUTH", blank)
     assert bad("app") == "Error: HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it\n"
+    assert files(desk) == set()
+
+
+@pytest.mark.parametrize("model", ["nosuch", "./nosuch", "empty"])
+def test_a_model_that_is_not_there_is_refused_at_once(model: str, desk: Path):
+    Path("empty").mkdir()
+    said = bad("app", "--port", "0", "--model", EMBEDDED, "--model", model)
+    assert ("there is no model folder" in said) == (model != "empty")
+    assert model in said and said.count("\n") == 1
     assert files(desk) == set()
 
 

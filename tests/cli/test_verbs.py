@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +58,32 @@ def test_its_door_hands_out_the_verbs():
     assert cli.app is verbs.app
     with pytest.raises(AttributeError, match="no attribute 'verb'"):
         _ = cli.verb  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="file descriptors of POSIX")
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_streams_that_were_closed_take_what_is_printed(closed: tuple[int, ...], tmp_path: Path):
+    """`heedmap words cat >&-`: no trouble, and a file that is opened does not get their numbers."""
+    code = "import os, sys; from heedmap.cli import verbs; verbs.fill_closed_streams(); "
+    code += "file = open(sys.argv.pop(), 'w'); number = file.fileno(); os.write(1, b'stray'); "
+    code += "print(number, file=file, flush=True); verbs.run()"
+    command = [sys.executable, "-c", code, "words", "a cat", str(tmp_path / "file")]
+    done = subprocess.run(
+        command,
+        preexec_fn=lambda: [os.close(one) for one in closed],
+        capture_output=1 not in closed,
+    )
+    assert done.returncode == 0
+    number = (tmp_path / "file").read_text()
+    assert int(number) > 2
+    if 1 not in closed:
+        assert done.stdout.startswith(b"stray")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="file descriptors of POSIX")
+def test_an_error_is_told_where_the_other_stream_was_closed():
+    command = [sys.executable, "-m", "heedmap.cli", "inspect", "nowhere"]
+    done = subprocess.run(
+        command, preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, text=True
+    )
+    assert done.returncode == 2 and done.stderr.startswith("Error: there is no folder nowhere")

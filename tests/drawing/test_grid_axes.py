@@ -31,6 +31,14 @@ def test_a_tuple_is_one_window_and_a_list_several():
     assert 0 <= drawn < 2**31
 
 
+def test_windows_are_filled_where_nobody_said_which():
+    usual = ((0.0, 0.2), (0.0, 0.4))
+    made = axes(own=None, cross=None).filled(*usual)
+    assert (made.cross, made.own) == ([usual[0]], [usual[1]])
+    made = axes(own=0.1, cross=[0.3, 0.5]).filled(*usual)
+    assert (made.cross, made.own) == ([(0.0, 0.3), (0.0, 0.5)], [(0.0, 0.1)])
+
+
 def test_there_is_one_zero():
     """No title says "red ×−0", and no command."""
     made = axes({"red": [-0.0, np.float32(1)]}, cross=[-0.0, 0.5], own=(-0.0, -0.0))

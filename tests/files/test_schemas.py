@@ -226,6 +226,7 @@ def test_evidence_that_no_page_could_show(tmp_path, path, value):
         (b"[" * 10**6, "x is not what heedmap wrote: it is not JSON; make it again"),
         (b"7", "heedmap wrote: expected an object, got a whole number; make it again"),
         (b'{"format": true}', "expected a whole number, got true or false at format"),
+        (b'{"format": false}', "expected a whole number, got true or false at format"),
         (b'{"format": 2}', "x has format 2: this version of heedmap reads format 1; make it again"),
         (b'{"format": 0}', "x has format 0: this version of heedmap reads format 1; make it again"),
         (b'{"format": 1}', "expected the field settings; make it again"),
@@ -246,6 +247,8 @@ class _Odd(Struct, forbid_unknown_fields=True):
     few: Annotated[list[int], Meta(min_length=2, max_length=3)] = []
     least: int | None = None
     way: Literal["up", "down"] = "up"
+    count: Annotated[int, Meta(ge=1, le=9)] = 1
+    name: Annotated[str, Meta(max_length=2)] = ""
 
 
 @pytest.mark.parametrize(
@@ -261,6 +264,15 @@ class _Odd(Struct, forbid_unknown_fields=True):
         ({"other": 1}, ": expected no field other"),
         ({"int": 1}, ": expected no field int"),  # what a file holds is shown as it stands there
         ({"way": "a > b, got int"}, ": expected another value than 'a > b, got int' at way"),
+        ({"way": "Expected `int`, 1"}, ": expected another value than 'Expected int, 1' at way"),
+        (
+            {"way": "Invalid enum value"},
+            ": expected another value than 'Invalid enum value' at way",
+        ),
+        ({"count": 0}, ": expected a whole number of at least 1 at count"),
+        ({"count": 10}, ": expected a whole number of at most 9 at count"),
+        ({"count": None}, ": expected a whole number, got null at count"),
+        ({"name": "abc"}, ": expected text of length at most 2 at name"),
     ],
 )
 def test_types_and_bounds_are_told_in_words(held, sentence):
@@ -378,6 +390,13 @@ def test_a_recording_reads_what_it_wrote(tmp_path):
     )  # fmt: skip
     assert back.columns == {p: recording.positions.index(p) for p in recording.positions}
     np.testing.assert_array_equal(back.arrays[0], recording.arrays[0])
+
+
+def test_values_are_counted_to_the_last_that_there_may_be(monkeypatch):
+    monkeypatch.setattr(schemas, "MAX_VALUES", 4)
+    schemas.validated([[1], 2, 3], list, "this")
+    with pytest.raises(RunError, match="expected at most 4 values"):
+        schemas.validated([[1], 2, [3]], list, "this")
 
 
 def test_what_no_schema_knows_has_a_bound_too():

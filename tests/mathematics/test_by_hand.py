@@ -183,6 +183,7 @@ def test_in_a_notebook():
         (([1, 0], np.eye(2), np.eye(2), [1, 0]), r"mask is \[1, 0\]: expected booleans, True"),
         (([1, 0], np.eye(2), np.eye(2), torch.tensor([1, 0])), "expected booleans, True where"),
         (([1e200, 0], 1e200 * np.eye(2), np.eye(2)), "too large: expected numbers of which QK"),
+        (([[1, 0], [1e200, 0]], [[1e200, 0], [0, 1]], np.eye(2)), "too large"),  # one row of two
         (([1.0, 0], np.eye(2), np.eye(2), [-1e308, -1e308]), None),
         (([-1e308, 0], np.ones((2, 2)), np.eye(2), [-1e308, -1e308]), "too large"),
         (([1, 0], np.eye(2), np.ones((2, 0))), "expected"),

@@ -37,6 +37,19 @@ def texts(prompt: str) -> list[str]:
             "re\u00adsume \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
             ["re\u00adsume", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"],
         ),
+        ("<_cat> <-cat> <|end|> <猫> <🐱> <a b>", "<_cat> <-cat> <|end|> <猫> <🐱> a b"),
+        ("<x>_12 <x>__1 <a\u200bb> <a<b>", ["<x>_12", "<x>", "1", "a", "b", "a", "<b>"]),
+        (
+            "img_2 3_x covid-19 2-3 col·lecció don\uff07t",
+            "img_2 3_x covid-19 2-3 col·lecció don\uff07t",
+        ),
+        ("cat.5 v,2 ½.5 1.½ ٣.٤", "cat 5 v 2 ½ 5 1 ½ ٣.٤"),
+        # Marks and joiners go on with a word, and begin none.
+        ("\u0301cat a \u0301b cat\ufe0fs", ["cat", "a", "b", "cat\ufe0fs"]),
+        ("か\u3099き 猫\ufe0f犬 カ\u200dー", ["か\u3099き", "猫\ufe0f犬", "カ\u200dー"]),
+        # With all that belongs to it: a tone alone, keycaps with their selector and without.
+        ("👍🏽🏽 🏽 ❤️‍🔥 🐱‍ 🇩🇪🇫", ["👍🏽", "🏽", "🏽", "❤️‍🔥", "🐱", "🇩🇪", "🇫"]),
+        ("1️⃣2️⃣ #️⃣ #⃣ 1⃣ ☎️⃣ go1️⃣", ["1️⃣", "2️⃣", "#️⃣", "#⃣", "1⃣", "☎️⃣", "go1️⃣"]),
         ("", []),
         (" \n\t ", []),
     ],
@@ -117,3 +130,5 @@ def test_verbs_and_places_end_a_phrase_where_content_may_go_on():
     assert is_content("chasing") and not describes("chasing")
     assert describes("red") and describes("house") and not describes("the")
     assert not is_content("next") and not describes("next")  # of "next to"
+    for known in ("left", "two", "Front", "holds"):
+        assert is_content(known) and not describes(known)

@@ -86,6 +86,9 @@ def test_the_text_of_tokens(clip):
     ):
         assert table.text_of(table.phrase(query)) == said
     assert table.text_of(()) == ""
+    kinds = [token.kind for token in table.tokens]  # from the first position on
+    assert table.positions() == tuple(at for at, kind in enumerate(kinds) if kind == "text")
+    assert table.positions("start", "end") == (0, kinds.index("end"))
 
 
 def test_a_phrase_beyond_the_limit(clip):

@@ -163,9 +163,13 @@ def serve(options: Options, *, ready: Callable[[str, bool], Any] | None = None) 
             answers. Left out: the URL is printed.
 
     Raises:
-        HeedmapError: if Gradio is not installed, or the port is in use.
+        HeedmapError: if Gradio is not installed, the port is in use, or a model is not there.
         KeyboardInterrupt: when it was interrupted, after all has come to its end.
     """
+    from heedmap.models import pipelines
+
+    for model in options.models:  # else whoever chooses it would be the first to hear
+        pipelines.check_name(model)
     _share_memory()
     with contextlib.ExitStack() as held:
         bound = held.enter_context(bind(options.host, options.port))

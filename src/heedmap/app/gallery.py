@@ -196,4 +196,5 @@ def _runs(shelf: Shelf, name: str) -> list[Run]:
         return [found]
     if isinstance(found, Pair):
         return [found.source, found.edited]
-    raise ArgumentError(f"{name} is one {kind}, of its own kind: choose runs or edits to compare")
+    an = "an" if kind == "explanation" else "a"
+    raise ArgumentError(f"the result {name} is {an} {kind}: choose runs or edits to compare")

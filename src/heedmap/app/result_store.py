@@ -106,7 +106,8 @@ class Shelf:
         """
         folder, _ = self._found(name)
         if not any(sign.isalnum() for sign in wanted):
-            raise ArgumentError(f"the name {quoted(wanted)} is empty: expected letters or digits")
+            said = f"the name {quoted(wanted)} has no letter and no digit: expected some"
+            raise ArgumentError(said)
         new = slug(wanted, _NAME)
         return name if new == name else rename_folder(folder, new).name
 

@@ -84,6 +84,8 @@ def compare(
     from heedmap.results import comparisons, runs
 
     out, kind, force = saved.out, saved.kind, saved.force
+    # First, since only what is there can be resolved: links may go round in circles.
+    loaded = [runs.Run.load(folder) for folder in folders]
     path = out or default_file([folder.resolve() for folder in folders], kind or "png")
     writing.writable(path)
     found = formats.format_of(path)
@@ -92,7 +94,6 @@ def compare(
         raise ArgumentError(f"{path} is not a name for the figure: expected {wanted}")
     if out is not None:
         writing.check_file(out, force=force)
-    loaded = [runs.Run.load(folder) for folder in folders]
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
     data = sheet.data(found)

@@ -57,13 +57,33 @@ for verb in (generate, edit, grid, repeat, inspect, explain, compare, words, lay
 app.command("app", cls=Verb, context_settings=WIDE)(serve)
 
 
+def fill_closed_streams() -> None:
+    """Let what is printed go nowhere where a stream was closed, as by `>&-`.
+
+    Else the next file that is opened, one of the user's, would get its number, and whatever a
+    library prints past Python.
+    """
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    if not closed:
+        return
+    while (last := os.open(os.devnull, os.O_RDWR)) <= 2:
+        continue
+    os.close(last)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if name in closed:  # as Python makes them, and like these for good
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+
+
 def run() -> None:
     """Read what was typed, and run the verb."""
     # What the libraries log is for programmers; errors come through as exceptions.
     for library in ("DIFFUSERS", "TRANSFORMERS"):
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
+    # Sheets are drawn without one; a name that matplotlib does not know would end its import.
+    os.environ.pop("MPLBACKEND", None)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
+    fill_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a prompt may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")

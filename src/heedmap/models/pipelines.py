@@ -186,6 +186,11 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     )
 
 
+def check_name(model: str | Path | None) -> None:
+    """Raise a ModelError if a model is neither a folder of one nor what a hub could know."""
+    _where(model)
+
+
 def _where(model: str | Path | None) -> Path | str:
     if model is None or str(model) == EMBEDDED:
         return FOLDER
