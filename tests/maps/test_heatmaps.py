@@ -126,6 +126,32 @@ def test_selections(choice, count):
     assert len(HeatMaps(recording()).select(**choice).layers) == count
 
 
+def test_refined_maps_have_the_same_interface():
+    """A grid of 1×1 says the same everywhere; words of several tokens, phrases, numbers, masks."""
+    made = recording("at house, at sea")
+    numbers = np.random.default_rng(0).random(len(made.positions), dtype=np.float32)
+    numbers[[made.positions.index(p) for p in made.table.find("sea")]] = 0.25
+    maps = HeatMaps(replace(made, refined=np.tile(numbers, (1, 1, 1))))
+    refined = maps.refined
+    assert [word.text for word in refined.words] == [word.text for word in maps.words]
+    tokens = [made.positions.index(p) for p in made.table.find("house")]
+    np.testing.assert_allclose(refined["house"].values, numbers[tokens].sum(), rtol=1e-6)
+    assert refined["house"].values.shape == maps["house"].values.shape == (64, 64)
+    assert refined["sea"].shared == refined["house"].shared != maps["sea"].shared
+    assert refined.layers[0].name == "refined"
+    with pytest.raises(SelectionError, match="of all layers, steps and heads"):
+        refined.select("up")
+
+
+def test_a_selection_has_no_refined_maps():
+    made = recording()
+    maps = HeatMaps(replace(made, refined=np.zeros((4, 4, len(made.positions)), np.float32)))
+    with pytest.raises(SelectionError, match="of all layers, steps and heads"):
+        maps.select("up").refined  # noqa: B018
+    with pytest.raises(SelectionError, match="there are no refined maps"):
+        HeatMaps(made).refined  # noqa: B018
+
+
 def test_selections_narrow_one_another():
     maps = HeatMaps(recording())
     assert len(maps.select("up").select(resolution=16).layers) == 1

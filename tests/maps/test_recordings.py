@@ -11,7 +11,7 @@ import pytest
 from making import recording
 from safetensors.numpy import load_file, save_file
 
-from heedmap.errors import RunError
+from heedmap.errors import RunError, SelectionError
 from heedmap.maps.recordings import Recording, check_fit
 
 FIELDS = ("layers", "keep", "timesteps", "positions", "table", "latent", "size")
@@ -27,6 +27,56 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, keep, latent):
         assert all(getattr(read, name) == getattr(made, name) for name in FIELDS)
         assert all((a == b).all() for a, b in zip(read.arrays, made.arrays, strict=True))
         assert read.nbytes == made.nbytes == sum(4 * a.size for a in made.arrays)
+
+
+def refined_too(made: Recording, seed: int = 0) -> Recording:
+    """The same with refined maps by chance, on a grid of 8×8."""
+    maps = np.random.default_rng(seed).random((8, 8, len(made.positions)), dtype=np.float32)
+    return replace(made, refined=maps)
+
+
+def test_refined_maps_are_read_back_equal(tmp_path: Path):
+    made = refined_too(recording())
+    made.save(tmp_path / "maps")
+    read = Recording.load(tmp_path / "maps")
+    assert np.array_equal(read.refined, made.refined)
+    assert all((a == b).all() for a, b in zip(read.arrays, made.arrays, strict=True))
+    alone = read.refined_alone()
+    assert (alone.keep, alone.refined, alone.positions) == (frozenset(), None, made.positions)
+    assert [(layer.name, layer.heads, layer.grid) for layer in alone.layers] == [
+        ("refined", 1, (8, 8))
+    ]
+    assert np.array_equal(alone.arrays[0].reshape(8, 8, -1), made.refined)
+    with pytest.raises(ValueError, match="read-only"):
+        read.refined[0] = 0
+
+
+def test_without_refined_maps_there_are_none(tmp_path: Path):
+    """As in the files of older versions, which have no word of them."""
+    recording().save(tmp_path / "maps")
+    rewritten(tmp_path / "maps", lambda about: about.pop("refined"))
+    read = Recording.load(tmp_path / "maps")
+    assert read.refined is None
+    with pytest.raises(SelectionError, match=r"there are no refined maps: .*; make it again"):
+        read.refined_alone()
+
+
+@pytest.mark.parametrize(
+    ("change", "arrays", "why"),
+    [
+        (lambda a: a.update(refined=None), None, "not one array a layer"),
+        (None, lambda t: t.pop("refined"), "not one array a layer"),
+        (lambda a: a.update(refined=[8, 7]), None, "has a grid of (8, 7)"),
+        (lambda a: a.update(refined=[4, 4]), None, "another shape or type"),
+        (lambda a: a.update(refined=[8, 0]), None, "not what heedmap wrote"),
+        (None, lambda t: t["refined"].__setitem__((0, 0, 0), np.nan), "NaN"),
+        (None, lambda t: t.update(refined=t["refined"].astype(np.float64)), "shape or type"),
+    ],
+)
+def test_refined_maps_that_do_not_fit_are_refused(tmp_path: Path, change, arrays, why: str):
+    refined_too(recording()).save(tmp_path / "maps")
+    rewritten(tmp_path / "maps", change, arrays)
+    assert why in refused(tmp_path / "maps")
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])

@@ -18,7 +18,7 @@ from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, 
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
-from heedmap.maps.recordings import Layer, Recording, cells
+from heedmap.maps.recordings import REFINED, Layer, Recording, cells
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.word_map import HeatMap, Scale, check_scale
 from heedmap.text.prompts import is_content
@@ -27,6 +27,7 @@ from heedmap.text.words import TokenTable, Word
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
+_WHOLE = "refined maps are of all layers, steps and heads: expected the plain maps, which a run has"
 MOST_SHOWN = 75
 """Words that a sheet shows, and of which a saved run has overlays, unless others are chosen."""
 
@@ -171,6 +172,8 @@ class HeatMaps:
             ArgumentError: if an argument is of the wrong kind.
         """
         part, recording = self._selection, self.recording
+        if [layer.name for layer in recording.layers] == [REFINED]:
+            raise SelectionError(_WHOLE)
         if layers is not None or resolution is not None:
             part = part.with_layers(recording, layers, resolution)
         if steps is not None or timesteps is not None:
@@ -178,6 +181,21 @@ class HeatMaps:
         if heads is not None:
             part = part.with_heads(recording, heads)
         return replace(self, _selection=part)
+
+    @property
+    def refined(self) -> "HeatMaps":
+        """The same maps, refined by the picture's attention to itself: truer to what is seen.
+
+        A word's share of attention, carried from place to place along self-attention in the later
+        part of the run (`heedmap.mathematics.refining`). Of all layers, steps and heads: a
+        selection of these has none.
+
+        Raises:
+            SelectionError: if there are none, or these are the maps of a selection.
+        """
+        if self._selection != Selection():
+            raise SelectionError(_WHOLE)
+        return replace(self, recording=self.recording.refined_alone())
 
     @property
     def layers(self) -> tuple[Layer, ...]:

@@ -6,16 +6,15 @@ no torch.
 """
 
 import json
-import math
 import os
 import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -23,8 +22,9 @@ from msgspec import Meta, Struct
 from safetensors import SafetensorError
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.errors import RunError, fields_shown, plural, quoted, sizes
+from heedmap.errors import RunError, SelectionError, fields_shown, plural, quoted, sizes
 from heedmap.files import reading, schemas
+from heedmap.files.arrays import Arrays
 from heedmap.files.values import (
     MAX_LAYER_NAME,
     MAX_LAYERS,
@@ -42,14 +42,12 @@ from heedmap.text.words import TokenTable
 
 FORMAT = 1
 MAX_FILE = 4 * 2**30
-_HEADER = 2**24  # bytes in which it says what it holds
-_SPARSE = 2**26  # bytes from which on a file that holds next to nothing is not read
 AVERAGED = "mean"
 """The name of the one layer of a recording that kept none: of all, brought to the maps' grid."""
+REFINED = "refined"
+"""The name of the one layer of maps that are refined."""
 CELLS = 64
 """Cells on the short side of a heat map."""
-LARGEST = 1e20
-"""The largest number in a file: probabilities, or what weights and rules made of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +78,7 @@ class RecordingFile(Struct, frozen=True):
     table: TokenTable
     latent: tuple[SideLength, SideLength]
     size: tuple[SideLength, SideLength]
+    refined: tuple[SideLength, SideLength] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +96,8 @@ class Recording:
         table: the words and tokens of the prompt.
         latent: (h, w) of the latent.
         size: (W, H) of the picture in pixels.
+        refined: the maps of the same tokens refined by self-attention, float32 (h, w, K), which is
+            read-only; None where there are none.
     """
 
     layers: tuple[Layer, ...]
@@ -107,12 +108,12 @@ class Recording:
     table: TokenTable
     latent: tuple[int, int]
     size: tuple[int, int]
+    refined: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        held = tuple(array.view() for array in self.arrays)
-        for array in held:
-            array.flags.writeable = False
-        object.__setattr__(self, "arrays", held)
+        object.__setattr__(self, "arrays", tuple(map(_held, self.arrays)))
+        if self.refined is not None:
+            object.__setattr__(self, "refined", _held(self.refined))
 
     def __repr__(self) -> str:
         kept = " and ".join(sorted(self.keep)) or "none"
@@ -130,6 +131,22 @@ class Recording:
     def columns(self) -> dict[int, int]:
         """By position, its place on the K axis."""
         return {position: column for column, position in enumerate(self.positions)}
+
+    def refined_alone(self) -> "Recording":
+        """The refined maps as those of a recording of one layer, named `REFINED`.
+
+        Raises:
+            SelectionError: if there are none.
+        """
+        if self.refined is None:
+            raise SelectionError(
+                "there are no refined maps: the run was made by an older heedmap, or no layer of a "
+                "middle grid let its self-attention be seen; make it again"
+            )
+        h, w, tokens = self.refined.shape
+        array = self.refined.reshape(1, 1, h * w, tokens)
+        layers = (Layer(REFINED, 1, (h, w)),)
+        return replace(self, layers=layers, arrays=(array,), keep=frozenset(), refined=None)
 
     def save(self, path: str | Path) -> None:
         """Write the recording to a safetensors file; `load` reads it back equal.
@@ -149,8 +166,11 @@ class Recording:
             self.table,
             self.latent,
             self.size,
+            None if self.refined is None else self.refined.shape[:2],
         )
         arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
+        if self.refined is not None:
+            arrays["refined"] = np.ascontiguousarray(self.refined)
         new = not os.path.lexists(path)
         try:
             with path.open("xb" if new else "rb") as file:
@@ -175,7 +195,7 @@ class Recording:
         missing = f"no maps at {path}: expected the maps.safetensors of a saved run"
         try:
             with reading.opened(path, most=MAX_FILE, otherwise=missing) as file:
-                held = _Arrays(file)
+                held = Arrays(file)
                 told = schemas.read(held.about, RecordingFile, str(path), version=FORMAT)
                 return _read_recording(told, held)
         except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
@@ -183,6 +203,13 @@ class Recording:
             raise RunError(
                 f"{path} is not a recording that heedmap wrote{why}; make the run again"
             ) from error
+
+
+def _held(array: np.ndarray) -> np.ndarray:
+    """A view of an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _refused(error: SafetensorError) -> OSError:
@@ -223,88 +250,30 @@ def check_fit(
         raise ValueError(f"a layer has a grid of {strange[0]} under a latent of {latent}")
 
 
-class _Entry(Struct, frozen=True):
-    dtype: str
-    shape: list[int]
-    data_offsets: tuple[int, int]
-
-
-class _Arrays:
-    """The arrays of a file of safetensors (huggingface.co/docs/safetensors), read one by one.
-
-    The library's own reader maps the file: where somebody shortens it meanwhile, the process dies.
-
-    Attributes:
-        about: what heedmap says of them, JSON.
-        names: of the arrays.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        size = int.from_bytes(file.read(8), "little")
-        if size > _HEADER:
-            raise ValueError("it says too much of itself")
-        header = msgspec.json.decode(file.read(size), type=dict[str, msgspec.Raw])
-        told = msgspec.json.decode(header.pop("__metadata__", b"{}"), type=dict[str, str])
-        self.about = told.get("heedmap", "").encode()
-        self._entries = {n: msgspec.json.decode(raw, type=_Entry) for n, raw in header.items()}
-        self.names = self._entries.keys()
-        self._begin, at = 8 + size, 0
-        for begin, end in sorted(entry.data_offsets for entry in self._entries.values()):
-            if begin != at or end < begin:
-                raise ValueError("its arrays do not lie side by side")
-            at = end
-        status = os.fstat(file.fileno())
-        if status.st_size != self._begin + at:
-            raise ValueError("it is longer or shorter than it says")
-        held = 512 * getattr(status, "st_blocks", status.st_size)
-        if status.st_size > _SPARSE and held < status.st_size // 64:
-            raise ValueError("most of it is a hole")
-
-    def fits(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Whether an array is float32 of this shape."""
-        entry = self._entries[name]
-        begin, end = entry.data_offsets
-        whole = (*entry.shape,) == shape and end - begin == 4 * math.prod(shape)
-        return whole and entry.dtype == "F32"
-
-    def read(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """An array that fits."""
-        array = np.empty(shape, dtype="<f4")
-        self._file.seek(self._begin + self._entries[name].data_offsets[0])
-        if self._file.readinto(memoryview(array).cast("B")) != array.nbytes:  # pyright: ignore
-            raise ValueError("it ends too early")
-        return array
-
-
-def _read_recording(about: RecordingFile, file: _Arrays) -> Recording:
+def _read_recording(about: RecordingFile, file: Arrays) -> Recording:
     def need(holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(what)
 
     layers, keep, positions = about.layers, frozenset(about.keep), about.positions
-    check_fit((layer.grid for layer in layers), about.latent, about.size)
+    more = [] if about.refined is None else [about.refined]
+    check_fit([*(layer.grid for layer in layers), *more], about.latent, about.size)
     check_table(about.table)
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(about.table.tokens), "it has a token that its prompt has not")
-    need(file.names == {f"layer.{i}" for i in range(len(layers))}, "it has not one array a layer")
+    names = {f"layer.{i}" for i in range(len(layers))} | {"refined" for _ in more}
+    need(file.names == names, "it has not one array a layer")
     arrays: list[np.ndarray] = []
     for i, layer in enumerate(layers):
-        # The shape is compared before the array is read, so nothing unexpected is allocated.
         shape = (
             len(about.timesteps) if "step" in keep else 1,
             layer.heads if "head" in keep else 1,
             layer.grid[0] * layer.grid[1],
             len(positions),
         )
-        need(file.fits(f"layer.{i}", shape), f"layer.{i} is of another shape or type than it says")
-        array = file.read(f"layer.{i}", shape)
-        # NaN is refused by both; larger numbers could not be added up.
-        need(
-            bool(array.min() >= -LARGEST and array.max() <= LARGEST),
-            f"layer.{i} holds NaN, infinite or far too large numbers",
-        )
-        arrays.append(array)
+        arrays.append(file.sound(f"layer.{i}", shape))
+    shape = None if about.refined is None else (*about.refined, len(positions))
+    refined = None if shape is None else file.sound("refined", shape)
     return Recording(
         layers,
         tuple(arrays),
@@ -314,4 +283,5 @@ def _read_recording(about: RecordingFile, file: _Arrays) -> Recording:
         about.table,
         about.latent,
         about.size,
+        refined,
     )

@@ -11,6 +11,7 @@ from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, Tokens
+from heedmap.recording.refining import Refiner
 from heedmap.recording.tallies import Tally
 from heedmap.text.words import TokenTable
 from heedmap.wiring.encodings import Branch, Encoding
@@ -51,6 +52,7 @@ class BranchRecord:
     tally: Tally
     block: int | None = None  # which block of the model's batch is recorded; None while none is
     heard: bool = False  # whether it was recorded since the scheduler was last called
+    refiner: Refiner | None = None  # None where no layer carries
     timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
 
 
@@ -68,6 +70,7 @@ class Call:
         over: whether the pipeline has finished.
         latent: (h, w) of the latent.
         grids: of each layer.
+        carriers: the self-attention layers that refine its maps, with their grids.
         size: bytes that are kept of it.
         blocks: the blocks of the model's batch that read the prompt in this pass.
         edited: for each image, of each edit of the trace, its rules.
@@ -83,6 +86,7 @@ class Call:
     over: bool = False
     latent: GridShape = (0, 0)
     grids: Mapping[str, GridShape] = field(default_factory=dict)
+    carriers: Mapping[str, GridShape] = field(default_factory=dict)
     size: int = 0
     blocks: Sequence[int] = ()
     edited: Sequence[Sequence[Sequence[Rule]]] = ()
@@ -267,6 +271,7 @@ class Call:
             side.branch.tables[image],
             self.latent,
             (w * factor, h * factor),
+            None if side.refiner is None else side.refiner.mean(image),
         )
 
     def leave(self) -> None:

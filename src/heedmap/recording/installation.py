@@ -1,6 +1,6 @@
 """What stands in a pipeline while a trace is open, and how all of it is taken off again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,6 +23,7 @@ class Installation:
 
     Attributes:
         layers: the text cross-attention layers, by dotted path.
+        own: the layers in which the picture attends to itself.
     """
 
     def __init__(self, pipe: Any, steerer: Steerer | None) -> None:
@@ -30,7 +31,10 @@ class Installation:
         self._steerer = steerer
         self.layers = cross_attention_layers(pipe)
         shares = steerer is not None and steerer.steering.sources
-        self._own = self_attention_layers(pipe) if shares else {}
+        self.own = self_attention_layers(pipe)
+        self._shared = self.own if shares else {}
+        self._carriers: dict[str, Any] = {}
+        self._carry: Record | None = None
         self._installed: Mapping[str, RecordingProcessor] = {}
         self._in_front: dict[str, list[RecordingProcessor]] = {}  # of self-attention layers
         self._schedulers: list[Any] = []  # that are listened to
@@ -58,22 +62,39 @@ class Installation:
         """Take off something else, too."""
         self._undo.callback(undo)
 
+    def hear_own(self, names: Iterable[str], record: Record) -> None:
+        """Call `record` whenever one of these self-attention layers has run, from now on."""
+        self._carry = record
+        self._carriers |= {name: self.own[name] for name in names}
+        self.follow()
+
     def follow(self) -> None:
         """Stand in front of self-attention too, also where the pipeline has just replaced it.
 
         Perturbed-attention guidance puts its own processors there for the time of a call.
         """
-        if self._steerer is None:
-            return
-        bare = {
+        shared, undo = self._shared, self._undo.callback
+        heard = {name: layer for name, layer in self._carriers.items() if name not in shared}
+        change = None if self._steerer is None else self._steerer.own
+        for installed in (
+            install(self._bare(shared), self._heard, undo, change),
+            install(self._bare(heard), self._heard, undo, needed=False),
+        ):
+            for name, recorder in installed.items():
+                self._in_front.setdefault(name, []).append(recorder)
+
+    def _heard(self, name: str, scores: Scores) -> None:
+        """A self-attention layer has run; whoever wants to know is told."""
+        if self._carry is not None and name in self._carriers:
+            self._carry(name, scores)
+
+    def _bare(self, layers: Mapping[str, Any]) -> dict[str, Any]:
+        """The layers in front of which nothing stands."""
+        return {
             name: layer
-            for name, layer in self._own.items()
+            for name, layer in layers.items()
             if layer.processor not in self._in_front.get(name, ())
         }
-        for name, recorder in install(
-            bare, _ignore, self._undo.callback, self._steerer.own
-        ).items():
-            self._in_front.setdefault(name, []).append(recorder)
 
     def listen(
         self,
@@ -102,7 +123,3 @@ class Installation:
         self._in_front.clear()
         self._schedulers.clear()
         self._undo.close()
-
-
-def _ignore(name: str, scores: Scores) -> None:
-    """What self-attention is made of is not recorded."""

@@ -19,16 +19,17 @@ from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.options import BranchName
+from heedmap.recording import hearing
 from heedmap.recording.calls import Call, Wanted, middle, sides
 from heedmap.recording.edits import rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.interventions import Intervention
 from heedmap.recording.steering import Now, Steerer, Steering
-from heedmap.recording.tallies import Tally, unedited
+from heedmap.recording.tallies import Tally
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.processors import uncompiled
-from heedmap.wiring.registry import check_places, family_of, grids, served
+from heedmap.wiring.registry import family_of, grids, served
 
 WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
@@ -287,6 +288,9 @@ class Trace:
         call.grids = grids(self._pipe, self._layers, call.latent)
         assert call.encoding is not None
         call.sides = sides(call.encoding, self._wanted)
+        if self._probe is None:
+            own = grids(self._pipe, self._installation.own, call.latent)
+            self._installation.hear_own(hearing.refine(call, own), self._carry)
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
         call.size = call.bytes(self._wanted.keep, heads, schedule.count)
@@ -325,26 +329,13 @@ class Trace:
             )
 
     def _record(self, name: str, scores: Scores) -> None:
-        """Take in what one layer's attention is made of, for all rows of the batch."""
-        call = self._calls[-1]
-        _, heads, positions, _ = scores.query.shape
-        moment, device = call.moment, scores.query.device
-        site = Site(name, moment.step, moment.steps, call.grids[name])
-        where = (heads, call.mean_grid, device)
-        check_places(name, positions, site.grid)
-        for side in call.sides.values():
-            if side.block is None:
-                continue
-            for image in range(call.images):
-                of = unedited(scores, side.block * call.images + image)
-                conditional = side is call.sides.get("conditional")
-                if conditional and self.steerer is not None:
-                    of = self.steerer.probabilities(scores, image, name, of)
-                side.tally.add(image, site, of, *where, call.passes)
-                watch = call.watch if conditional and name in call.watched else None
-                if watch is not None and watch.positions[image]:
-                    watch.add(image, site, of, *where)
+        """A cross-attention layer has run, for all rows of the batch."""
+        hearing.hear(self._calls[-1], name, scores, self.steerer)
         if self._probe is not None:
             self._probe.hear(name, scores, self.steerer)
         if self.steerer is not None:
             self.steerer.forget()
+
+    def _carry(self, name: str, scores: Scores) -> None:
+        """A self-attention layer of a middle grid has run."""
+        hearing.carry(self._calls[-1], name, scores)

@@ -38,7 +38,7 @@ class Tally:
         mean_grid: tuple[int, int],
         device: torch.device,
         passes: int = 1,
-    ) -> None:
+    ) -> torch.Tensor:
         """Take in one image at one site.
 
         Args:
@@ -50,6 +50,9 @@ class Tally:
             device: where they are computed.
             passes: how many of the model's passes make the step. A mean is one over steps, and a
                 step's the mean of its passes, whatever is kept.
+
+        Returns:
+            The probabilities (H, Q, K) of the site on its own grid, or their mean over heads.
 
         Raises:
             ArgumentError: if heads are kept and layers, of different numbers of heads, are not.
@@ -65,6 +68,7 @@ class Tally:
             for head in range(1, heads):
                 p += of(slice(head, head + 1), tokens)
             p /= heads
+        there = p
         layer = site.layer if "layer" in self.keep else ""
         if not layer:
             p = regrid(p, site.grid, mean_grid)
@@ -73,7 +77,7 @@ class Tally:
         slot = (image, layer, site.step if "step" in self.keep else 0)
         if slot not in self._sums:
             self._sums[slot], self._shares[slot] = p, 1 / passes
-            return
+            return there
         if self._sums[slot].shape != p.shape:
             raise ArgumentError(
                 "the layers have different numbers of heads: heads cannot be kept while layers are "
@@ -82,6 +86,7 @@ class Tally:
             )
         self._sums[slot] += p
         self._shares[slot] += 1 / passes
+        return there
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
         """The means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps."""

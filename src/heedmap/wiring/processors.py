@@ -55,15 +55,23 @@ class RecordingProcessor:
         name: the layer's dotted path.
         record: called with the name and the scores of all rows of the batch.
         changes: what to change on the way; without, the output is the original's to the bit.
+        needed: whether it is an error if the attention is computed where it cannot be seen; else
+            nothing is recorded then.
     """
 
     def __init__(
-        self, original: Any, name: str, record: Record, changes: Changes | None = None
+        self,
+        original: Any,
+        name: str,
+        record: Record,
+        changes: Changes | None = None,
+        needed: bool = True,
     ) -> None:
         self.original = original
         self.name = name
         self.record = record
         self.changes = changes
+        self.needed = needed
 
         # `Attention.forward` reads the signature of `processor.__call__` to decide which keyword
         # arguments to pass on, so the instance shows that of the original.
@@ -82,6 +90,8 @@ class RecordingProcessor:
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
         scores = tap.scores()
+        if scores is None and not self.needed:
+            return output
         if scores is None:
             raise TraceError(
                 f"{type(self.original).__name__} at {self.name} computes its attention where "
@@ -187,6 +197,7 @@ def install(
     record: Record,
     undo: Callable[[Callable[[], None]], object],
     changes: Callable[[str], Changes] | None = None,
+    needed: bool = True,
 ) -> dict[str, RecordingProcessor]:
     """Put a recording processor in front of the own one of every layer.
 
@@ -195,6 +206,7 @@ def install(
         record: called with the path and the scores whenever a layer has run.
         undo: given what takes a change back, before each change is made.
         changes: what to change in the layer of that path; nothing if None.
+        needed: whether their attention has to be seen, as `RecordingProcessor` takes it.
 
     Returns:
         The recording processors, by dotted path.
@@ -211,7 +223,7 @@ def install(
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
         change = None if changes is None else changes(name)
-        recorder: Any = RecordingProcessor(layer.processor, name, record, change)
+        recorder: Any = RecordingProcessor(layer.processor, name, record, change, needed)
         undo(_put_back(layer, layer.processor, recorder))
         layer.set_processor(recorder)
         installed[name] = recorder

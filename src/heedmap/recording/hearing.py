@@ -1,0 +1,67 @@
+"""What a call takes of layers that have run: the text's attention, and the picture's own."""
+
+from collections.abc import Mapping
+
+from heedmap.mathematics.probabilities import Scores
+from heedmap.mathematics.rules import Site
+from heedmap.recording.calls import Call
+from heedmap.recording.refining import Refiner, carriers, carries
+from heedmap.recording.steering import Steerer
+from heedmap.recording.tallies import unedited
+from heedmap.wiring.family import GridShape
+from heedmap.wiring.registry import check_places
+
+
+def hear(call: Call, name: str, scores: Scores, steerer: Steerer | None) -> None:
+    """Take in what one cross-attention layer is made of, for all rows of the batch."""
+    _, heads, positions, _ = scores.query.shape
+    moment, device = call.moment, scores.query.device
+    site = Site(name, moment.step, moment.steps, call.grids[name])
+    where = (heads, call.mean_grid, device)
+    check_places(name, positions, site.grid)
+    for side in call.sides.values():
+        if side.block is None:
+            continue
+        for image in range(call.images):
+            of = unedited(scores, side.block * call.images + image)
+            conditional = side is call.sides.get("conditional")
+            if conditional and steerer is not None:
+                of = steerer.probabilities(scores, image, name, of)
+            p = side.tally.add(image, site, of, *where, call.passes)
+            if side.refiner is not None:
+                side.refiner.hear(image, p, site.grid, call.passes)
+            watch = call.watch if conditional and name in call.watched else None
+            if watch is not None and watch.positions[image]:
+                watch.add(image, site, of, *where)
+
+
+def refine(call: Call, own: Mapping[str, GridShape]) -> Mapping[str, GridShape]:
+    """Let a call refine its maps.
+
+    Args:
+        call: which has its sides already.
+        own: the self-attention layers of the model, with their grids (h, w).
+
+    Returns:
+        Those that carry.
+    """
+    call.carriers = {name: own[name] for name in carriers(own)}
+    for grid in list(call.carriers.values())[:1]:
+        for side in call.sides.values():
+            side.refiner = Refiner(grid)
+    return call.carriers
+
+
+def carry(call: Call, name: str, scores: Scores) -> None:
+    """Carry the maps so far along one self-attention layer, where it is time to."""
+    h, w = call.carriers.get(name, (0, 0))
+    rows, _, places, _ = scores.query.shape
+    # Where tokens are merged nobody can tell which place is which; of models that are served none
+    # hides places from one another.
+    if places != h * w or scores.mask is not None or not carries(call.moment.step, call.steps):
+        return
+    for side in call.sides.values():
+        for image in range(call.images if side.block is not None else 0):
+            row = (side.block or 0) * call.images + image
+            if side.refiner is not None and row < rows:
+                side.refiner.carry(image, scores, row, call.passes)

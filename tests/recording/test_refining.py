@@ -1,0 +1,168 @@
+"""Refined maps of whole runs, beside an oracle of the model's projections; which layers carry."""
+
+import numpy as np
+import pytest
+from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
+from making import run
+from torch.nn.functional import interpolate
+
+from heedmap.recording.refining import Refiner, carriers, carries
+from heedmap.recording.tracing import trace
+
+SELF, CROSS = "attn1", "attn2"
+
+
+class Oracle:
+    """What every layer of a UNet was given, by hooks, and the refined maps as they are defined."""
+
+    def __init__(self, unet, sides):
+        self.sides = sides  # of the layers that carry, (h, w)
+        self.passes, self.hooks = [], []
+        self.hooks.append(unet.register_forward_pre_hook(lambda *_: self.passes.append([])))
+        for name, layer in unet.named_modules():
+            if name.endswith((SELF, CROSS)):
+                self.hooks.append(
+                    layer.register_forward_hook(self.heard(name, layer), with_kwargs=True)
+                )
+
+    def heard(self, name, layer):
+        def hook(module, args, kwargs, output):
+            states = kwargs.get("encoder_hidden_states")
+            text = args[0] if states is None else states
+            heads = layer.heads
+            query, key = (
+                part.double().unflatten(-1, (heads, -1)).transpose(1, 2)
+                for part in (layer.to_q(args[0]), layer.to_k(text))
+            )
+            self.passes[-1].append((name, query, key))
+
+        return hook
+
+    def refined(self, row, positions, share_of_pass, grid_of):
+        """(h, w, K) of one row of the batch: the running mean, carried in the later half."""
+        drawn, heard, carried, shares = 0, 0.0, 0, 0.0
+        for layers, (share, late) in zip(self.passes, share_of_pass, strict=True):
+            for name, query, key in layers:
+                scores = query[row] @ key[row].mT * query.shape[-1] ** -0.5
+                if name.endswith(CROSS):
+                    p = scores.softmax(-1).mean(0)[:, list(positions)]
+                    plane = p.T.reshape(1, len(positions), *grid_of(name, p.shape[0]))
+                    plane = interpolate(plane, size=self.sides, mode="bilinear", antialias=True)
+                    drawn, heard = drawn + share * plane[0].flatten(1).T, heard + share
+                elif late and heard and grid_of(name, scores.shape[-1]) == self.sides:
+                    p = scores.softmax(-1) ** 2
+                    made = (p / p.sum(-1, keepdim=True) @ (drawn / heard)).mean(0)
+                    carried, shares = carried + share * made, shares + share
+        return (carried / shares).reshape(*self.sides, -1).detach().numpy()
+
+
+def square(name, places):
+    return (round(places**0.5),) * 2
+
+
+@pytest.mark.parametrize("guidance", [1.0, 5.0])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_each_image_has_the_maps_that_are_defined(pipe, guidance, steps):
+    prompts = ["a red house", "at the cat"]
+    oracle = Oracle(pipe.unet, (16, 16))
+    with trace(pipe, {"layer"}) as recorder:
+        run(pipe, prompts, (3, 4), guidance_scale=guidance, steps=steps)
+    for image, recording in enumerate(recorder.recordings):
+        row = image + (2 if guidance > 1 else 0)
+        late = [(1.0, n >= steps / 2 or n == steps - 1) for n in range(steps)]
+        exact = oracle.refined(row, recording.positions, late, square)
+        np.testing.assert_allclose(recording.refined, exact, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(pipe):
+    pipe.scheduler = HeunDiscreteScheduler.from_config(pipe.scheduler.config)
+    oracle = Oracle(pipe.unet, (16, 16))
+    with trace(pipe) as recorder:
+        run(pipe, "a red house", guidance_scale=1.0, steps=3)
+    # Of 3 steps the later half begins at ⌈1.5⌉ = 2, which Heun's scheduler ends with one pass.
+    passes = [*[(0.5, False)] * 4, (1.0, True)]
+    recording = recorder.recordings[0]
+    exact = oracle.refined(0, recording.positions, passes, square)
+    np.testing.assert_allclose(recording.refined, exact, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("keep", [(), ("step",), ("layer", "step", "head")])
+def test_what_is_kept_changes_nothing(pipe, keep):
+    made = []
+    for kept in ({"layer"}, keep):
+        with trace(pipe, kept) as recorder:
+            run(pipe, "a red house", guidance_scale=5.0)
+        made.append(recorder.recordings[0].refined)
+    np.testing.assert_allclose(*made, rtol=1e-5, atol=1e-7)
+
+
+def test_the_negative_branch_has_its_own(pipe):
+    pipe.scheduler = EulerDiscreteScheduler.from_config(pipe.scheduler.config)
+    oracle = Oracle(pipe.unet, (16, 16))
+    with trace(pipe, branches=("conditional", "negative")) as recorder:
+        run(pipe, "a red house", guidance_scale=5.0, negative_prompt="dogs at sea")
+    (recording,) = recorder.negative_recordings
+    count = len(oracle.passes)
+    late = [(1.0, n >= count / 2) for n in range(count)]
+    exact = oracle.refined(0, recording.positions, late, square)
+    np.testing.assert_allclose(recording.refined, exact, rtol=1e-4, atol=1e-6)
+
+
+def test_a_layer_that_cannot_be_seen_carries_nothing_and_stops_nothing(pipe):
+    class Unseen:
+        """Attention computed where nobody can see it."""
+
+        def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
+            return attn.to_out[0](attn.to_v(hidden_states))
+
+    for name, layer in pipe.unet.named_modules():
+        if name.endswith(SELF):
+            layer.set_processor(Unseen())
+    with trace(pipe) as recorder:
+        run(pipe, "a red house")
+    assert recorder.recordings[0].refined is None
+    assert recorder.maps[0]["house"].values.max() > 0
+
+
+# --- which layers -----------------------------------------------------------------------------
+
+
+def named(*grids):
+    return {f"layer {n}": grid for n, grid in enumerate(grids)}
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        ([64, 64, 32, 32, 16, 16, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64], [4, 5, 7, 8, 9]),
+        ([16, 8, 8, 8, 16, 16], [0, 4, 5]),
+        ([64] * 4 + [32] * 8, [4, 6, 7, 8, 10, 11]),
+        ([96, 48, 24, 12, 24], [2, 4]),
+        ([32, 8], [0]),
+        ([80, 40], [1]),
+        ([20, 10, 5], [0]),
+        ([64, 64], []),
+        ([4, 2], [0]),
+        ([], []),
+    ],
+)
+def test_a_middle_grid_carries(sides, expected):
+    found = carriers(named(*((side, side) for side in sides)))
+    assert list(found) == [f"layer {n}" for n in expected]
+
+
+def test_all_that_carry_have_one_grid():
+    """Stages of a narrow picture may have as few rows as one another, and other columns."""
+    assert carriers(named((1, 3), (1, 2), (1, 3))) == ("layer 0", "layer 2")
+    assert carriers(named((16, 24), (16, 32), (16, 24))) == ("layer 0", "layer 2")
+
+
+@pytest.mark.parametrize(
+    ("steps", "first"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (25, 13), (100, 50)]
+)
+def test_they_carry_in_the_later_half_and_always_in_the_last_step(steps, first):
+    assert [step for step in range(steps) if carries(step, steps)] == list(range(first, steps))
+
+
+def test_nothing_was_carried_where_nothing_was_drawn():
+    assert Refiner((4, 4)).mean(0) is None
