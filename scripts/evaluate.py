@@ -6,6 +6,7 @@
     python scripts/evaluate.py edits                         do its edits do what they are for?
     python scripts/evaluate.py windows --n 100               which windows for which kind of edit?
     python scripts/evaluate.py windows --page scripts/evaluation/README.md    and write its table
+    python scripts/evaluate.py maps                          do maps say where the words are?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
@@ -16,6 +17,9 @@ words: is the hottest place inside of the thing?
 the target appears and the rest stays; beside it what plain generation and the rules of others do.
 What the figures mean is said in `evaluation`, in a file for each question. Under "kinds" stand
 edits of every kind with the windows that they have by themselves; `windows` measures others.
+
+`maps` shows the model pictures of held-out scenes, and holds the maps of the words of their
+captions against exact masks, by several ways to make a map (`evaluation.truth`).
 
 `judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
 
@@ -33,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import heedmap
-from evaluation import blends, judge, kinds, obedience, places, strangers, swaps, weights
+from evaluation import blends, judge, kinds, obedience, places, strangers, swaps, truth, weights
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
 from heedmap.figures.layout import Panel, in_rows
@@ -119,6 +123,19 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         show(rows)
     print("\nhow much they change")
     show(bound)
+
+
+def run_maps(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `maps`."""
+    figures = truth.measure(pipe, options.n, options.seed, show_progress, options.steps)
+    if options.card:
+        write_card(folder, "maps", "maps", figures, options)
+    if options.json:
+        print(json.dumps(figures))
+        return
+    for group, rows in {"all": figures["methods"], **figures["groups"]}.items():
+        print(f"\n{group}")
+        show({name: truth.brief(row) for name, row in rows.items()}, width=18)
 
 
 def run_judge(options: argparse.Namespace) -> None:
@@ -277,6 +294,7 @@ def main() -> None:
         ("obey", run_obey, 300, "does it draw what it is told?"),
         ("edits", run_edits, 200, "do its edits do what they are for?"),
         ("windows", run_windows, 100, "which windows do edits of each kind do best with?"),
+        ("maps", run_maps, 400, "do maps say where the words are?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
@@ -294,6 +312,7 @@ def main() -> None:
     verb = verbs.add_parser("judge", help=about, description=about)
     judge_options(verb)
     verb.set_defaults(function=run_judge)
+    verbs.choices["maps"].set_defaults(steps=truth.STEPS)
     options = parser.parse_args()
     if getattr(options, "n", 1) < 1:
         parser.error("--n must be at least 1")

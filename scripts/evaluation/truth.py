@@ -1,0 +1,321 @@
+"""Where do maps say that words are? Beside the exact masks of rendered scenes.
+
+The model is shown pictures of held-out scenes, with noise of the strengths of a run, and their
+captions; the maps of each noun and each colour are held against the mask of its thing. So it is
+asked where words are *seen*, whatever the model would have drawn itself.
+
+`METHODS` are the ways to make a map. What is measured of one, at the picture's pixels:
+
+- `point`: is its hottest cell inside of the thing?
+- `ap`: average precision, the area under precision over recall of all thresholds.
+- `iou_best`: intersection over union at the one threshold, between the map's least and greatest
+  value, that is best for all of this method's maps.
+- `iou_shipped`: the same of the mask that is made of it where nobody says a threshold.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, cycle, islice
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import interpolate
+
+from evaluation.cases import Progress, is_unseen
+from evaluation.measures import Figures
+from heedmap.figures.overlays import resize_map
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.recording.tracing import steered
+from heedmap.text.prompts import is_content
+from world import captions, layouts, scenes
+
+FIRST = layouts.HELD_OUT_SEED + 600_000_000
+"""Layouts of this question begin here; no other question has them, nor has any training."""
+KINDS: tuple[tuple[str, int, layouts.Kind], ...] = (
+    ("one", 1, "different"),
+    ("two", 2, "different"),
+    ("three", 3, "different"),
+    ("same noun", 2, "twins"),
+    ("several", 2, "several"),
+)
+"""The scenes, in turn: their name, how many things they have, what these are to one another."""
+STEPS = 10
+THRESHOLDS = np.linspace(0, 1, 41)
+DAAM = 0.4  # of the greatest value: the threshold of its masks (Tang et al., arXiv 2210.04885)
+DRAWS = 1000  # of the bootstrap
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A word whose map is held against the truth.
+
+    Attributes:
+        group: of the scene and the word, as "same noun, noun".
+        words: the numbers of its words in the caption.
+        phrase: of all the words that speak of the same thing.
+        truth: the pixels of its things, bool (128, 128).
+    """
+
+    group: str
+    words: tuple[int, ...]
+    phrase: tuple[int, ...]
+    truth: np.ndarray
+
+
+# --- methods ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Map:
+    """A map (h, w) and the mask that is made of it where nobody says a threshold (128, 128)."""
+
+    values: np.ndarray
+    mask: np.ndarray
+
+
+def _cut(values: np.ndarray, least: float) -> np.ndarray:
+    return resize_map(values, (scenes.SIZE, scenes.SIZE)) >= least
+
+
+def _half(values: np.ndarray) -> Map:
+    """Cut as `HeatMap.mask` does, half-way between the least and the greatest value."""
+    low, high = float(values.min()), float(values.max())
+    return Map(values, _cut(values, low + 0.5 * (high - low)))
+
+
+def _sum(maps: HeatMaps, words: Sequence[int]) -> np.ndarray:
+    return np.sum([maps.at(word).values for word in words], axis=0)
+
+
+def _mean(maps: HeatMaps, asked: Asked) -> Map:
+    return _half(_sum(maps, asked.words))
+
+
+def _daam(maps: HeatMaps, asked: Asked) -> Map:
+    """As DAAM adds its maps up: each layer's enlarged bicubically, and nothing below 0."""
+    told = maps.recording
+    tokens = [told.columns[t] for word in asked.words for t in maps.words[word].tokens]
+    total = np.zeros((64, 64), np.float32)
+    for layer, array in zip(told.layers, told.arrays, strict=True):
+        plane = torch.from_numpy(array[0, 0][:, tokens].copy()).T.reshape(1, -1, *layer.grid)
+        large = interpolate(plane, size=(64, 64), mode="bicubic").clamp(min=0)
+        total += large[0].sum(dim=0).numpy()
+    return Map(total, _cut(total, DAAM * float(total.max())))
+
+
+def _middle(maps: HeatMaps, asked: Asked) -> Map:
+    """Prompt-to-prompt's choice: the layers of 16×16 places alone."""
+    return _half(_sum(maps.select(resolution=16), asked.words))
+
+
+def _share(maps: HeatMaps, asked: Asked) -> Map:
+    """Its share among all content words, each counted where it stands."""
+    content = [word.number for word in maps.words if is_content(word.text)]
+    every = _sum(maps, sorted({*content, *asked.words}))
+    return _half(_sum(maps, asked.words) / np.maximum(every, 1e-12))
+
+
+def _phrase(maps: HeatMaps, asked: Asked) -> Map:
+    return _half(_sum(maps, asked.phrase))
+
+
+def _refined(maps: HeatMaps, asked: Asked) -> Map:
+    return _half(_sum(maps.refined, asked.words))
+
+
+def _refined_phrase(maps: HeatMaps, asked: Asked) -> Map:
+    return _half(_sum(maps.refined, asked.phrase))
+
+
+def _ceiling(maps: HeatMaps, asked: Asked) -> Map:
+    """The truth itself, on a grid of 16×16."""
+    cell = scenes.SIZE // 16
+    return _half(asked.truth.reshape(16, cell, 16, cell).mean(axis=(1, 3)).astype(np.float32))
+
+
+METHODS: Mapping[str, Callable[[HeatMaps, Asked], Map]] = {
+    "mean": _mean,
+    "daam": _daam,
+    "16×16 layers": _middle,
+    "share": _share,
+    "phrase": _phrase,
+    "refined": _refined,
+    "refined phrase": _refined_phrase,
+    "truth at 16×16": _ceiling,
+}
+"""The ways to make a map of a word. The last is no way, but what none can pass on that grid."""
+
+
+# --- what is measured -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a map is worth: `point`, `ap`, and the overlap by threshold (41) and as shipped."""
+
+    scene: int
+    group: str
+    point: bool
+    ap: float
+    ious: np.ndarray
+    shipped: float
+
+
+def score(made: Map, asked: Asked, scene: int = 0) -> Score:
+    """Hold one map against the truth."""
+    truth = asked.truth
+    values = resize_map(made.values, truth.shape[::-1])
+    low, high = float(values.min()), float(values.max())
+    scaled = (values - low) / max(high - low, 1e-12)
+    ious = np.array([_overlap(scaled >= threshold, truth) for threshold in THRESHOLDS])
+    y, x = np.unravel_index(int(made.values.argmax()), made.values.shape)
+    (height, width), (h, w) = truth.shape, made.values.shape
+    inside = bool(truth[int((y + 0.5) * height / h), int((x + 0.5) * width / w)])
+    precision = average_precision(values, truth)
+    return Score(scene, asked.group, inside, precision, ious, _overlap(made.mask, truth))
+
+
+def average_precision(values: np.ndarray, truth: np.ndarray) -> float:
+    """The mean precision over the pixels of the truth, each at the threshold that lets it in."""
+    order = np.argsort(-values, axis=None, kind="stable")
+    hit, ranked = truth.ravel()[order], values.ravel()[order]
+    found = np.cumsum(hit)
+    # Pixels of one value come in together.
+    last = np.searchsorted(-ranked, -ranked, side="right") - 1
+    return float((found[last] / (last + 1))[hit].mean())
+
+
+def _overlap(mask: np.ndarray, truth: np.ndarray) -> float:
+    return float((mask & truth).sum() / max((mask | truth).sum(), 1))
+
+
+def figures_of(scores: Sequence[Score], rng: np.random.Generator) -> Figures:
+    """The means over maps, and where 95 of 100 draws of as many scenes lie."""
+    by = np.array([one.scene for one in scores])
+    ap, shipped = (np.array([getattr(one, n) for one in scores]) for n in ("ap", "shipped"))
+    ious = np.stack([one.ious for one in scores]).mean(axis=0)
+    best = int(ious.argmax())
+    means: list[tuple[float, float]] = []
+    there, where = np.unique(by, return_inverse=True)
+    weight = np.bincount(where)
+    sums = [np.bincount(where, weights=values) for values in (ap, shipped)]
+    for _ in range(DRAWS):
+        drawn = rng.integers(len(there), size=len(there))
+        total = weight[drawn].sum()
+        means.append((sums[0][drawn].sum() / total, sums[1][drawn].sum() / total))
+    low, high = np.percentile(means, [2.5, 97.5], axis=0).round(4).tolist()
+    return {
+        "n": len(scores),
+        "point": round(float(np.mean([one.point for one in scores])), 4),
+        "iou_best": round(float(ious[best]), 4),
+        "iou_shipped": round(float(shipped.mean()), 4),
+        "ap": round(float(ap.mean()), 4),
+        "threshold_best": float(THRESHOLDS[best]),
+        "interval": {"ap": [low[0], high[0]], "iou_shipped": [low[1], high[1]]},
+    }
+
+
+def brief(figures: Figures) -> Figures:
+    """What a table has of `figures_of`."""
+    return {name: figures[name] for name in ("n", "point", "ap", "iou_shipped", "iou_best")}
+
+
+# --- the scenes -------------------------------------------------------------------------------
+
+
+def held_out() -> Iterator[tuple[str, layouts.Layout]]:
+    """Layouts that training never saw, kind after kind in turn, each with what it is called."""
+    of_kinds = [
+        (name, _laid(FIRST + 10_000_000 * n, things, kind))
+        for n, (name, things, kind) in enumerate(KINDS)
+    ]
+    for name, laid in cycle(of_kinds):
+        yield name, next(laid)
+
+
+def _laid(first: int, things: int, kind: layouts.Kind) -> Iterator[layouts.Layout]:
+    every = (layouts.lay_out(seed, things, True, kind) for seed in count(first))
+    nouns = things if kind == "different" else 1  # two that differ may be of one noun, by chance
+    return (
+        layout
+        for layout in every
+        if not is_unseen(layout) and len({thing.noun for thing in layout.things}) == nouns
+    )
+
+
+def asked_of(
+    name: str, scene: scenes.Scene, caption: captions.Caption, maps: HeatMaps
+) -> list[Asked]:
+    """The nouns and colours of a caption that are read, with the masks of what they speak of."""
+    words: dict[tuple[int, ...], list[tuple[str, tuple[int, ...]]]] = {}
+    for mention in caption.mentions:
+        there = [w for w in maps.words if w.start < mention.end and w.end > mention.start]
+        numbers = tuple(word.number for word in there)
+        if mention.things and numbers:
+            words.setdefault(mention.things, []).append((mention.kind, numbers))
+    found: list[Asked] = []
+    for things, told in words.items():
+        truth = np.logical_or.reduce(scene.masks[list(things)])
+        phrase = tuple(sorted(n for kind, numbers in told if kind != "count" for n in numbers))
+        found += [
+            Asked(f"{name}, {kind}", numbers, phrase, truth)
+            for kind, numbers in told
+            if kind in ("noun", "colour") and truth.any()
+        ]
+    return found
+
+
+@torch.no_grad()
+def seen(pipe: Any, picture: np.ndarray, prompt: str, seed: int, steps: int) -> HeatMaps:
+    """The maps of a prompt over a picture uint8 (h, w, 3) that it did not draw.
+
+    At each step of a run without guidance the model is given the picture, with fresh noise of that
+    step's strength, in the place of what it has drawn.
+    """
+    vae, noise = pipe.vae, torch.Generator().manual_seed(seed)
+    pixels = torch.from_numpy(picture.copy()).movedim(-1, 0)[None].float() / 127.5 - 1
+    latents = vae.encode(pixels).latent_dist.mode() * vae.config.scaling_factor
+
+    def again(trace: Any, moment: Any, made: torch.Tensor) -> torch.Tensor:
+        timesteps = pipe.scheduler.timesteps[moment.step + 1 : moment.step + 2]
+        if not len(timesteps):
+            return made
+        fresh = torch.randn(latents.shape, generator=noise)
+        return pipe.scheduler.add_noise(latents, fresh, timesteps)
+
+    with steered(pipe, {"layer"}, after_step=again) as trace:
+        pipe(
+            prompt, num_inference_steps=steps, guidance_scale=1.0, output_type="latent",
+            latents=torch.randn(latents.shape, generator=noise),
+        )  # fmt: skip
+    return trace.maps[0]
+
+
+def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS) -> Figures:
+    """All methods over the first n scenes.
+
+    Returns:
+        `n` maps, the `best` method by overlap as shipped, and by method and by group the figures.
+    """
+    scores: dict[str, list[Score]] = {name: [] for name in METHODS}
+    for number, (name, layout) in enumerate(islice(held_out(), n)):
+        scene = scenes.render(layout)
+        caption = captions.object_caption(layout, Random(layout.seed))
+        maps = seen(pipe, scene.image, caption.text, seed + number, steps)
+        for asked in asked_of(name, scene, caption, maps):
+            for method, made in METHODS.items():
+                scores[method].append(score(made(maps, asked), asked, number))
+        progress("scenes", number + 1, n)
+    rng = np.random.default_rng(seed)
+    methods = {name: figures_of(some, rng) for name, some in scores.items()}
+    groups: Figures = {}
+    for group in sorted({one.group for one in scores["mean"]}):
+        groups[group] = {
+            name: figures_of([one for one in some if one.group == group], rng)
+            for name, some in scores.items()
+        }
+    real = [name for name in METHODS if name != "truth at 16×16"]
+    best = max(real, key=lambda name: methods[name]["iou_shipped"])
+    return {"n": len(scores["mean"]), "best": best, "methods": methods, "groups": groups}

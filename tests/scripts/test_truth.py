@@ -1,0 +1,146 @@
+"""Maps held against exact masks: the measures by hand, the scenes, a small run of all methods."""
+
+from itertools import islice
+from random import Random
+
+import numpy as np
+import pytest
+
+from evaluation import truth
+from heedmap.maps.heatmaps import HeatMaps
+from world import captions, layouts, scenes
+
+
+def quarter(side: int = 128) -> np.ndarray:
+    """The left upper quarter of a picture."""
+    mask = np.zeros((side, side), bool)
+    mask[: side // 2, : side // 2] = True
+    return mask
+
+
+def asked(mask: np.ndarray) -> truth.Asked:
+    return truth.Asked("one, noun", (0,), (0,), mask)
+
+
+def made(values: np.ndarray) -> truth.Score:
+    values = values.astype(np.float32)
+    return truth.score(truth._half(values), asked(quarter()))
+
+
+def test_a_map_that_is_the_truth():
+    found = made(quarter())
+    assert (found.point, found.ap, found.shipped) == (True, 1.0, 1.0)
+    assert found.ious[0] == 0.25  # at the least value all is let in
+    assert (found.ious[1:] == 1).all()
+
+
+def test_a_map_that_is_its_opposite():
+    found = made(~quarter())
+    assert (found.point, found.shipped, found.ious[1:].max()) == (False, 0.0, 0.0)
+    assert found.ap == pytest.approx(0.25)  # what is right comes in last, all at once
+
+
+def test_a_constant_map_is_worth_its_share():
+    found = made(np.full((16, 16), 0.3))
+    assert found.ap == pytest.approx(0.25)
+    assert found.ious[0] == pytest.approx(0.25)
+
+
+def test_average_precision_by_hand():
+    values = np.array([[0.9, 0.8, 0.8, 0.1]])
+    held = np.array([[True, False, True, True]])
+    # 1 of 1; two come in together, 2 of 3; 3 of 4.
+    assert truth.average_precision(values, held) == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
+    assert truth.average_precision(values, ~held) == pytest.approx(1 / 3)
+
+
+def test_the_ceiling_is_the_truth_on_cells():
+    mask = quarter()
+    found = truth.score(truth._ceiling(None, asked(mask)), asked(mask))
+    assert found.point and found.shipped > 0.97
+
+
+def test_figures_are_means_and_lie_within_their_intervals():
+    rng, one = np.random.default_rng(0), quarter()
+    noisy = [one + rng.normal(0, 0.5, one.shape) for _ in range(12)]
+    scores = [
+        truth.score(truth._half(values.astype(np.float32)), asked(one), scene // 2)
+        for scene, values in enumerate(noisy)
+    ]
+    found = truth.figures_of(scores, rng)
+    assert found["n"] == 12
+    assert found["ap"] == pytest.approx(np.mean([s.ap for s in scores]), abs=1e-4)
+    best = np.stack([s.ious for s in scores]).mean(axis=0)
+    assert found["iou_best"] == pytest.approx(best.max(), abs=1e-4)
+    assert truth.THRESHOLDS[best.argmax()] == found["threshold_best"]
+    for name, (low, high) in found["interval"].items():
+        assert low < found[name] < high
+
+
+# --- the scenes -------------------------------------------------------------------------------
+
+
+def test_scenes_are_held_out_and_of_each_kind_in_turn():
+    found = list(islice(truth.held_out(), 50))
+    assert [name for name, _ in found[:5]] == [name for name, _, _ in truth.KINDS]
+    assert all(layouts.is_held_out(layout) for _, layout in found)
+    assert all(layout.seed >= layouts.HELD_OUT_SEED for _, layout in found)
+    assert len({layout.seed for _, layout in found}) == 50
+    for name, layout in found:
+        nouns = {thing.noun for thing in layout.things}
+        assert (len(nouns) == 1) is (name in ("one", "same noun", "several"))
+
+
+def test_words_are_asked_with_the_masks_of_their_things(embedded):
+    groups = set()
+    for name, layout in islice(truth.held_out(), 10):
+        scene = scenes.render(layout)
+        caption = captions.object_caption(layout, Random(layout.seed))
+        maps = truth.seen(embedded, scene.image, caption.text, 0, 1)
+        for one in truth.asked_of(name, scene, caption, maps):
+            groups.add(one.group)
+            said = [maps.words[number].text for number in one.words]
+            phrase = " ".join(maps.words[number].text for number in one.phrase)
+            things = [
+                t for t in layout.things if (scene.masks[layout.things.index(t)] & one.truth).any()
+            ]
+            (kind,) = {t.colour if one.group.endswith("colour") else t.noun for t in things}
+            assert said[0].startswith(kind[:3])
+            assert all(word in phrase for word in said)
+            whole = np.logical_or.reduce([scene.masks[layout.things.index(t)] for t in things])
+            assert np.array_equal(one.truth, whole)
+    assert {"one, noun", "same noun, colour", "several, noun"} <= groups
+
+
+def test_what_is_seen_is_the_picture_and_not_what_the_model_would_draw(embedded):
+    """Mirrored, the picture has its map mirrored, too: nothing is drawn of the words."""
+    for name, layout in islice(truth.held_out(), 1):
+        scene = scenes.render(layout)
+        caption = captions.object_caption(layout, Random(layout.seed))
+        found = []
+        for picture, mask in (
+            (scene.image, scene.masks[0]),
+            (scene.image[:, ::-1], scene.masks[0][:, ::-1]),
+        ):
+            maps = truth.seen(embedded, picture, caption.text, 0, 6)
+            (one,) = [a for a in truth.asked_of(name, scene, caption, maps) if "noun" in a.group]
+            made = truth.METHODS["refined"](maps, one)
+            found.append(truth.score(made, truth.Asked("x", (), (), mask)).ap)
+        assert min(found) > 0.9
+
+
+def test_the_methods_differ_as_they_are_said_to(embedded):
+    figures = truth.measure(embedded, 10, 0, lambda *_: None, steps=6)
+    assert list(figures["methods"]) == list(truth.METHODS)
+    methods = figures["methods"]
+    assert figures["n"] == methods["mean"]["n"] > 20
+    assert methods["refined phrase"]["ap"] > methods["mean"]["ap"] > methods["share"]["ap"]
+    assert methods["truth at 16×16"]["iou_shipped"] > methods[figures["best"]]["iou_shipped"]
+    assert sum(row["mean"]["n"] for row in figures["groups"].values()) == figures["n"]
+
+
+def test_the_pipeline_is_as_it_was(embedded):
+    before = {name: id(one) for name, one in embedded.unet.attn_processors.items()}
+    maps = truth.seen(embedded, np.zeros((128, 128, 3), np.uint8), "a red house", 0, 2)
+    assert isinstance(maps, HeatMaps)
+    assert {name: id(one) for name, one in embedded.unet.attn_processors.items()} == before
