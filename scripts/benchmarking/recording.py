@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,9 @@ from benchmarking.replay import (
 )
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.recording.refining import carriers
 from heedmap.recording.tracing import trace
+from heedmap.wiring.registry import cross_attention_layers, grids, self_attention_layers
 
 TOKENS: dict[str, Any] = {"all_tokens": "all", "prompt_tokens": "prompt"}
 BARS = {"all_tokens": 1.2, "prompt_tokens": 0.5}  # percent, at the full shape
@@ -99,13 +101,21 @@ class Cost(NamedTuple):
     identical: bool
 
 
+def heard(pipe: Any) -> list[str]:
+    """The layers heedmap listens to: all that read the text, and those that refine its maps."""
+    own, size = self_attention_layers(pipe), pipe.unet.config.sample_size
+    return [*cross_attention_layers(pipe), *carriers(grids(pipe, own, (size, size)))]
+
+
 def compare(
-    pipe: Any, calls: dict[str, Call], record: Recorder, rounds: int, *, cross_only: bool = True
+    pipe: Any, calls: dict[str, Call], record: Recorder, rounds: int, names: Collection[str]
 ) -> Cost:
-    """Replay a step's layers bare and recorded, in turn, after each step of two runs."""
+    """Replay a step's layers bare and recorded, in turn, after each step of two runs.
+
+    Maps are refined in the later half of a run, so that a step of each half makes a pair.
+    """
     cost = Cost([], [], {}, True)
     same: list[bool] = []
-    names = attention_layers(pipe.unet, cross_only=cross_only)
     bare = replayer(pipe, calls, names)
     for steps in (2, 2 + 2 * rounds):
         recorded = replayer(pipe, calls, names)
@@ -114,9 +124,11 @@ def compare(
         with record(recorded):
             run(recorded, steps, turns)
             cost.held_mb[steps] = round(held_mb() - before, 3)
-        cost.bare_s.extend(turns.bare_s)
-        cost.extra_s.extend(turns.extra_s)
         same += turns.same
+        if steps > 2:
+            early, late = turns.extra_s[:rounds], turns.extra_s[rounds : 2 * rounds]
+            cost.bare_s.extend(turns.bare_s)
+            cost.extra_s.extend((a + b) / 2 for a, b in zip(early, late, strict=True))
     return cost._replace(identical=all(same))
 
 
@@ -195,7 +207,10 @@ def record(options: argparse.Namespace) -> Figures:
         # Self-attention is slow to replay, and costs so much that fewer rounds tell it.
         slow = name == "attention_store"
         rounds = max(2, options.rounds // 4) if slow else options.rounds
-        costs[name] = compare(pipe, calls, recorder, rounds, cross_only=not slow)
+        layers = (
+            heard(pipe) if name in HEEDMAP else attention_layers(pipe.unet, cross_only=not slow)
+        )
+        costs[name] = compare(pipe, calls, recorder, rounds, layers)
     gc.unfreeze()
     share = 100 / statistics.median(forwards)
     extra = {name: quartiles(cost.extra_s, share) for name, cost in costs.items()}
