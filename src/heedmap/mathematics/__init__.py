@@ -1,7 +1,7 @@
 """The mathematics of attention: pure functions of tensors.
 
-Probabilities, the rules that change them, maps refined by them, and for which steps a rule holds.
-No model, no diffusers, no words.
+Probabilities, the rules that change them, maps refined by self-attention, the blend of latents, and
+for which steps a rule holds. No model, no diffusers, no words.
 """
 
 # pyright: reportUnsupportedDunderAll=false

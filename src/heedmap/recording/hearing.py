@@ -46,9 +46,9 @@ def refine(call: Call, own: Mapping[str, GridShape]) -> Mapping[str, GridShape]:
         Those that carry.
     """
     call.carriers = {name: own[name] for name in carriers(own)}
-    for grid in list(call.carriers.values())[:1]:
-        for side in call.sides.values():
-            side.refiner = Refiner(grid)
+    grid = next(iter(call.carriers.values()), None)
+    for side in call.sides.values():
+        side.refiner = None if grid is None else Refiner(grid)
     return call.carriers
 
 

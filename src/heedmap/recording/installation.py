@@ -39,6 +39,7 @@ class Installation:
         self._in_front: dict[str, list[RecordingProcessor]] = {}  # of self-attention layers
         self._schedulers: list[Any] = []  # that are listened to
         self._undo = ExitStack()
+        self._undo_own = ExitStack()  # of the self-attention that is heard in one call
 
     def put(self, record: Record, before_pass: Callable[..., None]) -> None:
         """Put a processor in front of each layer, and a hook in front of the model.
@@ -63,22 +64,28 @@ class Installation:
         self._undo.callback(undo)
 
     def hear_own(self, names: Iterable[str], record: Record) -> None:
-        """Call `record` whenever one of these self-attention layers has run, from now on."""
+        """Call `record` whenever one of these self-attention layers has run in this call."""
+        self.leave_own()
         self._carry = record
-        self._carriers |= {name: self.own[name] for name in names}
+        self._carriers = {name: self.own[name] for name in names}
         self.follow()
+
+    def leave_own(self) -> None:
+        """A call is over: between calls self-attention is as it was, for whoever changes it."""
+        self._carriers = {}
+        self._undo_own.close()
 
     def follow(self) -> None:
         """Stand in front of self-attention too, also where the pipeline has just replaced it.
 
         Perturbed-attention guidance puts its own processors there for the time of a call.
         """
-        shared, undo = self._shared, self._undo.callback
+        shared = self._shared
         heard = {name: layer for name, layer in self._carriers.items() if name not in shared}
         change = None if self._steerer is None else self._steerer.own
         for installed in (
-            install(self._bare(shared), self._heard, undo, change),
-            install(self._bare(heard), self._heard, undo, needed=False),
+            install(self._bare(shared), self._heard, self._undo.callback, change),
+            install(self._bare(heard), self._heard, self._undo_own.callback, needed=False),
         ):
             for name, recorder in installed.items():
                 self._in_front.setdefault(name, []).append(recorder)
@@ -122,4 +129,6 @@ class Installation:
         self._installed = {}
         self._in_front.clear()
         self._schedulers.clear()
-        self._undo.close()
+        self._carriers = {}
+        with self._undo:
+            self._undo_own.close()

@@ -257,11 +257,12 @@ class Trace:
             latents = self._intervention.after_step(self, moment, latents)
         call.leave()
         if call.done == len(schedule.timesteps) and not frames.says_end(self._pipe):
-            call.end()
+            self._end()
         return latents
 
     def _end(self) -> None:
         """The pipeline has finished a call."""
+        self._installation.leave_own()
         if self._calls:
             self._calls[-1].end()
 
