@@ -78,9 +78,9 @@ def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(pipe):
     pipe.scheduler = HeunDiscreteScheduler.from_config(pipe.scheduler.config)
     oracle = Oracle(pipe.unet, (16, 16))
     with trace(pipe) as recorder:
-        run(pipe, "a red house", guidance_scale=1.0, steps=3)
-    # Of 3 steps the later half begins at ⌈1.5⌉ = 2, which Heun's scheduler ends with one pass.
-    passes = [*[(0.5, False)] * 4, (1.0, True)]
+        run(pipe, "a red house", guidance_scale=1.0, steps=4)
+    # The later half begins at step 2; the last step of Heun's scheduler has one pass.
+    passes = [*[(0.5, False)] * 4, *[(0.5, True)] * 2, (1.0, True)]
     recording = recorder.recordings[0]
     exact = oracle.refined(0, recording.positions, passes, square)
     np.testing.assert_allclose(recording.refined, exact, rtol=1e-4, atol=1e-6)
@@ -147,6 +147,9 @@ def test_between_calls_self_attention_is_as_it_was(pipe):
         run(pipe, "a red house", steps=2)
         made.append(recorder.recordings[-1].refined)
     assert own() == before
+    with pytest.raises(ZeroDivisionError), trace(pipe):
+        run(pipe, "a red house", callback_on_step_end=lambda *_: 1 // 0)
+    assert own() == before
     assert seen[0] == seen[2] > 0
     assert all(np.array_equal(made[0], one) for one in made[1:])
 
@@ -167,6 +170,8 @@ def named(*grids):
         ([96, 48, 24, 12, 24], [2, 4]),
         ([32, 8], [0]),
         ([80, 40], [1]),
+        ([96, 48], [1]),
+        ([98, 49], []),
         ([20, 10, 5], [0]),
         ([64, 64], []),
         ([4, 2], [0]),

@@ -289,9 +289,8 @@ class Trace:
         call.grids = grids(self._pipe, self._layers, call.latent)
         assert call.encoding is not None
         call.sides = sides(call.encoding, self._wanted)
-        if self._probe is None:
-            own = grids(self._pipe, self._installation.own, call.latent)
-            self._installation.hear_own(hearing.refine(call, own), self._carry)
+        own = grids(self._pipe, self._installation.own, call.latent)
+        self._installation.hear_own(hearing.refine(call, own), self._carry)
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
         call.size = call.bytes(self._wanted.keep, heads, schedule.count)
