@@ -14,19 +14,22 @@ asked where words are *seen*, whatever the model would have drawn itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, cycle, islice
 from random import Random
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch.nn.functional import interpolate
 
 from evaluation.cases import Progress, is_unseen
 from evaluation.measures import Figures
 from heedmap.figures.overlays import resize_map
 from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.soft_masks import REACH
+from heedmap.mathematics.edges import guided
 from heedmap.recording.tracing import steered
 from heedmap.text.prompts import is_content
 from world import captions, layouts, scenes
@@ -129,6 +132,30 @@ def _refined_phrase(maps: HeatMaps, asked: Asked) -> Map:
     return _half(_sum(maps.refined, asked.phrase))
 
 
+def _contested(maps: HeatMaps, asked: Asked) -> Map:
+    """What a mask is made of, without the picture's edges."""
+    return _as_shipped(replace(maps, image=None), asked)
+
+
+def _refined_edges(maps: HeatMaps, asked: Asked) -> Map:
+    """With the picture's edges, but against no other phrase."""
+    assert maps.image is not None and maps.recording.refined is not None
+    values = _sum(maps.refined, asked.phrase)
+    large = resize_map((values - values.min()) / np.ptp(values), maps.image.size)
+    cell = scenes.SIZE / min(maps.recording.refined.shape[:2])
+    soft = guided(np.asarray(maps.image), large[None], round(REACH * cell))[0]
+    return Map(soft, soft >= 0.5)
+
+
+def _as_shipped(maps: HeatMaps, asked: Asked) -> Map:
+    """What `HeatMap.soft_mask` and `HeatMap.mask` have of the word where it stands."""
+    heats = [maps.at(word) for word in asked.words]
+    return Map(
+        np.max([heat.soft_mask() for heat in heats], axis=0),
+        np.logical_or.reduce([heat.mask() for heat in heats]),
+    )
+
+
 def _ceiling(maps: HeatMaps, asked: Asked) -> Map:
     """The truth itself, on a grid of 16×16."""
     cell = scenes.SIZE // 16
@@ -143,6 +170,9 @@ METHODS: Mapping[str, Callable[[HeatMaps, Asked], Map]] = {
     "phrase": _phrase,
     "refined": _refined,
     "refined phrase": _refined_phrase,
+    "contested": _contested,
+    "refined phrase, edges": _refined_edges,
+    "mask": _as_shipped,
     "truth at 16×16": _ceiling,
 }
 """The ways to make a map of a word. The last is no way, but what none can pass on that grid."""
@@ -290,7 +320,7 @@ def seen(pipe: Any, picture: np.ndarray, prompt: str, seed: int, steps: int) -> 
             prompt, num_inference_steps=steps, guidance_scale=1.0, output_type="latent",
             latents=torch.randn(latents.shape, generator=noise),
         )  # fmt: skip
-    return trace.maps[0]
+    return replace(trace.maps[0], image=Image.fromarray(picture))
 
 
 def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS) -> Figures:

@@ -31,8 +31,10 @@ __all__ = [
     "colour",
     "enlarge",
     "heat",
+    "hue_colours",
     "overlay",
     "overlay_several",
+    "painted",
     "plot",
     "resize_map",
     "shrunk",
@@ -45,6 +47,7 @@ COLORMAP, OPACITY = "inferno", 0.85
 # How bright and how grey the picture is under the heat. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
 LIGHT, GREY = 0.6, 0.4
+OPACITY_PAINTED = 0.6  # what is painted evenly shall show through
 GREY_SEVERAL = 0.9  # hues are told apart more easily where the picture has hardly any
 # Okabe and Ito's colours, which are told apart with any kind of colour vision.
 HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2")
@@ -138,9 +141,32 @@ def overlay_several(
     cover = OPACITY * np.stack(hot, axis=-1)  # (H, W, N)
     clear = np.prod(1 - cover, axis=-1, keepdims=True)
     total = cover.sum(axis=-1, keepdims=True)
-    colours = [[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in HUES[: len(maps)]]
-    mixed = base * clear + cover @ np.array(colours) / np.where(total > 0, total, 1) * (1 - clear)
+    colours = hue_colours()[: len(maps)].astype(int)
+    mixed = base * clear + cover @ colours / np.where(total > 0, total, 1) * (1 - clear)
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def painted(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
+    """Paint the parts of an almost grey picture: label n in the n-th of `HUES`, 0 not at all.
+
+    After the last hue they begin again.
+
+    Args:
+        image: a picture of any mode, of size (W, H).
+        labels: (H, W).
+
+    Returns:
+        An RGB picture of size (W, H).
+    """
+    base = _dimmed(image, GREY_SEVERAL)
+    colours = np.resize(hue_colours(), (255, 3))[labels.astype(int) - 1]
+    mixed = np.where(labels[..., None] > 0, base + (colours - base) * OPACITY_PAINTED, base)
+    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+
+
+def hue_colours() -> NDArray[np.uint8]:
+    """`HUES` as numbers: uint8 (N, 3)."""
+    return np.array([[int(hue[at : at + 2], 16) for at in (1, 3, 5)] for hue in HUES], np.uint8)
 
 
 def plot(

@@ -7,13 +7,16 @@ Everything is numpy; no torch, so that a saved run opens at once.
 # pyright: reportUnsupportedDunderAll=false
 __all__ = [
     "aims",
+    "averages",
     "heatmaps",
     "layer_heads",
     "layer_names",
     "map_sheets",
     "masks",
     "recordings",
+    "segments",
     "selections",
+    "soft_masks",
     "timelines",
     "word_map",
     "word_sheets",

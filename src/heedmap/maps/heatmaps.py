@@ -14,12 +14,15 @@ import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, NothingRecordedError, SelectionError, plural, quoted
+from heedmap.errors import ArgumentError, SelectionError, plural, quoted
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
+from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import REFINED, Layer, Recording, cells
+from heedmap.maps.segments import Segments, segmented
 from heedmap.maps.selections import LayerFilter, Selection
+from heedmap.maps.soft_masks import Mentioned, check_picture
 from heedmap.maps.word_map import HeatMap, Scale, check_scale
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
@@ -39,6 +42,7 @@ class HeatMaps:
     recording: Recording
     image: Image.Image | None = None
     _selection: Selection = field(default_factory=Selection)
+    _whole: Recording | None = None  # what the recording of refined maps was taken from
 
     def __repr__(self) -> str:
         found, keep = [plural(len(self), "word")], self.recording.keep
@@ -106,8 +110,8 @@ class HeatMaps:
             label, positions = word.strip(), self.tokens.find(word)
         else:
             label, positions = self.tokens.at(word).text, self.tokens.tokens_at(word)
-        values = self._values(positions)
-        return HeatMap(label, values, self.recording.size, self.image)
+        values, mentioned = self._averages.of(positions), self._mentioned(positions)
+        return HeatMap(label, values, self.recording.size, self.image, mentioned=mentioned)
 
     def token(self, position: int) -> HeatMap:
         """The map of one token, by its position in the encoded text (0 is the start token).
@@ -121,7 +125,7 @@ class HeatMaps:
                 f"token {quoted(position)} was not recorded: expected one of "
                 f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
             )
-        return self._map(self.tokens.tokens[position].text, (position,))
+        return self._map(self.tokens.tokens[position].text, (position,), word=False)
 
     def share(self, query: str) -> HeatMap:
         """The share of a word or phrase among the content words at each place: 0 to 1.
@@ -195,7 +199,37 @@ class HeatMaps:
         """
         if self._selection != Selection():
             raise SelectionError(_WHOLE)
-        return replace(self, recording=self.recording.refined_alone())
+        if self._whole is not None:
+            return self
+        return replace(self, recording=self.recording.refined_alone(), _whole=self.recording)
+
+    def segment(
+        self,
+        phrases: Sequence[str] | None = None,
+        *,
+        threshold: float = 0.5,
+        image: Image.Image | None = None,
+    ) -> Segments:
+        """Which phrase each pixel of the picture shows: that with the greatest soft mask, if any.
+
+        Args:
+            phrases: words or phrases of the prompt; left out, all its phrases ("red house", "blue
+                tree", "snow").
+            threshold: 0 to 1, what a soft mask must have at least; else it is background.
+            image: the picture, where the maps do not know it.
+
+        Raises:
+            ArgumentError: if there is nothing to tell apart, two words are of one phrase, or the
+                picture does not fit.
+            SelectionError: if there are no refined maps, or these are the maps of a selection.
+            UnknownWordError: if the prompt has no such word.
+            TruncatedWordError: if the model did not read it.
+        """
+        whole = self._whole or self.refined._whole
+        picture = self.image if image is None else image
+        assert whole is not None
+        check_picture(picture, whole.size)
+        return segmented(whole, phrases, picture, threshold)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -280,62 +314,33 @@ class HeatMaps:
             return None  # nothing to show: the notebook falls back to text
         return png(self.sheet())
 
-    def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
-        values = self._values(positions)
-        return HeatMap(label, values, self.recording.size, self.image, self._shared)
+    def _map(self, label: str, positions: tuple[int, ...], *, word: bool = True) -> HeatMap:
+        return HeatMap(
+            label,
+            self._averages.of(positions),
+            self.recording.size,
+            self.image,
+            self._averages.shared,
+            self._mentioned(positions) if word else None,
+        )
 
     @cached_property
-    def _shared(self) -> tuple[float, float]:
-        maps = [self._values(word.tokens) for word in self.words]
-        low = min((float(m.min()) for m in maps), default=0.0)
-        return low, max((float(m.max()) for m in maps), default=1.0)
+    def _averages(self) -> Averages:
+        return Averages(self.recording, self._selection)
+
+    def _mentioned(self, positions: tuple[int, ...]) -> Mentioned | None:
+        """Words of the whole run, if it has what a mask is made of."""
+        whole = self._whole or self.recording
+        none = self._selection != Selection() or whole.refined is None
+        return None if none else Mentioned(whole, positions)
 
     def _drawn_by(self, words: Iterable[Word]) -> np.ndarray:
         """How much words draw, each by itself and whatever its sign, added up: (h, w)."""
         w, h = cells(self.recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
         for word in words:
-            total += np.abs(self._values(word.tokens))
+            total += np.abs(self._averages.of(word.tokens))
         return total
-
-    def _values(self, positions: tuple[int, ...]) -> np.ndarray:
-        """The mean over the selection of the summed probabilities of these tokens: (h, w)."""
-        recording = self.recording
-        if not recording.arrays:
-            raise NothingRecordedError("nothing was recorded: run the pipeline inside of the trace")
-        at = recording.columns
-        missing = [p for p in positions if p not in at]
-        if missing:
-            raise SelectionError(f"tokens {missing} were not recorded: record with tokens='all'")
-        columns = [at[p] for p in positions]
-        w, h = cells(recording.latent)
-        total = np.zeros((h, w), dtype=np.float32)
-        for grid, sums in self._reduced.items():
-            total += _resize(sums[:, columns].sum(axis=-1).reshape(grid), (w, h))
-        return total / np.float32(len(self.layers))
-
-    @cached_property
-    def _reduced(self) -> dict[tuple[int, int], np.ndarray]:
-        """By grid, the sum of its layers' means over steps and heads: (Q, K).
-
-        To resize is linear: layers of one grid are added up first, and resized once.
-        """
-        sums: dict[tuple[int, int], np.ndarray] = {}
-        for i in self._selection.layers_of(self.recording):
-            part, grid = self.recording.arrays[i], self.recording.layers[i].grid
-            if self._selection.steps is not None:
-                part = part[list(self._selection.steps)]
-            if self._selection.heads is not None:
-                part = part[:, list(self._selection.heads)]
-            mean = part.mean(axis=(0, 1), dtype=np.float32)
-            sums[grid] = sums[grid] + mean if grid in sums else mean
-        return sums
-
-
-def _resize(grid: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    # Pillow's bilinear filter widens when it shrinks, so that no cell of a finer grid is skipped.
-    picture = Image.fromarray(np.ascontiguousarray(grid, dtype=np.float32))
-    return np.asarray(picture.resize(size, Image.Resampling.BILINEAR))
 
 
 def _checked_maps(chosen: object) -> list[HeatMap]:

@@ -10,6 +10,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block
+from heedmap.maps.soft_masks import Mentioned, check_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,6 +44,7 @@ class HeatMap:
         image: the picture, where it is known.
         shared: the lowest and the highest value among the maps of all the prompt's words in the
             same selection, for pictures that can be compared.
+        mentioned: the words, where masks are to be made of more than the values.
     """
 
     label: str
@@ -50,6 +52,7 @@ class HeatMap:
     size: tuple[int, int]
     image: Image.Image | None = None
     shared: tuple[float, float] = (0.0, 1.0)
+    mentioned: Mentioned | None = None
 
     def __repr__(self) -> str:
         (height, width), (low, high) = self.values.shape, self.span()
@@ -143,24 +146,47 @@ class HeatMap:
     def _repr_png_(self) -> bytes:
         return self.figure().data()
 
-    def mask(self, threshold: float = 0.5) -> np.ndarray:
-        """Where the word acted: bool (H, W) at the picture's size.
+    def mask(self, threshold: float = 0.5, *, image: Image.Image | None = None) -> np.ndarray:
+        """Where the picture shows what the word says: bool (H, W), at the picture's size.
 
         Args:
-            threshold: 0 to 1, where between the map's least and greatest value the mask begins,
-                whatever their sign: under a negative weight a word acts where its map is lowest.
-                A constant map has an empty mask.
+            threshold: 0 to 1, from which value of the soft mask on. A soft mask that is 0
+                everywhere has an empty mask.
+            image: as in `soft_mask`.
 
         Raises:
-            ArgumentError: if the threshold is not a number from 0 to 1.
+            ArgumentError: if the threshold is not a number from 0 to 1, or the picture does not
+                fit.
         """
         threshold = checks.fraction("threshold", threshold)
+        soft = self.soft_mask(image=image)
+        return soft >= threshold if soft.any() else np.zeros(soft.shape, dtype=bool)
+
+    def soft_mask(self, *, image: Image.Image | None = None) -> np.ndarray:
+        """How surely each pixel shows what the word says: float32 (H, W), 0 to 1.
+
+        Of a run's map, plain or refined, it is that of the word's phrase ("red house", of "red" and
+        of "house"): refined, lessened where another phrase stands out more, and brought to the
+        edges of the picture (`heedmap.maps.soft_masks`). A map of some layers, steps or heads, of a
+        token, or of a share, and that of a run without refined maps, is cut by itself: from its
+        least value, 0, to its greatest, 1, whatever their sign, since under a negative weight a
+        word acts where its map is lowest.
+
+        Args:
+            image: the picture, where the map does not know it (maps of a bare `trace`); without
+                one the edges are the map's.
+
+        Raises:
+            ArgumentError: if the picture is of another size than the map's.
+        """
+        picture = self.image if image is None else image
+        check_picture(picture, self.size)
+        if self.mentioned is not None:
+            return self.mentioned.seen(picture)
         acted = np.abs(self.values)
         low, high = float(acted.min()), float(acted.max())
         large = overlays.resize_map(acted, self.size)
-        if high <= low:
-            return np.zeros(large.shape, dtype=bool)
-        return large >= low + threshold * (high - low)
+        return (large - low) / (high - low) if high > low else np.zeros_like(large)
 
     @property
     def most(self) -> float:

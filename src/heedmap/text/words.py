@@ -237,6 +237,16 @@ class TokenTable:
             return _tokens_of(read)
         return _tokens_of([self._phrase_around(place) for place in read])
 
+    @property
+    def phrases(self) -> tuple[tuple[Word, ...], ...]:
+        """The phrases of the prompt, as `phrase` tells them, in order: of what the model read.
+
+        Words that name neither a thing nor a property are in none of them.
+        """
+        around = [self._phrase_around((w,)) for w in self.read_words if describes(w.text)]
+        whole = [tuple(word for word in phrase if word.tokens) for phrase in around]
+        return tuple(dict.fromkeys(whole))
+
     def _read(self, places: Sequence[tuple[Word, ...]], query: str) -> list[tuple[Word, ...]]:
         """Those of the places of a query that the model read."""
         read = [place for place in places if all(word.tokens for word in place)]

@@ -1,0 +1,219 @@
+"""Which phrase each pixel of a picture shows: masks of all phrases at once.
+
+Axes: H, W the picture's pixels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from heedmap import checks
+from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
+from heedmap.figures import layout, overlays
+from heedmap.figures.layout import Panel
+from heedmap.maps.recordings import Recording
+from heedmap.maps.soft_masks import soft_masks
+
+if TYPE_CHECKING:
+    from heedmap.figures.sheet import Sheet
+
+MOST_PHRASES = 255
+"""More than these no picture of 8-bit labels tells apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Which phrase each pixel of a picture shows.
+
+    Attributes:
+        names: the phrases, in the order of the prompt or as they were asked for.
+        labels: uint8 (H, W), read-only: 0 where the picture shows none of them, n for the n-th.
+        image: the picture, where it is known.
+    """
+
+    names: tuple[str, ...]
+    labels: np.ndarray
+    image: Image.Image | None = None
+
+    def __repr__(self) -> str:
+        height, width = self.labels.shape
+        return f"<Segments of {width}×{height} pixels: {', '.join(map(quoted, self.names))}>"
+
+    def mask(self, name: str) -> np.ndarray:
+        """The pixels of a phrase: bool (H, W); of all that have the name.
+
+        Raises:
+            UnknownWordError: if there is none of that name.
+        """
+        numbers = [n for n, one in enumerate(self.names, 1) if one == name]
+        if not numbers:
+            raise UnknownWordError(
+                f"there is no segment {quoted(name)}: expected one of "
+                f"{', '.join(map(quoted, self.names))}"
+            )
+        return np.isin(self.labels, numbers)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Which part of the picture each phrase has, 0 to 1; the rest is background."""
+        counts = np.bincount(self.labels.ravel(), minlength=len(self.names) + 1)
+        return tuple(float(count) / self.labels.size for count in counts[1:])
+
+    def indexed(self) -> Image.Image:
+        """The labels as a picture of mode "P": pixels are the labels, the palette their colours."""
+        picture = Image.fromarray(self.labels).convert("P")
+        picture.putpalette(_palette().tobytes())
+        return picture
+
+    def coco(self, file_name: str = "image.png") -> dict[str, Any]:
+        """The masks as COCO tells objects: one annotation a phrase, its pixels as run lengths.
+
+        The runs are not compressed, and count down the columns, as COCO's do
+        (`pycocotools.mask.frPyObjects` reads them). A phrase without a pixel has no annotation.
+
+        Args:
+            file_name: of the picture.
+
+        Returns:
+            `images`, `categories` and `annotations`, of plain JSON types.
+        """
+        height, width = self.labels.shape
+        annotations: list[dict[str, Any]] = []
+        for number in range(1, len(self.names) + 1):
+            mask = self.labels == number
+            if not mask.any():
+                continue
+            rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+            (left, right), (top, bottom) = columns[[0, -1]].tolist(), rows[[0, -1]].tolist()
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": 1,
+                    "category_id": number,
+                    "segmentation": {"size": [height, width], "counts": _runs(mask)},
+                    "area": int(mask.sum()),
+                    "bbox": [left, top, right - left + 1, bottom - top + 1],
+                    "iscrowd": 0,
+                }
+            )
+        return {
+            "images": [{"id": 1, "file_name": file_name, "width": width, "height": height}],
+            "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],
+            "annotations": annotations,
+        }
+
+    def sheet(self, *, title: str = "") -> Image.Image:
+        """What `figure` shows, as a picture."""
+        return self._laid(title).image()
+
+    def figure(self, *, title: str = "") -> "Sheet":
+        """The picture, all phrases in their colours, then each by itself with its share.
+
+        Args:
+            title: above all.
+
+        Returns:
+            A matplotlib Figure, which saves itself as PNG, SVG or PDF.
+        """
+        return self._laid(title).figure()
+
+    def _laid(self, title: str) -> layout.Laid:
+        base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
+        base = overlays.enlarge(overlays.shrunk(base, layout.MAX_WIDTH // 2))
+        labels = np.asarray(
+            Image.fromarray(self.labels).resize(base.size, Image.Resampling.NEAREST)
+        )
+        panels = [] if self.image is None else [Panel("", base, "the picture")]
+        if len(self.names) != 1:
+            rest = 1 - sum(self.shares)
+            panels.append(Panel("", overlays.painted(base, labels), f"{_percent(rest)} background"))
+        for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
+            alone = np.where(labels == number, labels, 0)
+            panels.append(Panel(name, overlays.painted(base, alone), _percent(share)))
+        return layout.laid_out(layout.in_rows(panels), title=checks.text("title", title))
+
+    def _repr_png_(self) -> bytes:
+        return self.figure().data()
+
+
+def segmented(
+    recording: Recording,
+    queries: Sequence[str] | None,
+    picture: Image.Image | None,
+    threshold: float,
+) -> Segments:
+    """Label each pixel with the phrase whose soft mask is greatest there, if it is enough.
+
+    Args:
+        recording: which has refined maps.
+        queries: words or phrases of the prompt; None for all its phrases.
+        picture: of the recording's size.
+        threshold: 0 to 1, what the soft mask must have at least; else it is background.
+
+    Raises:
+        ArgumentError: if there is nothing to tell apart, or two queries are of one phrase.
+        SelectionError: if there are no refined maps.
+        UnknownWordError: if the prompt has no such word.
+        TruncatedWordError: if the model did not read it.
+    """
+    threshold, table = checks.fraction("threshold", threshold), recording.table
+    if queries is None:
+        places = [[t for word in words for t in word.tokens] for words in table.phrases]
+        names = [table.text_of(tokens) for tokens in places]
+    else:
+        names = _checked_queries(queries)
+        places = [[*table.phrase(name)] for name in names]
+        _check_apart(names, places)
+    if not 1 <= len(names) <= MOST_PHRASES:
+        said = "has no phrases" if not names else f"has {plural(len(names), 'phrase')}"
+        raise ArgumentError(
+            f"the prompt {said}: expected 1 to {MOST_PHRASES} to tell apart; name some words"
+        )
+    soft = soft_masks(recording, places, picture)
+    labels = np.where(soft.max(axis=0) >= threshold, soft.argmax(axis=0) + 1, 0).astype(np.uint8)
+    labels[~soft.any(axis=0)] = 0  # at a threshold of 0, too
+    labels.flags.writeable = False
+    return Segments(tuple(names), labels, picture)
+
+
+def _checked_queries(queries: object) -> list[str]:
+    found = [queries] if isinstance(queries, str) else checks.in_order(queries)
+    if not found or not all(map(checks.is_text, found)):
+        raise ArgumentError(
+            f"phrases is {quoted(queries)}: expected a list of words or phrases of the prompt, as "
+            "in ['red house', 'tree']"
+        )
+    return [str(one).strip() for one in found]
+
+
+def _check_apart(names: Sequence[str], places: Sequence[Sequence[int]]) -> None:
+    for number, (name, tokens) in enumerate(zip(names, places, strict=True)):
+        for other, theirs in zip(names[:number], places[:number], strict=True):
+            if not set(tokens).isdisjoint(theirs):
+                raise ArgumentError(
+                    f"{quoted(other)} and {quoted(name)} are of one phrase: expected phrases that "
+                    "have no word in common; name it once"
+                )
+
+
+def _runs(mask: np.ndarray) -> list[int]:
+    """How many pixels there are in turn outside and inside, down the columns."""
+    flat = mask.ravel(order="F")
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    bounds = [0, *changes.tolist(), flat.size]
+    counts = [after - before for before, after in pairwise(bounds)]
+    return [0, *counts] if flat[0] else counts
+
+
+def _palette() -> np.ndarray:
+    """The colours of labels 0 to 255: black, then the hues again and again; uint8 (256, 3)."""
+    hues = overlays.hue_colours()
+    return np.concatenate([np.zeros((1, 3), np.uint8), np.resize(hues, (255, 3))])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "under 1 %"

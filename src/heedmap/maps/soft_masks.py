@@ -1,0 +1,130 @@
+"""How surely a picture shows at each pixel what its words say.
+
+The map of a word's phrase, refined, against those of the other phrases, with the picture's edges.
+Axes: N phrase · h, w a map's grid · H, W the picture's pixels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from heedmap.errors import ArgumentError, quoted
+from heedmap.figures.overlays import resize_map, to_rgb
+from heedmap.maps.averages import Averages
+from heedmap.maps.recordings import Recording
+from heedmap.maps.selections import Selection
+
+SHARPNESS = 4
+"""The power by which the phrase that stands out more at a place takes it. On the drawn world 2 to 8
+are within a point of each other."""
+REACH = 1.5
+"""How far the picture's edges are looked for: cells of the refined maps, by which these are
+blurred."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mentioned:
+    """Words of a run, as their tokens' positions on the K axis, which may be seen in its picture.
+
+    Meant are the phrases that they stand in (`TokenTable.phrase`): of "red" in "a red house" that
+    is "red house".
+    """
+
+    recording: Recording
+    positions: tuple[int, ...]
+
+    def seen(self, picture: Image.Image | None) -> np.ndarray:
+        """Where, as float32 (H, W), 0 to 1; with edges where the picture is given."""
+        return soft_masks(self.recording, [self.positions], picture)[0]
+
+
+def soft_masks(
+    recording: Recording, mentioned: Sequence[Sequence[int]], picture: Image.Image | None
+) -> np.ndarray:
+    """How surely each pixel shows what the words at these positions say.
+
+    Each goes from 0, where it does least, to 1, where it does most.
+
+    Args:
+        recording: which has refined maps.
+        mentioned: N lists of positions of tokens on the K axis.
+        picture: of the recording's size; without one there are no edges but the maps' own.
+
+    Returns:
+        float32 (N, H, W), 0 to 1; one that is the same everywhere is 0.
+
+    Raises:
+        SelectionError: if there are no refined maps.
+    """
+    refined = Averages(recording.refined_alone(), Selection())
+    plain = Averages(recording, Selection())
+    phrases = [[t for word in words for t in word.tokens] for words in recording.table.phrases]
+    shown = contested(*(np.array([of.of(p) for p in phrases]) for of in (refined, plain)))
+    small: list[np.ndarray] = []
+    for positions in mentioned:
+        mine = [i for i, phrase in enumerate(phrases) if not set(phrase).isdisjoint(positions)]
+        # What names neither a thing nor a property is nobody's rival.
+        alone = _scaled(np.abs(refined.of(positions))) if not mine else None
+        small.append(shown[mine].max(axis=0) if alone is None else alone)
+    large = np.stack([resize_map(one, recording.size) for one in small])
+    if picture is None or recording.refined is None:
+        return np.stack([_scaled(one) for one in large])
+    from heedmap.mathematics.edges import guided  # it takes torch, which the maps do without
+
+    cell = min(recording.size) / min(recording.refined.shape[:2])
+    edged = guided(np.asarray(to_rgb(picture)), large, round(REACH * cell))
+    return np.stack([_scaled(one) for one in edged])
+
+
+def check_picture(picture: object, size: tuple[int, int]) -> None:
+    """Raise an ArgumentError if a picture is given whose size is not that of the maps (W, H)."""
+    if picture is None:
+        return
+    if not isinstance(picture, Image.Image):
+        raise ArgumentError(f"the picture is {quoted(picture)}: expected a Pillow image")
+    if picture.size != size:
+        (width, height), (w, h) = picture.size, size
+        raise ArgumentError(
+            f"the picture is {width}×{height} pixels, and its maps are of {w}×{h}: expected the "
+            "picture that they were recorded with"
+        )
+
+
+def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
+    """What is left of each phrase's map where another phrase stands out more.
+
+    A map says where its own phrase acts, and is rarely 0 where another's thing is, above all where
+    both are of a kind. How far a place stands above a phrase's mean, by its greatest height above
+    it, tells whose the place is: what is spread out evenly, as a style is, takes nothing.
+
+    Args:
+        refined: float (N, h, w), of whatever sign.
+        plain: the same without being carried along self-attention, which mixes what is alike.
+
+    Returns:
+        float32 (N, h, w): the refined maps from 0 to 1, lessened.
+    """
+    own = np.array([_scaled(np.abs(one)) for one in refined], np.float32)
+    if len(own) < 2:
+        return own
+    strength = np.array([_excess(np.abs(one)) for one in plain]) ** SHARPNESS
+    left: list[np.ndarray] = []
+    for number, (mine, values) in enumerate(zip(strength, own, strict=True)):
+        rival = np.delete(strength, number, axis=0).max(axis=0)
+        taken = np.divide(rival, mine + rival, out=np.zeros_like(rival), where=rival > 0)
+        left.append(values * (1 - taken))
+    return np.array(left, np.float32)
+
+
+def _scaled(values: np.ndarray) -> np.ndarray:
+    """From 0 at the least to 1 at the greatest value; a constant map is 0."""
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+
+
+def _excess(values: np.ndarray) -> np.ndarray:
+    """How far each place stands above the mean, by how far the highest does: 0 to 1."""
+    above = np.maximum(values.astype(np.float64) - values.mean(dtype=np.float64), 0)
+    return above / above.max() if above.any() else above
