@@ -31,8 +31,7 @@ def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     """
     guide = torch.tensor(picture).movedim(-1, 0)[None].float() / 255
     values = torch.tensor(maps, dtype=torch.float32)[None]
-    # Beyond the border there is what lies within: a picture must be larger than the filter.
-    radius = min(radius, min(picture.shape[:2]) // 2 - 1)
+    radius = min(radius, (min(picture.shape[:2]) - 1) // 2)  # a window fits into the picture
     if radius < 1:
         return values[0].numpy()
     coarse = max(1, radius // _FINE)

@@ -1,0 +1,196 @@
+"""Soft masks: phrases against one another, by hand; edges; what a word stands for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from making import recording
+from PIL import Image
+
+from heedmap.errors import ArgumentError, SelectionError
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.soft_masks import contested, soft_masks
+
+PROMPT = "a red house, a blue house at sea"
+
+
+def blob(x: float, y: float, wide: float, side: int = 16) -> np.ndarray:
+    """A hill of height 1 around a place of a grid (0 to 1 across)."""
+    at = (np.arange(side) + 0.5) / side
+    return np.exp(-((at[None] - x) ** 2 + (at[:, None] - y) ** 2) / wide**2).astype(np.float32)
+
+
+def placed(hills: dict[str, np.ndarray], prompt: str = PROMPT, carried=None, **more):
+    """A recording in which words draw so, by their text (of the n-th time: "house#1"), 16×16."""
+    made = recording(prompt, keep=(), latent=(16, 16), **more)
+    arrays = [np.full_like(a, 0.001) for a in made.arrays]
+    refined = np.full((16, 16, len(made.positions)), 0.001, np.float32)
+    for name, hill in hills.items():
+        text, _, number = name.partition("#")
+        places = [word for word in made.table.words if word.text == text]
+        for token in places[int(number or 0)].tokens:
+            column = made.columns[token]
+            for layer, array in zip(made.layers, arrays, strict=True):
+                cell = 16 // layer.grid[0]
+                small = hill.reshape(layer.grid[0], cell, layer.grid[1], cell).mean((1, 3))
+                array[0, 0, :, column] += 0.1 * small.ravel()
+            refined[..., column] += 0.1 * (carried or {}).get(name, hill)
+    return replace(made, arrays=tuple(arrays), refined=refined)
+
+
+LEFT, RIGHT = blob(0.25, 0.5, 0.15), blob(0.75, 0.5, 0.15)
+BOTH = np.maximum(LEFT, RIGHT)
+# What self-attention does to two things of a kind: each word's map is on both.
+MIXED = {"house": LEFT + 0.7 * RIGHT, "house#1": RIGHT + 0.7 * LEFT}
+HOUSES = {"red": LEFT, "house": LEFT, "blue": RIGHT, "house#1": RIGHT}
+
+
+def halves(soft: np.ndarray) -> tuple[float, float]:
+    """The most that a soft mask has on the left and on the right, the hills' feet left out."""
+    part = 3 * soft.shape[1] // 8
+    return float(soft[:, :part].max()), float(soft[:, -part:].max())
+
+
+# --- the contest ------------------------------------------------------------------------------
+
+
+def test_a_place_goes_to_the_phrase_that_stands_out_more_by_hand():
+    """Four places: heights above the mean, by the highest, are (1, 0, 0, 0) and (0, 1, .5, 0)."""
+    plain = np.array([[[0.7, 0.1, 0.1, 0.1]], [[0.1, 0.5, 0.35, 0.05]]])
+    refined = np.array([[[0.9, 0.5, 0.5, 0.1]], [[0.6, 0.6, 0.4, 0.2]]])
+    made = contested(refined, plain)
+    # Refined, from 0 to 1: (1, .5, .5, 0) and (1, 1, .5, 0). The first loses places 1 and 2, where
+    # it does not stand above its mean of 0.25; the second loses place 0.
+    np.testing.assert_allclose(made[0], [[1, 0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(made[1], [[0, 1, 0.5, 0]], atol=1e-6)
+
+
+def test_where_both_stand_out_the_share_is_that_of_fourth_powers():
+    """Heights of 1 and 1/2 of their own: 16/17 and 1/17 are left, of what is wholly refined."""
+    plain = np.array([[[1.0, 0.0, 0.0, 0.0]], [[0.6, 0.9, 0.0, 0.0]]])
+    # Means 0.25 and 0.375; heights 0.75 / 0.75 = 1, and (0.225, 0.525) / 0.525 = 3/7 and 1.
+    made = contested(np.ones((2, 1, 4)) * [1.0, 1.0, 0.0, 0.0], plain)
+    rival = (0.225 / 0.525) ** 4
+    np.testing.assert_allclose(made[0, 0], [1 / (1 + rival), 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(made[1, 0], [rival / (1 + rival), 1, 0, 0], atol=1e-6)
+
+
+def test_of_many_the_strongest_rival_counts_alone():
+    rng = np.random.default_rng(0)
+    plain, refined = rng.random((2, 4, 5, 6))
+    made = contested(refined, plain)
+    heights = [np.maximum(p - p.mean(), 0) / (p - p.mean()).max() for p in plain]
+    for n in range(4):
+        own = (refined[n] - refined[n].min()) / np.ptp(refined[n])
+        rival = np.max([h for m, h in enumerate(heights) if m != n], axis=0)
+        both = heights[n] ** 4 + rival**4
+        share = np.where(rival > 0, heights[n] ** 4 / np.where(both > 0, both, 1), 1)
+        np.testing.assert_allclose(made[n], own * share, atol=1e-6)
+
+
+def test_what_is_alone_or_even_takes_and_loses_nothing():
+    hill = np.array([[[0.1, 0.2, 0.6]]])
+    np.testing.assert_allclose(contested(hill, hill), [[[0, 0.2, 1]]], atol=1e-6)
+    even = np.full((1, 1, 3), 0.9)
+    made = contested(np.concatenate([hill, even]), np.concatenate([hill, even]))
+    np.testing.assert_allclose(made, [[[0, 0.2, 1]], [[0, 0, 0]]], atol=1e-6)
+    assert contested(np.empty((0, 2, 2)), np.empty((0, 2, 2))).shape[0] == 0
+
+
+def test_a_weight_below_0_acts_where_a_map_is_lowest():
+    hill = np.array([[[0.0, 0.1, 0.6]], [[0.5, 0.1, 0.0]]])
+    np.testing.assert_array_equal(contested(-hill, -hill), contested(hill, hill))
+
+
+# --- of a run ---------------------------------------------------------------------------------
+
+
+def test_two_of_a_noun_are_told_apart_though_each_is_drawn_to_both():
+    maps = HeatMaps(placed(HOUSES, carried=MIXED))
+    left, right = halves(maps.refined.at(2).soft_mask())
+    assert (left, right) == (1.0, pytest.approx(0, abs=0.02))
+    left, right = halves(maps.at(5).soft_mask())
+    assert (left, right) == (pytest.approx(0, abs=0.02), 1.0)
+
+
+def test_a_word_stands_for_its_phrase_and_a_text_for_all_its_places():
+    maps = HeatMaps(placed(HOUSES, carried=MIXED))
+    red = maps["red"].soft_mask()
+    for same in (maps["red house"], maps.at(1), maps.at(2), maps.refined["red"], maps.alone(1)):
+        np.testing.assert_array_equal(same.soft_mask(), red)
+    both = maps["house"].soft_mask()
+    assert halves(both) == (pytest.approx(1), 1.0)
+    np.testing.assert_allclose(both, np.maximum(red, maps["blue"].soft_mask()), atol=1e-6)
+
+
+def test_a_word_that_names_no_thing_has_its_own_map_and_is_no_rival():
+    """Wherever "at" is drawn to."""
+    maps = HeatMaps(placed({**HOUSES, "at": LEFT}))
+    without = HeatMaps(placed(HOUSES))
+    np.testing.assert_array_equal(maps["red"].soft_mask(), without["red"].soft_mask())
+    assert halves(maps["at"].soft_mask()) == (1.0, pytest.approx(0, abs=0.02))
+    assert not without["at"].soft_mask().any()  # the same everywhere
+
+
+def test_masks_are_soft_masks_from_a_threshold_on():
+    heat = HeatMaps(placed(HOUSES))["red"]
+    soft = heat.soft_mask()
+    assert soft.dtype == np.float32
+    assert soft.shape == (128, 128)
+    assert (soft.min(), soft.max()) == (0, 1)
+    for threshold in (0.0, 0.25, 0.5, 1.0):
+        np.testing.assert_array_equal(heat.mask(threshold), soft >= threshold)
+    np.testing.assert_array_equal(heat.mask(), soft >= 0.5)
+    nothing = HeatMaps(placed({}))["red"]
+    for threshold in (0.0, 0.5):
+        assert not nothing.mask(threshold).any()
+
+
+def test_masks_have_the_edges_of_the_picture():
+    """A thing of 40×40 pixels, whose map is a hill: its mask is the thing, but for a hundredth."""
+    thing = np.zeros((128, 128), bool)
+    thing[44:84, 12:52] = True
+    picture = np.where(thing[..., None], (210, 40, 40), (225, 235, 245)).astype(np.uint8)
+    made = placed(HOUSES)
+    maps = HeatMaps(made, Image.fromarray(picture))
+    mask, rough = maps["red"].mask(), HeatMaps(made)["red"].mask()
+    assert (mask & thing).sum() / (mask | thing).sum() > 0.99
+    assert (rough & thing).sum() / (rough | thing).sum() < 0.9
+    given = HeatMaps(made)["red"].mask(image=Image.fromarray(picture))
+    np.testing.assert_array_equal(given, mask)
+    grey = Image.fromarray(picture).convert("L")  # of any mode
+    assert HeatMaps(made)["red"].mask(image=grey).any()
+
+
+def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():
+    made = placed(HOUSES, carried=MIXED)
+    maps = HeatMaps(made)
+    of_old = HeatMaps(replace(made, refined=None))
+    token = made.table.find("red")[0]
+    for own, values in (
+        (of_old["red"], of_old["red"].values),
+        (maps.token(token), maps.token(token).values),
+        (maps.share("red"), maps.share("red").values),
+    ):
+        large = np.asarray(Image.fromarray(values).resize((128, 128), Image.Resampling.BILINEAR))
+        expected = (large - values.min()) / np.ptp(values)
+        np.testing.assert_allclose(own.soft_mask(), expected, atol=1e-6)
+    kept = recording(PROMPT)
+    part = HeatMaps(replace(kept, refined=made.refined)).select("up")["red"]
+    assert part.mentioned is None
+
+
+def test_without_refined_maps_there_are_none_of_phrases():
+    with pytest.raises(SelectionError, match="there are no refined maps"):
+        soft_masks(recording(), [[1]], None)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (128, 127), (129, 128)])
+def test_a_picture_of_another_size(size):
+    heat = HeatMaps(placed(HOUSES))["red"]
+    with pytest.raises(ArgumentError, match="its maps are of 128×128: expected the picture that"):
+        heat.mask(image=Image.new("RGB", size))
+    with pytest.raises(ArgumentError, match="the picture is 3: expected a Pillow image"):
+        heat.soft_mask(image=3)
+    with pytest.raises(ArgumentError, match="its maps are of 128×128"):
+        HeatMaps(placed(HOUSES)).segment(image=Image.new("RGB", size))

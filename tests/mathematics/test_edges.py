@@ -1,0 +1,114 @@
+"""Maps brought to a picture's edges, beside the definition of the guided filter in float64."""
+
+import numpy as np
+import pytest
+
+from heedmap.mathematics.edges import SMOOTH, guided
+
+
+def by_definition(picture, values, radius):
+    """He, Sun and Tang, eq. 14 to 16, window by window; beyond the border there is its mirror."""
+    side = 2 * radius
+    guide = np.pad(picture / 255, ((side, side), (side, side), (0, 0)), mode="reflect")
+    values = np.pad(values.astype(np.float64), side, mode="reflect")
+    h, w = values.shape
+    slopes = np.zeros((h, w, 4))
+    for y in range(radius, h - radius):
+        for x in range(radius, w - radius):
+            window = slice(y - radius, y + radius + 1), slice(x - radius, x + radius + 1)
+            colours, around = guide[window].reshape(-1, 3), values[window].ravel()
+            away = colours - colours.mean(0)
+            spread = away.T @ away / len(away) + SMOOTH * np.eye(3)
+            slope = np.linalg.solve(spread, away.T @ (around - around.mean()) / len(away))
+            slopes[y, x] = *slope, around.mean() - slope @ colours.mean(0)
+    made = np.zeros((h, w))
+    for y in range(side, h - side):
+        for x in range(side, w - side):
+            window = slice(y - radius, y + radius + 1), slice(x - radius, x + radius + 1)
+            mean = slopes[window].reshape(-1, 4).mean(0)
+            made[y, x] = mean[:3] @ guide[y, x] + mean[3]
+    return made[side : h - side, side : w - side].clip(0, 1)
+
+
+@pytest.mark.parametrize(("height", "width", "radius"), [(12, 12, 3), (9, 20, 4), (8, 11, 1)])
+def test_it_is_what_the_definition_says(height, width, radius):
+    rng = np.random.default_rng(height)
+    picture = rng.integers(0, 256, (height, width, 3), np.uint8)
+    maps = rng.random((2, height, width), dtype=np.float32)
+    made = guided(picture, maps, radius)
+    assert made.dtype == np.float32
+    # The mirror of what was found around the border is not what is found around its mirror.
+    inner = slice(radius, -radius), slice(radius, -radius)
+    for one, values in zip(made, maps, strict=True):
+        np.testing.assert_allclose(
+            one[inner], by_definition(picture, values, radius)[inner], atol=2e-4
+        )
+
+
+def blurred_edge(at, width, blur):
+    """A row that rises from 0 to 1 around a place."""
+    return np.clip((np.arange(width) + 0.5 - at) / (2 * blur) + 0.5, 0, 1)
+
+
+@pytest.mark.parametrize("scale", [1, 4])
+def test_an_edge_goes_to_where_the_picture_has_one(scale):
+    """The map rises around pixel 40, blurred by 10; the picture turns from blue to red at 36."""
+    width = 80 * scale
+    picture = np.zeros((32 * scale, width, 3), np.uint8)
+    picture[:, : 36 * scale] = 60, 90, 200
+    picture[:, 36 * scale :] = 200, 60, 60
+    values = np.tile(blurred_edge(40 * scale, width, 10 * scale), (1, 32 * scale, 1))
+    made = guided(picture, values.astype(np.float32), 12 * scale)[0]
+    crossing = (made >= 0.5).argmax(axis=1)
+    assert np.abs(crossing - 36 * scale).max() <= scale
+    assert made[:, 36 * scale + 1].min() - made[:, 36 * scale - 2].max() > 0.4
+
+
+def test_where_the_picture_is_flat_maps_are_smoothed_and_keep_their_mean():
+    picture = np.full((40, 40, 3), 128, np.uint8)
+    noise = np.random.default_rng(0).random((1, 40, 40), dtype=np.float32)
+    made = guided(picture, noise, 5)
+    assert made.std() < noise.std() / 5
+    assert made.mean() == pytest.approx(noise.mean(), abs=0.02)
+    even = np.full((1, 40, 40), 0.3, np.float32)
+    np.testing.assert_allclose(guided(picture, even, 5), even, atol=1e-5)
+
+
+def test_of_large_pictures_a_part_of_the_pixels_is_looked_at():
+    """What a coarser look costs: nothing that is seen, on a picture of shapes."""
+    y, x = np.mgrid[:192, :192]
+    inside = (y - 90) ** 2 + (x - 100) ** 2 < 50**2
+    picture = np.where(inside[..., None], (200, 40, 40), (220, 230, 240)).astype(np.uint8)
+    soft = np.clip(1.2 - np.hypot(y - 90, x - 100) / 70, 0, 1).astype(np.float32)
+    made = guided(picture, soft[None], 24)[0]  # every fourth pixel of each side
+    edge = np.abs(np.hypot(y - 90, x - 100) - 50) < 1.5
+    # The filter's own range is not 0 to 1: half-way between inside and outside is what counts.
+    level = (made[inside & ~edge].mean() + made[~inside & ~edge & (soft > 0)].mean()) / 2
+    np.testing.assert_array_equal(
+        (made >= level)[~edge & (soft > 0.2)], inside[~edge & (soft > 0.2)]
+    )
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (2, 3), (3, 3), (4, 50), (7, 7)])
+@pytest.mark.parametrize("radius", [0, 1, 12, 500])
+def test_pictures_smaller_than_the_filter(shape, radius):
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 256, (*shape, 3), np.uint8)
+    maps = rng.random((3, *shape), dtype=np.float32)
+    made = guided(picture, maps, radius)
+    assert made.shape == maps.shape
+    assert np.isfinite(made).all()
+    assert 0 <= made.min() <= made.max() <= 1
+    if min(shape) < 3 or radius == 0:
+        np.testing.assert_array_equal(made, maps)
+
+
+def test_a_grain_that_a_camera_has_is_no_edge():
+    """Noise of 4 of 255 around one colour moves a smooth map by next to nothing."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 4, (64, 64, 3))
+    picture = (128 + noise).clip(0, 255).astype(np.uint8)
+    row = blurred_edge(32, 64, 16).astype(np.float32)
+    made = guided(picture, np.tile(row, (1, 64, 1)), 6)[0]
+    flat = guided(np.full_like(picture, 128), np.tile(row, (1, 64, 1)), 6)[0]
+    assert np.abs(made - flat).max() < 0.1
