@@ -172,9 +172,11 @@ def _written(
     budget = (limit - _OWN - taken) // views
     content = []
     for run, (link, exact), own, texts in zip(runs, shown, steps, said, strict=True):
-        views = [{"name": "prompt", **pack(run.maps.recording, budget)}]
-        if run.negative_maps is not None:
-            views.append({"name": "negative", **pack(run.negative_maps.recording, budget)})
+        views = [
+            {"name": name, **pack(maps.recording, budget, maps.image)}
+            for name, maps in (("prompt", run.maps), ("negative", run.negative_maps))
+            if maps is not None
+        ]
         content.append(
             {
                 "picture": link,
