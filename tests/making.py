@@ -280,7 +280,7 @@ def small(prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), *
     return stable_diffusion(prompt, keep=keep, steps=4, side=16, heads=2, **more)
 
 
-def with_refined(run: Any, grid: tuple[int, int] = (12, 12)) -> Any:
+def with_refined(run: Any, grid: tuple[int, int] = (8, 8)) -> Any:
     """The same run with refined maps: for each token a blob by chance."""
     made = run.maps.recording
     random = np.random.default_rng(3)

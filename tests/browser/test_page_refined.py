@@ -96,9 +96,8 @@ def test_layers_steps_and_heads_rest_and_come_back_as_they_were(show: Any, run: 
     assert not why.is_visible() and not layers.is_disabled()
     chosen = run.maps.select(layers="up", steps=slice(2, 4), heads=1)
     same(canvas(opened), chosen["red"].overlay())
-    assert (
-        opened.page.locator("#matrix").is_visible() and opened.page.locator("#curve").is_visible()
-    )
+    assert opened.page.locator("#matrix").is_visible()
+    assert opened.page.locator("#curve").is_visible()
 
 
 def test_what_is_kept_is_refined_and_says_so(show: Any, run: Any, run_page: str, tmp_path: Path):
@@ -221,7 +220,7 @@ def test_an_edit_has_the_masks_of_both_pictures(show: Any, pair: Any, pair_page:
 
 def test_a_page_without_room_for_masks_says_so(show: Any):
     run = with_refined(small())
-    page = explorer.page(run, limit=135_000)
+    page = explorer.page(run, limit=200_000)
     assert data_of(page)["runs"][0]["views"][0]["masks"] is None
     opened = show(page)
     opened.word("house").click()
@@ -234,7 +233,7 @@ def test_a_page_without_room_for_masks_says_so(show: Any):
 
 def test_a_page_with_room_for_small_masks_says_how_small(show: Any):
     run = with_refined(small("a red house next to a blue tree"))
-    page = explorer.page(run, limit=360_000)
+    page = explorer.page(run, limit=300_000)
     cells = data_of(page)["runs"][0]["views"][0]["masks"]["cells"]
     assert cells == [64, 64]
     opened = show(page)

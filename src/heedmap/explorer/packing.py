@@ -44,7 +44,7 @@ _SPECIALS: tuple[tuple[TokenKind, str], ...] = (
 )
 MASK_SIDE = 256
 """Pixels on the short side of the masks of a page, at most."""
-_MASKS = 4  # as much of its budget at most, a fourth, do masks take
+_MASKS = 16  # so small a part of the budget is left to masks: steps and heads go before
 _LEAST = 0.4  # of its size: deflate hardly ever makes maps smaller, so larger ones are not tried
 
 
@@ -86,8 +86,9 @@ def pack(recording: Recording, budget: int, picture: Image.Image | None = None) 
     w, h = cells(recording.latent)
     refined = _refined(recording, columns, budget)
     budget -= _size(refined)
-    masks = _masks(recording, entries, columns, picture, budget // _MASKS)
-    budget -= _size(masks)
+    kept = budget // _MASKS if refined else 0
+    tables = list(_tables(recording, columns, budget - kept))
+    budget -= sum(len(table["data"]) for table in tables)
     return {
         "pieces": _pieces(recording.table),
         "unread": as_sentence(recording.table.unread) if recording.table.unread else "",
@@ -96,9 +97,9 @@ def pack(recording: Recording, budget: int, picture: Image.Image | None = None) 
         "keep": sorted(recording.keep),
         "steps": len(recording.timesteps),
         "cells": [w, h],
-        "tables": list(_tables(recording, columns, budget)),
+        "tables": tables,
         "refined": refined,
-        "masks": masks,
+        "masks": _masks(recording, entries, columns, picture, budget),
     }
 
 
