@@ -280,6 +280,18 @@ def small(prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), *
     return stable_diffusion(prompt, keep=keep, steps=4, side=16, heads=2, **more)
 
 
+def with_refined(run: Any, grid: tuple[int, int] = (8, 8)) -> Any:
+    """The same run with refined maps: for each token a blob by chance."""
+    made = run.maps.recording
+    random = np.random.default_rng(3)
+    y, x = np.mgrid[: grid[0], : grid[1]].reshape(2, *grid, 1) / max(grid)
+    centre = random.uniform(0.1, 0.9, (2, len(made.positions)))
+    near = (x - centre[0]) ** 2 + (y - centre[1]) ** 2
+    blobs = np.exp(-12 * near) + 0.05 * random.random(near.shape)
+    recording = replace(made, refined=blobs.astype(np.float32))
+    return replace(run, maps=replace(run.maps, recording=recording))
+
+
 def gradient(width: int = 128, height: int = 128) -> Image.Image:
     """A picture that is another colour at each place."""
     x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))

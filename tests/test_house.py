@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from making import made_run
+from making import made_run, with_refined
 
 import heedmap
 from heedmap import errors, options
@@ -775,6 +775,9 @@ def test_inspect_loads_no_model_and_no_figure(tmp_path: Path):
     made_run("a house").save(tmp_path / "run")
     code = "from heedmap.cli import app; app(['inspect', 'run', '--quiet'])"
     assert not loaded_by(code, tmp_path) & INSPECT_NEEDS_NO
+    with_refined(made_run("a house")).save(tmp_path / "carried")
+    code = "from heedmap.cli import app; app(['inspect', 'carried', '--refined', '--quiet'])"
+    assert not loaded_by(code, tmp_path) & INSPECT_NEEDS_NO
     code = "from heedmap.cli import app; app(['inspect', 'run', '--quiet', '--format', 'svg'])"
     assert "heedmap.figures.sheet" in loaded_by(code, tmp_path)
 
@@ -785,6 +788,15 @@ def test_generate_loads_what_it_draws_with(tmp_path: Path):
     loaded = loaded_by(code, tmp_path)
     assert {"torch", "diffusers.pipelines.stable_diffusion", "matplotlib"} <= loaded
     assert not loaded & GENERATE_NEEDS_NO
+
+
+def test_a_page_loads_torch_where_it_has_masks_to_make(tmp_path: Path):
+    made_run("a house").save(tmp_path / "older", overlays=False)
+    with_refined(made_run("a house")).save(tmp_path / "run", overlays=False)
+    read = "import heedmap; run = heedmap.Run.load({!r}); run.maps['house'].overlay()"
+    for run, page in (("run", ""), ("older", ".explorer()")):
+        assert "torch" not in loaded_by(f"{read.format(run)}; run{page}", tmp_path)
+    assert "torch" in loaded_by(f"{read.format('run')}; run.explorer()", tmp_path)
 
 
 def test_matplotlib_is_loaded_when_a_figure_is_drawn(tmp_path: Path):

@@ -123,6 +123,29 @@ def readings(opened: Any, nth: int = 0) -> list[tuple[str, int]]:
     return [(text, int(share.rstrip("%\u00a0"))) for text, _, share, _ in rows]
 
 
+def outline(opened: Any, within: str = "") -> tuple[np.ndarray, int]:
+    """Where the first outline runs: points (x, y) in the cells of what it is of; how many across.
+
+    Cells' centres lie at half numbers.
+    """
+    path = opened.page.locator(f"{within} svg path.line[transform]").first
+    path.wait_for(state="attached")
+    drawn, scale = path.evaluate("e => [e.getAttribute('d'), e.getAttribute('transform')]")
+    points = [[float(n) for n in one.split(" ")] for one in re.findall(r"[ML]([^MLVH]+)", drawn)]
+    return np.array(points), round(100 / float(re.findall(r"[\d.]+", scale)[0]))
+
+
+def runs_at(points: np.ndarray, plane: np.ndarray, level: float, room: float) -> bool:
+    """Whether each point has values of a plane on both sides of a level, but for some room."""
+    h, w = plane.shape
+    for x, y in points:
+        i, j = int(min(max(y - 0.5, 0), h - 1)), int(min(max(x - 0.5, 0), w - 1))
+        near = plane[i : i + 2, j : j + 2]
+        if not near.min() - room <= level <= near.max() + room:
+            return False
+    return len(points) > 20
+
+
 # --- pages -------------------------------------------------------------------------------------
 
 

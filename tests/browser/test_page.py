@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from making import small, stable_diffusion
 
-from browser.conftest import canvas, point, readings, same
+from browser.conftest import canvas, outline, point, readings, runs_at, same
 from heedmap import explorer
 from heedmap.figures import overlays
 
@@ -130,27 +130,23 @@ def test_the_native_grid_is_not_smoothed(show: Any, run: Any, run_page: str):
 
 
 def test_an_outline_runs_where_the_mask_ends(show: Any, run: Any, run_page: str):
+    """Of a selection that is where its own heat reaches the threshold."""
     opened = show(run_page)
     opened.page.get_by_label("Outline", exact=True).check()
     opened.slide("Threshold of the outline", 60)
+    opened.choose("Layers", "group up")
     opened.word("house").hover()
-    opened.page.wait_for_selector("svg path.line[transform]", state="attached")
-    inside = opened.page.evaluate(
-        """() => {
-          const path = document.querySelector("svg path.line[transform]");
-          const points = path.getAttribute("d").match(/M[^ML]+/g).map((s) => s.slice(1).split(" "));
-          return points.map(([x, y]) => [Number(x), Number(y)]);
-        }"""
-    )
-    values = run.maps["house"].values
-    low, high = values.min(), values.max()
-    level = low + 0.6 * (high - low)
-    assert len(inside) > 20
-    for x, y in inside:  # in cells, whose centres lie at half numbers
-        i, j = min(max(y - 0.5, 0), 63), min(max(x - 0.5, 0), 63)
-        a, b = int(i), int(j)
-        near = values[a : a + 2, b : b + 2]
-        assert near.min() - 1e-4 <= level <= near.max() + 1e-4
+    points, across = outline(opened)
+    values = run.maps.select("up")["house"].values
+    level = values.min() + 0.6 * np.ptp(values)
+    assert across == 64 and runs_at(points, values, level, 1e-4)
+    assert "outline: where the heat itself reaches 60\u00a0% of its range" in opened.legend()
+    soft = run.maps["house"].soft_mask()
+    opened.choose("Layers", "all")
+    opened.word("house").hover()
+    points, across = outline(opened)
+    assert across == 128 and runs_at(points, soft, 0.6, 1 / 500)
+    assert "outline: its mask at 60\u00a0%." in opened.legend()
 
 
 def test_what_was_not_kept_is_not_offered(show: Any):

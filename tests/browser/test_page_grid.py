@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser.conftest import MISSING, canvas, same
+from browser.conftest import MISSING, canvas, outline, runs_at, same
 from heedmap import explorer
 from heedmap.drawing import editing, generation
 from heedmap.figures import overlays
@@ -91,19 +91,16 @@ def test_under_a_negative_weight_the_outline_is_around_the_mask(show: Any, grid:
     opened.page.get_by_label("Native grid", exact=True).uncheck()
     opened.slide("Threshold of the outline", 60)
     opened.word("red", "edit").hover()
-    opened.page.wait_for_selector("svg path.line[transform]", state="attached")
-    edited = opened.page.locator('figure[data-kind="edited"] path.line[transform]')
-    found = edited.evaluate(
-        "e => e.getAttribute('d').match(/M[^ML]+/g).map((s) => s.slice(1).split(' ').map(Number))"
-    )  # fmt: skip
-    acted = np.abs(grid.cells[0].pair.edited.maps["red"].values)
+    points, _ = outline(opened, 'figure[data-kind="edited"]')
+    soft = grid.cells[0].pair.edited.maps["red"].soft_mask()
+    assert runs_at(points, soft, 0.6, 1 / 500)
+    opened.choose("Layers", "group up")
+    opened.word("red", "edit").hover()
+    points, _ = outline(opened, 'figure[data-kind="edited"]')
+    acted = np.abs(grid.cells[0].pair.edited.maps.select("up")["red"].values)
     level = acted.min() + 0.6 * (acted.max() - acted.min())
     room = 0.02 * (acted.max() - acted.min())  # the page's maps have steps of 1/255
-    assert len(found) > 20
-    for x, y in found:  # in cells, whose centres lie at half numbers
-        i, j = (int(min(max(one - 0.5, 0), 63)) for one in (y, x))
-        near = acted[i : i + 2, j : j + 2]
-        assert near.min() - room <= level <= near.max() + room
+    assert runs_at(points, acted, level, room)
 
 
 def test_a_cell_opens_as_an_edit(show: Any, grid: Any):

@@ -68,7 +68,7 @@ def test_an_edit_and_how_it_is_compared_come_back(show: Any, pair_page: str):
     [
         "pin=9.9.9.9&steps=5-2&head=99&layers=layer%2099&scale=__proto__&edit=7&mode=blend",
         "pin=0.0.0.99999999&opacity=1e999&at=NaN,2&colours=constructor&threshold=-1",
-        "pin=0.1.0.0&specials=2&layers=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&steps=a-b&at=",
+        "maps=__proto__&pin=0.1.0.0&specials=2&layers=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&steps=a-b&at=",
         "%E0%A4%A&&&===",
         "steps=2-2&at=1.5,0.5",
         "steps=6-7&at=0.5,-0.1",

@@ -139,6 +139,7 @@ def test_a_place_says_how_its_number_is_explained(show: Any, run: Any, run_page:
     assert "--step" not in command and "--layer" not in command
     # A pixel is the one that the pointer lies in, up to the last of a line.
     opened.page.keyboard.press("Escape")
+    opened.page.evaluate("scrollTo(0, 0)")  # choosing may have scrolled to what is chosen
     for x, y, said in ((127.9, 0.1, "127,0"), (0.9, 127.9, "0,127")):
         point(opened, x / 128, y / 128)
         command, _ = explained(opened)

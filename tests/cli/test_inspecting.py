@@ -306,3 +306,41 @@ def test_numbers_of_words_are_plain_digits(odd):
     assert numbered(" #3".strip()) == 3 and numbered("# 12") == 12 and numbered("cat") == "cat"
     with pytest.raises(ArgumentError, match="'#' and its number, as in #2"):
         numbered(odd)
+
+
+def test_inspect_shows_refined_maps_and_names_them(saved: Path, run: Run):
+    said = good("inspect", saved, "--refined", "-w", "house", "--scale", "word")
+    folder = saved / "inspect" / "house-refined-word-scale"
+    assert said.splitlines()[0] == str(folder)
+    assert "of all layers, steps and heads, refined by self-attention." in said
+    heat = run.maps.refined["house"]
+    with Image.open(folder / "words" / "house.png") as picture:
+        assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
+    with Image.open(folder / "sheet.png") as sheet:
+        assert sheet.tobytes() == run.maps.refined.sheet([heat], scale="word").tobytes()
+    about = json.loads((folder / "inspect.json").read_text(encoding="utf-8"))
+    assert about["selection"] == {"words": ["house"], "refined": True, "scale": "word"}
+    assert about["layers"] == ["refined"]
+    assert about["words"][0]["peak"] == list(heat.peak)
+    about = json.loads(good("inspect", saved, "--refined", "--json"))
+    assert Path(about["folder"]).name == "all-refined"
+    about = json.loads(good("inspect", saved, "--json", "--force"))
+    assert "refined" not in about["selection"]
+
+
+@pytest.mark.parametrize(
+    "option", [("--layers", "up"), ("--steps", "0:1"), ("--heads", "0"), ("--over", "layers")]
+)
+def test_inspect_refuses_a_part_of_refined_maps(saved: Path, option: tuple[str, str]):
+    said = bad("inspect", saved, "--refined", "-w", "house", *option)
+    assert f"{option[0]} is given with --refined: expected one of them" in said
+    assert not (saved / "inspect").exists()
+
+
+def test_inspect_of_a_run_without_refined_maps(saved: Path, run: Run, tmp_path: Path):
+    older = replace(
+        run, maps=replace(run.maps, recording=replace(run.maps.recording, refined=None))
+    )
+    folder = older.save(tmp_path / "older")
+    assert "there are no refined maps" in bad("inspect", folder, "--refined")
+    assert not (folder / "inspect").exists()

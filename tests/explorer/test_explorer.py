@@ -20,6 +20,7 @@ from making import (
     settings_of,
     small,
     stable_diffusion,
+    with_refined,
 )
 from PIL import Image
 
@@ -59,6 +60,13 @@ def test_a_page_keeps_to_its_limit_where_much_was_kept():
     assert len(tight) <= 320_000 < len(whole)
     tables = data_of(tight)["runs"][0]["views"][0]["tables"]
     assert all(len(table["data"]) for table in tables)
+
+
+@pytest.mark.parametrize("limit", [260_000, 290_000, 400_000])
+def test_a_page_with_refined_maps_and_masks_keeps_to_its_limit(limit: int):
+    page = explorer.page(with_refined(small("a red house next to a blue tree")), limit=limit)
+    (view,) = data_of(page)["runs"][0]["views"]
+    assert len(page) <= limit and view["refined"] and view["masks"]
 
 
 def test_many_large_pictures_are_compressed_and_the_page_says_so():

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import small, stable_diffusion, table_of
+from making import small, stable_diffusion, table_of, with_refined
 
-from heedmap.explorer.packing import pack
+from heedmap.explorer.packing import MASK_SIDE, pack
+from heedmap.figures.overlays import resize_map
 from heedmap.maps.recordings import Layer, Recording, cells
 from heedmap.text.words import Token, TokenTable, Word
 
@@ -140,3 +141,78 @@ def test_cells_are_those_of_the_maps():
     run = stable_diffusion("a house", side=16, steps=2)
     packed = pack(run.maps.recording, 10**7)
     assert tuple(packed["cells"]) == cells(run.maps.recording.latent)
+
+
+# --- refined maps and masks -------------------------------------------------------------------
+
+
+def masks_of(packed: dict[str, Any]) -> dict[str, np.ndarray]:
+    """By entry, the greatest of the masks that it has, (h, w), read as the page reads them."""
+    masks = packed["masks"]
+    (planes,) = unpacked(masks["tables"][0], masks["planes"])
+    w, h = masks["cells"]
+    return {
+        entry["text"]: planes[0, 0, own].max(axis=0).reshape(h, w)
+        for entry, own in zip(packed["entries"], masks["of"], strict=True)
+        if own
+    }
+
+
+def test_refined_maps_are_a_table_of_one_layer():
+    recording = with_refined(small()).maps.recording
+    packed = pack(recording, 10**9)
+    (table,) = packed["refined"]["tables"]
+    assert table["bits"] == 16 and packed["refined"]["layers"][0]["grid"] == [8, 8]
+    assert table["windows"] == [[0, 4]] and not table["heads"]
+    (planes,) = unpacked(table, len(packed["entries"]))
+    order = [*range(1, len(recording.positions) - 1), 0, len(recording.positions) - 1]
+    assert recording.refined is not None
+    exact = recording.refined.reshape(64, -1)[:, order].T
+    allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * 65535)
+    assert (np.abs(planes[0, 0] - exact) <= allowed * 1.001 + 1e-8).all()
+    tight = pack(recording, 1_000)["refined"]
+    assert tight["tables"][0]["bits"] == 8
+
+
+def test_masks_are_those_of_the_maps_each_phrase_once():
+    run = with_refined(small("a red house next to a blue tree"))
+    packed = pack(run.maps.recording, 10**9, run.image)
+    masks = packed["masks"]
+    of = dict(zip([entry["text"] for entry in packed["entries"]], masks["of"], strict=True))
+    assert of["red"] == of["house"] == [0] and of["blue"] == of["tree"] == [1]
+    assert of["start token"] == of["end token"] == [] and masks["phrases"] == 2
+    assert masks["planes"] == 2 + len(["a", "next", "to", "a"])
+    assert masks["cells"] == list(run.image.size) == [128, 128]
+    found = masks_of(packed)
+    for word in ("house", "red", "blue", "next"):
+        soft = run.maps[word].soft_mask()
+        np.testing.assert_allclose(found[word], soft, atol=1 / 510 + 1e-6)
+        assert soft.max() == 1 and soft.min() == 0
+
+
+def test_masks_of_a_large_picture_are_made_smaller():
+    run = with_refined(stable_diffusion("a red house", side=48, steps=2))
+    packed = pack(run.maps.recording, 10**9, run.image)
+    assert packed["masks"]["cells"] == [MASK_SIDE, MASK_SIDE] and run.image.size == (384, 384)
+    soft = resize_map(run.maps["house"].soft_mask(), (MASK_SIDE, MASK_SIDE))
+    np.testing.assert_allclose(masks_of(packed)["house"], soft, atol=1 / 510 + 1e-6)
+
+
+def test_masks_that_do_not_fit_are_made_smaller_or_left_out():
+    run = with_refined(small("a red house next to a blue tree"))
+    sizes = {}
+    for budget in (10**9, 100_000, 60_000, 10_000):
+        packed = pack(run.maps.recording, budget, run.image)
+        masks = packed["masks"]
+        sizes[budget] = masks and masks["cells"][0]
+        if masks is not None:
+            every = [*packed["tables"], *packed["refined"]["tables"], *masks["tables"]]
+            assert sum(len(table["data"]) for table in every) <= budget
+    assert list(sizes.values()) == [128, 64, 32, None], sizes
+
+
+def test_without_refined_maps_or_words_there_are_no_masks():
+    packed = pack(small().maps.recording, 10**9)
+    assert packed["refined"] is packed["masks"] is None
+    packed = pack(with_refined(small("...")).maps.recording, 10**9)
+    assert packed["refined"] is not None and packed["masks"] is None

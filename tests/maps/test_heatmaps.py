@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import recording
+from making import noise, recording
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -124,6 +124,19 @@ def test_the_short_side_has_64_cells(h, w):
 )
 def test_selections(choice, count):
     assert len(HeatMaps(recording()).select(**choice).layers) == count
+
+
+def test_the_mask_of_several_phrases_is_what_any_of_them_has():
+    made = recording("at house, at sea")
+    rng = np.random.default_rng(0)
+    refined = rng.random((8, 8, len(made.positions)), dtype=np.float32)
+    maps = HeatMaps(replace(made, refined=refined), noise(1))
+    both, one, other = (maps[text].soft_mask() for text in ("house, at sea", "house", "sea"))
+    np.testing.assert_allclose(both, np.maximum(one, other), atol=1e-5)
+    assert (one > other).any() and (other > one).any()
+    for threshold in (0.3, 0.5, 0.9):
+        masks = [maps[text].mask(threshold) for text in ("house, at sea", "house", "sea")]
+        assert (masks[0] != masks[1] | masks[2]).mean() < 1e-3  # but for rounding
 
 
 def test_refined_maps_have_the_same_interface():

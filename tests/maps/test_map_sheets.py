@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from making import recording
 from PIL import Image
@@ -7,6 +8,7 @@ from PIL import Image
 from heedmap.figures import layout, overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.map_sheets import sheet_of
+from heedmap.maps.word_map import SCALES
 
 
 @pytest.mark.parametrize(("size", "again"), [((96, 64), False), ((2400, 1600), True)])
@@ -52,3 +54,36 @@ def test_a_panel_says_how_far_from_0_its_heat_goes(monkeypatch):
     ends = [f"{heat.values.max():.2g}" for heat in maps]
     ways = [*(f"up to {end}" for end in ends), *(f"down to -{end}" for end in ends)]
     assert said == [*ways, "up to 0"]
+
+
+@pytest.mark.parametrize("scale", ["shared", "word", "raw"])
+def test_a_sheet_and_a_figure_of_refined_maps_name_them(monkeypatch, scale):
+    bars: list[str] = []
+    bar = layout.ScaleBar
+    monkeypatch.setattr(
+        layout,
+        "ScaleBar",
+        lambda name, *more, **named: bars.append(name) or bar(name, *more, **named),
+    )
+    notes: list[str] = []
+    rows = layout.in_rows
+    monkeypatch.setattr(
+        layout, "in_rows", lambda panels: notes.extend(one.note for one in panels) or rows(panels)
+    )
+    made = recording("at house")
+    carried = np.random.default_rng(0).random((4, 4, len(made.positions)), dtype=np.float32)
+    maps = HeatMaps(replace(made, refined=carried))
+    own = {"word": "the word's own"}
+    for refined, of in ((False, maps), (True, maps.refined)):
+        bars.clear(), notes.clear()
+        of.sheet(scale=scale)
+        of.sheet([of.alone("house"), of.token(0)], scale=scale)
+        maps.sheet([of.share("house")], scale=scale)
+        of["house"].figure(scale=scale)
+        said = " · refined by self-attention" if refined else ""
+        assert bars == [*[f"{SCALES[scale]}{said}"] * 3, f"{own.get(scale, SCALES[scale])}{said}"]
+        assert "refined" not in " ".join(notes)
+    bars.clear(), notes.clear()
+    maps.sheet([maps["house"], maps.refined["house"]], scale=scale)
+    assert bars == [SCALES[scale]]
+    assert [note.endswith(", refined") for note in notes] == [False, True]

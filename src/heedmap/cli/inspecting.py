@@ -57,8 +57,24 @@ class SelectFlags:
         Any, typer.Option(parser=parse_numbers, metavar="N,N", help="Attention heads, as 0,2.")
     ] = None
 
-    def of(self, maps: "HeatMaps") -> "HeatMaps":
-        """Those maps, of all words."""
+    refined: Annotated[
+        bool,
+        typer.Option(
+            "--refined", help="The maps refined by self-attention: of all layers, steps and heads."
+        ),
+    ] = False
+
+    def of(self, maps: "HeatMaps", *, over: bool = False) -> "HeatMaps":
+        """Those maps, of all words; `over` is whether they shall be shown over an axis."""
+        if self.refined:
+            parts = {axis: getattr(self, axis) is not None for axis in SELECTABLE}
+            given = [axis for axis, is_given in {**parts, "over": over}.items() if is_given]
+            if given:
+                raise ArgumentError(
+                    f"--{given[0]} is given with --refined: expected one of them, since refined "
+                    "maps are of all layers, steps and heads"
+                )
+            return maps.refined
         if self.layers is self.steps is self.heads is None:
             return maps
         return maps.select(layers=self.layers, steps=self.steps, heads=self.heads)
@@ -133,7 +149,7 @@ def inspect(
     if saved.out is None and root.is_symlink():
         raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
     place = writing.Destination(saved.out, writing.kinds.SELECTION, force=saved.force, root=root)
-    maps = selected.of(whole.maps)
+    maps = selected.of(whole.maps, over=shown.over is not None)
     found = Inspection(
         run, maps, look_up(maps, selected.word), shown.scale or shown.usual, shown.kind or "png"
     )
@@ -142,6 +158,7 @@ def inspect(
         found = replace(found, over=over)
     selection = {
         "words": selected.word,
+        "refined": selected.refined or None,
         "layers": selected.layers,
         "steps": selected.steps_of(len(whole.maps.recording.timesteps)),
         "heads": selected.heads,
@@ -289,7 +306,7 @@ def selection_name(selection: Mapping[str, Any], usual: str) -> str:
     """The name of the folder for a selection: whatever is not as `usual`, the scale included."""
     from heedmap.files.writing import slug
 
-    parts = [*(selection["words"] or ["all"])]
+    parts = [*(selection["words"] or ["all"]), *(["refined"] if selection["refined"] else [])]
     for axis in SELECTABLE:
         value = selection[axis]
         if value is not None:
@@ -306,6 +323,7 @@ def selection_name(selection: Mapping[str, Any], usual: str) -> str:
 def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     """Print what `inspect` found: how much each word drew, and where most."""
     from heedmap.maps.recordings import AVERAGED
+    from heedmap.maps.word_map import REFINED_BY
 
     rows = [
         (word["word"], *heat_cells(word), Path(word["file"]).relative_to(folder).as_posix())
@@ -319,9 +337,9 @@ def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     ]
     found = about["layers"]
     layers = "all layers" if found == [AVERAGED] else plural(len(found), "layer")
-    say(
-        f"Shares of attention, averaged over {layers}"
-        f"{printable('; '.join(['', *chosen]))}. The words together: {Path(about['sheet']).name}"
-    )
+    of = f"averaged over {layers}{printable('; '.join(['', *chosen]))}"
+    if about["selection"].get("refined"):
+        of = f"of all layers, steps and heads, {REFINED_BY}"
+    say(f"Shares of attention, {of}. The words together: {Path(about['sheet']).name}")
     if over := [Path(file).name for file in about.get("over", ())]:
         say(f"Over its {about['selection']['over']}: {', '.join(over)}")

@@ -32,7 +32,7 @@ LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 SMALL = 256 * 256
 SANDBOX = "allow-scripts allow-downloads"
 """What a page may do in a frame: its own work, and nothing of what it is in."""
-_OWN = 120_000  # bytes of a page beside its pictures and tables: script, style, settings
+_OWN = 155_000  # bytes of a page beside its pictures and tables: script, style, settings
 # In this order: what is computed, what is chosen, what is seen of it, and what begins it all.
 _SCRIPTS = (
     *("resizing.js", "maps.js", "drawing.js", "outlines.js"),
@@ -172,9 +172,11 @@ def _written(
     budget = (limit - _OWN - taken) // views
     content = []
     for run, (link, exact), own, texts in zip(runs, shown, steps, said, strict=True):
-        views = [{"name": "prompt", **pack(run.maps.recording, budget)}]
-        if run.negative_maps is not None:
-            views.append({"name": "negative", **pack(run.negative_maps.recording, budget)})
+        views = [
+            {"name": name, **pack(maps.recording, budget, maps.image)}
+            for name, maps in (("prompt", run.maps), ("negative", run.negative_maps))
+            if maps is not None
+        ]
         content.append(
             {
                 "picture": link,

@@ -10,21 +10,28 @@ is written as `low + k · unit` with whole `k` up to 65535 or 255, so that the e
 most 1/131070 or 1/510 of its own range, and that of a mean of planes at most the mean of these.
 Nothing coarse is ever passed off as finer than it is: a table says which windows and parts it has,
 and the page offers only those.
+
+Refined maps are a table of their own, of one layer, at 16 bits where that fits. So are the soft
+masks of the prompt's phrases and of the words that stand in none, at 8 bits, with at most
+`MASK_SIDE` pixels on the short side; they are what `HeatMap.soft_mask` has, brought to that size.
 """
 
 import base64
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from heedmap.errors import NothingRecordedError, as_sentence
+from heedmap.figures.overlays import resize_map
 from heedmap.files.values import TokenKind
 from heedmap.maps.layer_names import short_names, stage_of
-from heedmap.maps.recordings import Layer, Recording, cells
+from heedmap.maps.recordings import REFINED, Layer, Recording, cells
+from heedmap.maps.soft_masks import meant, soft_masks
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
 
@@ -35,6 +42,9 @@ _SPECIALS: tuple[tuple[TokenKind, str], ...] = (
     ("end", "end token"),
     ("pad", "padding"),
 )
+MASK_SIDE = 256
+"""Pixels on the short side of the masks of a page, at most."""
+_MASKS = 16  # so small a part of the budget is left to masks: steps and heads go before
 _LEAST = 0.4  # of its size: deflate hardly ever makes maps smaller, so larger ones are not tried
 
 
@@ -48,19 +58,24 @@ class _Shape:
     bits: int
 
 
-def pack(recording: Recording, budget: int) -> dict[str, Any]:
+def pack(recording: Recording, budget: int, picture: Image.Image | None = None) -> dict[str, Any]:
     """What the page needs to make any map of a recording, as plain JSON types.
+
+    Where there are refined maps, soft masks are made, which takes torch.
 
     Args:
         recording: what a run's attention left behind.
         budget: characters that the tables may take. The first is there in any case, at 8 bits and
             with layers averaged by group and grid where that is needed; a long prompt at large
             grids may still go past a budget that is too small for it.
+        picture: to whose edges masks are brought.
 
     Returns:
         `pieces` (the prompt cut into words and what is between them), `unread` (in a sentence, what
         of it the model did not read), `entries` (the C axis), `layers`, `keep`, `steps`, `cells`
-        (w, h) and `tables`.
+        (w, h) and `tables`; `refined`, None where there is none, with its `layers` and `tables`;
+        `masks`, None where there are none or they do not fit, with `cells`, `tables`, how many
+        `planes` and how many of these are of `phrases` (the first), and `of`, those of each entry.
 
     Raises:
         NothingRecordedError: if the recording is empty.
@@ -69,6 +84,11 @@ def pack(recording: Recording, budget: int) -> dict[str, Any]:
         raise NothingRecordedError("nothing was recorded: a page needs the maps of a run")
     entries, columns = _entries(recording)
     w, h = cells(recording.latent)
+    refined = _refined(recording, columns, budget)
+    budget -= _size(refined)
+    kept = budget // _MASKS if refined else 0
+    tables = list(_tables(recording, columns, budget - kept))
+    budget -= sum(len(table["data"]) for table in tables)
     return {
         "pieces": _pieces(recording.table),
         "unread": as_sentence(recording.table.unread) if recording.table.unread else "",
@@ -77,7 +97,9 @@ def pack(recording: Recording, budget: int) -> dict[str, Any]:
         "keep": sorted(recording.keep),
         "steps": len(recording.timesteps),
         "cells": [w, h],
-        "tables": list(_tables(recording, columns, budget)),
+        "tables": tables,
+        "refined": refined,
+        "masks": _masks(recording, entries, columns, picture, budget),
     }
 
 
@@ -180,6 +202,70 @@ def _tables(
     found = _finest(recording, columns, shapes, rest)
     if found is not None:
         yield found
+
+
+def _refined(
+    recording: Recording, columns: Sequence[Sequence[int]], budget: int
+) -> dict[str, Any] | None:
+    """The refined maps as those of a recording of one layer; None where there are none."""
+    if recording.refined is None:
+        return None
+    alone, steps = recording.refined_alone(), len(recording.timesteps)
+    shapes = [_Shape(True, False, steps, 16), _Shape(True, False, steps, 8)]
+    table = _finest(alone, columns, shapes[:1], budget // 2) or _table(alone, columns, shapes[1])
+    return {"layers": [_told(alone.layers[0], REFINED)], "tables": [table]}
+
+
+def _masks(
+    recording: Recording,
+    entries: Sequence[dict[str, Any]],
+    columns: Sequence[Sequence[int]],
+    picture: Image.Image | None,
+    budget: int,
+) -> dict[str, Any] | None:
+    """The soft masks of the words' phrases, each once; None where there are none, or no room."""
+    if recording.refined is None:
+        return None
+    of: list[tuple[tuple[int, ...], ...]] = [
+        meant(recording.table, [recording.positions[column] for column in own])
+        if entry["kind"] == "word"
+        else ()
+        for entry, own in zip(entries, columns, strict=True)
+    ]
+    whole = [tuple(t for word in words for t in word.tokens) for words in recording.table.phrases]
+    every = [*dict.fromkeys([*whole, *(part for own in of for part in own)])]
+    if not every or not recording.columns.keys() >= {place for part in every for place in part}:
+        return None
+    soft = soft_masks(recording, every, picture)
+    short = min(recording.size)
+    for part in (min(1.0, MASK_SIDE / short) / halved for halved in (1, 2, 4)):
+        w, h = (max(1, round(part * length)) for length in recording.size)
+        small = [one if part == 1 else resize_map(one, (w, h)) for one in soft]
+        array = np.stack(small, axis=-1).reshape(1, 1, h * w, len(every))
+        alone = replace(
+            recording,
+            layers=(Layer("masks", 1, (h, w)),),
+            arrays=(array,),
+            keep=frozenset(),
+            timesteps=recording.timesteps[:1],
+            refined=None,
+        )
+        table = _table(alone, [[i] for i in range(len(every))], _Shape(True, False, 1, 8))
+        if len(table["data"]) <= budget:
+            return {
+                "cells": [w, h],
+                "layers": [_told(alone.layers[0], "masks")],
+                "tables": [table],
+                "planes": len(every),
+                "phrases": len(whole),
+                "of": [[every.index(one) for one in own] for own in of],
+            }
+    return None
+
+
+def _size(told: dict[str, Any] | None) -> int:
+    """Characters of what is told."""
+    return 0 if told is None else len(told["tables"][0]["data"])
 
 
 def _finest(

@@ -110,8 +110,7 @@ class HeatMaps:
             label, positions = word.strip(), self.tokens.find(word)
         else:
             label, positions = self.tokens.at(word).text, self.tokens.tokens_at(word)
-        values, mentioned = self._averages.of(positions), self._mentioned(positions)
-        return HeatMap(label, values, self.recording.size, self.image, mentioned=mentioned)
+        return self._map(label, positions, alone=True)
 
     def token(self, position: int) -> HeatMap:
         """The map of one token, by its position in the encoded text (0 is the start token).
@@ -150,7 +149,8 @@ class HeatMaps:
         drawn, rest = self._drawn_by(own), self._drawn_by(others)
         among = drawn + rest  # even rounded it is not below `drawn`: no share is above 1
         values = np.divide(drawn, among, out=np.zeros_like(drawn), where=among > 0)
-        return HeatMap(query.strip(), values, self.recording.size, self.image)
+        size, refined = self.recording.size, self._whole is not None
+        return HeatMap(query.strip(), values, size, self.image, refined=refined)
 
     def select(
         self,
@@ -266,9 +266,9 @@ class HeatMaps:
     ) -> "Sheet":
         """The picture, then one overlay a word, captioned, with the scale that was used.
 
-        Of a prompt of more than 75 words the first 75 are shown, and the title says so. Where no
-        picture is known, the heat stands alone. For a prompt without words the sheet is the
-        picture, and says so.
+        Of a prompt of more than 75 words the first 75 are shown, and the title says so; the scale
+        says where maps are refined. Where no picture is known, the heat stands alone. For a prompt
+        without words the sheet is the picture, and says so.
 
         Args:
             chosen: maps of this selection; left out, those of every word.
@@ -300,7 +300,7 @@ class HeatMaps:
             heats = list(itertools.islice(self, MOST_SHOWN))
             title += f" · the first {MOST_SHOWN} words" if len(self) > MOST_SHOWN else ""
         else:
-            heats = _checked_maps(chosen)
+            heats = map_sheets.checked_maps(chosen)
         if not heats and self.image is None:
             raise ArgumentError(
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
@@ -314,14 +314,17 @@ class HeatMaps:
             return None  # nothing to show: the notebook falls back to text
         return png(self.sheet())
 
-    def _map(self, label: str, positions: tuple[int, ...], *, word: bool = True) -> HeatMap:
+    def _map(
+        self, label: str, positions: tuple[int, ...], *, word: bool = True, alone: bool = False
+    ) -> HeatMap:
         return HeatMap(
             label,
             self._averages.of(positions),
             self.recording.size,
             self.image,
-            self._averages.shared,
+            (0.0, 1.0) if alone else self._averages.shared,
             self._mentioned(positions) if word else None,
+            self._whole is not None,
         )
 
     @cached_property
@@ -341,12 +344,3 @@ class HeatMaps:
         for word in words:
             total += np.abs(self._averages.of(word.tokens))
         return total
-
-
-def _checked_maps(chosen: object) -> list[HeatMap]:
-    maps = checks.several(chosen)
-    if maps is None or not all(isinstance(one, HeatMap) for one in maps):
-        raise ArgumentError(
-            f"chosen is {quoted(chosen)}: expected a list of maps, as in [maps['house']]"
-        )
-    return maps

@@ -5,11 +5,27 @@ from dataclasses import replace
 
 from PIL import Image
 
+from heedmap import checks
+from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.layout import Laid, Panel
-from heedmap.maps.word_map import SCALES, HeatMap, Scale
+from heedmap.maps.word_map import REFINED_BY, SCALES, HeatMap, Scale
 
-__all__ = ["sheet_of"]
+__all__ = ["checked_maps", "sheet_of"]
+
+
+def checked_maps(chosen: object) -> list[HeatMap]:
+    """The maps that were chosen for a sheet.
+
+    Raises:
+        ArgumentError: if they are no list of maps.
+    """
+    maps = checks.several(chosen)
+    if maps is None or not all(isinstance(one, HeatMap) for one in maps):
+        raise ArgumentError(
+            f"chosen is {quoted(chosen)}: expected a list of maps, as in [maps['house']]"
+        )
+    return maps
 
 
 def sheet_of(
@@ -35,6 +51,7 @@ def sheet_of(
     if small is not None:
         panels.append(Panel("", overlays.enlarge(small), "the picture"))
     wholes: list[Image.Image | None] = []
+    refined = [heat.refined for heat in heats]
     for heat in heats:
         own = heat.image
         if own is not None:
@@ -42,9 +59,11 @@ def sheet_of(
         drawn = replace(heat, image=own).drawn(*heat.span(scale))
         wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
         way = "down" if heat.most < 0 else "up"
-        panels.append(Panel(heat.label, drawn, f"{way} to {heat.most:.2g}"))
+        only = ", refined" if heat.refined and not all(refined) else ""
+        panels.append(Panel(heat.label, drawn, f"{way} to {heat.most:.2g}{only}"))
     ends = ("least", "most") if scale == "word" else heats[0].span(scale)
-    bar = layout.ScaleBar(SCALES[scale], *ends, alone=image is None)
+    said = SCALES[scale] + (f" · {REFINED_BY}" if all(refined) else "")
+    bar = layout.ScaleBar(said, *ends, alone=image is None)
     each = (
         heat.overlay(scale=scale) if whole is None else whole
         for heat, whole in zip(heats, wholes, strict=True)

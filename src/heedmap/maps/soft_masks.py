@@ -15,6 +15,7 @@ from heedmap.figures.overlays import resize_map, to_rgb
 from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import Recording
 from heedmap.maps.selections import Selection
+from heedmap.text.words import TokenTable
 
 SHARPNESS = 4
 """The power by which the phrase that stands out more at a place takes it. On the drawn world 2 to 8
@@ -45,7 +46,8 @@ def soft_masks(
 ) -> np.ndarray:
     """How surely each pixel shows what the words at these positions say.
 
-    Each goes from 0, where it does least, to 1, where it does most.
+    Each goes from 0, where it does least, to 1, where it does most. Of several phrases it is the
+    greatest of theirs, so that the mask of all is what any of them has.
 
     Args:
         recording: which has refined maps.
@@ -60,22 +62,38 @@ def soft_masks(
     """
     refined = Averages(recording.refined_alone(), Selection())
     plain = Averages(recording, Selection())
-    phrases = [[t for word in words for t in word.tokens] for words in recording.table.phrases]
+    phrases = _phrases(recording.table)
     shown = contested(*(np.array([of.of(p) for p in phrases]) for of in (refined, plain)))
-    small: list[np.ndarray] = []
-    for positions in mentioned:
-        mine = [i for i, phrase in enumerate(phrases) if not set(phrase).isdisjoint(positions)]
-        # What names neither a thing nor a property is nobody's rival.
-        alone = _scaled(np.abs(refined.of(positions))) if not mine else None
-        small.append(shown[mine].max(axis=0) if alone is None else alone)
+    asked = [meant(recording.table, positions) for positions in mentioned]
+    parts = [*dict.fromkeys(part for own in asked for part in own)]
+    # What names neither a thing nor a property is nobody's rival.
+    small = [
+        shown[phrases.index(part)] if part in phrases else _scaled(np.abs(refined.of(part)))
+        for part in parts
+    ]
     large = np.stack([resize_map(one, recording.size) for one in small])
-    if picture is None or recording.refined is None:
-        return np.stack([_scaled(one) for one in large])
-    from heedmap.mathematics.edges import guided  # it takes torch, which the maps do without
+    if picture is not None and recording.refined is not None:
+        from heedmap.mathematics.edges import guided  # it takes torch, which the maps do without
 
-    cell = min(recording.size) / min(recording.refined.shape[:2])
-    edged = guided(np.asarray(to_rgb(picture)), large, round(REACH * cell))
-    return np.stack([_scaled(one) for one in edged])
+        cell = min(recording.size) / min(recording.refined.shape[:2])
+        large = guided(np.asarray(to_rgb(picture)), large, round(REACH * cell))
+    made = dict(zip(parts, map(_scaled, large), strict=True))
+    return np.stack([np.max([made[part] for part in own], axis=0) for own in asked])
+
+
+def meant(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """The parts of a prompt whose masks these words have, each as its tokens' positions.
+
+    The phrases that they stand in; where they stand in none, they themselves.
+    """
+    asked = set(positions)
+    found = [one for one in _phrases(table) if not asked.isdisjoint(one)]
+    words = [w.tokens for w in table.read_words if not asked.isdisjoint(w.tokens)]
+    return tuple(found or words or [tuple(positions)])
+
+
+def _phrases(table: TokenTable) -> list[tuple[int, ...]]:
+    return [tuple(t for word in words for t in word.tokens) for words in table.phrases]
 
 
 def check_picture(picture: object, size: tuple[int, int]) -> None:

@@ -25,6 +25,8 @@ SCALES: dict[Scale, str] = {
     "raw": "raw probability",
 }
 """What a scale is called where maps of several words are shown."""
+REFINED_BY = "refined by self-attention"
+"""What is said of refined maps wherever they are shown."""
 
 
 def check_scale(scale: object) -> None:
@@ -45,6 +47,7 @@ class HeatMap:
         shared: the lowest and the highest value among the maps of all the prompt's words in the
             same selection, for pictures that can be compared.
         mentioned: the words, where masks are to be made of more than the values.
+        refined: whether it was carried along the picture's attention to itself.
     """
 
     label: str
@@ -53,6 +56,7 @@ class HeatMap:
     image: Image.Image | None = None
     shared: tuple[float, float] = (0.0, 1.0)
     mentioned: Mentioned | None = None
+    refined: bool = False
 
     def __repr__(self) -> str:
         (height, width), (low, high) = self.values.shape, self.span()
@@ -121,6 +125,7 @@ class HeatMap:
         """
         low, high = self.span(scale)
         said = {"word": "the word's own"}.get(scale, SCALES[scale])
+        said += f" · {REFINED_BY}" if self.refined else ""
         bar = layout.ScaleBar(said, low, high, alone=self.image is None)
         body = Block.of(self.drawn(low, high, short_side=384))
         return layout.framed(body, title=self.label, bar=bar)

@@ -42,14 +42,18 @@ function showControls() {
   if (!can({})) Object.assign(state, { layers: "all", steps: null, head: -1 });
   for (const one of $("layers").querySelectorAll("option")) one.disabled = !can({ layers: one.value });
   for (const one of $("head").options) one.disabled = !can({ head: Number(one.value) });
-  $("layers").value = state.layers;
-  $("head").value = String(state.head);
+  $("layers").value = layersNow();
+  $("head").value = String(headNow());
+  $("maps-row").hidden = !refinable();
+  $("maps").value = refined() ? "refined" : "read";
+  showWhole();
   $("scale").value = state.scale;
   renderSteps();
   for (const id of ["outline", "native", "specials", "negative", "together", "underlay", "captioned"]) $(id).checked = state[id];
   $("colours").value = state.colours;
   $("threshold").value = String(Math.round(100 * state.threshold));
-  $("together").disabled = !["shared", "word"].includes(state.scale);
+  $("together").disabled = refined() || !["shared", "word"].includes(state.scale);
+  $("underlay").disabled = refined();
   $("underlay-row").hidden = !runsNow().some((run) => data.runs[run].steps);
   $("opacity").value = String(Math.round(state.opacity * 100));
   $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
@@ -58,6 +62,19 @@ function showControls() {
   $("threshold-said").textContent = percent(state.threshold);
   $("held").textContent = held().join(" ");
   $("held").hidden = !$("held").textContent;
+}
+
+/** Refined maps are of the whole run: say so, where layers, steps and heads are chosen else. */
+function showWhole() {
+  const whole = refined();
+  $("whole").hidden = !whole;
+  for (const row of document.querySelectorAll("[data-axis]")) {
+    row.classList.toggle("idle", whole);
+    for (const one of row.querySelectorAll("select")) one.disabled = whole;
+    const described = row.querySelector("select") || row;
+    const help = row.dataset.axis === "step" ? "steps-help" : "";
+    described.setAttribute("aria-describedby", whole ? "whole" : help);
+  }
 }
 
 /** What this page cannot tell apart, and why. */
@@ -70,7 +87,7 @@ function held() {
     lines.push(`Not kept in this run: ${names} (recorded as their mean).`);
   }
   const bounds = stepBounds();
-  if (view.keep.includes("step") && view.steps > 1) {
+  if (view.keep.includes("step") && view.steps > 1 && !refined()) {
     const [, first] = bounds;
     if (first === view.steps) lines.push("For this choice this page holds all steps together.");
     else if (first > 1) lines.push(`This page holds steps in means of ${first}: ranges begin and end with these.`);
@@ -79,16 +96,26 @@ function held() {
     lines.push("The pictures of the steps were not kept: the finished one lies beneath each.");
   }
   const [from, to] = stepsNow();
-  if (state.steps && (from < state.steps[0] || to > state.steps[1])) {
+  if (state.steps && !refined() && (from < state.steps[0] || to > state.steps[1])) {
     lines.push(`Of the steps that were chosen it cannot show less than ${stepsSaid()}.`);
   }
   const offered = ["layers", "head"].filter((id) => !$(id).closest(".row").hidden);
   const choices = offered.flatMap((id) => [...$(id).options]);
-  if (choices.some((one) => one.disabled)) {
+  if (choices.some((one) => one.disabled) && !refined()) {
     lines.push("What is greyed out is held for all steps or heads together only.");
   }
+  if (state.outline) lines.push(...masksHeld());
   if (data.runs.some((run) => !run.exact)) lines.push("Pictures are compressed for this page.");
   return lines;
+}
+
+/** How finely the masks are held that outlines are drawn around. */
+function masksHeld() {
+  if (viewsNow().some((view) => view.refined && !view.masks && view.words.length)) {
+    return ["The words’ masks did not fit into this page: outlines are of the heat itself."];
+  }
+  const [w, h] = mainView().masks?.cells ?? [];
+  return w < data.runs[runsNow()[0]].size[0] ? [`This page holds masks at ${w}×${h} pixels.`] : [];
 }
 
 function changed(changes) {
@@ -102,6 +129,11 @@ function changed(changes) {
 function bindControls() {
   const on = (id, event, act) => $(id).addEventListener(event, () => act($(id)));
   on("scale", "change", (e) => changed({ scale: e.value }));
+  on("maps", "change", (e) => {
+    stopPlaying();
+    changed({ maps: e.value });
+    announce(e.value === "refined" ? `${chosenSaid()}.` : `Maps as read: ${chosenSaid()}.`);
+  });
   on("layers", "change", (e) => changed({ layers: e.value }));
   on("head", "change", (e) => changed({ head: Number(e.value) }));
   on("opacity", "input", (e) => changed({ opacity: Number(e.value) / 100 }));

@@ -23,9 +23,10 @@ function fileName(terms, figure, kind) {
     terms.map((term) => term.label).join(" "),
     pairNow() ? figure.element.dataset.kind : "",
     kind === "png" ? state.scale : "",
-    state.layers === "all" ? "" : layersSaid(),
+    refined() ? "refined" : "",
+    layersNow() === "all" ? "" : layersSaid(),
     all ? "" : to - from === 1 ? `step ${from}` : `steps ${from}-${to - 1}`,
-    state.head < 0 ? "" : headsSaid(),
+    headNow() < 0 ? "" : headsSaid(),
     state.native ? "native" : "",
   ];
   const name = parts.filter(Boolean).join(" ").replace(/[^\p{L}\p{M}\p{N}]+/gu, "-");

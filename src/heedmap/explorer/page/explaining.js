@@ -14,8 +14,10 @@ function wordMeant() {
 
 /** How a map's number and the one that is taken apart hang together. */
 function meanSaid(alone) {
+  const taken = "the one in which the word draws most, but no more than half. ";
+  if (refined()) return `The map that is shown is refined: it has what came to this place along self-attention. What is taken apart is one of the numbers as read: ${taken}`;
   if (alone) return "";
-  return `Its number in the map is a mean (${[layersSaid(), stepsSaid(), headsSaid()].join(", ")}). One of the numbers behind that mean is taken apart: where no layer, head or step is chosen, the one in which the word draws most, but no more than half. `;
+  return `Its number in the map is a mean (${[layersSaid(), stepsSaid(), headsSaid()].join(", ")}). One of the numbers behind that mean is taken apart: where no layer, head or step is chosen, ${taken}`;
 }
 
 function renderExplaining() {

@@ -72,7 +72,8 @@ async function buildFigures() {
   box.closest("main").style.setProperty("--ratio", String(w / h));
   box.closest("main").dataset.form = !pair && w < 0.8 * h ? "tall" : "wide";
   box.replaceChildren(...made.map((one) => one.element));
-  await Promise.all(runs.flatMap((run) => data.runs[run].views.map((view) => view.read(view.tables[0]))));
+  const views = runs.flatMap((run) => data.runs[run].views.flatMap((view) => view.parts));
+  await Promise.all(views.map((view) => view.read(view.tables[0])));
   if (mine !== building) return;
   state.rest = state.bare ? null : strongest();
   buildOverview();

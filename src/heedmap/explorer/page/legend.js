@@ -24,7 +24,7 @@ function render() {
 }
 
 function layersSaid() {
-  const [kind, which] = state.layers.split(/ (.*)/s);
+  const [kind, which] = layersNow().split(/ (.*)/s);
   if (!mainView().keep.includes("layer")) return "all layers";
   if (kind === "group") return `${which} layers`;
   if (kind === "grid") return `layers of ${which}`;
@@ -39,7 +39,13 @@ function stepsSaid({ from, to } = selection()) {
   return `${some} of 0–${steps - 1}`;
 }
 
-const headsSaid = () => (state.head < 0 ? "all heads" : `head ${state.head}`);
+const headsSaid = () => (headNow() < 0 ? "all heads" : `head ${headNow()}`);
+
+/** What is shown of the run. */
+function chosenSaid() {
+  const parts = [layersSaid(), stepsSaid(), headsSaid()];
+  return (refined() ? ["refined by self-attention", ...parts] : parts).join(" · ");
+}
 
 function renderLegend() {
   const runs = shown.figures.filter((figure) => figure.kind === "run");
@@ -71,9 +77,10 @@ function renderLegend() {
     if (heats.length === 1) list.append(make("li", {}, label));
     else list.append(make("li", {}, scale, label, drawn ? make("small", { textContent: range(heat) }) : ""));
   }
-  const chosen = `${layersSaid()} · ${stepsSaid()} · ${headsSaid()}`;
+  const chosen = chosenSaid();
+  const outlined = () => outlineSaid(runs.flatMap((one) => one.heats), heats.length > 1);
   if (!drawn) {
-    text.textContent = `outlined at ${percent(state.threshold)} of its range · ${chosen}`;
+    text.textContent = `${outlined()} · ${chosen}`;
     return;
   }
   if (heats.length === 1) drawBar(bar);
@@ -81,7 +88,8 @@ function renderLegend() {
   const cells = state.native ? ` · native cells${grids}` : "";
   const below = heats.some((heat) => heat.low < 0) ? " (below 0 by a negative weight)" : "";
   const scale = `${SCALES[state.scale]}${overStepsSaid()}${same ? `: ${range(heats[0])}` : ""}${below}`;
-  text.textContent = `${scale} · ${chosen}${cells}.${beneath}`;
+  const line = state.outline ? ` · ${outlined()}` : "";
+  text.textContent = `${scale} · ${chosen}${cells}${line}.${beneath}`;
 }
 
 /** Whose scale it is while some of the steps are shown. */

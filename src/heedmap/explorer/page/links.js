@@ -1,7 +1,7 @@
 /* The link: what is pinned and chosen stands behind the page's address, and is read from there. */
 
 const LINKED = {
-  scale: "scale", layers: "layers", head: "head", opacity: "opacity", colours: "colours",
+  scale: "scale", maps: "maps", layers: "layers", head: "head", opacity: "opacity", colours: "colours",
   threshold: "threshold", mode: "mode", pair: "edit",
 };
 const TICKED = ["outline", "native", "specials", "negative", "together", "underlay", "captioned"];
@@ -50,6 +50,7 @@ function readLink() {
   if (within(whole(said.get("edit")), 0, data.pairs.length - 1)) state.pair = whole(said.get("edit"));
   for (const name of TICKED) if (said.has(name)) state[name] = said.get(name) === "1";
   const view = mainView();
+  if (said.get("maps") === "refined") state.maps = "refined";
   if (Object.hasOwn(SCALES, said.get("scale") || "")) state.scale = said.get("scale");
   if (Object.hasOwn(tables, said.get("colours") || "")) state.colours = said.get("colours");
   for (const name of ["opacity", "threshold"]) {

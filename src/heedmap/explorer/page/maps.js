@@ -11,6 +11,16 @@ class View {
     this.bounded = new Map();
     this.measured = new Map(); // what was found at each step, by what was asked
     this.whenRead = () => {};
+    // Refined maps are those of the same words, and masks those of phrases: each of one layer.
+    const whole = { keep: [], refined: null, masks: null };
+    if (data.refined) this.refined = new View({ ...data, ...whole, ...data.refined });
+    const planes = Array.from({ length: data.masks?.planes ?? 0 }, () => ({ kind: "mask" }));
+    if (data.masks) this.masks = new View({ ...whole, entries: planes, steps: 1, ...data.masks });
+  }
+
+  /** All that it holds, itself among it: the maps as read, refined ones, masks. */
+  get parts() {
+    return [this, this.refined, this.masks].filter(Boolean);
   }
 
   /** The numbers of the layers of a selection. */

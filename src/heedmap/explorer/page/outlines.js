@@ -1,4 +1,4 @@
-/* Where a map reaches a level: as lines over the picture, and inked into one. */
+/* Where a mask or a map reaches a level: as lines over the picture, and inked into one. */
 
 /** The line at which a map reaches a level, as an SVG path in the map's cells (0 to w, 0 to h).
     The border is held, as it is in the resized map. */
@@ -41,8 +41,33 @@ function stairs(plane, w, h, level) {
   return path.join("");
 }
 
-/** Around what `HeatMap.mask` has: a word acts as much below 0 as above it. */
+/** What `HeatMap.soft_mask` has of a heat's words, {plane, w, h}, made by Python; null where that is
+    cut from the heat alone: of some layers, steps or heads, of a share, of tokens that are no words,
+    and where the page has no masks. Of several phrases it is the greatest. */
+function softMask({ of: { run, v, entries } }) {
+  const { masks } = data.runs[run].views[v];
+  if (!masks || !wholeRun() || state.scale === "content") return null;
+  const own = entries.map((entry) => masks.of[entry]);
+  if (own.some((planes) => !planes.length)) return null;
+  const every = [...new Set(own.flat())];
+  const phrases = every.filter((number) => number < masks.phrases);
+  const found = masks.maps({ layers: "all", from: 0, to: 1, head: -1, native: true });
+  if (!found) return { plane: [0], w: 1, h: 1 }; // not read yet: no outline
+  const planes = (phrases.length ? phrases : every).map((number) => found.planes[number]);
+  const plane = planes.reduce((most, one) => most.map((value, i) => Math.max(value, one[i])));
+  return { plane, w: found.w, h: found.h };
+}
+
+/** The outline of a heat, {path, w, h}: around what `HeatMap.mask` has at the threshold. */
 function outlineOf(heat) {
+  const mask = softMask(heat);
+  if (!mask) return { path: ownOutline(heat), w: heat.w, h: heat.h };
+  const { plane, w, h } = mask;
+  return { path: contour(plane, w, h, state.threshold), w, h };
+}
+
+/** Around where the heat itself is strong: a word acts as much below 0 as above it. */
+function ownOutline(heat) {
   const acted = heat.plane.map(Math.abs);
   const [low, high] = span(acted);
   if (high <= low) return "";
@@ -53,8 +78,8 @@ function outlineOf(heat) {
 function drawOutlines(figure, heats) {
   figure.outlines.replaceChildren();
   for (const heat of heats) {
-    const path = outlineOf(heat);
-    const scale = `scale(${100 / heat.w} ${100 / heat.h})`;
+    const { path, w, h } = outlineOf(heat);
+    const scale = `scale(${100 / w} ${100 / h})`;
     const hue = heats.length > 1 ? `rgb(${heat.hue.join(" ")})` : "#fff";
     for (const [kind, colour] of [["casing", "#000"], ["line", hue]]) {
       figure.outlines.append(
@@ -66,8 +91,9 @@ function drawOutlines(figure, heats) {
 
 function inkOutline(pen, heat, hue) {
   const line = new Path2D();
-  const scale = new DOMMatrix([pen.canvas.width / heat.w, 0, 0, pen.canvas.height / heat.h, 0, 0]);
-  line.addPath(new Path2D(outlineOf(heat)), scale);
+  const { path, w, h } = outlineOf(heat);
+  const scale = new DOMMatrix([pen.canvas.width / w, 0, 0, pen.canvas.height / h, 0, 0]);
+  line.addPath(new Path2D(path), scale);
   pen.lineCap = "round";
   const thin = Math.max(1, pen.canvas.width / 320);
   for (const [colour, width] of [["#000", 3 * thin], [`rgb(${hue.join(" ")})`, 1.5 * thin]]) {
@@ -75,4 +101,15 @@ function inkOutline(pen, heat, hue) {
     pen.lineWidth = width;
     pen.stroke(line);
   }
+}
+
+/** What the outlines are of, in the words of the legend; `several` says whether there are some. */
+function outlineSaid(heats, several) {
+  const at = percent(state.threshold);
+  const own = heats.filter((heat) => !softMask(heat));
+  if (!own.length) return several ? `outlines: their masks at ${at}` : `outline: its mask at ${at}`;
+  const alone = `where the heat itself reaches ${at} of its range`;
+  if (own.length === heats.length) return `${several ? "outlines" : "outline"}: ${alone}`;
+  const names = [...new Set(own.map(({ term }) => `“${term.label}”`))].join(", ");
+  return `outlines: masks at ${at}; of ${names} ${alone}`;
 }

@@ -32,7 +32,13 @@ function buildOverview() {
   $("thumbs").replaceChildren(...overview.words.map(({ button }) => make("li", {}, button)));
   sayWords(false);
   $("overview").hidden = !overview.words.length;
-  $("matrix").hidden = !view.keep.includes("layer") || view.layers.length * view.heads < 2;
+  showMatrix();
+}
+
+/** Single layers and heads have maps as read, no refined ones. */
+function showMatrix() {
+  const view = data.runs[overview.run].views[0];
+  $("matrix").hidden = refined() || !view.keep.includes("layer") || view.layers.length * view.heads < 2;
 }
 
 /** How many words there are, where not all of them are seen. */
@@ -163,6 +169,7 @@ function drawOverview() {
   }
   if (!overview.placed) placeOverview();
   overview.placed = true; // as large as the pictures of words made it
+  showMatrix();
   renderMatrix();
 }
 

@@ -37,7 +37,9 @@ function actingAt(run, v) {
 }
 
 function renderPoint() {
-  const [, hint, box] = $("reading").children;
+  const [head, hint, box, help] = $("reading").children;
+  head.lastElementChild.textContent = `share · ${valueSaid()}`;
+  help.textContent = `Share: of what all words draw there together. ${VALUES[valueSaid()]}`;
   const place = placeNow();
   hint.textContent = placeSaid();
   for (const figure of shown.figures) {
@@ -76,6 +78,13 @@ function renderPoint() {
   box.replaceChildren(...lists);
 }
 
+/** What the number beside a share is. */
+const valueSaid = () => (refined() ? "refined" : "probability");
+const VALUES = {
+  probability: "Probability: of all that the place attends to; the rest goes to tokens that are no words, such as the padding.",
+  refined: "Refined: the mean of what the places have that this place attends to in the picture.",
+};
+
 /** Which place is read. */
 function placeSaid() {
   if (state.point) return "Click to keep this place.";
@@ -98,7 +107,7 @@ function readingRow({ text, share, value }) {
     make("bdi", { textContent: text }),
     bar,
     make("span", { className: "share", textContent: percent(share) }),
-    make("span", { className: "value", textContent: number(value), title: "probability" }),
+    make("span", { className: "value", textContent: number(value), title: valueSaid() }),
   );
 }
 

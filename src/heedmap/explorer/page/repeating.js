@@ -1,7 +1,8 @@
 /* The Python and the command that give what is shown. */
 
-/** The arguments of `select` for what is chosen, as Python writes them. */
+/** The arguments of `select` for what is chosen, as Python writes them, or refined maps. */
 function selectCode() {
+  if (refined()) return ".refined";
   const { layers, from, to, head } = selection();
   const view = mainView();
   const [kind, which] = layers.split(/ (.*)/s);
@@ -68,6 +69,7 @@ function commandShown() {
   const cannot = pairNow() || kind === "grid" || state.scale === "content" || state.native;
   if (cannot || !found.length || found.some((one) => !one || one.word === null)) return "";
   const parts = ["heedmap inspect RUN", ...found.map(({ word }) => `--word ${shellQuoted(word)}`)];
+  if (refined()) parts.push("--refined");
   if (kind === "group") parts.push(`--layers ${which}`);
   if (kind === "layer") parts.push(`--layers ${shellQuoted(mainView().layers[Number(which)].short)}`);
   if (to - from < mainView().steps) parts.push(`--steps ${from}:${to}`);

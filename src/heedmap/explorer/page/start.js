@@ -1,7 +1,7 @@
 /* Begin. */
 
 for (const run of data.runs) {
-  for (const view of run.views) view.whenRead = () => changed({});
+  for (const view of run.views.flatMap((one) => one.parts)) view.whenRead = () => changed({});
 }
 readLink();
 bindControls();

@@ -20,6 +20,7 @@ const state = {
   pair: 0,
   mode: "side",
   scale: "shared",
+  maps: "read", // or "refined": then all layers, steps and heads, whatever is chosen of them
   layers: "all",
   steps: null, // [from, to) as asked for, counted from 0; null for all
   head: -1,
@@ -60,8 +61,16 @@ const viewsShown = (run) => data.runs[run].views.slice(0, state.negative ? 2 : 1
 /** All prompts in sight: what is chosen must be there in each of them. */
 const viewsNow = () => runsNow().flatMap(viewsShown);
 
+/** Whether all prompts in sight have refined maps, and whether these are shown. */
+const refinable = () => viewsNow().every((view) => view.refined);
+const refined = () => state.maps === "refined" && refinable();
+/** What is shown of layers and heads: what was chosen, but of refined maps all. */
+const layersNow = () => (refined() ? "all" : state.layers);
+const headNow = () => (refined() ? -1 : state.head);
+
 /** Where a range of steps may begin and end for these layers and this head: [0, …, all]. */
 function stepBounds(changes = {}) {
+  if (refined()) return [0, mainView().steps];
   const wanted = { layers: state.layers, head: state.head, ...changes };
   const lists = viewsNow().map((view) => view.bounds(wanted));
   const shared = lists[0].filter((bound) => lists.every((list) => list.includes(bound)));
@@ -70,7 +79,7 @@ function stepBounds(changes = {}) {
 
 /** The steps that are shown, [from, to): those asked for, as far out as the tables need. */
 function stepsNow() {
-  if (!state.steps) return [0, mainView().steps];
+  if (!state.steps || refined()) return [0, mainView().steps];
   const bounds = stepBounds();
   const [from, to] = state.steps;
   return [bounds.findLast((b) => b <= from) ?? 0, bounds.find((b) => b >= to) ?? bounds.at(-1)];
@@ -78,10 +87,17 @@ function stepsNow() {
 
 function selection(changes = {}) {
   const [from, to] = stepsNow();
-  return { layers: state.layers, from, to, head: state.head, native: state.native, ...changes };
+  return { layers: layersNow(), from, to, head: headNow(), native: state.native, ...changes };
 }
 
-const mapsOf = (run, view) => data.runs[run].views[view].maps(selection());
+/** The maps that are shown of a prompt, as read or refined; null while they are read in. */
+function mapsOf(run, v) {
+  const view = data.runs[run].views[v];
+  return (refined() ? view.refined : view).maps(selection());
+}
+
+/** Whether what is shown is of the whole run: all layers, steps and heads. */
+const wholeRun = () => layersNow() === "all" && headNow() < 0 && !stepping();
 
 /** Whether fewer than all steps are shown. */
 const stepping = () => {
@@ -157,7 +173,8 @@ function heatOf(term, run) {
   if (state.scale === "word") [low, high] = ownSpan(run, term.view, entries, plane);
   if (state.scale === "shared") [low, high] = sharedSpan(term.view);
   const hue = rgb(term.hue || HUES[0]);
-  return { plane, w: maps.w, h: maps.h, low, high, hue, native: state.native, grids: maps.grids };
+  const of = { run, v: term.view, entries };
+  return { plane, w: maps.w, h: maps.h, low, high, hue, native: state.native, grids: maps.grids, of };
 }
 
 const termsAtRest = () => (state.pins.length ? state.pins : state.rest ? [state.rest] : []);

@@ -53,7 +53,7 @@ function renderSteps() {
     $(id).setAttribute("aria-valuetext", `${i ? "to" : "from"} step ${step} of 0–${mainView().steps - 1}`);
   });
   for (const id of ["back", "play", "on", "every"]) $(id).disabled = most < 2;
-  $("every").disabled = !state.steps;
+  $("every").disabled = !state.steps || refined();
   $("range").style.setProperty("--from", String(places[0] / most));
   $("range").style.setProperty("--to", String(places[1] / most));
   $("range").classList.toggle("disabled", most < 2);

@@ -1,0 +1,245 @@
+"""Refined maps on the page: they are Python's, named wherever they are shown, and all of a run."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from making import data_of, small, with_refined
+from PIL import Image
+
+from browser.conftest import canvas, outline, point, readings, runs_at, same
+from heedmap import explorer
+from heedmap.figures import overlays
+
+NAMED = "refined by self-attention · all layers · all 6 steps · all heads"
+
+
+def now(opened: Any) -> tuple[str, str]:
+    """The command and the Python for what is shown."""
+    said = (opened.page.locator(f"#now-{kind} pre") for kind in ("command", "python"))
+    command, python = (one.evaluate("e => e.textContent") for one in said)
+    return command, python
+
+
+@pytest.mark.parametrize("scale", ["shared", "word", "raw"])
+def test_a_word_shows_the_refined_overlay_that_python_draws(
+    show: Any, run: Any, run_page: str, scale: str
+):
+    opened = show(run_page)
+    opened.choose("Maps", "refined")
+    opened.choose("Scale", scale)
+    for word in ("house", "tree"):
+        opened.word(word).hover()
+        heat = run.maps.refined[word]
+        same(canvas(opened), heat.overlay(scale=scale))
+        low, high = heat.span(scale)
+        assert f": {low:.2g} to {high:.2g} · {NAMED}" in opened.legend()
+    opened.choose("Maps", "read")
+    opened.word("house").hover()
+    same(canvas(opened), run.maps["house"].overlay(scale=scale))
+    assert "refined" not in opened.legend()
+
+
+def test_shares_and_places_are_those_of_the_refined_maps(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.choose("Maps", "refined")
+    opened.choose("Scale", "content")
+    opened.word("house").hover()
+    share = run.maps.refined.share("house").values
+    same(canvas(opened), overlays.overlay(overlays.enlarge(run.image), share, low=0, high=1))
+    opened.word("house").click()
+    assert now(opened) == ("", 'run.maps.refined.share("house").overlay(scale="raw")')
+    x, y = (v / 128 for v in run.maps.refined["house"].peak)
+    point(opened, x, y)
+    acted: dict[str, list[float]] = {}
+    for heat in run.maps.refined:
+        acted.setdefault(heat.label, []).append(float(heat.values[int(y * 64), int(x * 64)]))
+    total = sum(v for several in acted.values() for v in several)
+    for text, part in readings(opened):
+        assert any(abs(part - 100 * v / total) <= 0.6 for v in acted[text])
+    values = opened.page.locator("#reading .value").all_inner_texts()
+    assert float(values[0]) == pytest.approx(max(max(v) for v in acted.values()), rel=0.06)
+    assert "share · refined" in opened.page.locator("#reading h2").inner_text()
+    assert "Probability" not in opened.page.locator("#reading").inner_text()
+
+
+def test_layers_steps_and_heads_rest_and_come_back_as_they_were(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.apart()
+    opened.choose("Layers", "group up")
+    opened.steps(2, 4)
+    opened.choose("Head", "1")
+    opened.choose("Scale", "word")
+    opened.word("red").click()
+    opened.choose("Maps", "refined")
+    opened.page.mouse.move(0, 0)
+    same(canvas(opened), run.maps.refined["red"].overlay())
+    why = opened.page.locator("#whole")
+    assert "of all layers, steps and heads together" in why.inner_text()
+    for label in ("Layers", "Head", "First step", "Last step", "One scale for all steps"):
+        assert opened.page.get_by_label(label, exact=True).is_disabled(), label
+    for name in ("Steps before", "Play the steps", "Steps after", "All steps"):
+        assert opened.page.get_by_role("button", name=name).is_disabled(), name
+    layers = opened.page.get_by_label("Layers", exact=True)
+    assert layers.input_value() == "all" and layers.get_attribute("aria-describedby") == "whole"
+    assert opened.steps_said() == "all 6 steps"
+    assert not opened.page.locator("#matrix").is_visible()
+    assert not opened.page.locator("#curve").is_visible()
+    assert now(opened) == (
+        "heedmap inspect RUN --word red --refined --scale word",
+        'run.maps.refined["red"].overlay(scale="word")',
+    )
+    opened.choose("Maps", "read")
+    assert not why.is_visible() and not layers.is_disabled()
+    chosen = run.maps.select(layers="up", steps=slice(2, 4), heads=1)
+    same(canvas(opened), chosen["red"].overlay())
+    assert opened.page.locator("#matrix").is_visible()
+    assert opened.page.locator("#curve").is_visible()
+
+
+def test_what_is_kept_is_refined_and_says_so(show: Any, run: Any, run_page: str, tmp_path: Path):
+    opened = show(run_page)
+    opened.choose("Maps", "refined")
+    opened.choose("Scale", "word")
+    opened.word("house").click()
+    heat = run.maps.refined["house"]
+    for name, file in (
+        ("Overlay of house, PNG", "house-word-refined.png"),
+        ("Map of house, NPY", "house-refined.npy"),
+    ):
+        with opened.page.expect_download() as waiting:
+            opened.page.get_by_role("button", name=name).click()
+        kept = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(kept)
+        assert kept.name == file
+        if kept.suffix == ".png":
+            same(np.asarray(Image.open(kept).convert("RGB")).astype(int), heat.overlay())
+        else:
+            values = np.load(kept, allow_pickle=False)
+            refined = run.maps.recording.refined
+            assert refined is not None
+            tokens = [run.maps.recording.columns[p] for p in run.maps.tokens.find("house")]
+            room = np.ptp(refined[..., tokens].sum(-1)) / 131070
+            np.testing.assert_allclose(values, heat.values, atol=room * 1.01 + 1e-7)
+
+
+def test_a_link_keeps_which_maps_are_shown(show: Any, run_page: str):
+    opened = show(run_page)
+    opened.choose("Maps", "refined")
+    opened.word("house").click()
+    opened.page.wait_for_timeout(600)
+    assert "maps=refined" in opened.page.evaluate("location.hash")
+    before = canvas(opened), opened.legend()
+    opened.page.reload()
+    opened.page.wait_for_selector("html[data-ready=yes]")
+    opened.asked.pop()  # the reload
+    assert np.array_equal(canvas(opened), before[0]) and opened.legend() == before[1]
+    opened.choose("Maps", "read")
+    opened.page.wait_for_timeout(600)
+    assert "maps=" not in opened.page.evaluate("location.hash")
+
+
+def test_a_run_without_refined_maps_offers_none(show: Any, run: Any):
+    older = replace(run.maps, recording=replace(run.maps.recording, refined=None))
+    page = explorer.page(replace(run, maps=older, negative_maps=None))
+    opened = show(page)
+    assert not opened.page.get_by_label("Maps", exact=True).is_visible()
+    opened.page.evaluate("location.hash = 'maps=refined&outline=1'")
+    opened.page.reload()
+    opened.page.wait_for_selector("html[data-ready=yes]")
+    opened.asked.pop()
+    assert not opened.page.get_by_label("Layers", exact=True).is_disabled()
+    assert "refined" not in opened.legend()
+    opened.word("house").hover()
+    points, across = outline(opened)
+    values = older["house"].values
+    assert across == 64 and runs_at(points, values, values.min() + 0.5 * np.ptp(values), 1e-4)
+    assert "the heat itself" in opened.legend()
+
+
+@pytest.mark.parametrize("maps", ["read", "refined"])
+def test_the_outline_of_several_words_is_around_the_mask_of_all(
+    show: Any, run: Any, run_page: str, maps: str
+):
+    """Of words in different phrases; of words of a phrase; of one that is in none."""
+    opened = show(run_page)
+    opened.choose("Maps", maps)
+    opened.page.get_by_label("Outline", exact=True).check()
+    for first, last, text in (
+        ("red", "tree", "red house next to a blue tree"),
+        ("red", "house", "red house"),
+        ("next", "next", "next"),
+    ):
+        opened.word(first).click()
+        if first != last:
+            opened.word(last).click(modifiers=["Shift"])
+        opened.page.mouse.move(0, 0)
+        points, across = outline(opened)
+        assert across == 128
+        assert runs_at(points, run.maps[text].soft_mask(), 0.5, 1 / 500), text
+        assert "outline: its mask at 50\u00a0%" in opened.legend()
+        opened.bare()
+
+
+def test_each_pin_has_its_own_mask_and_a_token_its_heat(show: Any, run_page: str):
+    opened = show(run_page)
+    opened.page.get_by_label("Outline", exact=True).check()
+    opened.word("house").click()
+    opened.word("tree").click()
+    assert "outlines: their masks at 50\u00a0%." in opened.legend()
+    opened.page.get_by_label("Start and end tokens").check()
+    opened.word("start token").click()
+    said = "outlines: masks at 50\u00a0%; of “start token” where the heat itself reaches"
+    assert said in opened.legend()
+    opened.bare()
+    opened.choose("Scale", "content")
+    opened.word("house").click()
+    assert "outline: where the heat itself reaches" in opened.legend()  # as `share().mask()`
+
+
+def test_an_edit_has_the_masks_of_both_pictures(show: Any, pair: Any, pair_page: str):
+    opened = show(pair_page)
+    opened.page.get_by_label("Outline", exact=True).check()
+    opened.choose("Maps", "refined")
+    opened.word("dog", "edit").click()
+    opened.page.mouse.move(0, 0)
+    for n, (side, maps) in enumerate((("source", pair.source.maps), ("edited", pair.edited.maps))):
+        word = "dog" if n else "cat"
+        points, _ = outline(opened, f'figure[data-kind="{side}"]')
+        assert runs_at(points, maps[word].soft_mask(), 0.5, 1 / 500), side
+    assert now(opened)[1].splitlines() == [
+        'pair.source.maps.refined["cat"].values',
+        'pair.edited.maps.refined["dog"].values',
+    ]
+    opened.page.get_by_role("radio").nth(2).check()
+    assert re.search("outline: its mask at 50\u00a0% · refined by", opened.legend())
+
+
+def test_a_page_without_room_for_masks_says_so(show: Any):
+    run = with_refined(small())
+    page = explorer.page(run, limit=200_000)
+    assert data_of(page)["runs"][0]["views"][0]["masks"] is None
+    opened = show(page)
+    opened.word("house").click()
+    held = opened.page.locator("#held")
+    assert "did not fit" not in held.inner_text()
+    opened.page.get_by_label("Outline", exact=True).check()
+    assert "masks did not fit into this page: outlines are of the heat itself" in held.inner_text()
+    assert "where the heat itself reaches" in opened.legend()
+
+
+def test_a_page_with_room_for_small_masks_says_how_small(show: Any):
+    run = with_refined(small("a red house next to a blue tree"))
+    page = explorer.page(run, limit=300_000)
+    cells = data_of(page)["runs"][0]["views"][0]["masks"]["cells"]
+    assert cells == [64, 64]
+    opened = show(page)
+    opened.word("house").click()
+    opened.page.get_by_label("Outline", exact=True).check()
+    held = opened.page.locator("#held").inner_text()
+    assert "This page holds masks at 64×64 pixels." in held
+    _, across = outline(opened)
+    assert across == 64 and "outline: its mask" in opened.legend()
