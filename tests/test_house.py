@@ -239,7 +239,7 @@ OTHERS = {
     "cli/inspecting.py": {"out"},
     "cli/options.py": {"out", "kind", "protect"},  # a word more of the command line's, and a list
     "cli/repeating.py": {"out"},
-    "cli/segmenting.py": {"out"},
+    "cli/segmenting.py": {"out", "threshold"},  # of masks, which have another
     "drawing/edit_plans.py": {"cross"},  # of a plan that takes nothing
     "explorer/__init__.py": {"limit"},  # bytes of a page
     "explorer/repeating.py": {"negative"},  # whether a number is

@@ -94,7 +94,7 @@ def test_segment_writes_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch
         (["-w", "#9"], "there is no word number 9"),
         (["-w", "#one"], "'#one' names no word: expected '#' and its number"),
         (["-w", "red", "-w", "house"], "'red' and 'house' are of one phrase: expected phrases"),
-        (["--threshold", "2"], "--threshold is 2: expected a number from 0 to 1"),
+        (["--threshold", "2"], "--threshold is 2: expected a finite number from 0 to 1"),
     ],
 )
 def test_segment_says_what_is_wrong_and_writes_nothing(saved: Path, arguments, part):

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from heedmap.cli.console import open_in_browser, print_table, printable, say
-from heedmap.cli.inspecting import numbered
+from heedmap.cli.inspecting import folder_beside, numbered
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path
-from heedmap.errors import RunError
 
 
 @dataclass(frozen=True)
@@ -72,19 +71,19 @@ def segment(
     as numbers (NumPy), as COCO, as a mask of each phrase, and on a sheet.
     """
     from heedmap.files.writing import Destination, kinds, slug
+    from heedmap.maps.segments import CUT
     from heedmap.results.runs import Run
 
     maps = Run.load(run).maps
-    root = run / "segment"
-    # Otherwise whoever sent the run could say where to write.
-    if saved.out is None and root.is_symlink():
-        raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
+    root = folder_beside(run, "segment", saved.out)
     place = Destination(saved.out, kinds.SEGMENTS, force=saved.force, root=root)
     words = None if not asked.word else [numbered(query) for query in asked.word]
-    cut: dict[str, float] = {} if asked.threshold is None else {"threshold": asked.threshold}
-    found = maps.segment(words, **cut)
+    found = maps.segment(words, threshold=CUT if asked.threshold is None else asked.threshold)
     kind = asked.kind or "png"
-    parts = [*(asked.word or ["all"]), *(f"from {value:g}" for value in cut.values())]
+    parts = [
+        *(asked.word or ["all"]),
+        *([] if found.threshold == CUT else [f"from {found.threshold:g}"]),
+    ]
     name = slug(" ".join([*parts, *([] if kind == "png" else [kind])]), 100)
     with kept_told(place.places):
         folder = place.put(partial(found.save, run=run, kind=kind), name)
