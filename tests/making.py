@@ -121,6 +121,7 @@ MARKS: dict[str, dict[str, Any]] = {
     "pair.json": {"format": 1, "about": REPORT},
     "grid.json": {"format": 1, "about": {}, "cells": [CELL]},
     "inspect.json": {"run": "x", "folder": "y", "selection": {}, "words": []},
+    "segment.json": {"folder": "y", "prompt": "x", "threshold": 0.5, "sheet": "", "phrases": []},
 }
 """The least that the mark of each kind of folder says; older versions wrote no more."""
 

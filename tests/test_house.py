@@ -239,10 +239,13 @@ OTHERS = {
     "cli/inspecting.py": {"out"},
     "cli/options.py": {"out", "kind", "protect"},  # a word more of the command line's, and a list
     "cli/repeating.py": {"out"},
+    "cli/segmenting.py": {"out", "threshold"},  # of masks, which have another
     "drawing/edit_plans.py": {"cross"},  # of a plan that takes nothing
     "explorer/__init__.py": {"limit"},  # bytes of a page
     "explorer/repeating.py": {"negative"},  # whether a number is
     "figures/sheet.py": {"kind"},  # of a file
+    "maps/heatmaps.py": {"threshold"},
+    "maps/segments.py": {"kind", "threshold"},  # of a mask, too; and of a file
     "maps/word_map.py": {"threshold"},  # a word's mask is cut at another height than a blend
     "recording/calls.py": {"size"},  # bytes of a recording
     "recording/edits.py": {"renormalize"},  # of one word
@@ -720,6 +723,7 @@ def test_import_costs_nothing(tmp_path: Path):
         "grid",
         "repeat",
         "inspect",
+        "segment",
         "explain",
         "compare",
         "words",

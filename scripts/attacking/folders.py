@@ -156,6 +156,8 @@ def _maps(run: Run) -> None:
         if maps.words:
             maps[maps.words[0].text].mask()
             maps.share(maps.words[-1].text)
+        if maps.recording.refined is not None and maps.recording.table.phrases:
+            maps.segment()
 
 
 _QUOTED = re.compile(r"""\$'(?:[^'\\]|\\.)*'|'[^']*'|"'"|"[\w ]*\"""", re.ASCII)

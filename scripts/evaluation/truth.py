@@ -83,7 +83,7 @@ def _cut(values: np.ndarray, least: float) -> np.ndarray:
 
 
 def _half(values: np.ndarray) -> Map:
-    """Cut as `HeatMap.mask` does, half-way between the least and the greatest value."""
+    """Cut as `HeatMap.mask` cuts maps of a selection: half-way between least and greatest."""
     low, high = float(values.min()), float(values.max())
     return Map(values, _cut(values, low + 0.5 * (high - low)))
 

@@ -88,8 +88,12 @@ FOREIGN = [
     ("grid.json", {"format": 1, "about": {}, "cells": [{}]}),
     ("inspect.json", {"run": 5, "folder": "y", "selection": {}, "words": []}),
     ("inspect.json", {"run": "x", "folder": "y", "selection": {}, "words": "all"}),
+    ("segment.json", {**MARKS["segment.json"], "threshold": "half"}),
+    ("segment.json", {**MARKS["segment.json"], "phrases": [{"name": "house"}]}),
 ]
-OF_MARK = {kind.mark: kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID, kinds.SELECTION)}
+OF_MARK = {
+    kind.mark: kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID, kinds.SELECTION, kinds.SEGMENTS)
+}
 
 
 @pytest.mark.parametrize(("mark", "held"), FOREIGN)

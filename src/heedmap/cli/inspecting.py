@@ -144,10 +144,7 @@ def inspect(
         from heedmap.results import runs
 
     whole = runs.Run.load(run)
-    root = run / "inspect"
-    # Otherwise whoever sent the run could say where to write.
-    if saved.out is None and root.is_symlink():
-        raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
+    root = folder_beside(run, "inspect", saved.out)
     place = writing.Destination(saved.out, writing.kinds.SELECTION, force=saved.force, root=root)
     maps = selected.of(whole.maps, over=shown.over is not None)
     found = Inspection(
@@ -231,6 +228,18 @@ class Inspection:
             for file, overlay in zip(self.chosen, drawn, strict=True):
                 (folder / file).write_bytes(formats.png(overlay))
             (folder / f"sheet.{self.kind}").write_bytes(packed.result())
+
+
+def folder_beside(run: Path, name: str, out: Path | None) -> Path:
+    """The folder of that name within a run's, where new ones are made unless one was named.
+
+    Raises:
+        RunError: if it is a link: whoever sent the run could say where to write.
+    """
+    root = run / name
+    if out is None and root.is_symlink():
+        raise RunError(f"{root} is a link: name a folder with --out, or take the link away")
+    return root
 
 
 HEAT_COLUMNS = ("most", "mean", "hottest at")

@@ -32,9 +32,9 @@ __all__ = [
     "enlarge",
     "heat",
     "hue_colours",
+    "labelled",
     "overlay",
     "overlay_several",
-    "painted",
     "plot",
     "resize_map",
     "shrunk",
@@ -146,7 +146,7 @@ def overlay_several(
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
-def painted(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
+def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
     """Paint the parts of an almost grey picture: label n in the n-th of `HUES`, 0 not at all.
 
     After the last hue they begin again.

@@ -22,6 +22,7 @@ _PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}
 _GRID = {"grid.json", "grid.png", "grid.csv", "index.html"}
 _SELECTION = {"inspect.json", "timeline.gif"}
 _OF_SELECTION = r"(?:sheet|timeline|layers|heads|layers-heads|heads-layers)\.(?:png|svg|pdf)"
+_SEGMENTS = {"segment.json", "labels.png", "labels.npy", "coco.json"}
 _EXPLANATION = {"explain.json", "index.html", "image.png"}
 _WORD = r"words/\d+-[^/]+\.png"
 
@@ -109,9 +110,23 @@ def _of_selection(folder: Path) -> set[str]:
     found = {"inspect.json"}
     drawn = [(about or {}).get("sheet"), *_entries(about, "over")]
     for within, paths in (("words/", words), ("", drawn)):
-        names = (PurePosixPath(str(path).replace("\\", "/")).name for path in paths)
-        found |= {f"{within}{name}" for name in names}
+        found |= {f"{within}{_last(path)}" for path in paths}
     return found
+
+
+def _of_segments(folder: Path) -> set[str]:
+    """What was written into the folder of masks: it lists whole paths."""
+    about = SEGMENTS.told(folder) or {}
+    masks = [one.get("file") for one in _entries(about, "phrases") if isinstance(one, dict)]
+    found = set(_SEGMENTS)
+    for within, paths in (("masks/", masks), ("", [about.get("sheet")])):
+        found |= {f"{within}{_last(path)}" for path in paths}
+    return found
+
+
+def _last(path: object) -> str:
+    """The name at the end of a path as whatever system writes it."""
+    return PurePosixPath(str(path).replace("\\", "/")).name
 
 
 _RUN_NAMES = _names(_RUN, _WORD).pattern
@@ -147,6 +162,14 @@ SELECTION = Kind(
     _of_selection,
     re.compile("words"),
 )
+SEGMENTS = Kind(
+    "masks of a run",
+    "segment.json",
+    schemas.SegmentsFile,
+    _names(_SEGMENTS, r"sheet\.(?:png|svg|pdf)", r"masks/\d+-[^/]+\.png"),
+    _of_segments,
+    re.compile("masks"),
+)
 EXPLANATION = Kind(
     "an explanation of heedmap",
     "explain.json",
@@ -154,7 +177,7 @@ EXPLANATION = Kind(
     _names(_EXPLANATION),
     lambda folder: _listed(EXPLANATION.told(folder) or {}, _EXPLANATION),
 )
-BESIDE = {"inspect": SELECTION, "explain": EXPLANATION}
+BESIDE = {"inspect": SELECTION, "segment": SEGMENTS, "explain": EXPLANATION}
 """Folders within that of a run in which others are saved, a new one each time, and their kinds."""
 
 

@@ -117,6 +117,24 @@ class SelectionFile(Struct, frozen=True, kw_only=True):
     words: list[SelectionWord]
 
 
+class SegmentWritten(Struct, frozen=True, kw_only=True):
+    """A phrase of a picture's segments, and the file of its mask."""
+
+    name: str
+    label: int
+    file: str
+
+
+class SegmentsFile(Struct, frozen=True, kw_only=True):
+    """`segment.json`; it is only asked which files were written, and never read back."""
+
+    folder: str
+    prompt: str
+    threshold: float
+    sheet: str
+    phrases: list[SegmentWritten]
+
+
 # --- reading and writing ----------------------------------------------------------------------
 
 
@@ -167,6 +185,7 @@ _KINDS = {
     "run.json": ("a run", ""),
     "explain.json": ("an explanation", "the run that it explains"),
     "inspect.json": ("a selection of a run", "the run itself"),
+    "segment.json": ("masks of a run", "the run itself"),
 }
 """The files that tell folders of each kind, what it is, and what to name where a run is wanted."""
 

@@ -20,7 +20,7 @@ from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
 from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import REFINED, Layer, Recording, cells
-from heedmap.maps.segments import Segments, segmented
+from heedmap.maps.segments import CUT, Segments, segmented
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.soft_masks import Mentioned, check_picture
 from heedmap.maps.word_map import HeatMap, Scale, check_scale
@@ -205,22 +205,20 @@ class HeatMaps:
 
     def segment(
         self,
-        phrases: Sequence[str] | None = None,
+        phrases: Sequence[str | int] | None = None,
         *,
-        threshold: float = 0.5,
+        threshold: float = CUT,
         image: Image.Image | None = None,
     ) -> Segments:
         """Which phrase each pixel of the picture shows: that with the greatest soft mask, if any.
 
         Args:
-            phrases: words or phrases of the prompt; left out, all its phrases ("red house", "blue
-                tree", "snow").
+            phrases: words or phrases, or numbers of words; left out, all phrases of the prompt.
             threshold: 0 to 1, what a soft mask must have at least; else it is background.
             image: the picture, where the maps do not know it.
 
         Raises:
-            ArgumentError: if there is nothing to tell apart, two words are of one phrase, or the
-                picture does not fit.
+            ArgumentError: if nothing is to tell apart, or two of one phrase; or the picture is odd.
             SelectionError: if there are no refined maps, or these are the maps of a selection.
             UnknownWordError: if the prompt has no such word.
             TruncatedWordError: if the model did not read it.

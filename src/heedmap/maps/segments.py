@@ -3,10 +3,13 @@
 Axes: H, W the picture's pixels.
 """
 
+import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -14,13 +17,17 @@ from PIL import Image
 from heedmap import checks
 from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
 from heedmap.figures import layout, overlays
+from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
+from heedmap.files.writing import kinds, slug, whole_folder
 from heedmap.maps.recordings import Recording
 from heedmap.maps.soft_masks import soft_masks
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
+CUT = 0.5
+"""What a soft mask must have at least, unless something else is asked for."""
 MOST_PHRASES = 255
 """More than these no picture of 8-bit labels tells apart."""
 
@@ -33,11 +40,15 @@ class Segments:
         names: the phrases, in the order of the prompt or as they were asked for.
         labels: uint8 (H, W), read-only: 0 where the picture shows none of them, n for the n-th.
         image: the picture, where it is known.
+        prompt: that the phrases are of.
+        threshold: what a soft mask had to have at least.
     """
 
     names: tuple[str, ...]
     labels: np.ndarray
     image: Image.Image | None = None
+    prompt: str = ""
+    threshold: float = CUT
 
     def __repr__(self) -> str:
         height, width = self.labels.shape
@@ -87,8 +98,6 @@ class Segments:
             mask = self.labels == number
             if not mask.any():
                 continue
-            rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
-            (left, right), (top, bottom) = columns[[0, -1]].tolist(), rows[[0, -1]].tolist()
             annotations.append(
                 {
                     "id": len(annotations) + 1,
@@ -96,7 +105,7 @@ class Segments:
                     "category_id": number,
                     "segmentation": {"size": [height, width], "counts": _runs(mask)},
                     "area": int(mask.sum()),
-                    "bbox": [left, top, right - left + 1, bottom - top + 1],
+                    "bbox": _box(mask),
                     "iscrowd": 0,
                 }
             )
@@ -105,6 +114,82 @@ class Segments:
             "categories": [{"id": n, "name": name} for n, name in enumerate(self.names, 1)],
             "annotations": annotations,
         }
+
+    def about(
+        self, folder: str | Path, *, run: str | Path | None = None, kind: str = "png"
+    ) -> dict[str, Any]:
+        """What `segment.json` says of them, of plain JSON types.
+
+        Args:
+            folder: where they are saved.
+            run: the folder of the run, where it has one.
+            kind: of the sheet's file.
+        """
+        folder = Path(folder)
+        phrases: list[dict[str, Any]] = []
+        for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
+            mask = self.labels == number
+            phrases.append(
+                {
+                    "name": name,
+                    "label": number,
+                    "share": round(share, 6),
+                    "pixels": int(mask.sum()),
+                    "box": _box(mask),
+                    "file": str(folder / _mask_file(number, name)),
+                }
+            )
+        return {
+            **({} if run is None else {"run": str(run)}),
+            "folder": str(folder),
+            "prompt": self.prompt,
+            "threshold": self.threshold,
+            "sheet": str(folder / f"sheet.{kind}"),
+            "phrases": phrases,
+        }
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        run: str | Path | None = None,
+        kind: Literal["png", "svg", "pdf"] = "png",
+        force: bool = False,
+    ) -> Path:
+        """Write the folder, whole or not at all: labels, COCO, a mask of each phrase, the sheet.
+
+        They are `labels.png`, `labels.npy`, `coco.json`, `masks/<label>-<phrase>.png` (black and
+        white), `sheet.png` and `segment.json`, which says what `about` does. A phrase without a
+        pixel has a black mask.
+
+        Args:
+            folder: where to.
+            run: the folder of the run, to be noted.
+            kind: of the sheet's file.
+            force: whether older masks of that name are replaced, as of `Run.save`.
+
+        Returns:
+            The folder.
+
+        Raises:
+            ArgumentError: if `folder` is not a path, or an argument is none of its choices.
+            RunError: if something is there already, or nothing can be written there.
+        """
+        checks.one_of("kind", kind, ("png", "svg", "pdf"))
+        with whole_folder(folder, kinds.SEGMENTS, force=force) as partial:
+            (partial / "labels.png").write_bytes(png(self.indexed()))
+            held = io.BytesIO()
+            np.save(held, self.labels, allow_pickle=False)
+            (partial / "labels.npy").write_bytes(held.getvalue())
+            _write_json(partial / "coco.json", self.coco())
+            (partial / "masks").mkdir()
+            for number, name in enumerate(self.names, 1):
+                mask = Image.fromarray((self.labels == number).astype(np.uint8) * 255)
+                (partial / _mask_file(number, name)).write_bytes(png(mask))
+            drawn = png(self.sheet()) if kind == "png" else self.figure().data(kind)
+            (partial / f"sheet.{kind}").write_bytes(drawn)
+            _write_json(partial / "segment.json", self.about(folder, run=run, kind=kind))
+        return Path(folder)
 
     def sheet(self, *, title: str = "") -> Image.Image:
         """What `figure` shows, as a picture."""
@@ -130,10 +215,12 @@ class Segments:
         panels = [] if self.image is None else [Panel("", base, "the picture")]
         if len(self.names) != 1:
             rest = 1 - sum(self.shares)
-            panels.append(Panel("", overlays.painted(base, labels), f"{_percent(rest)} background"))
+            panels.append(
+                Panel("", overlays.labelled(base, labels), f"{100 * rest:.0f} % background")
+            )
         for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
             alone = np.where(labels == number, labels, 0)
-            panels.append(Panel(name, overlays.painted(base, alone), _percent(share)))
+            panels.append(Panel(name, overlays.labelled(base, alone), _percent(share)))
         return layout.laid_out(layout.in_rows(panels), title=checks.text("title", title))
 
     def _repr_png_(self) -> bytes:
@@ -142,7 +229,7 @@ class Segments:
 
 def segmented(
     recording: Recording,
-    queries: Sequence[str] | None,
+    queries: Sequence[str | int] | None,
     picture: Image.Image | None,
     threshold: float,
 ) -> Segments:
@@ -150,7 +237,7 @@ def segmented(
 
     Args:
         recording: which has refined maps.
-        queries: words or phrases of the prompt; None for all its phrases.
+        queries: words or phrases of the prompt, or numbers of words; None for all its phrases.
         picture: of the recording's size.
         threshold: 0 to 1, what the soft mask must have at least; else it is background.
 
@@ -165,29 +252,34 @@ def segmented(
         places = [[t for word in words for t in word.tokens] for words in table.phrases]
         names = [table.text_of(tokens) for tokens in places]
     else:
-        names = _checked_queries(queries)
-        places = [[*table.phrase(name)] for name in names]
+        asked = _checked_queries(queries)
+        places = [[*table.phrase(one)] for one in asked]
+        names = [
+            one if isinstance(one, str) else table.text_of(tokens)
+            for one, tokens in zip(asked, places, strict=True)
+        ]
         _check_apart(names, places)
     if not 1 <= len(names) <= MOST_PHRASES:
-        said = "has no phrases" if not names else f"has {plural(len(names), 'phrase')}"
+        of = "the prompt has" if queries is None else "you named"
+        said = plural(len(names), "phrase") if names else "no phrases"
         raise ArgumentError(
-            f"the prompt {said}: expected 1 to {MOST_PHRASES} to tell apart; name some words"
+            f"{of} {said}: expected 1 to {MOST_PHRASES} to tell apart; name some words"
         )
     soft = soft_masks(recording, places, picture)
     labels = np.where(soft.max(axis=0) >= threshold, soft.argmax(axis=0) + 1, 0).astype(np.uint8)
     labels[~soft.any(axis=0)] = 0  # at a threshold of 0, too
     labels.flags.writeable = False
-    return Segments(tuple(names), labels, picture)
+    return Segments(tuple(names), labels, picture, table.prompt, threshold)
 
 
-def _checked_queries(queries: object) -> list[str]:
-    found = [queries] if isinstance(queries, str) else checks.in_order(queries)
-    if not found or not all(map(checks.is_text, found)):
+def _checked_queries(queries: object) -> list[str | int]:
+    found = [queries] if isinstance(queries, str | int) else checks.in_order(queries)
+    if not found or not all(checks.is_text(one) or type(one) is int for one in found):
         raise ArgumentError(
             f"phrases is {quoted(queries)}: expected a list of words or phrases of the prompt, as "
             "in ['red house', 'tree']"
         )
-    return [str(one).strip() for one in found]
+    return [one if isinstance(one, int) else str(one).strip() for one in found]
 
 
 def _check_apart(names: Sequence[str], places: Sequence[Sequence[int]]) -> None:
@@ -198,6 +290,23 @@ def _check_apart(names: Sequence[str], places: Sequence[Sequence[int]]) -> None:
                     f"{quoted(other)} and {quoted(name)} are of one phrase: expected phrases that "
                     "have no word in common; name it once"
                 )
+
+
+def _box(mask: np.ndarray) -> list[int] | None:
+    """Left, top, width and height of what is inside, in pixels; None where nothing is."""
+    if not mask.any():
+        return None
+    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    (left, right), (top, bottom) = columns[[0, -1]].tolist(), rows[[0, -1]].tolist()
+    return [left, top, right - left + 1, bottom - top + 1]
+
+
+def _mask_file(number: int, name: str) -> str:
+    return f"masks/{number}-{slug(name, 40)}.png"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def _runs(mask: np.ndarray) -> list[int]:
@@ -216,4 +325,6 @@ def _palette() -> np.ndarray:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.01 or share == 0 else "under 1 %"
+    if share == 0:
+        return "no pixel"
+    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"

@@ -217,7 +217,7 @@ class TokenTable:
             places = (places[place],)
         return _tokens_of(self._read(places, query))
 
-    def phrase(self, query: str) -> tuple[int, ...]:
+    def phrase(self, query: str | int) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of the phrases that a word stands in.
 
         A phrase is a run of words that stand for things and properties, with nothing but spaces or
@@ -225,12 +225,15 @@ class TokenTable:
         end it, as far as they are told by "-ing" ("a dog chasing cats" is two phrases). A run of
         more than three words is not a phrase but a list (or in another language than English), and
         the word is then taken alone; so is one that is given in quotation marks, as '"tree"'. All
-        places that were read are meant.
+        places that were read are meant; of a word by its number, that one.
 
         Raises:
             UnknownWordError: if the word is not in the prompt.
             TruncatedWordError: if it is only in the part that the model did not read.
         """
+        if isinstance(query, int):
+            self.tokens_at(query)  # or this raises
+            return _tokens_of([self._phrase_around((self.at(query),))])
         read = self._read(self.matches(query), query)
         bare = query.strip()
         if len(bare) > 2 and bare[0] + bare[-1] in _QUOTES:
