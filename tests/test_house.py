@@ -376,6 +376,7 @@ SPELLED = re.compile(r"--\w|\b[a-z_]+=|\b[a-z]+_[a-z]\w*|\bTrue\b|\bNone\b|\bsli
 PROGRAMS = {
     "app/application.py",  # to the operator, at the start
     "figures/overlays.py",
+    "maps/averages.py",
     "maps/heatmaps.py",
     "maps/masks.py",
     "mathematics/by_hand.py",

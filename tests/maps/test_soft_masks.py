@@ -97,11 +97,6 @@ def test_what_is_alone_or_even_takes_and_loses_nothing():
     assert contested(np.empty((0, 2, 2)), np.empty((0, 2, 2))).shape[0] == 0
 
 
-def test_a_weight_below_0_acts_where_a_map_is_lowest():
-    hill = np.array([[[0.0, 0.1, 0.6]], [[0.5, 0.1, 0.0]]])
-    np.testing.assert_array_equal(contested(-hill, -hill), contested(hill, hill))
-
-
 # --- of a run ---------------------------------------------------------------------------------
 
 
@@ -119,8 +114,8 @@ def test_a_word_stands_for_its_phrase_and_a_text_for_all_its_places():
     for same in (maps["red house"], maps.at(1), maps.at(2), maps.refined["red"], maps.alone(1)):
         np.testing.assert_array_equal(same.soft_mask(), red)
     both = maps["house"].soft_mask()
-    assert halves(both) == (pytest.approx(1), 1.0)
-    np.testing.assert_allclose(both, np.maximum(red, maps["blue"].soft_mask()), atol=1e-6)
+    assert halves(both) == (1.0, 1.0)
+    np.testing.assert_array_equal(both, np.maximum(red, maps["blue"].soft_mask()))
 
 
 def test_a_word_that_names_no_thing_has_its_own_map_and_is_no_rival():
@@ -130,6 +125,15 @@ def test_a_word_that_names_no_thing_has_its_own_map_and_is_no_rival():
     np.testing.assert_array_equal(maps["red"].soft_mask(), without["red"].soft_mask())
     assert halves(maps["at"].soft_mask()) == (1.0, pytest.approx(0, abs=0.02))
     assert not without["at"].soft_mask().any()  # the same everywhere
+
+
+def test_a_weight_below_0_acts_where_a_map_is_lowest():
+    """And does not take away from what the other words of its phrase draw."""
+    below = 0.02  # twice of what all words draw everywhere: the maps are mirrored exactly
+    against = {"red": -LEFT - below, "house": LEFT, "blue": RIGHT, "house#1": -RIGHT - below}
+    plain, weighted = HeatMaps(placed(HOUSES)), HeatMaps(placed(against))
+    for word in ("red", "house", "blue", "red house"):
+        np.testing.assert_allclose(weighted[word].soft_mask(), plain[word].soft_mask(), atol=1e-5)
 
 
 def test_masks_are_soft_masks_from_a_threshold_on():

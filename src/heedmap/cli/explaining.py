@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heedmap.cli.console import loading, print_table, printable, progress_bar, say, warnings_told
-from heedmap.cli.inspecting import BesideFlags, numbered
+from heedmap.cli.inspecting import BesideFlags
 from heedmap.cli.options import OutputFlags, PageFlags, grouped, out_option
-from heedmap.cli.parsing import parse_path, parse_pixel
+from heedmap.cli.parsing import numbered, parse_path, parse_pixel
 from heedmap.cli.repeating import ReloadFlags
 from heedmap.errors import RunError
 from heedmap.options import BranchName, ExplainOptions

@@ -12,6 +12,7 @@ from heedmap.cli.console import dumps, print_table, printable, say
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import (
+    numbered,
     parse_names,
     parse_numbers,
     parse_over,
@@ -19,9 +20,8 @@ from heedmap.cli.parsing import (
     parse_range,
     show_range,
 )
-from heedmap.errors import ArgumentError, RunError, plural, quoted
+from heedmap.errors import ArgumentError, RunError, plural
 from heedmap.models.imports import uncollected
-from heedmap.text import option_texts
 
 if TYPE_CHECKING:
     from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
@@ -281,14 +281,6 @@ def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatM
                 name += "-"
             chosen[f"{name}.png"] = maps[query]
     return chosen
-
-
-def numbered(query: str) -> str | int:
-    """The number of a word in `#N`; a word or phrase as it is."""
-    try:
-        return option_texts.word_in(query)
-    except option_texts.Unreadable as error:
-        raise ArgumentError(f"{quoted(query)} names no word: expected {error.expected}") from error
 
 
 def draw_over(

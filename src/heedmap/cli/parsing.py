@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import typer
 
 from heedmap.checks import any_of, finite, one_of, typed, whole
-from heedmap.errors import quoted
+from heedmap.errors import ArgumentError, quoted
 from heedmap.options import AXES
 from heedmap.text import option_texts
 
@@ -170,3 +170,11 @@ class Refused(typer.BadParameter):
 
     def __init__(self, text: str, expected: str) -> None:
         super().__init__(f"{quoted(text)}: expected {expected}")
+
+
+def numbered(query: str) -> str | int:
+    """The number of a word in `#N`; a word or phrase as it is."""
+    try:
+        return option_texts.word_in(query)
+    except option_texts.Unreadable as error:
+        raise ArgumentError(f"{quoted(query)} names no word: expected {error.expected}") from error

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from heedmap.cli.console import open_in_browser, print_table, printable, say
-from heedmap.cli.inspecting import folder_beside, numbered
+from heedmap.cli.inspecting import folder_beside
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
-from heedmap.cli.parsing import parse_path
+from heedmap.cli.parsing import numbered, parse_path
 
 
 @dataclass(frozen=True)

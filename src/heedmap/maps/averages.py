@@ -14,6 +14,7 @@ from PIL import Image
 from heedmap.errors import NothingRecordedError, SelectionError
 from heedmap.maps.recordings import Recording, cells
 from heedmap.maps.selections import Selection
+from heedmap.text.words import Word
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,14 @@ class Averages:
         for grid, sums in self._reduced.items():
             total += _resize(sums[:, columns].sum(axis=-1).reshape(grid), (w, h))
         return total / np.float32(len(self.selection.layers_of(recording)))
+
+    def magnitude(self, words: Iterable[Word]) -> np.ndarray:
+        """How much words draw, each by itself and whatever its sign, added up: (h, w)."""
+        w, h = cells(self.recording.latent)
+        total = np.zeros((h, w), dtype=np.float32)
+        for word in words:
+            total += np.abs(self.of(word.tokens))
+        return total
 
     @cached_property
     def shared(self) -> tuple[float, float]:

@@ -5,7 +5,7 @@ row-major) · K text token · h, w a layer's own grid. Everything is numpy.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
 from heedmap.maps.averages import Averages
-from heedmap.maps.recordings import REFINED, Layer, Recording, cells
+from heedmap.maps.recordings import REFINED, Layer, Recording
 from heedmap.maps.segments import CUT, Segments, segmented
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.soft_masks import Mentioned, check_picture
@@ -146,7 +146,7 @@ class HeatMaps:
         own = [word for word in self.words if asked.issuperset(word.tokens)]
         mine = {word.number for word in own}
         others = [w for w in self.words if is_content(w.text) and w.number not in mine]
-        drawn, rest = self._drawn_by(own), self._drawn_by(others)
+        drawn, rest = self._averages.magnitude(own), self._averages.magnitude(others)
         among = drawn + rest  # even rounded it is not below `drawn`: no share is above 1
         values = np.divide(drawn, among, out=np.zeros_like(drawn), where=among > 0)
         size, refined = self.recording.size, self._whole is not None
@@ -334,11 +334,3 @@ class HeatMaps:
         whole = self._whole or self.recording
         none = self._selection != Selection() or whole.refined is None
         return None if none else Mentioned(whole, positions)
-
-    def _drawn_by(self, words: Iterable[Word]) -> np.ndarray:
-        """How much words draw, each by itself and whatever its sign, added up: (h, w)."""
-        w, h = cells(self.recording.latent)
-        total = np.zeros((h, w), dtype=np.float32)
-        for word in words:
-            total += np.abs(self._averages.of(word.tokens))
-        return total

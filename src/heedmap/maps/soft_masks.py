@@ -63,7 +63,8 @@ def soft_masks(
     refined = Averages(recording.refined_alone(), Selection())
     plain = Averages(recording, Selection())
     phrases = _phrases(recording.table)
-    shown = contested(*(np.array([of.of(p) for p in phrases]) for of in (refined, plain)))
+    drawn = [[of.magnitude(p) for p in recording.table.phrases] for of in (refined, plain)]
+    shown = contested(*map(np.array, drawn))
     asked = [meant(recording.table, positions) for positions in mentioned]
     parts = [*dict.fromkeys(part for own in asked for part in own)]
     # What names neither a thing nor a property is nobody's rival.
@@ -118,16 +119,16 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     it, tells whose the place is: what is spread out evenly, as a style is, takes nothing.
 
     Args:
-        refined: float (N, h, w), of whatever sign.
+        refined: float (N, h, w), not below 0: how much each draws, whatever its sign.
         plain: the same without being carried along self-attention, which mixes what is alike.
 
     Returns:
         float32 (N, h, w): the refined maps from 0 to 1, lessened.
     """
-    own = np.array([_scaled(np.abs(one)) for one in refined], np.float32)
+    own = np.array([_scaled(one) for one in refined], np.float32)
     if len(own) < 2:
         return own
-    strength = np.array([_excess(np.abs(one)) for one in plain]) ** SHARPNESS
+    strength = np.array([_excess(one) for one in plain]) ** SHARPNESS
     left: list[np.ndarray] = []
     for number, (mine, values) in enumerate(zip(strength, own, strict=True)):
         rival = np.delete(strength, number, axis=0).max(axis=0)
