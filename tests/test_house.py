@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from making import made_run, with_refined
 
 import heedmap
 from heedmap import errors, options
@@ -777,6 +776,8 @@ def test_words_loads_no_torch(tmp_path: Path):
 
 
 def test_inspect_loads_no_model_and_no_figure(tmp_path: Path):
+    from making import made_run, with_refined  # `scripts/architecture.py` knows no `making`
+
     made_run("a house").save(tmp_path / "run")
     code = "from heedmap.cli import app; app(['inspect', 'run', '--quiet'])"
     assert not loaded_by(code, tmp_path) & INSPECT_NEEDS_NO
@@ -796,6 +797,8 @@ def test_generate_loads_what_it_draws_with(tmp_path: Path):
 
 
 def test_a_page_loads_torch_where_it_has_masks_to_make(tmp_path: Path):
+    from making import made_run, with_refined  # `scripts/architecture.py` knows no `making`
+
     made_run("a house").save(tmp_path / "older", overlays=False)
     with_refined(made_run("a house")).save(tmp_path / "run", overlays=False)
     read = "import heedmap; run = heedmap.Run.load({!r}); run.maps['house'].overlay()"

@@ -1,8 +1,11 @@
 """The picture of the architecture page: what the folders are, and which imports from which."""
 
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,16 @@ import architecture
 def test_the_picture_is_up_to_date():
     found = architecture.PICTURE.read_text(encoding="utf-8")
     assert found == architecture.drawn(), "run python scripts/architecture.py, and look at it"
+
+
+def test_it_is_drawn_by_the_command_that_the_page_names():
+    """Whatever else the tests have on their path."""
+    folder = Path(architecture.__file__).parent
+    code = "import architecture; print(architecture.drawn(), end='')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, check=True, encoding="utf-8"
+    )
+    assert done.stdout == architecture.drawn()
 
 
 def test_it_is_an_svg_with_each_folder_of_the_house_on_its_floor():

@@ -135,7 +135,10 @@ def test_the_methods_differ_as_they_are_said_to(embedded):
     methods = figures["methods"]
     assert figures["n"] == methods["mean"]["n"] > 20
     assert methods["refined phrase"]["ap"] > methods["mean"]["ap"] > methods["share"]["ap"]
-    assert methods["truth at 16×16"]["iou_shipped"] > methods[figures["best"]]["iou_shipped"]
+    assert methods["mask"]["ap"] > methods["contested"]["ap"] > methods["refined"]["ap"]
+    # The picture's edges are finer than any grid.
+    assert methods["mask"]["iou_shipped"] > methods["contested"]["iou_shipped"] + 0.05
+    assert methods["truth at 16×16"]["iou_shipped"] > methods["contested"]["iou_shipped"]
     assert sum(row["mean"]["n"] for row in figures["groups"].values()) == figures["n"]
 
 
