@@ -108,6 +108,14 @@ def test_two_of_a_noun_are_told_apart_though_each_is_drawn_to_both():
     assert (left, right) == (pytest.approx(0, abs=0.02), 1.0)
 
 
+def test_whose_a_place_is_plain_maps_tell():
+    """Where self-attention has mixed two of a noun wholly, nothing else can."""
+    alike = dict.fromkeys(HOUSES, BOTH)
+    maps = HeatMaps(placed(HOUSES, carried=alike))
+    left, right = halves(maps["red"].soft_mask())
+    assert (left, right) == (1.0, pytest.approx(0, abs=0.1))
+
+
 def test_a_word_stands_for_its_phrase_and_a_text_for_all_its_places():
     maps = HeatMaps(placed(HOUSES, carried=MIXED))
     red = maps["red"].soft_mask()
@@ -125,6 +133,8 @@ def test_a_word_that_names_no_thing_has_its_own_map_and_is_no_rival():
     np.testing.assert_array_equal(maps["red"].soft_mask(), without["red"].soft_mask())
     assert halves(maps["at"].soft_mask()) == (1.0, pytest.approx(0, abs=0.02))
     assert not without["at"].soft_mask().any()  # the same everywhere
+    below = HeatMaps(placed({"at": -LEFT - 0.02}))  # under a negative weight
+    np.testing.assert_allclose(below["at"].soft_mask(), maps["at"].soft_mask(), atol=1e-5)
 
 
 def test_a_weight_below_0_acts_where_a_map_is_lowest():
@@ -164,6 +174,23 @@ def test_masks_have_the_edges_of_the_picture():
     np.testing.assert_array_equal(given, mask)
     grey = Image.fromarray(picture).convert("L")  # of any mode
     assert HeatMaps(made)["red"].mask(image=grey).any()
+
+
+@pytest.mark.parametrize("latent", [(16, 32), (32, 16)])
+def test_edges_are_looked_for_as_far_as_the_maps_are_blurred(latent, monkeypatch):
+    """One and a half cells of the refined maps, whatever the picture's shape."""
+    made = recording(latent=latent)
+    h, w = latent
+    made = replace(made, refined=np.ones((h // 2, w // 2, len(made.positions)), np.float32))
+    asked = []
+
+    def noted(picture, maps, radius):
+        asked.append((picture.shape, radius))
+        return maps
+
+    monkeypatch.setattr("heedmap.mathematics.edges.guided", noted)
+    HeatMaps(made, Image.new("RGB", made.size))["house"].mask()
+    assert asked == [((h * 8, w * 8, 3), 24)]
 
 
 def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():

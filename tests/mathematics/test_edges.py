@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from heedmap.mathematics import edges
 from heedmap.mathematics.edges import SMOOTH, guided
 
 
@@ -41,7 +42,7 @@ def test_it_is_what_the_definition_says(height, width, radius):
     inner = slice(radius, -radius), slice(radius, -radius)
     for one, values in zip(made, maps, strict=True):
         np.testing.assert_allclose(
-            one[inner], by_definition(picture, values, radius)[inner], atol=2e-4
+            one[inner], by_definition(picture, values, radius)[inner], atol=1e-5
         )
 
 
@@ -59,6 +60,8 @@ def test_an_edge_goes_to_where_the_picture_has_one(scale):
     picture[:, 36 * scale :] = 200, 60, 60
     values = np.tile(blurred_edge(40 * scale, width, 10 * scale), (1, 32 * scale, 1))
     made = guided(picture, values.astype(np.float32), 12 * scale)[0]
+    assert made.min() == 0  # a linear function of colours goes below
+    assert made.max() <= 1
     crossing = (made >= 0.5).argmax(axis=1)
     assert np.abs(crossing - 36 * scale).max() <= scale
     assert made[:, 36 * scale + 1].min() - made[:, 36 * scale - 2].max() > 0.4
@@ -101,6 +104,35 @@ def test_pictures_smaller_than_the_filter(shape, radius):
     assert 0 <= made.min() <= made.max() <= 1
     if min(shape) < 3 or radius == 0:
         np.testing.assert_array_equal(made, maps)
+
+
+@pytest.mark.parametrize(("step", "sharp"), [(4, False), (40, True)])
+def test_what_is_an_edge_and_what_is_flat(step, sharp):
+    """Of 255: the variance around a step of 4 is a sixteenth of `SMOOTH`, of 40 six times it."""
+    picture = np.full((32, 64, 3), 100, np.uint8)
+    picture[:, 30:] += np.uint8(step)
+    values = np.tile(blurred_edge(32, 64, 8), (1, 32, 1)).astype(np.float32)
+    made = guided(picture, values, 8)[0]
+    rise = (made[:, 30] - made[:, 29]).mean()
+    assert rise > 0.4 if sharp else rise < 0.15
+
+
+def test_how_many_pixels_are_looked_at(monkeypatch):
+    """At least six on each side: all of them costs seconds at 512 pixels, and is not seen."""
+    asked = []
+
+    def noted(guide, values, size, eps, *, subsample):
+        asked.append((size, eps, subsample))
+        return values
+
+    monkeypatch.setattr(edges, "guided_blur", noted)
+    picture, maps = np.zeros((400, 500, 3), np.uint8), np.zeros((1, 400, 500), np.float32)
+    for radius in (1, 6, 11, 12, 48, 999):
+        guided(picture, maps, radius)
+    sizes, smooth, coarse = zip(*asked, strict=True)
+    assert sizes == (3, 13, 23, 25, 97, 399)
+    assert set(smooth) == {1e-3}
+    assert coarse == (1, 1, 1, 2, 8, 33)
 
 
 def test_a_grain_that_a_camera_has_is_no_edge():
