@@ -36,6 +36,7 @@ def test_it_is_what_the_definition_says(height, width, radius):
     rng = np.random.default_rng(height)
     picture = rng.integers(0, 256, (height, width, 3), np.uint8)
     maps = rng.random((2, height, width), dtype=np.float32)
+    maps[1] = maps[1] > 0.5  # of which a linear function of colours goes below 0 and above 1
     made = guided(picture, maps, radius)
     assert made.dtype == np.float32
     # The mirror of what was found around the border is not what is found around its mirror.
