@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from heedmap.mathematics import edges
 from heedmap.mathematics.edges import SMOOTH, guided
@@ -131,9 +132,30 @@ def test_how_many_pixels_are_looked_at(monkeypatch):
     for radius in (1, 6, 11, 12, 48, 999):
         guided(picture, maps, radius)
     sizes, smooth, coarse = zip(*asked, strict=True)
-    assert sizes == (3, 13, 23, 25, 97, 399)
+    assert sizes == (3, 13, 23, 25, 25, 97, 97, 399, 399)
     assert set(smooth) == {1e-3}
-    assert coarse == (1, 1, 1, 2, 8, 33)
+    assert coarse == (1, 1, 1, 2, 2, 8, 8, 33, 33)  # from 2 on there and back
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (256, 320), (250, 333)])
+@pytest.mark.parametrize("cells", [16, 8])
+def test_a_map_stays_where_it_is(shape, cells):
+    """Whatever part of the pixels is looked at, nothing moves, and no side is preferred."""
+    h, w = shape
+    y, x = np.mgrid[:h, :w]
+    radius = round(1.5 * h / cells)
+    y0, x0 = (h - 1) / 2, (w - 1) / 2
+    blob = np.exp(-((x - x0) ** 2 + (y - y0) ** 2) / (2 * (h / 8) ** 2))[None].astype(np.float32)
+    flat = guided(np.full((h, w, 3), 128, np.uint8), blob, radius)[0].astype(np.float64)
+    centre = [float((flat * at).sum() / flat.sum()) for at in (x, y)]
+    np.testing.assert_allclose(centre, (x0, y0), atol=0.02)
+    small = np.random.default_rng(0).integers(0, 256, (h // 16, w // 16, 3), np.uint8)
+    picture = np.asarray(Image.fromarray(small).resize((w, h), Image.Resampling.BICUBIC))
+    turned = guided(picture[::-1, ::-1].copy(), blob[:, ::-1, ::-1].copy(), radius)
+    there = guided(picture, blob, radius)
+    np.testing.assert_allclose(turned[:, ::-1, ::-1], there, atol=1e-4)
+    mirrored = guided(picture[:, ::-1].copy(), blob[:, :, ::-1].copy(), radius)[:, :, ::-1]
+    assert np.abs(mirrored - there).max() < 0.01
 
 
 def test_a_grain_that_a_camera_has_is_no_edge():

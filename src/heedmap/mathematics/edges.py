@@ -19,7 +19,8 @@ def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
 
     Around each pixel a map is taken for a linear function of the colours (guided filter: He, Sun
     and Tang, *Guided Image Filtering*, TPAMI 2013; of large pictures a part of the pixels, after He
-    and Sun, arXiv 1505.00996). Where the colours say nothing it is smoothed.
+    and Sun, arXiv 1505.00996). Where the colours say nothing it is smoothed. No side is preferred:
+    turned by half a circle, picture and maps give what is so turned.
 
     Args:
         picture: uint8 (H, W, 3).
@@ -36,4 +37,10 @@ def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
         return values[0].numpy()
     coarse = max(1, radius // _FINE)
     made = guided_blur(guide, values, 2 * radius + 1, SMOOTH, subsample=coarse)
+    if coarse > 1:
+        # It takes the first pixel of each square for the whole, so that a map moves by half of one.
+        # Turned around it moves back: what is linear in the colours is so in the mean of the two.
+        turned = (part.flip(-2, -1) for part in (guide, values))
+        other = guided_blur(*turned, 2 * radius + 1, SMOOTH, subsample=coarse)
+        made = (made + other.flip(-2, -1)) / 2
     return made[0].clamp(0, 1).numpy()
