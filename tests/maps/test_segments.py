@@ -170,6 +170,8 @@ def test_what_cannot_be_told_apart_is_refused():
     maps = made()
     with pytest.raises(ArgumentError, match="'red' and 'house' are of one phrase"):
         maps.segment(["red", "house"])
+    with pytest.raises(ArgumentError, match="are of one phrase"):
+        maps.segment(['"red"', '"house"'])  # quotation marks make no phrase of a mask smaller
     with pytest.raises(ArgumentError, match="the prompt has no phrases: expected 1 to 255"):
         made("at").segment()
     with pytest.raises(UnknownWordError, match="'cat' is not in the prompt"):
@@ -192,3 +194,11 @@ def test_the_sheet_has_a_panel_a_phrase(count, shape):
     said = {text.get_text() for text in sheet.findobj(lambda one: hasattr(one, "get_text"))}
     assert {*found.names, "What is where", "the picture"} <= said
     assert ("background" in " ".join(said)) == (count > 1)
+
+
+@pytest.mark.parametrize("query", ["chasing", "dog", "cats", "dog chasing", '"dog"', 0, 1, 2, 3])
+def test_a_segment_alone_is_the_mask_of_the_map(query):
+    """Also of a verb, which is in no phrase."""
+    maps = made("a dog chasing cats")
+    heat = maps[query] if isinstance(query, str) else maps.at(query)
+    np.testing.assert_array_equal(maps.segment([query]).labels > 0, heat.mask())

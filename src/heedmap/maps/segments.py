@@ -21,7 +21,8 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.files.writing import kinds, slug, whole_folder
 from heedmap.maps.recordings import Recording
-from heedmap.maps.soft_masks import soft_masks
+from heedmap.maps.soft_masks import meant, soft_masks
+from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -253,7 +254,8 @@ def segmented(
         names = [table.text_of(tokens) for tokens in places]
     else:
         asked = _checked_queries(queries)
-        places = [[*table.phrase(one)] for one in asked]
+        # As of `HeatMap.soft_mask`: two queries of one phrase have one mask, however they are put.
+        places = [[t for part in meant(table, _found(table, one)) for t in part] for one in asked]
         names = [
             one if isinstance(one, str) else table.text_of(tokens)
             for one, tokens in zip(asked, places, strict=True)
@@ -280,6 +282,10 @@ def _checked_queries(queries: object) -> list[str | int]:
             "in ['red house', 'tree']"
         )
     return [one if isinstance(one, int) else str(one).strip() for one in found]
+
+
+def _found(table: TokenTable, query: str | int) -> tuple[int, ...]:
+    return table.find(query) if isinstance(query, str) else table.tokens_at(query)
 
 
 def _check_apart(names: Sequence[str], places: Sequence[Sequence[int]]) -> None:
