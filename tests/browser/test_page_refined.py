@@ -200,6 +200,23 @@ def test_each_pin_has_its_own_mask_and_a_token_its_heat(show: Any, run_page: str
     assert "outline: where the heat itself reaches" in opened.legend()  # as `share().mask()`
 
 
+def test_where_an_outline_is_shown_python_gives_its_mask(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.choose("Maps", "refined")
+    opened.word("house").click()
+    assert "mask" not in now(opened)[1] and "outline" not in opened.page.inner_text("#now")
+    opened.page.get_by_label("Outline", exact=True).check()
+    opened.slide("Threshold of the outline", 30)
+    *_, line = now(opened)[1].splitlines()
+    assert line == 'run.maps.refined["house"].mask(0.3)'
+    assert "The command draws no outline." in opened.page.inner_text("#now")
+    points, _ = outline(opened)
+    assert runs_at(points, run.maps["house"].soft_mask(), 0.3, 1 / 500)
+    opened.choose("Scale", "content")
+    *_, line = now(opened)[1].splitlines()
+    assert line == 'run.maps.refined.share("house").mask(0.3)'
+
+
 def test_an_edit_has_the_masks_of_both_pictures(show: Any, pair: Any, pair_page: str):
     opened = show(pair_page)
     opened.page.get_by_label("Outline", exact=True).check()
@@ -212,7 +229,9 @@ def test_an_edit_has_the_masks_of_both_pictures(show: Any, pair: Any, pair_page:
         assert runs_at(points, maps[word].soft_mask(), 0.5, 1 / 500), side
     assert now(opened)[1].splitlines() == [
         'pair.source.maps.refined["cat"].values',
+        'pair.source.maps.refined["cat"].mask(0.5)',
         'pair.edited.maps.refined["dog"].values',
+        'pair.edited.maps.refined["dog"].mask(0.5)',
     ]
     opened.page.get_by_role("radio").nth(2).check()
     assert re.search("outline: its mask at 50\u00a0% · refined by", opened.legend())

@@ -139,6 +139,23 @@ def test_the_mask_of_several_phrases_is_what_any_of_them_has():
         assert (masks[0] != masks[1] | masks[2]).mean() < 1e-3  # but for rounding
 
 
+def test_refined_maps_name_themselves_and_say_what_they_are_not_of():
+    made = recording(keep={"step", "head"})
+    refined = np.ones((8, 8, len(made.positions)), np.float32)
+    maps = HeatMaps(replace(made, refined=refined))
+    assert repr(maps.refined).endswith(", refined>") and "refined" not in repr(maps)
+    assert repr(maps.refined["house"]).endswith(", refined>")
+    assert "refined" not in repr(maps["house"])
+    assert maps.steps and maps.heads
+    for axis in ("steps", "heads"):  # and not that they were averaged: these were kept
+        with pytest.raises(SelectionError, match="refined maps are of all layers, steps and heads"):
+            getattr(maps.refined, axis)
+    part = maps.select(steps=0)
+    for ask in (lambda: part.refined, part.segment):
+        with pytest.raises(SelectionError, match="and these maps of some: expected the run's maps"):
+            ask()
+
+
 def test_refined_maps_have_the_same_interface():
     """A grid of 1×1 says the same everywhere; words of several tokens, phrases, numbers, masks."""
     made = recording("at house, at sea")

@@ -91,6 +91,12 @@ def test_two_phrases_of_one_name_are_two_segments():
     assert len(set(files)) == 3
 
 
+@pytest.mark.parametrize("name", [3, None, Path("a.png"), "\ud800"])
+def test_coco_takes_a_text_as_the_name_of_its_picture(name: object):
+    with pytest.raises(ArgumentError, match="file_name"):
+        drawn(("house",)).coco(name)  # type: ignore[arg-type]
+
+
 def test_what_coco_holds_is_the_labels():
     found = made().segment(threshold=0.3)
     coco = json.loads(json.dumps(found.coco("a.png")))

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
 _WHOLE = "refined maps are of all layers, steps and heads: expected the plain maps, which a run has"
+_PART = (
+    "refined maps and segments are of all layers, steps and heads, and these maps of some: "
+    "expected the run's maps, without `select`"
+)
 MOST_SHOWN = 75
 """Words that a sheet shows, and of which a saved run has overlays, unless others are chosen."""
 
@@ -55,6 +59,7 @@ class HeatMaps:
             )
             if axis in keep
         ]
+        found += [] if self._whole is None else [REFINED]
         return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(found)}>"
 
     @property
@@ -176,8 +181,7 @@ class HeatMaps:
             ArgumentError: if an argument is of the wrong kind.
         """
         part, recording = self._selection, self.recording
-        if [layer.name for layer in recording.layers] == [REFINED]:
-            raise SelectionError(_WHOLE)
+        self._check_plain()
         if layers is not None or resolution is not None:
             part = part.with_layers(recording, layers, resolution)
         if steps is not None or timesteps is not None:
@@ -198,7 +202,7 @@ class HeatMaps:
             SelectionError: if there are none, or these are the maps of a selection.
         """
         if self._selection != Selection():
-            raise SelectionError(_WHOLE)
+            raise SelectionError(_PART)
         if self._whole is not None:
             return self
         return replace(self, recording=self.recording.refined_alone(), _whole=self.recording)
@@ -238,11 +242,13 @@ class HeatMaps:
     @property
     def steps(self) -> tuple[int, ...]:
         """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
+        self._check_plain()
         return self._selection.steps_of(self.recording)
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
+        self._check_plain()
         return self._selection.heads_of(self.recording)
 
     def sheet(
@@ -324,6 +330,10 @@ class HeatMaps:
             self._mentioned(positions) if word else None,
             self._whole is not None,
         )
+
+    def _check_plain(self) -> None:
+        if [layer.name for layer in self.recording.layers] == [REFINED]:
+            raise SelectionError(_WHOLE)
 
     @cached_property
     def _averages(self) -> Averages:

@@ -92,7 +92,11 @@ class Segments:
 
         Returns:
             `images`, `categories` and `annotations`, of plain JSON types.
+
+        Raises:
+            ArgumentError: if `file_name` is not a text.
         """
+        file_name = checks.text("file_name", file_name)
         height, width = self.labels.shape
         annotations: list[dict[str, Any]] = []
         for number in range(1, len(self.names) + 1):

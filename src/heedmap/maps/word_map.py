@@ -60,7 +60,9 @@ class HeatMap:
 
     def __repr__(self) -> str:
         (height, width), (low, high) = self.values.shape, self.span()
-        return f"<HeatMap of {quoted(self.label)}: {width}×{height} cells, {low:.3g} to {high:.3g}>"
+        refined = ", refined" if self.refined else ""
+        said = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
+        return f"<HeatMap of {quoted(self.label)}: {said}>"
 
     def span(self, scale: Scale = "word") -> tuple[float, float]:
         """The values that a picture shows as coldest and hottest.

@@ -37,6 +37,9 @@ function lookUp(term, run) {
   return null;
 }
 
+/** Whether outlines are shown: over a difference they are all that is. */
+const outlining = () => state.outline || !runsInSight();
+
 function pythonShown() {
   const pair = pairNow();
   const terms = termsKept();
@@ -53,7 +56,9 @@ function pythonShown() {
       // Only a word's text, not its number, tells Python of which words it has a share.
       const own = scale !== "content" || (found && found.key.startsWith(".share"));
       const shows = one && own ? `.overlay(scale="${named}")` : ".values";
-      return found ? [`${name}.${term.view ? "negative_maps" : "maps"}${select}${found.key}${shows}`] : [];
+      if (!found) return [];
+      const map = `${name}.${term.view ? "negative_maps" : "maps"}${select}${found.key}`;
+      return [`${map}${shows}`, ...(outlining() && own ? [`${map}.mask(${state.threshold})`] : [])];
     });
   });
   return lines.join("\n");
@@ -98,5 +103,6 @@ function renderRepeat() {
   }
   $("now").hidden = !Object.values(texts).some(Boolean);
   const where = texts["now-command"] ? "RUN is the folder that this page is in." : "";
-  $("now").querySelector("p").textContent = [where, unsaidOfShown()].filter(Boolean).join(" ");
+  const line = texts["now-command"] && outlining() ? "The command draws no outline." : "";
+  $("now").querySelector("p").textContent = [where, line, unsaidOfShown()].filter(Boolean).join(" ");
 }
