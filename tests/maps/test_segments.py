@@ -2,6 +2,7 @@
 
 import io
 import json
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,3 +209,25 @@ def test_a_segment_alone_is_the_mask_of_the_map(query):
     maps = made("a dog chasing cats")
     heat = maps[query] if isinstance(query, str) else maps.at(query)
     np.testing.assert_array_equal(maps.segment([query]).labels > 0, heat.mask())
+
+
+def test_one_soft_mask_is_held_at_a_time_however_many_phrases(monkeypatch: pytest.MonkeyPatch):
+    """A mask of 1024×1024 takes 4 MB: of 12 phrases, all at once would take 48 and far more."""
+    given: list[int] = []
+
+    def counting(_: np.ndarray, maps: np.ndarray, __: int) -> np.ndarray:
+        given.append(len(maps))
+        return maps
+
+    monkeypatch.setattr("heedmap.mathematics.edges.guided", counting)
+    small = made(", ".join("bcdefghjklmn"))
+    whole = replace(small.recording, size=(1024, 1024))
+    maps = HeatMaps(whole, Image.new("RGB", whole.size))
+    tracemalloc.start()
+    try:
+        found = maps.segment()
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found.names) == 12 and given == [1] * 12
+    assert most < 40 * 2**20

@@ -213,7 +213,7 @@ def test_a_map_that_is_not_of_the_whole_run_is_cut_by_itself():
 
 def test_without_refined_maps_there_are_none_of_phrases():
     with pytest.raises(SelectionError, match="there are no refined maps"):
-        soft_masks(recording(), [[1]], None)
+        next(soft_masks(recording(), [[1]], None))
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 127), (129, 128)])

@@ -226,7 +226,7 @@ def _masks(
     """The soft masks of the words' phrases, each once; None where there are none, or no room."""
     if recording.refined is None:
         return None
-    of: list[tuple[tuple[int, ...], ...]] = [
+    of = [
         meant(recording.table, [recording.positions[column] for column in own])
         if entry["kind"] == "word"
         else ()
@@ -236,11 +236,11 @@ def _masks(
     every = [*dict.fromkeys([*whole, *(part for own in of for part in own)])]
     if not every or not recording.columns.keys() >= {place for part in every for place in part}:
         return None
-    soft = soft_masks(recording, every, picture)
-    short = min(recording.size)
-    for part in (min(1.0, MASK_SIDE / short) / halved for halved in (1, 2, 4)):
-        w, h = (max(1, round(part * length)) for length in recording.size)
-        small = [one if part == 1 else resize_map(one, (w, h)) for one in soft]
+    size, part = recording.size, min(1.0, MASK_SIDE / min(recording.size))
+    w, h = (part * length for length in size)
+    sizes = [(max(1, round(w / n)), max(1, round(h / n))) for n in (1, 2, 4)]
+    made = ([resize_map(one, to) for to in sizes] for one in soft_masks(recording, every, picture))
+    for (w, h), small in zip(sizes, zip(*made, strict=True), strict=True):
         array = np.stack(small, axis=-1).reshape(1, 1, h * w, len(every))
         alone = replace(
             recording,

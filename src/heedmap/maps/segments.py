@@ -271,9 +271,12 @@ def segmented(
         raise ArgumentError(
             f"{of} {said}: expected 1 to {MOST_PHRASES} to tell apart; name some words"
         )
-    soft = soft_masks(recording, places, picture)
-    labels = np.where(soft.max(axis=0) >= threshold, soft.argmax(axis=0) + 1, 0).astype(np.uint8)
-    labels[~soft.any(axis=0)] = 0  # at a threshold of 0, too
+    labels = np.zeros(recording.size[::-1], np.uint8)
+    greatest = np.zeros(labels.shape, np.float32)
+    for number, soft in enumerate(soft_masks(recording, places, picture), 1):
+        labels[soft > greatest] = number  # of equal ones the first; of none, at a threshold of 0
+        np.maximum(greatest, soft, out=greatest)
+    labels[greatest < threshold] = 0
     labels.flags.writeable = False
     return Segments(tuple(names), labels, picture, table.prompt, threshold)
 

@@ -4,8 +4,9 @@ The map of a word's phrase, refined, against those of the other phrases, with th
 Axes: N phrase · h, w a map's grid · H, W the picture's pixels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from PIL import Image
@@ -38,15 +39,16 @@ class Mentioned:
 
     def seen(self, picture: Image.Image | None) -> np.ndarray:
         """Where, as float32 (H, W), 0 to 1; with edges where the picture is given."""
-        return soft_masks(self.recording, [self.positions], picture)[0]
+        return next(soft_masks(self.recording, [self.positions], picture))
 
 
 def soft_masks(
     recording: Recording, mentioned: Sequence[Sequence[int]], picture: Image.Image | None
-) -> np.ndarray:
-    """How surely each pixel shows what the words at these positions say.
+) -> Iterator[np.ndarray]:
+    """How surely each pixel shows what the words at these positions say, one after the other.
 
-    Each goes from 0, where it does least, to 1, where it does most. Of several phrases it is the
+    Only one is held at a time: of a large picture and a long prompt all would fill the memory. Each
+    goes from 0, where it does least, to 1, where it does most. Of several phrases it is the
     greatest of theirs, so that the mask of all is what any of them has.
 
     Args:
@@ -54,8 +56,8 @@ def soft_masks(
         mentioned: N lists of positions of tokens on the K axis.
         picture: of the recording's size; without one there are no edges but the maps' own.
 
-    Returns:
-        float32 (N, H, W), 0 to 1; one that is the same everywhere is 0.
+    Yields:
+        float32 (H, W), 0 to 1, N times; one that is the same everywhere is 0.
 
     Raises:
         SelectionError: if there are no refined maps.
@@ -65,21 +67,25 @@ def soft_masks(
     phrases = _phrases(recording.table)
     drawn = [[of.magnitude(p) for p in recording.table.phrases] for of in (refined, plain)]
     shown = contested(*map(np.array, drawn))
-    asked = [meant(recording.table, positions) for positions in mentioned]
-    parts = [*dict.fromkeys(part for own in asked for part in own)]
-    # What names neither a thing nor a property is nobody's rival.
-    small = [
-        shown[phrases.index(part)] if part in phrases else _scaled(np.abs(refined.of(part)))
-        for part in parts
-    ]
-    large = np.stack([resize_map(one, recording.size) for one in small])
-    if picture is not None and recording.refined is not None:
-        from heedmap.mathematics.edges import guided  # it takes torch, which the maps do without
 
-        cell = min(recording.size) / min(recording.refined.shape[:2])
-        large = guided(np.asarray(to_rgb(picture)), large, round(REACH * cell))
-    made = dict(zip(parts, map(_scaled, large), strict=True))
-    return np.stack([np.max([made[part] for part in own], axis=0) for own in asked])
+    def made(part: tuple[int, ...]) -> np.ndarray:
+        # What names neither a thing nor a property is nobody's rival.
+        own = phrases.index(part) if part in phrases else None
+        small = _scaled(np.abs(refined.of(part))) if own is None else shown[own]
+        large = resize_map(small, recording.size)
+        return _scaled(large if picture is None else _edged(recording, picture, large))
+
+    for positions in mentioned:
+        yield reduce(np.maximum, map(made, meant(recording.table, positions)))
+
+
+def _edged(recording: Recording, picture: Image.Image, large: np.ndarray) -> np.ndarray:
+    """A map of the picture's size, brought to its edges."""
+    from heedmap.mathematics.edges import guided  # it takes torch, which the maps do without
+
+    assert recording.refined is not None
+    cell = min(recording.size) / min(recording.refined.shape[:2])
+    return guided(np.asarray(to_rgb(picture)), large[None], round(REACH * cell))[0]
 
 
 def meant(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -129,9 +135,10 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     if len(own) < 2:
         return own
     strength = np.array([_excess(one) for one in plain]) ** SHARPNESS
+    second, first = np.partition(strength, -2, axis=0)[-2:]
     left: list[np.ndarray] = []
-    for number, (mine, values) in enumerate(zip(strength, own, strict=True)):
-        rival = np.delete(strength, number, axis=0).max(axis=0)
+    for mine, values in zip(strength, own, strict=True):
+        rival = np.where(mine < first, first, second)
         taken = np.divide(rival, mine + rival, out=np.zeros_like(rival), where=rival > 0)
         left.append(values * (1 - taken))
     return np.array(left, np.float32)
