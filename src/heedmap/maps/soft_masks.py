@@ -139,7 +139,7 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     second, first = highest[-2], highest[-1]
     left: list[np.ndarray] = []
     for mine, values in zip(strength, own, strict=True):
-        rival = np.where(mine < first, first, second)
+        rival = np.array(np.where(mine < first, first, second), np.float64)
         taken = np.divide(rival, mine + rival, out=np.zeros_like(rival), where=rival > 0)
         left.append(values * (1 - taken))
     return np.array(left, np.float32)
