@@ -135,10 +135,11 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     if len(own) < 2:
         return own
     strength = np.array([_excess(one) for one in plain]) ** SHARPNESS
-    second, first = np.partition(strength, -2, axis=0)[-2:]
+    highest = np.sort(strength, axis=0)
+    second, first = highest[-2], highest[-1]
     left: list[np.ndarray] = []
     for mine, values in zip(strength, own, strict=True):
-        rival = np.where(mine < first, first, second)
+        rival = np.array(np.where(mine < first, first, second), np.float64)
         taken = np.divide(rival, mine + rival, out=np.zeros_like(rival), where=rival > 0)
         left.append(values * (1 - taken))
     return np.array(left, np.float32)
