@@ -40,7 +40,7 @@ def guided(picture: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     if coarse > 1:
         # It takes the first pixel of each square for the whole, so that a map moves by half of one.
         # Turned around it moves back: what is linear in the colours is so in the mean of the two.
-        turned = (part.flip(-2, -1) for part in (guide, values))
-        other = guided_blur(*turned, 2 * radius + 1, SMOOTH, subsample=coarse)
+        around, back = guide.flip(-2, -1), values.flip(-2, -1)
+        other = guided_blur(around, back, 2 * radius + 1, SMOOTH, subsample=coarse)
         made = (made + other.flip(-2, -1)) / 2
     return made[0].clamp(0, 1).numpy()
