@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from heedmap.drawing.editing import edit, grid
     from heedmap.drawing.explaining import explain
     from heedmap.drawing.generation import generate
+    from heedmap.drawing.locating import locate
     from heedmap.drawing.redrawn import Repetition
     from heedmap.drawing.repeating import repeat
     from heedmap.errors import HeedmapError, HeedmapWarning
@@ -72,6 +73,7 @@ __all__ = [
     "grid",
     "layer_shapes",
     "load",
+    "locate",
     "repeat",
     "trace",
 ]
@@ -108,6 +110,7 @@ _HOME = {
     "grid": "drawing.editing",
     "layer_shapes": "models.dimensions",
     "load": "models.pipelines",
+    "locate": "drawing.locating",
     "repeat": "drawing.repeating",
     "trace": "recording.tracing",
 }

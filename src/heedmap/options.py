@@ -26,6 +26,7 @@ __all__ = [
     "ExplainOptions",
     "GenerateOptions",
     "LoadOptions",
+    "LocateOptions",
     "Tokens",
     "Window",
 ]
@@ -141,6 +142,31 @@ class GenerateOptions(DrawOptions):
 
     tokens: Tokens = "prompt"
     branches: Iterable[BranchName] = ("conditional",)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LocateOptions(_Taken):
+    """What looking at a picture takes.
+
+    Attributes:
+        steps: how often the model looks, each time with other noise: at the middles of so many
+            equal parts of the training's timesteps. On scenes whose masks are known 5, 10, 20 and
+            40 are alike.
+        size: (width, height) in pixels that the model sees; if None the picture's own, where the
+            model can draw it and it has about as many pixels as the model's (half to twice), else
+            as many as the model's in the picture's proportions.
+        keep: as of `DrawOptions`.
+        limit: as of `DrawOptions`.
+        tokens: as of `GenerateOptions`.
+        arguments: any other argument of the pipeline, passed on.
+    """
+
+    steps: int = 10
+    size: tuple[int, int] | None = None
+    keep: Iterable[Axis] = DrawOptions.keep
+    limit: int = DrawOptions.limit
+    tokens: Tokens = GenerateOptions.tokens
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

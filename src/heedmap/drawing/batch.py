@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
 import torch
+from PIL import Image
 
 from heedmap import checks
 from heedmap.drawing import settings
@@ -30,6 +31,7 @@ from heedmap.text.words import TokenTable
 from heedmap.tiny import card
 from heedmap.wiring import arguments as called
 from heedmap.wiring.family import Pipeline, parameters
+from heedmap.wiring.noising import showing
 from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
@@ -47,6 +49,19 @@ def part_of(progress: Progress | None, done: int, count: int) -> Progress | None
     return lambda step, steps: progress(done * steps + step, count * steps)
 
 
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A picture that the model is shown, with noise, in the place of what it draws.
+
+    Attributes:
+        image: of the size that is asked for.
+        latents: of it, (1, C, h, w), as the pipeline has them.
+    """
+
+    image: Image.Image
+    latents: torch.Tensor
+
+
 @dataclass(frozen=True)
 class Batch:
     """The pictures that are drawn at once.
@@ -57,6 +72,7 @@ class Batch:
         seeds: of their noise.
         edits: what was asked for, for the settings.
         tables: what the model reads of the prompts, as far as it is known.
+        shown: what is looked at, where nothing is drawn; of one prompt.
     """
 
     prompts: Sequence[str]
@@ -64,6 +80,7 @@ class Batch:
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
     tables: Sequence[TokenTable] = ()
+    shown: Shown | None = None
 
 
 def draw(
@@ -115,10 +132,19 @@ def draw(
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or ""], taught):
         warn(said_of(strange))
-    with recorder, nullcontext() if progress is None else called.without_bar(pipe):
+    shown = batch.shown
+    call = called.for_batch(pipe, prompts, seeds, _with_own(pipe, options))
+    with (
+        nullcontext() if shown is None else showing(pipe, shown.latents, called.noise(seeds[0])),
+        recorder,
+        nullcontext() if progress is None else called.without_bar(pipe),
+    ):
         run: Any = pipe  # the base class of all pipelines is not callable itself
-        made = run(**called.for_batch(pipe, prompts, seeds, _with_own(pipe, options)))
-        images = family_of(pipe).pictures(made)
+        if shown is None:
+            images = family_of(pipe).pictures(run(**call))
+        else:
+            run(**call, output_type="latent")  # nothing is to be decoded
+            images = [shown.image]
     _tell_idle(negative, recorder)
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     recordings = recorder.recordings

@@ -38,6 +38,16 @@ class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
     branches: Iterable[BranchName]
 
 
+class LocateKeywords(TypedDict, total=False, extra_items=Any):
+    """Those of `LocateOptions`."""
+
+    steps: int
+    size: tuple[int, int] | None
+    keep: Iterable[Axis]
+    limit: int
+    tokens: Tokens
+
+
 class GridKeywords(DrawKeywords, total=False, extra_items=Any):
     """Those of `EditOptions` that hold for all cells of a grid, and of `DrawOptions`."""
 

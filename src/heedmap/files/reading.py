@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, quoted, sizes
+from heedmap.errors import ArgumentError, RunError, listed, quoted, sizes
 
 MAX_SIDE = 2**14
 """The most pixels on a side of a picture."""
@@ -23,6 +23,8 @@ MAX_PIXELS = 2**26
 """The most pixels of a picture."""
 MAX_ASPECT = 64
 """How many times longer than wide a picture may be."""
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+"""Of pictures that users have."""
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -172,6 +174,34 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
         raise
     except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
         raise RunError(broken) from error
+
+
+def read_photograph(path: Path) -> Image.Image:
+    """A picture that a user has, of any mode.
+
+    Raises:
+        ArgumentError: if it is no such file, is broken, or too large.
+    """
+    wrong = f"{path} is no picture that can be read: expected a file in {listed(FORMATS, 'or')}"
+    try:
+        data = read_bytes(path, most=4 * MAX_PIXELS, otherwise=wrong)
+    except RunError as error:
+        raise ArgumentError(*error.said) from error
+    try:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            Image.open(io.BytesIO(data), formats=FORMATS) as image,
+        ):
+            if max(image.size) > MAX_SIDE or image.size[0] * image.size[1] > MAX_PIXELS:
+                raise ArgumentError(
+                    f"{path} has {image.size[0]}×{image.size[1]} pixels: expected at most "
+                    f"{MAX_PIXELS} in all, and {MAX_SIDE} on a side"
+                )
+            return image.copy()
+    except ArgumentError:
+        raise
+    except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
+        raise ArgumentError(wrong) from error
 
 
 def _too_large(path: Path, most: int) -> RunError:

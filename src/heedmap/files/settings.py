@@ -124,6 +124,18 @@ WordEditNoted = Reweighted | Confined | Ruled
 """What was asked of the attention of a word."""
 
 
+class Located(Note, frozen=True, kw_only=True):
+    """What was looked at, of a run that drew nothing: its own picture.
+
+    Attributes:
+        size: (width, height) of the picture as it was given, in pixels.
+        sha256: of what the model saw of it: 8-bit RGB, row by row, of the run's size.
+    """
+
+    size: tuple[SideLength, SideLength]
+    sha256: Name
+
+
 class Versions(Note, frozen=True, kw_only=True):
     """The versions of what drew it."""
 
@@ -173,6 +185,7 @@ class Settings(Note, frozen=True, kw_only=True):
         batch_place: its number among the pictures that were drawn at once, from 0, and how many
             there were; None where it was drawn alone.
         edit: what was asked of an edit; None of any other run.
+        located: what was looked at, where nothing was drawn (`heedmap.locate`).
         untaught: the words of both prompts that the model's card does not list; None where there is
             no such list.
     """
@@ -208,6 +221,7 @@ class Settings(Note, frozen=True, kw_only=True):
     arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
     edit: EditNoted | None = None
+    located: Located | None = None
     untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
 
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"batch_place", "edit", "untaught"})
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"batch_place", "edit", "located", "untaught"})

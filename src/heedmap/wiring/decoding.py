@@ -20,6 +20,17 @@ def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     return scaled + (getattr(config, "shift_factor", None) or 0.0)
 
 
+def scaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+    """Latents as a decoder takes them as their pipeline has them (B, C, h, w), in float32."""
+    config, latents = vae.config, latents.float()
+    factor = getattr(config, "scaling_factor", 1.0)
+    mean, spread = (getattr(config, name, None) for name in ("latents_mean", "latents_std"))
+    if mean is not None and spread is not None:
+        mean, spread = (latents.new_tensor(each).view(-1, 1, 1) for each in (mean, spread))
+        return (latents - mean) / spread * factor
+    return (latents - (getattr(config, "shift_factor", None) or 0.0)) * factor
+
+
 def overflows(vae: Any) -> bool:
     """Whether an autoencoder is in float16 and must not compute in it."""
     return vae.dtype == torch.float16 and bool(getattr(vae.config, "force_upcast", False))
@@ -30,17 +41,25 @@ def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     return vae.decode(latents).sample.float().cpu() / 2 + 0.5
 
 
-def latents_of(vae: Any, pixels: torch.Tensor) -> torch.Tensor:
+def latents_of(
+    vae: Any, pixels: torch.Tensor, device: torch.device | None = None
+) -> torch.Tensor:
     """The latents (B, C, h, w), as the decoder takes them, of pictures (B, 3, H, W), 0 to 1.
 
     An autoencoder that `overflows` is raised to float32 for the time being, and is afterwards as it
     was, to the bit.
+
+    Args:
+        vae: the autoencoder.
+        pixels: the pictures.
+        device: where it computes, if that is not where it is kept.
     """
     raised, dtype = overflows(vae), vae.dtype
     try:
         if raised:
             vae.to(torch.float32)
-        return vae.encode((pixels * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mode()
+        made = vae.encode((pixels * 2 - 1).to(device or vae.device, vae.dtype))
+        return made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents
     finally:
         if raised:
             vae.to(dtype)

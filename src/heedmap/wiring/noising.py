@@ -1,0 +1,96 @@
+"""A picture that is given to a model with noise, in the place of what the model draws.
+
+Axes: C channel · h, w rows and columns of the latent.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from diffusers import DDPMScheduler
+from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
+
+from heedmap.errors import ModelError
+
+_KINDS = ("epsilon", "sample", "v_prediction")
+_BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule")
+
+
+class PictureScheduler(DDPMScheduler):
+    """Goes through the timesteps of training, and shows the same picture at each with fresh noise.
+
+    What the model makes of it changes nothing. It is made by `showing`, which gives it the picture.
+    """
+
+    picture: torch.Tensor
+    """(1, C, h, w), as the pipeline has latents, in float32: half types would round the noise."""
+    noise: torch.Generator
+
+    def set_timesteps(
+        self,
+        num_inference_steps: int | None = None,
+        device: str | torch.device | None = None,
+        timesteps: list[int] | None = None,
+    ) -> None:
+        """Take the middles of so many equal parts of the timesteps, from noise to picture."""
+        count, every = int(num_inference_steps or 1), int(self.config["num_train_timesteps"])
+        self.num_inference_steps, self.custom_timesteps = count, False
+        parts = [every * (2 * (count - n) - 1) // (2 * count) for n in range(count)]
+        self.timesteps = torch.tensor(parts, device=device)
+        self._shown = self._noised(0)
+        self._call = 0
+
+    def scale_model_input(self, sample: torch.Tensor, timestep: int | None = None) -> torch.Tensor:
+        """The picture with noise, whatever a pipeline has of its own."""
+        return self._shown.to(sample).expand_as(sample)
+
+    def step(
+        self,
+        model_output: torch.Tensor,
+        timestep: int,
+        sample: torch.Tensor,
+        generator: Any = None,
+        return_dict: bool = True,
+    ) -> DDPMSchedulerOutput | tuple[torch.Tensor, ...]:
+        """The picture at the next timestep; after the last the picture itself."""
+        self._call += 1
+        over = self._call == len(self.timesteps)
+        self._shown = self.picture if over else self._noised(self._call)
+        latents = self._shown.to(sample).expand_as(sample)
+        return DDPMSchedulerOutput(prev_sample=latents) if return_dict else (latents, latents)
+
+    def _noised(self, call: int) -> torch.Tensor:
+        fresh = torch.randn(self.picture.shape, generator=self.noise).to(self.picture.device)
+        return self.add_noise(self.picture, fresh, self.timesteps[call : call + 1].cpu())
+
+
+@contextmanager
+def showing(pipe: Any, latents: torch.Tensor, noise: torch.Generator) -> Iterator[None]:
+    """Whatever a pipeline is told to draw, its model sees these latents, noised step after step.
+
+    The noise is that of the training: the schedule of betas of the pipeline's own scheduler, which
+    comes back afterwards.
+
+    Args:
+        pipe: a pipeline.
+        latents: (1, C, h, w), as the pipeline has them.
+        noise: on the CPU.
+
+    Raises:
+        ModelError: if the model was not trained on such noise.
+    """
+    own = pipe.scheduler
+    kind, config = getattr(own.config, "prediction_type", None), own.config
+    if kind not in _KINDS or any(name not in config for name in _BETAS):
+        raise ModelError(
+            f"{type(own).__name__} says no schedule of betas, so what noise the model was trained "
+            "on is not known: expected a model of Stable Diffusion's kind"
+        )
+    scheduler = PictureScheduler.from_config(config)
+    scheduler.picture, scheduler.noise = latents.float(), noise
+    pipe.scheduler = scheduler
+    try:
+        yield
+    finally:
+        pipe.scheduler = own
