@@ -79,7 +79,7 @@ BESIDES: dict[str, tuple[str, ...]] = {
     "files/placing.py": ("cli/test_interrupts", "files/test_writing"),
     "maps/aims.py": ("drawing/test_explaining",),
     "maps/layer_names.py": ("maps/test_selections",),
-    "maps/masks.py": ("drawing/test_repeating",),
+    "maps/regions.py": ("drawing/test_repeating",),
     "maps/recordings.py": ("files/test_schemas", "maps/test_heatmaps"),
     "options.py": ("scripts/test_evaluation",),
     "recording/calls.py": (*_TRACED, *_DEFINED),

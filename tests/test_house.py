@@ -377,7 +377,7 @@ PROGRAMS = {
     "figures/overlays.py",
     "maps/averages.py",
     "maps/heatmaps.py",
-    "maps/masks.py",
+    "maps/regions.py",
     "mathematics/by_hand.py",
     "mathematics/rules.py",
     "recording/edits.py",

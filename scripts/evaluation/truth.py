@@ -30,6 +30,7 @@ from heedmap.figures.overlays import resize_map
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.soft_masks import REACH
 from heedmap.mathematics.edges import guided
+from heedmap.options import MASK_THRESHOLD
 from heedmap.recording.tracing import steered
 from heedmap.text.prompts import is_content
 from world import captions, layouts, scenes
@@ -85,7 +86,7 @@ def _cut(values: np.ndarray, least: float) -> np.ndarray:
 def _half(values: np.ndarray) -> Map:
     """Cut as `HeatMap.mask` cuts maps of a selection: half-way between least and greatest."""
     low, high = float(values.min()), float(values.max())
-    return Map(values, _cut(values, low + 0.5 * (high - low)))
+    return Map(values, _cut(values, low + MASK_THRESHOLD * (high - low)))
 
 
 def _sum(maps: HeatMaps, words: Sequence[int]) -> np.ndarray:
@@ -144,7 +145,7 @@ def _refined_edges(maps: HeatMaps, asked: Asked) -> Map:
     large = resize_map((values - values.min()) / np.ptp(values), maps.image.size)
     cell = scenes.SIZE / min(maps.recording.refined.shape[:2])
     soft = guided(np.asarray(maps.image), large[None], round(REACH * cell))[0]
-    return Map(soft, soft >= 0.5)
+    return Map(soft, soft >= MASK_THRESHOLD)
 
 
 def _as_shipped(maps: HeatMaps, asked: Asked) -> Map:

@@ -12,6 +12,7 @@ from heedmap.errors import fields_shown
 
 __all__ = [
     "AXES",
+    "MASK_THRESHOLD",
     "OWN_NAMES",
     "USUAL",
     "Axis",
@@ -206,6 +207,11 @@ class EditOptions(_Taken):
     blend_from: float = 0.2
     threshold: float = 0.4
     batch: int | None = None
+
+
+MASK_THRESHOLD = 0.5
+"""What a soft mask must have at least for a pixel to be in its mask: measured to be right on scenes
+whose masks are known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapError, TruncatedWordError, UnknownWordError
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Reweighted, Ruled, WordEditNoted
-from heedmap.maps.masks import packed
+from heedmap.maps.regions import packed
 from heedmap.recording.edits import Watched, edit_from, rules_of
 from heedmap.recording.tracing import trace
 from heedmap.text.tokens import tokenize

@@ -13,6 +13,7 @@ from heedmap.cli.inspecting import folder_beside
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
 from heedmap.cli.parsing import numbered, parse_path
+from heedmap.options import MASK_THRESHOLD
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class PhraseFlags:
             max=1,
             metavar="X",
             help="How surely a pixel must show a phrase, from 0 to 1; else it is background. Left "
-            "out: 0.5.",
+            f"out: {MASK_THRESHOLD:g}.",
         ),
     ] = None
     kind: Format = None
@@ -71,18 +72,19 @@ def segment(
     as numbers (NumPy), as COCO, as a mask of each phrase, and on a sheet.
     """
     from heedmap.files.writing import Destination, kinds, slug
-    from heedmap.maps.segments import CUT
     from heedmap.results.runs import Run
 
     maps = Run.load(run).maps
     root = folder_beside(run, "segment", saved.out)
     place = Destination(saved.out, kinds.SEGMENTS, force=saved.force, root=root)
     words = None if not asked.word else [numbered(query) for query in asked.word]
-    found = maps.segment(words, threshold=CUT if asked.threshold is None else asked.threshold)
+    found = maps.segment(
+        words, threshold=MASK_THRESHOLD if asked.threshold is None else asked.threshold
+    )
     kind = asked.kind or "png"
     parts = [
         *(asked.word or ["all"]),
-        *([] if found.threshold == CUT else [f"from {found.threshold:g}"]),
+        *([] if found.threshold == MASK_THRESHOLD else [f"from {found.threshold:g}"]),
     ]
     name = slug(" ".join([*parts, *([] if kind == "png" else [kind])]), 100)
     with kept_told(place.places):

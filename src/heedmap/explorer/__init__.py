@@ -24,6 +24,7 @@ from heedmap.explorer.repeating import nameless_option, repeat_edit, repeat_grid
 from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.figures import overlays
 from heedmap.files.reports import GridReport
+from heedmap.options import MASK_THRESHOLD
 
 __all__ = ["GridShown", "boards", "frame", "packing", "page", "pair_page", "pairs_page", "told"]
 
@@ -195,6 +196,7 @@ def _written(
             "colours": {name: _colours(name) for name in overlays.COLORMAPS},
             "colour": overlays.COLORMAP,
             "opacity": overlays.OPACITY,
+            "threshold": MASK_THRESHOLD,
             "light": overlays.LIGHT,
             "grey": overlays.GREY,
             "grey_several": overlays.GREY_SEVERAL,

@@ -31,7 +31,7 @@ from heedmap.figures.overlays import resize_map
 from heedmap.files.values import TokenKind
 from heedmap.maps.layer_names import short_names, stage_of
 from heedmap.maps.recordings import REFINED, Layer, Recording, cells
-from heedmap.maps.soft_masks import meant, soft_masks
+from heedmap.maps.soft_masks import meant, phrase_tokens, soft_masks
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
 
@@ -232,7 +232,7 @@ def _masks(
         else ()
         for entry, own in zip(entries, columns, strict=True)
     ]
-    whole = [tuple(t for word in words for t in word.tokens) for words in recording.table.phrases]
+    whole = phrase_tokens(recording.table)
     every = [*dict.fromkeys([*whole, *(part for own in of for part in own)])]
     if not every or not recording.columns.keys() >= {place for part in every for place in part}:
         return None

@@ -107,26 +107,21 @@ def _of_selection(folder: Path) -> set[str]:
     """What was written into the folder of a selection: it lists whole paths."""
     about = SELECTION.told(folder)
     words = [word.get("file") for word in _entries(about, "words") if isinstance(word, dict)]
-    found = {"inspect.json"}
     drawn = [(about or {}).get("sheet"), *_entries(about, "over")]
-    for within, paths in (("words/", words), ("", drawn)):
-        found |= {f"{within}{_last(path)}" for path in paths}
-    return found
+    return {"inspect.json", *_last(words, "words/"), *_last(drawn)}
 
 
 def _of_segments(folder: Path) -> set[str]:
     """What was written into the folder of masks: it lists whole paths."""
     about = SEGMENTS.told(folder) or {}
     masks = [one.get("file") for one in _entries(about, "phrases") if isinstance(one, dict)]
-    found = set(_SEGMENTS)
-    for within, paths in (("masks/", masks), ("", [about.get("sheet")])):
-        found |= {f"{within}{_last(path)}" for path in paths}
-    return found
+    return {*_SEGMENTS, *_last(masks, "masks/"), *_last([about.get("sheet")])}
 
 
-def _last(path: object) -> str:
-    """The name at the end of a path as whatever system writes it."""
-    return PurePosixPath(str(path).replace("\\", "/")).name
+def _last(paths: Iterable[object], within: str = "") -> set[str]:
+    """The names at the end of paths as whatever system writes them, in a folder."""
+    last = (PurePosixPath(str(path).replace("\\", "/")).name for path in paths)
+    return {f"{within}{name}" for name in last}
 
 
 _RUN_NAMES = _names(_RUN, _WORD).pattern

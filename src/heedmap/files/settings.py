@@ -77,7 +77,7 @@ class EditNoted(EditTerms, frozen=True, kw_only=True):
 
 
 class Mask(Note, frozen=True, kw_only=True):
-    """A mask of a region, as `masks.packed` writes it; older versions noted less.
+    """A mask of a region, as `regions.packed` writes it; older versions noted less.
 
     Attributes:
         mask: its (width, height) in pixels.

@@ -20,10 +20,11 @@ from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
 from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import REFINED, Layer, Recording
-from heedmap.maps.segments import CUT, Segments, segmented
+from heedmap.maps.segments import Segments, segmented
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.soft_masks import Mentioned, check_picture
 from heedmap.maps.word_map import HeatMap, Scale, check_scale
+from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
@@ -211,7 +212,7 @@ class HeatMaps:
         self,
         phrases: Sequence[str | int] | None = None,
         *,
-        threshold: float = CUT,
+        threshold: float = MASK_THRESHOLD,
         image: Image.Image | None = None,
     ) -> Segments:
         """Which phrase each pixel of the picture shows: that with the greatest soft mask, if any.

@@ -21,14 +21,13 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.files.writing import kinds, slug, whole_folder
 from heedmap.maps.recordings import Recording
-from heedmap.maps.soft_masks import meant, soft_masks
+from heedmap.maps.soft_masks import meant, phrase_tokens, soft_masks
+from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-CUT = 0.5
-"""What a soft mask must have at least, unless something else is asked for."""
 MOST_PHRASES = 255
 """More than these no picture of 8-bit labels tells apart."""
 
@@ -49,7 +48,7 @@ class Segments:
     labels: np.ndarray
     image: Image.Image | None = None
     prompt: str = ""
-    threshold: float = CUT
+    threshold: float = MASK_THRESHOLD
 
     def __repr__(self) -> str:
         height, width = self.labels.shape
@@ -196,22 +195,23 @@ class Segments:
             _write_json(partial / "segment.json", self.about(folder, run=run, kind=kind))
         return Path(folder)
 
-    def sheet(self, *, title: str = "") -> Image.Image:
+    def sheet(self, *, title: str | None = None) -> Image.Image:
         """What `figure` shows, as a picture."""
         return self._laid(title).image()
 
-    def figure(self, *, title: str = "") -> "Sheet":
+    def figure(self, *, title: str | None = None) -> "Sheet":
         """The picture, all phrases in their colours, then each by itself with its share.
 
         Args:
-            title: above all.
+            title: above all; left out, the prompt.
 
         Returns:
             A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
         return self._laid(title).figure()
 
-    def _laid(self, title: str) -> layout.Laid:
+    def _laid(self, title: str | None) -> layout.Laid:
+        said = self.prompt if title is None else checks.text("title", title)
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
         base = overlays.enlarge(overlays.shrunk(base, layout.MAX_WIDTH // 2))
         labels = np.asarray(
@@ -226,7 +226,8 @@ class Segments:
         for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
             alone = np.where(labels == number, labels, 0)
             panels.append(Panel(name, overlays.labelled(base, alone), _percent(share)))
-        return layout.laid_out(layout.in_rows(panels), title=checks.text("title", title))
+        note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
+        return layout.laid_out(layout.in_rows(panels), title=said, note=note)
 
     def _repr_png_(self) -> bytes:
         return self.figure().data()
@@ -254,7 +255,7 @@ def segmented(
     """
     threshold, table = checks.fraction("threshold", threshold), recording.table
     if queries is None:
-        places = [[t for word in words for t in word.tokens] for words in table.phrases]
+        places = phrase_tokens(table)
         names = [table.text_of(tokens) for tokens in places]
     else:
         asked = _checked_queries(queries)

@@ -64,16 +64,16 @@ def soft_masks(
     """
     refined = Averages(recording.refined_alone(), Selection())
     plain = Averages(recording, Selection())
-    phrases = _phrases(recording.table)
+    phrases = phrase_tokens(recording.table)
     drawn = [[of.magnitude(p) for p in recording.table.phrases] for of in (refined, plain)]
     shown = contested(*map(np.array, drawn))
 
     def made(part: tuple[int, ...]) -> np.ndarray:
         # What names neither a thing nor a property is nobody's rival.
         own = phrases.index(part) if part in phrases else None
-        small = _scaled(np.abs(refined.of(part))) if own is None else shown[own]
+        small = scaled(np.abs(refined.of(part))) if own is None else shown[own]
         large = resize_map(small, recording.size)
-        return _scaled(large if picture is None else _edged(recording, picture, large))
+        return scaled(large if picture is None else _edged(recording, picture, large))
 
     for positions in mentioned:
         yield reduce(np.maximum, map(made, meant(recording.table, positions)))
@@ -94,12 +94,13 @@ def meant(table: TokenTable, positions: Sequence[int]) -> tuple[tuple[int, ...],
     The phrases that they stand in; where they stand in none, they themselves.
     """
     asked = set(positions)
-    found = [one for one in _phrases(table) if not asked.isdisjoint(one)]
+    found = [one for one in phrase_tokens(table) if not asked.isdisjoint(one)]
     words = [w.tokens for w in table.read_words if not asked.isdisjoint(w.tokens)]
     return tuple(found or words or [tuple(positions)])
 
 
-def _phrases(table: TokenTable) -> list[tuple[int, ...]]:
+def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
+    """The positions of each phrase's tokens, phrase by phrase."""
     return [tuple(t for word in words for t in word.tokens) for words in table.phrases]
 
 
@@ -131,7 +132,7 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     Returns:
         float32 (N, h, w): the refined maps from 0 to 1, lessened.
     """
-    own = np.array([_scaled(one) for one in refined], np.float32)
+    own = np.array([scaled(one) for one in refined], np.float32)
     if len(own) < 2:
         return own
     strength = np.array([_excess(one) for one in plain]) ** SHARPNESS
@@ -145,8 +146,8 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     return np.array(left, np.float32)
 
 
-def _scaled(values: np.ndarray) -> np.ndarray:
-    """From 0 at the least to 1 at the greatest value; a constant map is 0."""
+def scaled(values: np.ndarray) -> np.ndarray:
+    """A map from 0 at the least to 1 at the greatest value; a constant map is 0."""
     low, high = float(values.min()), float(values.max())
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 

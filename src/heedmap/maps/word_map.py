@@ -10,7 +10,8 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block
-from heedmap.maps.soft_masks import Mentioned, check_picture
+from heedmap.maps.soft_masks import Mentioned, check_picture, scaled
+from heedmap.options import MASK_THRESHOLD
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,7 +154,9 @@ class HeatMap:
     def _repr_png_(self) -> bytes:
         return self.figure().data()
 
-    def mask(self, threshold: float = 0.5, *, image: Image.Image | None = None) -> np.ndarray:
+    def mask(
+        self, threshold: float = MASK_THRESHOLD, *, image: Image.Image | None = None
+    ) -> np.ndarray:
         """Where the picture shows what the word says: bool (H, W), at the picture's size.
 
         Args:
@@ -190,10 +193,7 @@ class HeatMap:
         check_picture(picture, self.size)
         if self.mentioned is not None:
             return self.mentioned.seen(picture)
-        acted = np.abs(self.values)
-        low, high = float(acted.min()), float(acted.max())
-        large = overlays.resize_map(acted, self.size)
-        return (large - low) / (high - low) if high > low else np.zeros_like(large)
+        return overlays.resize_map(scaled(np.abs(self.values)), self.size)
 
     @property
     def most(self) -> float:

@@ -27,7 +27,7 @@ const state = {
   opacity: data.look.opacity,
   colours: data.look.colour,
   outline: false,
-  threshold: 0.5,
+  threshold: data.look.threshold,
   native: false,
   specials: false,
   negative: false,

@@ -15,8 +15,8 @@ from heedmap.errors import ArgumentError
 from heedmap.files.notes import to_json
 from heedmap.files.reading import MAX_PIXELS
 from heedmap.files.settings import Mask
-from heedmap.maps import masks
-from heedmap.maps.masks import packed, unpacked
+from heedmap.maps import regions
+from heedmap.maps.regions import packed, unpacked
 from heedmap.recording.edits import edit_from
 
 BITS = b"\x86\x80"  # of the mask below: 1000 0110 1
@@ -88,9 +88,9 @@ def test_one_too_large_for_the_file_is_told_apart_alone():
 
 def test_as_many_letters_as_there_may_be(monkeypatch: pytest.MonkeyPatch):
     letters = len(held(BITS))
-    monkeypatch.setattr(masks, "_MOST_PACKED", letters)
+    monkeypatch.setattr(regions, "_MOST_PACKED", letters)
     assert "packed" in to_json(packed(MASK))
-    monkeypatch.setattr(masks, "_MOST_PACKED", letters - 1)
+    monkeypatch.setattr(regions, "_MOST_PACKED", letters - 1)
     assert "packed" not in to_json(packed(MASK))
 
 
@@ -115,8 +115,8 @@ def test_a_size_that_is_not_there():
 
 
 def test_how_many_pixels_one_may_have(monkeypatch: pytest.MonkeyPatch):
-    assert masks.MAX_PIXELS == MAX_PIXELS  # as many as a picture
-    monkeypatch.setattr(masks, "MAX_PIXELS", 12)
+    assert regions.MAX_PIXELS == MAX_PIXELS  # as many as a picture
+    monkeypatch.setattr(regions, "MAX_PIXELS", 12)
     for size in ([3, 4], [12, 1], [1, 12]):
         assert read(noted(size, b"\xff\xf0")) is not None
     for size in ([13, 1], [1, 13]):
