@@ -45,6 +45,17 @@ Size = Annotated[
         parser=parse_size, metavar="WxH", help="In pixels, as 512x768. Left out: the model's."
     ),
 ]
+Seed = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
+]
+Keep = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_axes,
+        metavar="AXES",
+        help="What `inspect` can tell apart later: layer, step, head, with commas.",
+    ),
+]
 DeviceFlag = Annotated[options.Device, typer.Option(help="Where to run.")]
 DtypeFlag = Annotated[options.Dtype, typer.Option(help="Precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
@@ -57,7 +68,7 @@ def out_option(metavar: str, told: str) -> Any:
 
 # --- options that go together -----------------------------------------------------------------
 
-_KEEP = ",".join(DrawOptions.keep)  # as a user writes it
+USUAL_KEEP = ",".join(DrawOptions.keep)  # as a user writes it
 
 
 @dataclass(frozen=True)
@@ -82,9 +93,7 @@ class LoadFlags:
 class DrawFlags:
     """How it draws."""
 
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Left out: one by chance, and told.")
-    ] = None
+    seed: Seed = None
     steps: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Denoising steps. Left out: the model's.")
     ] = DrawOptions.steps
@@ -98,14 +107,7 @@ class DrawFlags:
     negative: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
     ] = DrawOptions.negative
-    keep: Annotated[
-        Any,
-        typer.Option(
-            parser=parse_axes,
-            metavar="AXES",
-            help="What `inspect` can tell apart later: layer, step, head, with commas.",
-        ),
-    ] = _KEEP
+    keep: Keep = USUAL_KEEP
 
     def first_seed(self) -> int:
         """The seed, or one by chance."""

@@ -16,6 +16,7 @@ from heedmap.cli.generating import generate
 from heedmap.cli.grids import grid
 from heedmap.cli.inspecting import inspect
 from heedmap.cli.layers import layers
+from heedmap.cli.locating import locate
 from heedmap.cli.repeating import repeat
 from heedmap.cli.segmenting import segment
 from heedmap.cli.serving import serve
@@ -53,7 +54,9 @@ def heedmap_(
     """See where each word of a prompt acts in a Stable Diffusion picture."""
 
 
-for verb in (generate, edit, grid, repeat, inspect, segment, explain, compare, words, layers):
+for verb in (
+    *(generate, edit, grid, locate, repeat, inspect, segment, explain, compare, words, layers),
+):
     app.command(cls=Verb, context_settings=WIDE)(verb)
 app.command("app", cls=Verb, context_settings=WIDE)(serve)
 

@@ -21,11 +21,11 @@ from PIL import Image, ImageOps
 from heedmap import checks
 from heedmap.drawing.batch import Batch, Progress, Shown, as_noted, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import LocateKeywords, spelled_out
-from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.drawing.saved_options import SavedCall
+from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.figures.overlays import to_rgb
 from heedmap.files import reading
 from heedmap.files.settings import Located
-from heedmap.models import pipelines
 from heedmap.options import GenerateOptions, LocateOptions
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
@@ -100,6 +100,37 @@ def locate(
     (run,), _ = draw(pipe, batch, noted, progress=progress, probe=probe)
     located = Located(size=given.size, sha256=digest_of(image))
     return replace(run, settings=structs.replace(run.settings, located=located))
+
+
+def look_again(
+    pipe: Pipeline,
+    run: Run,
+    asked: SavedCall,
+    progress: Progress | None = None,
+    probe: Probe | None = None,
+) -> Run:
+    """Look at a run's picture again, as its settings say.
+
+    Raises:
+        RunError: if the picture is not the one that was looked at.
+    """
+    located, options = run.settings.located, asked.options
+    if located is None or digest_of(run.image) != located.sha256:
+        raise RunError(
+            "the picture of this run is not the one that was looked at: put that in its place, or "
+            "locate the words in this one"
+        )
+    given = LocateOptions(
+        steps=LocateOptions.steps if options.steps is None else options.steps,
+        size=run.image.size,
+        keep=options.keep,
+        limit=options.limit,
+        tokens=options.tokens,
+        arguments=options.arguments,
+    )
+    told: dict[str, Any] = {"progress": progress, "probe": probe}
+    made = locate(pipe, run.image, asked.prompt, seed=asked.seed, **told, **given.named())
+    return replace(made, settings=structs.replace(made.settings, located=located))
 
 
 def digest_of(image: Image.Image) -> str:

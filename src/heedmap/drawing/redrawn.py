@@ -20,12 +20,14 @@ Drawing = Run | Pair | Grid
 class Repetition:
     """A run drawn again, and how it compares with the one that was saved.
 
+    Of a run that drew nothing (`heedmap.locate`) the numbers of its maps are compared.
+
     Attributes:
         run: what was drawn: a run, a pair or a grid.
-        same: whether every pixel of every picture is the same.
-        largest: the largest difference of a channel, 0 to 255.
-        differing: how many pixels differ, in all pictures.
-        pixels: how many there are; of pictures of other sizes all count as differing.
+        same: whether every pixel of every picture is the same, or every number of the maps.
+        largest: the largest difference of a channel, 0 to 255; of maps, of a number.
+        differing: how many pixels differ, in all pictures, or numbers.
+        pixels: how many there are; of pictures or maps of other sizes all count as differing.
         changed: what is not as the settings noted it, by its dotted name: (noted, now), None where
             it is not there. A scheduler that differs was set up as noted for the repeat.
         unknown: what these settings do not tell, since an older version wrote them.
@@ -33,18 +35,21 @@ class Repetition:
 
     run: Drawing
     same: bool
-    largest: int
+    largest: float
     differing: int
     pixels: int
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        told = "the same to the byte" if self.same else f"{self.differing} pixels differ"
+        what = "numbers" if _looked(self.run) else "pixels"
+        told = "the same to the byte" if self.same else f"{self.differing} {what} differ"
         return f"<Repetition of {quoted(self.run)}: {told}>"
 
     def __str__(self) -> str:
         """Whether it is the same, in a sentence."""
+        if self.same and _looked(self.run):
+            return "Looked at again, its maps are the same to the byte."
         if self.same:
             return "Drawn again, it is the same to the byte."
         why = (
@@ -52,6 +57,11 @@ class Repetition:
             if not_as_noted(self.changed)
             else "; the settings do not tell why (are the weights others?)"
         )
+        if _looked(self.run):
+            return (
+                f"Looked at again, its maps differ: {self.differing} of "
+                f"{plural(self.pixels, 'number')}, by up to {self.largest:.2g}{why}."
+            )
         return (
             f"Drawn again, it differs: {self.differing} of {plural(self.pixels, 'pixel')}, by up "
             f"to {self.largest} of 255{why}."
@@ -88,9 +98,37 @@ def compared(
         changed: what is not as the settings noted it, as `Repetition` has it.
         unknown: what they do not tell.
     """
-    figures = _apart(list(_pictures(saved)), list(_pictures(made)))
+    figures = (
+        _maps_apart(_numbers(saved), _numbers(made))
+        if _looked(saved)
+        else _apart(list(_pictures(saved)), list(_pictures(made)))
+    )
     same = figures[0] == figures[1] == 0
     return Repetition(made, same, *figures, dict(changed), tuple(unknown))
+
+
+def _looked(drawn: Drawing) -> bool:
+    """Whether nothing was drawn, but a picture looked at."""
+    return isinstance(drawn, Run) and drawn.settings.located is not None
+
+
+def _numbers(saved: Drawing) -> list[np.ndarray]:
+    """Every number of a run's maps."""
+    assert isinstance(saved, Run)
+    recording = saved.maps.recording
+    refined = [] if recording.refined is None else [recording.refined]
+    return [*recording.arrays, *refined]
+
+
+def _maps_apart(
+    before: Sequence[np.ndarray], after: Sequence[np.ndarray]
+) -> tuple[float, int, int]:
+    """The largest difference, how many numbers differ, and how many there are."""
+    count = sum(array.size for array in before)
+    if [array.shape for array in before] != [array.shape for array in after]:
+        return 1.0, count, count
+    apart = np.concatenate([np.abs(a - b).ravel() for a, b in zip(before, after, strict=True)])
+    return float(apart.max()), int((apart > 0).sum()), count
 
 
 def _pictures(saved: Drawing) -> Iterator[Image.Image]:

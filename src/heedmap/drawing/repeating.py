@@ -18,6 +18,7 @@ from heedmap.drawing import editing, generation, settings
 from heedmap.drawing.batch import Progress, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
+from heedmap.drawing.locating import look_again
 from heedmap.drawing.redrawn import Drawing, Repetition, compared, not_as_noted
 from heedmap.drawing.saved_options import (
     SavedCall,
@@ -196,6 +197,9 @@ def _run(
     probe: Probe | None = None,
 ) -> Run:
     asked = saved_call(run.settings, pipe, given)
+    if run.settings.located is not None:
+        options = replace(asked.options, limit=_limit(run))
+        return look_again(pipe, run, replace(asked, options=options), progress, probe)
     number, size = asked.place
     _check_room(pipe, run, size)
     # Texts of which each picture of the batch had its own; its copies have the same.

@@ -11,7 +11,7 @@ from heedmap.explorer import spelling
 from heedmap.files.reports import GridReport
 from heedmap.files.settings import EditTerms, Scheduler, Settings
 from heedmap.files.values import Window
-from heedmap.options import DrawOptions, EditKind, EditOptions
+from heedmap.options import DrawOptions, EditKind, EditOptions, LocateOptions
 from heedmap.tiny import card
 from heedmap.tiny.card import EMBEDDED
 
@@ -20,6 +20,7 @@ __all__ = ["nameless_option", "repeat_edit", "repeat_grid", "repeat_run"]
 _USUAL_KEEP = tuple(DrawOptions.keep)
 _NAMELESS = "MODEL is a folder to which pipe.save_pretrained wrote the model: it had no name."
 """Of a pipeline that was put together in Python."""
+_RUN = "RUN is the folder that this page is in."
 
 
 def nameless_option(settings: Settings) -> str:
@@ -41,6 +42,8 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
     """
     if settings.edit is not None:
         return repeat_edit(settings, None)
+    if settings.located is not None:
+        return _look_again(settings)
     options, named = _shared(settings)
     placed = [spelling.confine_flag(edit) for edit in settings.edits]
     options += [f"--confine {spelling.shell_quoted(said)}" for said in placed if said]
@@ -61,6 +64,23 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
         f"run = hm.generate({', '.join(['pipe', spelling.literal(settings.prompt), *named])})",
         more,
     )
+
+
+def _look_again(settings: Settings) -> list[list[str]]:
+    """The ways to look at a run's picture again, which lies in its folder."""
+    options, named = _shared(settings)
+    if settings.tokens == "all":
+        named.append('tokens="all"')
+    picture = "RUN/image.png"
+    texts = [spelling.literal(picture), spelling.literal(settings.prompt)]
+    ways = _ways(
+        settings,
+        _command("locate", [picture, settings.prompt], [*options, *_kept(settings)]),
+        f"run = hm.locate({', '.join(['pipe', *texts, *named])})",
+        [],
+    )
+    named_run = (said if _RUN in said else f"{_RUN} {said}".strip() for _, _, said in ways)
+    return [[*way[:2], said] for way, said in zip(ways, named_run, strict=True)]
 
 
 def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
@@ -197,7 +217,6 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
         python.append("the edits of the attention (see the settings)")
     python += [part for part in more if part.startswith("the batch")] + loaded
     option = nameless_option(settings)
-    folder = ["RUN is the folder that this page is in."]
     without = [f"Not in it: {_listed(left)}."] if left else []
     beside = [f"Add {_listed(python)}."] if python else []
     nameless = [_NAMELESS] if option else []
@@ -207,7 +226,7 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
         [
             "With all that was noted, and compared to the byte",
             f"heedmap repeat RUN {option}".rstrip(),
-            " ".join(folder + nameless),
+            " ".join([_RUN, *nameless]),
         ],
     ]
 
@@ -223,16 +242,19 @@ def _command(verb: str, texts: Iterable[str], options: Iterable[str]) -> str:
 def _shared(settings: Settings, *, seeded: bool = True) -> tuple[list[str], list[str]]:
     """Options of the command line, and the same as arguments in Python."""
     model = settings.model
-    own = card.defaults() if model == EMBEDDED else None
+    embedded = card.defaults() if model == EMBEDDED else None
+    usual = {n: getattr(embedded, n, None) for n in ("steps", "guidance", "size")}
+    if settings.located is not None:
+        usual |= {"steps": LocateOptions.steps, "guidance": settings.guidance}
     named_model = nameless_option(settings) or f"--model {spelling.shell_quoted(model)}"
     options = [] if model == EMBEDDED else [named_model]
     named: list[str] = []
     for name in ("seed", "steps", "guidance")[not seeded :]:
         value = getattr(settings, name)
-        if value is not None and value != getattr(own, name, None):
+        if value is not None and value != usual.get(name):
             options.append(f"--{name} {spelling.number(value)}")
             named.append(f"{name}={spelling.number(value)}")
-    if "size" not in settings.defaults and settings.size != getattr(own, "size", None):
+    if "size" not in settings.defaults and settings.size != usual["size"]:
         width, height = settings.size
         options.append(f"--size {width}x{height}")
         named.append(f"size=({width}, {height})")

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError, listed, quoted, sizes
+from heedmap.errors import ArgumentError, RunError, quoted, sizes
 
 MAX_SIDE = 2**14
 """The most pixels on a side of a picture."""
@@ -182,7 +182,11 @@ def read_photograph(path: Path) -> Image.Image:
     Raises:
         ArgumentError: if it is no such file, is broken, or too large.
     """
-    wrong = f"{path} is no picture that can be read: expected a file in {listed(FORMATS, 'or')}"
+    wrong = (
+        f"{path} is no picture that can be read: expected a PNG, JPEG, WebP or BMP file"
+        if is_there(path)
+        else f"there is no file {path}: expected a picture (PNG, JPEG, WebP or BMP)"
+    )
     try:
         data = read_bytes(path, most=4 * MAX_PIXELS, otherwise=wrong)
     except RunError as error:

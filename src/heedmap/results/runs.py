@@ -99,7 +99,8 @@ class Run:
     def save(self, folder: str | Path, *, overlays: bool = True, force: bool = False) -> Path:
         """Write the run's folder, whole or not at all.
 
-        `image.png` (with the settings as a `parameters` text chunk), `index.html` (the page),
+        `image.png` (with the settings as a `parameters` text chunk, unless it was not drawn but
+        looked at), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
         `steps.png` (the pictures of the steps, row by row, where they were kept), `run.json`.
 
@@ -126,7 +127,8 @@ class Run:
     def _write(self, folder: Path, overlays: bool) -> None:
         schemas.written(self.settings, "run.json")  # before anything is made of them
         text = PngInfo()
-        text.add_itxt("parameters", parameters_text(self.settings))
+        if self.settings.located is None:  # else no settings make this picture
+            text.add_itxt("parameters", parameters_text(self.settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         files: dict[int, str] = {}
         if overlays:
@@ -220,7 +222,12 @@ def _read_steps(
 
 
 def _is_placed(about: Settings) -> bool:
-    """Whether a run was drawn at a place that its batch had; the first is the source's."""
+    """Whether a run was drawn at a place that its batch had; the first is the source's.
+
+    One that drew nothing was no edit, and alone.
+    """
+    if about.located is not None:
+        return about.edit is None and about.batch_place is None and not about.edits
     if about.batch_place is None:
         return True
     number, size = about.batch_place

@@ -41,9 +41,7 @@ def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     return vae.decode(latents).sample.float().cpu() / 2 + 0.5
 
 
-def latents_of(
-    vae: Any, pixels: torch.Tensor, device: torch.device | None = None
-) -> torch.Tensor:
+def latents_of(vae: Any, pixels: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
     """The latents (B, C, h, w), as the decoder takes them, of pictures (B, 3, H, W), 0 to 1.
 
     An autoencoder that `overflows` is raised to float32 for the time being, and is afterwards as it

@@ -12,9 +12,10 @@ from diffusers import DDPMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 
 from heedmap.errors import ModelError
+from heedmap.wiring.advice import hushed
 
 _KINDS = ("epsilon", "sample", "v_prediction")
-_BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule")
+_BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
 
 
 class PictureScheduler(DDPMScheduler):
@@ -62,7 +63,8 @@ class PictureScheduler(DDPMScheduler):
 
     def _noised(self, call: int) -> torch.Tensor:
         fresh = torch.randn(self.picture.shape, generator=self.noise).to(self.picture.device)
-        return self.add_noise(self.picture, fresh, self.timesteps[call : call + 1].cpu())
+        kept = float(self.alphas_cumprod[int(self.timesteps[call])])
+        return kept**0.5 * self.picture + (1 - kept) ** 0.5 * fresh
 
 
 @contextmanager
@@ -81,16 +83,27 @@ def showing(pipe: Any, latents: torch.Tensor, noise: torch.Generator) -> Iterato
         ModelError: if the model was not trained on such noise.
     """
     own = pipe.scheduler
-    kind, config = getattr(own.config, "prediction_type", None), own.config
-    if kind not in _KINDS or any(name not in config for name in _BETAS):
-        raise ModelError(
-            f"{type(own).__name__} says no schedule of betas, so what noise the model was trained "
-            "on is not known: expected a model of Stable Diffusion's kind"
-        )
-    scheduler = PictureScheduler.from_config(config)
+    scheduler = _scheduler(own)
     scheduler.picture, scheduler.noise = latents.float(), noise
     pipe.scheduler = scheduler
     try:
         yield
     finally:
         pipe.scheduler = own
+
+
+def _scheduler(own: Any) -> PictureScheduler:
+    """A scheduler with the schedule of betas of another."""
+    config = own.config
+    known = all(name in config for name in _BETAS) and config.prediction_type in _KINDS
+    if known and not config.get("use_flow_sigmas"):
+        try:
+            with hushed():
+                made: Any = PictureScheduler.from_config(config)
+            return made
+        except NotImplementedError:  # a schedule of betas by a name that it does not know
+            pass
+    raise ModelError(
+        f"{type(own).__name__} says no schedule of betas, so what noise the model was trained on "
+        "is not known: expected a model of Stable Diffusion's kind, with one of its schedulers"
+    )
