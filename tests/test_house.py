@@ -721,6 +721,7 @@ def test_import_costs_nothing(tmp_path: Path):
         "generate",
         "edit",
         "grid",
+        "locate",
         "repeat",
         "inspect",
         "segment",

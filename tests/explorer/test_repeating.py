@@ -405,3 +405,26 @@ def test_the_python_of_a_grid_is_the_grid_again(random_model):
     for one, other in zip(names["grid"].cells, made.cells, strict=True):
         assert one.pair.edited.image.tobytes() == other.pair.edited.image.tobytes()
         assert one.place() == other.place()
+
+
+def test_a_picture_is_looked_at_again():
+    about = settings_of(**EMBEDDED, located={"size": [300, 200], "sha256": "0" * 64})
+    (_, command, left), (_, code, beside), (_, again, _) = repeat_run(about)
+    assert again == "heedmap repeat RUN"
+    assert split(command)[:4] == ["heedmap", "locate", "RUN/image.png", about.prompt]
+    assert "--guidance" not in command and f"--seed {about.seed}" in command
+    assert f'hm.locate(pipe, "RUN/image.png", "{about.prompt}", ' in code
+    assert "guidance" not in code
+    folder = "RUN is the folder that this page is in."
+    assert left == beside == folder
+    usual = msgspec.structs.replace(
+        about, steps=options.LocateOptions.steps, keep=("layer", "step")
+    )
+    command, code = (repeat_run(usual)[i][1] for i in (0, 1))
+    assert "--steps" not in command and "steps=" not in code
+    assert "--keep layer,step" in command and "keep=['layer', 'step']" in code.replace('"', "'")
+    other = msgspec.structs.replace(
+        usual, steps=25, tokens="all"
+    )  # as many as the model draws with
+    assert "--steps 25" in repeat_run(other)[0][1]
+    assert "steps=25" in repeat_run(other)[1][1] and 'tokens="all"' in repeat_run(other)[1][1]

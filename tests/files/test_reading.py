@@ -13,6 +13,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files import reading
+from heedmap.files.reading import read_photograph
 from heedmap.results.runs import Run
 
 FILES = ("image.png", "maps.safetensors", "run.json")
@@ -262,3 +263,42 @@ def test_files_of_pictures_are_no_larger_than_their_pixels(tmp_path):
             file.truncate(size)
         with pytest.raises(RunError, match=said):
             reading.read_picture(tmp_path / "x.png", "L")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "BMP"])
+def test_pictures_that_users_have(tmp_path, kind):
+    path = tmp_path / "photo"
+    Image.new("RGB", (48, 32), (200, 10, 30)).save(path, kind)
+    found = read_photograph(path)
+    assert found.size == (48, 32) and found.mode == "RGB"
+    assert np.abs(np.asarray(found, int) - (200, 10, 30)).max() <= 8
+
+
+@pytest.mark.parametrize("kind", ["GIF", "TIFF", "PDF", "EPS"])
+def test_other_files_are_none(tmp_path, kind):
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (48, 32)).save(path, kind)
+    with pytest.raises(ArgumentError) as caught:
+        read_photograph(path)
+    assert str(caught.value) == (
+        f"{path} is no picture that can be read: expected a PNG, JPEG, WebP or BMP file"
+    )
+
+
+def test_photographs_are_measured_before_they_are_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_PIXELS", 48 * 32)
+    Image.new("1", (48, 32)).save(tmp_path / "fits.png")
+    assert read_photograph(tmp_path / "fits.png").mode == "1"
+    Image.new("1", (48, 33)).save(tmp_path / "large.png")
+    with pytest.raises(ArgumentError) as caught:
+        read_photograph(tmp_path / "large.png")
+    assert str(caught.value) == (
+        f"{tmp_path / 'large.png'} has 48×33 pixels: expected at most 1536 in all, and 16384 on a "
+        "side"
+    )
+    data = (tmp_path / "fits.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(data[: len(data) // 2])
+    os.mkfifo(tmp_path / "pipe.png")
+    for name in ("cut.png", "pipe.png"):
+        with pytest.raises(ArgumentError, match="is no picture that can be read"):
+            read_photograph(tmp_path / name)

@@ -8,7 +8,14 @@ import torch
 from families.checking import paint
 from making import random_pipeline
 
-from heedmap.wiring.decoding import channels_at_once, latents_of, overflows, pictures_of, unscaled
+from heedmap.wiring.decoding import (
+    channels_at_once,
+    latents_of,
+    overflows,
+    pictures_of,
+    scaled,
+    unscaled,
+)
 
 
 def autoencoder(**config: Any) -> Any:
@@ -26,6 +33,27 @@ def test_latents_are_scaled_back():
         scaling_factor=0.5, latents_mean=[1.0, 2.0, 3.0], latents_std=[2.0, 4.0, 8.0]
     )
     assert torch.allclose(unscaled(normal, (code - mean) / spread * 0.5), code, atol=1e-6)
+
+
+def test_latents_are_scaled_as_they_were():
+    code = torch.rand(2, 3, 5, 7)
+    mean, spread = [1.0, 2.0, 3.0], [2.0, 4.0, 8.0]
+    for vae in (
+        autoencoder(),
+        autoencoder(scaling_factor=0.5, shift_factor=0.25),
+        autoencoder(scaling_factor=0.18215, shift_factor=None, latents_mean=None),
+        autoencoder(scaling_factor=0.5, latents_mean=mean, latents_std=spread),
+    ):
+        assert torch.allclose(unscaled(vae, scaled(vae, code)), code, atol=1e-5)
+    shifted = autoencoder(scaling_factor=0.5, shift_factor=0.25)
+    assert torch.allclose(scaled(shifted, code), (code - 0.25) * 0.5)
+    assert scaled(shifted, code.half()).dtype == torch.float32
+
+
+def test_latents_of_autoencoders_that_give_them_without_a_spread():
+    made = SimpleNamespace(encode=lambda x: SimpleNamespace(latents=x[..., ::8, ::8]))
+    vae = SimpleNamespace(**vars(made), **vars(autoencoder()))
+    assert torch.equal(latents_of(vae, torch.ones(1, 3, 16, 16)), torch.ones(1, 3, 2, 2))
 
 
 def test_what_is_decoded_is_the_picture(pipe):

@@ -33,6 +33,7 @@ class PictureScheduler(DDPMScheduler):
         num_inference_steps: int | None = None,
         device: str | torch.device | None = None,
         timesteps: list[int] | None = None,
+        **more: Any,  # what pipelines of latent consistency models say
     ) -> None:
         """Take the middles of so many equal parts of the timesteps, from noise to picture."""
         count, every = int(num_inference_steps or 1), int(self.config["num_train_timesteps"])

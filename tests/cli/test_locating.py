@@ -1,0 +1,79 @@
+"""`heedmap locate`: what it saves and prints, and one sentence for whatever goes wrong."""
+
+import errno
+import json
+import webbrowser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cli.calling import FILES, PROMPT, bad, call, files, good, raising
+from heedmap.drawing.locating import locate
+from heedmap.models import pipelines
+from heedmap.options import LocateOptions
+from heedmap.results.runs import Run
+
+
+@pytest.fixture
+def photo(desk: Path) -> Path:
+    pixels = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(desk / "My Cat!.png")
+    return desk / "My Cat!.png"
+
+
+def test_locate_saves_a_run_and_says_what(model, desk: Path, photo: Path):
+    said = good("locate", photo, PROMPT, "--seed", 7, "--steps", 2)
+    folder = desk / "outputs" / "my-cat-a-red-house-7"
+    assert files(folder) == FILES
+    assert "the picture as the model saw it: 128×96, seed 7, 2 looks" in said
+    assert "where “house” is seen" in said and "all that is needed to look again" in said
+    found, same = Run.load(folder), locate(model, photo, PROMPT, seed=7, steps=2)
+    assert found.settings == same.settings
+    assert np.array_equal(found.maps["house"].values, same.maps["house"].values)
+    assert good("repeat", folder) == (
+        f"{folder}: looked at again, its maps are the same to the byte.\n"
+    )
+
+
+def test_its_options_are_those_of_python(model, desk: Path, photo: Path, monkeypatch):
+    some = ("--size", "64x64", "--keep", "layer,step", "--steps", 1, "--json", "-o", "out")
+    about = json.loads(good("locate", photo, "house", *some))
+    (run,) = about["runs"]
+    assert (run["size"], run["steps"], run["folder"]) == ([64, 64], 1, "out")
+    settings = Run.load("out").settings
+    assert settings.keep == ("layer", "step") and settings.seed == run["seed"]
+    addresses: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: addresses.append(address) or True)
+    again = good("locate", photo, "a", "--open", "--quiet", "--force", "-o", "out", "--seed", 1)
+    assert again == "out\n"
+    assert Run.load("out").settings.steps == LocateOptions.steps
+    assert addresses == [(desk / "out" / "index.html").as_uri()]
+
+
+def test_mistakes_are_one_sentence_and_nothing_is_left(model, desk: Path, photo: Path, monkeypatch):
+    (desk / "text.png").write_text("no picture")
+    monkeypatch.setattr(pipelines, "load", raising(AssertionError("no model is needed")))
+    assert bad("locate", "none.png", PROMPT) == (
+        "Error: there is no file none.png: expected a picture (PNG, JPEG, WebP or BMP)\n"
+    )
+    assert bad("locate", "text.png", PROMPT) == (
+        "Error: text.png is no picture that can be read: expected a PNG, JPEG, WebP or BMP file\n"
+    )
+    assert "is no picture that can be read" in bad("locate", desk, PROMPT)
+    monkeypatch.setattr(pipelines, "load", lambda *_, **__: model)
+    assert bad("locate", photo, "a (red:2) house").startswith(
+        "Error: the prompt 'a (red:2) house' has weights"
+    )
+    assert "--steps" in bad("locate", photo, PROMPT, "--steps", 1000)
+    assert "--size" in bad("locate", photo, PROMPT, "--size", "63x64")
+    assert "has no words" in bad("locate", photo, " ")
+    assert call("locate", photo, PROMPT, "--guidance", 2).exit_code == 2
+    assert sorted(path.name for path in desk.iterdir()) == ["My Cat!.png", "text.png"]
+
+
+def test_a_full_disk_leaves_nothing(model, desk: Path, photo: Path, monkeypatch):
+    monkeypatch.setattr(Run, "_write", raising(OSError(errno.ENOSPC, "No space left on device")))
+    assert "no space left on device" in bad("locate", photo, PROMPT, "--steps", 1, "-o", "out")
+    assert not (desk / "out").exists()

@@ -1,0 +1,304 @@
+"""Where a model sees words in a picture: beside what diffusers itself has for the same end."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+from math import floor
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from diffusers import (
+    DDPMScheduler,
+    EulerDiscreteScheduler,
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionInpaintPipeline,
+)
+from making import random_pipeline, state_of
+from msgspec import structs
+from PIL import Image
+
+import heedmap
+from heedmap import generate, locate, repeat, trace
+from heedmap.drawing.locating import digest_of
+from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
+from heedmap.results.runs import Run
+from world import captions, scenes
+from world.layouts import lay_out
+
+PROMPT = "a red house"
+
+
+def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+@torch.no_grad()
+def by_diffusers(pipe, picture: Image.Image, prompt: str, seed: int, steps: int, **asked):
+    """The same maps by a scheduler, a callback and an encoder of diffusers alone."""
+    noise, own = torch.Generator().manual_seed(seed), pipe.scheduler
+    pixels = pipe.image_processor.preprocess(picture)
+    clean = pipe.vae.encode(pixels).latent_dist.mode() * pipe.vae.config.scaling_factor
+    pipe.scheduler = DDPMScheduler.from_config(own.config)
+    timesteps = [floor(1000 * (1 - Fraction(2 * i + 1, 2 * steps))) for i in range(steps)]
+
+    def noised(t: int) -> torch.Tensor:
+        fresh = torch.randn(clean.shape, generator=noise)
+        return pipe.scheduler.add_noise(clean, fresh, torch.tensor([t]))
+
+    def again(pipe, step, timestep, given):
+        if step + 1 < steps:
+            given["latents"] = noised(timesteps[step + 1])
+        return given
+
+    try:
+        with trace(pipe, **asked) as traced:
+            pipe(
+                prompt,
+                timesteps=timesteps,
+                latents=noised(timesteps[0]),
+                guidance_scale=1.0,
+                callback_on_step_end=again,
+                output_type="latent",
+            )
+    finally:
+        pipe.scheduler = own
+    return traced.maps[0]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10])
+def test_the_maps_are_those_of_the_noised_picture(pipe, steps):
+    picture = painted()
+    keep = {"layer", "step", "head"}
+    found = locate(pipe, picture, PROMPT, seed=4, steps=steps, keep=keep)
+    expected = by_diffusers(pipe, picture, PROMPT, 4, steps, keep=keep)
+    for mine, theirs in zip(found.maps.recording.arrays, expected.recording.arrays, strict=True):
+        assert mine.shape[0] == steps
+        assert np.abs(mine - theirs).max() < 1e-4
+    refined, other = found.maps.recording.refined, expected.recording.refined
+    assert refined is not None and other is not None and np.abs(refined - other).max() < 1e-4
+    assert found.maps.recording.timesteps == expected.recording.timesteps
+    assert found.maps.tokens == expected.tokens
+
+
+def test_it_is_a_run_like_any_other(pipe, tmp_path: Path):
+    picture = painted()
+    found = locate(pipe, picture, PROMPT, seed=4, steps=2)
+    assert np.array_equal(np.asarray(found.image), np.asarray(picture))
+    about = found.settings
+    assert (about.seed, about.steps, about.guidance, about.size) == (4, 2, 1.0, (128, 128))
+    assert about.scheduler == type(pipe.scheduler).__name__ and about.located is not None
+    assert about.located.size == (128, 128) and about.located.sha256 == digest_of(picture)
+    saved = Run.load(found.save(tmp_path / "run"))
+    assert saved.settings == about
+    assert np.array_equal(saved.maps["house"].values, found.maps["house"].values)
+    with Image.open(tmp_path / "run" / "image.png") as image:
+        assert "parameters" not in image.info  # no settings make this picture
+        assert np.array_equal(np.asarray(image), np.asarray(picture))
+    assert saved.maps.segment().labels.shape == (128, 128)
+
+
+def test_the_pipeline_is_as_it_was(pipe):
+    generate(pipe, PROMPT, seed=1, steps=1)  # some attributes are there after the first call
+    before, scheduler = state_of(pipe), pipe.scheduler
+    locate(pipe, painted(), PROMPT, seed=4, steps=2)
+    assert state_of(pipe) == before and pipe.scheduler is scheduler
+    one = generate(pipe, PROMPT, seed=1, steps=2).image
+    other = generate(pipe, PROMPT, seed=1, steps=2).image
+    assert np.array_equal(np.asarray(one), np.asarray(other))
+    with pytest.raises(HeedmapError):
+        locate(pipe, painted(), PROMPT, steps=2, size=(7, 7))
+    assert state_of(pipe) == before and pipe.scheduler is scheduler
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ((128, 128), (128, 128)),
+        ((128, 96), (128, 96)),  # three quarters of the pixels: as it is
+        ((256, 128), (256, 128)),  # twice as many
+        ((256, 136), (176, 96)),  # more
+        ((130, 131), (128, 128)),  # no multiples
+        ((64, 64), (128, 128)),  # too few
+        ((1600, 100), (512, 32)),
+        ((90, 1000), (40, 424)),
+    ],
+)
+def test_the_size_that_the_model_sees(given, seen):
+    pipe = random_pipeline()
+    found = locate(pipe, painted(*given), PROMPT, seed=1, steps=1)
+    assert found.image.size == found.settings.size == found.maps.recording.size == seen
+    assert found.settings.located is not None and found.settings.located.size == given
+    again = locate(pipe, found.image, PROMPT, seed=1, steps=1)  # its own picture stays as it is
+    assert np.array_equal(np.asarray(again.image), np.asarray(found.image))
+
+
+def test_a_size_of_ones_own():
+    found = locate(random_pipeline(), painted(), PROMPT, seed=1, steps=1, size=(64, 96))
+    assert found.image.size == (64, 96)
+    expected = painted().resize((64, 96), Image.Resampling.LANCZOS)
+    assert np.array_equal(np.asarray(found.image), np.asarray(expected))
+
+
+def test_files_and_modes(tmp_path: Path):
+    pipe, picture = random_pipeline(), painted(128, 96)
+    turned = picture.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # "turn it clockwise to see it upright", as telephones write
+    turned.save(tmp_path / "turned.png", exif=exif)
+    clear = picture.convert("RGBA")
+    clear.putalpha(0)
+    for given, expected in (
+        (tmp_path / "turned.png", picture),
+        (str(tmp_path / "turned.png"), picture),
+        (clear, Image.new("RGB", (128, 96), "white")),
+        (picture.convert("L"), picture.convert("L").convert("RGB")),
+    ):
+        found = locate(pipe, given, PROMPT, seed=1, steps=1)
+        assert np.array_equal(np.asarray(found.image), np.asarray(expected)), given
+
+
+def test_what_is_refused(pipe, tmp_path: Path):
+    (tmp_path / "text.png").write_text("no picture")
+    kinds = "a PNG, JPEG, WebP or BMP file"
+    for given, said in (
+        (
+            tmp_path / "text.png",
+            f"{tmp_path / 'text.png'} is no picture that can be read: expected {kinds}",
+        ),
+        (
+            tmp_path / "none.png",
+            f"there is no file {tmp_path / 'none.png'}: expected a picture (PNG, JPEG, WebP or "
+            "BMP)",
+        ),
+        (3, "the picture is 3: expected a Pillow image, or the path of a file"),
+    ):
+        with pytest.raises(ArgumentError, match=f"^{re.escape(said)}$"):
+            locate(pipe, given, PROMPT)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ArgumentError) as caught:
+        locate(pipe, painted(), "a (red:2) house")
+    assert str(caught.value) == (
+        "the prompt 'a (red:2) house' has weights, and nothing is drawn that they could change: "
+        "write 'a red house'"
+    )
+    for name in ("latents", "timesteps", "sigmas", "num_images_per_prompt"):
+        with pytest.raises(ArgumentError) as caught:
+            locate(pipe, painted(), PROMPT, **{name: None})
+        assert str(caught.value) == (
+            f"the pipeline argument {name} is set by the picture: leave it out"
+        )
+    for steps in (0, 1000, 2.5, True):
+        with pytest.raises(ArgumentError, match=r"^steps is "):
+            locate(pipe, painted(), PROMPT, steps=steps)  # pyright: ignore[reportArgumentType]
+    for name in ("guidance", "negative", "strenght"):
+        with pytest.raises(ArgumentError, match=f"takes no argument {name}"):
+            locate(pipe, painted(), PROMPT, **{name: 2})
+
+
+@pytest.mark.parametrize("kind", [StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline])
+def test_pipelines_that_begin_with_a_picture_are_refused(kind):
+    pipe = kind(**random_pipeline().components, requires_safety_checker=False)
+    with pytest.raises(ModelError) as caught:
+        locate(pipe, painted(), PROMPT)
+    assert str(caught.value) == (
+        f"{kind.__name__} begins with a picture of its own: expected a pipeline of the same model "
+        "that draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
+    )
+
+
+def test_a_model_without_its_autoencoder_is_refused():
+    pipe = random_pipeline()
+    pipe.vae = None
+    with pytest.raises(ModelError) as caught:
+        locate(pipe, painted(), PROMPT)
+    assert str(caught.value) == (
+        "StableDiffusionPipeline has no autoencoder that encodes a picture: load the model with "
+        "all its parts"
+    )
+
+
+def test_it_repeats(pipe, tmp_path: Path):
+    found = locate(pipe, painted(300, 200), PROMPT, seed=4, steps=3, tokens="all")
+    saved = found.save(tmp_path / "run")
+    again = repeat(pipe, saved)
+    assert again.same and again.changed == {} and again.run.settings == found.settings
+    assert str(again) == "Looked at again, its maps are the same to the byte."
+    array = found.maps.recording.arrays[0].copy()
+    array[0, 0, 0, :2] += 0.25
+    arrays = (array, *found.maps.recording.arrays[1:])
+    recording = replace(found.maps.recording, arrays=arrays)
+    other = replace(found, maps=replace(found.maps, recording=recording))
+    told = repeat(pipe, other)
+    assert recording.refined is not None
+    numbers = sum(a.size for a in arrays) + recording.refined.size
+    assert (told.same, told.differing, told.pixels) == (False, 2, numbers)
+    assert told.largest == pytest.approx(0.25, abs=1e-6)
+    assert str(told) == (
+        f"Looked at again, its maps differ: 2 of {numbers} numbers, by up to 0.25; the settings do "
+        "not tell why (are the weights others?)."
+    )
+    with pytest.raises(RunError) as caught:
+        repeat(pipe, replace(found, image=painted(*found.image.size, seed=9)))
+    assert str(caught.value) == (
+        "the picture of this run is not the one that was looked at: put that in its place, or "
+        "locate the words in this one"
+    )
+
+
+def test_another_scheduler_looks_alike(pipe):
+    """The noise is that of the training, whichever scheduler draws."""
+    picture = painted()
+    one = locate(pipe, picture, PROMPT, seed=4, steps=2)
+    own = pipe.scheduler
+    pipe.scheduler = EulerDiscreteScheduler.from_config(own.config)
+    try:
+        other = locate(pipe, picture, PROMPT, seed=4, steps=2)
+    finally:
+        pipe.scheduler = own
+    assert np.array_equal(one.maps["house"].values, other.maps["house"].values)
+
+
+def test_a_number_of_it_is_taken_apart(pipe, tmp_path: Path):
+    found = locate(pipe, painted(), PROMPT, seed=4, steps=3, keep={"layer", "step", "head"})
+    layer, step = found.maps.recording.layers[0].name, 1
+    why = heedmap.explain(pipe, found, "house", (64, 64), layer=layer, head=0, step=step)
+    assert why.about.timestep == found.maps.recording.timesteps[step]
+    assert why.about.kept is not None and why.about.kept < 1e-6  # P as the run has it
+
+
+def test_runs_that_drew_and_looked_are_told_apart(pipe, tmp_path: Path):
+    """A file that says both is none of heedmap's."""
+    drawn = generate(pipe, PROMPT, seed=1, steps=1)
+    looked = locate(pipe, drawn.image, PROMPT, seed=1, steps=1)
+    edited = generate(pipe, PROMPT, seed=1, steps=1, edits=[heedmap.Reweight("red", 2)])
+    for number, said in enumerate(({"batch_place": (0, 2)}, {"edits": edited.settings.edits})):
+        folder = tmp_path / str(number)
+        replace(looked, settings=structs.replace(looked.settings, **said)).save(folder)
+        with pytest.raises(RunError, match="does not hold together"):
+            Run.load(folder)
+
+
+def test_progress_and_previews_of_it(pipe):
+    told: list[tuple[int, int]] = []
+    locate(pipe, painted(), PROMPT, seed=1, steps=3, progress=lambda *at: told.append(at))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.slow
+def test_things_are_found_where_they_are(embedded):
+    """On rendered scenes of the drawn world the masks are known."""
+    overlaps: list[float] = []
+    for seed in range(12):
+        layout = lay_out(900_000_000 + seed, 2, True, "different")
+        scene, caption = scenes.render(layout), captions.object_caption(layout, Random(seed))
+        found = locate(embedded, Image.fromarray(scene.image), caption.text, seed=seed)
+        for mention in caption.mentions:
+            if mention.kind == "noun" and len(mention.things) == 1:
+                word = next(w for w in found.maps.words if w.start == mention.start)
+                mask = found.maps.at(word.number).mask()
+                truth = scene.masks[mention.things[0]]
+                overlaps.append((mask & truth).sum() / (mask | truth).sum())
+    assert len(overlaps) >= 12 and np.mean(overlaps) > 0.8
