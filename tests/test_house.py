@@ -249,6 +249,7 @@ OTHERS = {
     "recording/calls.py": {"size"},  # bytes of a recording
     "recording/edits.py": {"renormalize"},  # of one word
     "text/tokens.py": {"limit"},  # of a tokenizer
+    "wiring/noising.py": {"device"},  # as diffusers' own schedulers have it
 }
 # What the command line alone has: where nothing is said, one picture is drawn, and so on.
 ITS_OWN = {
@@ -537,6 +538,7 @@ SHARED = {
     "explain",
     "generate",
     "grid",
+    "locate",
     "repeat",
     "serve",
     "TYPE_CHECKING",  # as `typing` has it

@@ -13,7 +13,7 @@ from heedmap.wiring.decoding import (
     latents_of,
     overflows,
     pictures_of,
-    scaled,
+    rescaled,
     unscaled,
 )
 
@@ -44,10 +44,10 @@ def test_latents_are_scaled_as_they_were():
         autoencoder(scaling_factor=0.18215, shift_factor=None, latents_mean=None),
         autoencoder(scaling_factor=0.5, latents_mean=mean, latents_std=spread),
     ):
-        assert torch.allclose(unscaled(vae, scaled(vae, code)), code, atol=1e-5)
+        assert torch.allclose(unscaled(vae, rescaled(vae, code)), code, atol=1e-5)
     shifted = autoencoder(scaling_factor=0.5, shift_factor=0.25)
-    assert torch.allclose(scaled(shifted, code), (code - 0.25) * 0.5)
-    assert scaled(shifted, code.half()).dtype == torch.float32
+    assert torch.allclose(rescaled(shifted, code), (code - 0.25) * 0.5)
+    assert rescaled(shifted, code.half()).dtype == torch.float32
 
 
 def test_latents_of_autoencoders_that_give_them_without_a_spread():

@@ -19,7 +19,7 @@ from diffusers import (
 )
 from making import random_pipeline
 
-from heedmap.errors import ModelError
+from heedmap.errors import ModelError, TraceError
 from heedmap.wiring.noising import showing
 
 LATENTS = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(5))
@@ -27,10 +27,10 @@ LATENTS = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(5))
 
 def shown(pipe, count: int, seed: int = 3) -> tuple[list[float], list[torch.Tensor]]:
     """The timesteps and what a pipeline's model would be given at each, and what is left."""
-    with showing(pipe, LATENTS, torch.Generator().manual_seed(seed)):
+    with showing(pipe, LATENTS, torch.Generator().manual_seed(seed), count) as sample:
         scheduler = pipe.scheduler
         scheduler.set_timesteps(count, device="cpu")
-        sample, seen = torch.full((1, 4, 8, 8), 9.0), []
+        seen = []
         for t in scheduler.timesteps:
             seen.append(scheduler.scale_model_input(sample, t))
             sample = scheduler.step(torch.full((1, 4, 8, 8), 7.0), t, sample).prev_sample
@@ -66,10 +66,10 @@ def test_no_part_of_the_schedule_is_lost():
 
 def test_half_types_and_batches():
     pipe = random_pipeline()
-    with showing(pipe, LATENTS.half(), torch.Generator().manual_seed(3)):
+    with showing(pipe, LATENTS.half(), torch.Generator().manual_seed(3), 2) as first:
         pipe.scheduler.set_timesteps(2)
         t = pipe.scheduler.timesteps[0]
-        given = pipe.scheduler.scale_model_input(torch.zeros(2, 4, 8, 8).half(), t)
+        given = pipe.scheduler.scale_model_input(first.half().expand(2, -1, -1, -1), t)
         stepped = pipe.scheduler.step(given, t, given, return_dict=False)[0]
     oracle = DDPMScheduler.from_config(pipe.scheduler.config)
     fresh = torch.randn(LATENTS.shape, generator=torch.Generator().manual_seed(3))
@@ -81,7 +81,10 @@ def test_half_types_and_batches():
 def test_the_scheduler_comes_back_after_an_error():
     pipe = random_pipeline()
     own = pipe.scheduler
-    with pytest.raises(KeyboardInterrupt), showing(pipe, LATENTS, torch.Generator().manual_seed(0)):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
+    ):
         raise KeyboardInterrupt
     assert pipe.scheduler is own
 
@@ -106,7 +109,7 @@ def test_other_noise_is_refused(scheduler):
     )
     with (
         pytest.raises(ModelError, match=re.escape(said)),
-        showing(pipe, LATENTS, torch.Generator().manual_seed(0)),
+        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
     ):
         pass
     assert pipe.scheduler is scheduler
@@ -117,3 +120,15 @@ def test_seeds_tell_noises_apart():
     (_, one), (_, same), (_, other) = (shown(pipe, 3, seed) for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))
     assert not torch.equal(one[0], other[0]) and not np.allclose(one[0], one[1])
+
+
+def test_another_thing_than_the_picture_is_noticed():
+    pipe = random_pipeline()
+    with showing(pipe, LATENTS, torch.Generator().manual_seed(3), 2) as first:
+        with pytest.raises(TraceError) as caught:
+            pipe.scheduler.step(first, 750, first + 1e-3)
+        pipe.scheduler.step(first, 750, first)
+    assert str(caught.value) == (
+        "the model was not given the picture: expected a pipeline that hands its latents from step "
+        "to step as they are"
+    )

@@ -10,16 +10,7 @@ import typer
 from heedmap.cli.console import print_files, progress_bar, warnings_told
 from heedmap.cli.generating import about_run
 from heedmap.cli.interrupts import kept_told
-from heedmap.cli.options import (
-    USUAL_KEEP,
-    Keep,
-    LoadFlags,
-    OutputFlags,
-    PageFlags,
-    SaveFlags,
-    Seed,
-    grouped,
-)
+from heedmap.cli.options import Keep, LoadFlags, OutputFlags, PageFlags, SaveFlags, Seed, grouped
 from heedmap.cli.parsing import parse_path, parse_size
 from heedmap.errors import plural
 from heedmap.options import LocateOptions
@@ -43,7 +34,7 @@ class LookFlags:
             "proportions.",
         ),
     ] = LocateOptions.size
-    keep: Keep = USUAL_KEEP
+    keep: Keep = ",".join(LocateOptions.keep)
 
     def options(self) -> dict[str, Any]:
         """By their names in Python."""

@@ -68,7 +68,7 @@ def out_option(metavar: str, told: str) -> Any:
 
 # --- options that go together -----------------------------------------------------------------
 
-USUAL_KEEP = ",".join(DrawOptions.keep)  # as a user writes it
+_KEEP = ",".join(DrawOptions.keep)  # as a user writes it
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class DrawFlags:
     negative: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the pictures should not show.")
     ] = DrawOptions.negative
-    keep: Keep = USUAL_KEEP
+    keep: Keep = _KEEP
 
     def first_seed(self) -> int:
         """The seed, or one by chance."""

@@ -50,7 +50,7 @@ def part_of(progress: Progress | None, done: int, count: int) -> Progress | None
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class Looked:
     """A picture that the model is shown, with noise, in the place of what it draws.
 
     Attributes:
@@ -72,7 +72,7 @@ class Batch:
         seeds: of their noise.
         edits: what was asked for, for the settings.
         tables: what the model reads of the prompts, as far as it is known.
-        shown: what is looked at, where nothing is drawn; of one prompt.
+        looked: what is looked at, where nothing is drawn; of one prompt.
     """
 
     prompts: Sequence[str]
@@ -80,7 +80,7 @@ class Batch:
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
     tables: Sequence[TokenTable] = ()
-    shown: Shown | None = None
+    looked: Looked | None = None
 
 
 def draw(
@@ -132,19 +132,9 @@ def draw(
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or ""], taught):
         warn(said_of(strange))
-    shown = batch.shown
     call = called.for_batch(pipe, prompts, seeds, _with_own(pipe, options))
-    with (
-        nullcontext() if shown is None else showing(pipe, shown.latents, called.noise(seeds[0])),
-        recorder,
-        nullcontext() if progress is None else called.without_bar(pipe),
-    ):
-        run: Any = pipe  # the base class of all pipelines is not callable itself
-        if shown is None:
-            images = family_of(pipe).pictures(run(**call))
-        else:
-            run(**call, output_type="latent")  # nothing is to be decoded
-            images = [shown.image]
+    with recorder, nullcontext() if progress is None else called.without_bar(pipe):
+        images = _images(pipe, call, batch.looked)
     _tell_idle(negative, recorder)
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     recordings = recorder.recordings
@@ -167,6 +157,16 @@ def draw(
         against = None if other is None else HeatMaps(other, image)
         runs.append(Run(image, HeatMaps(recording, image), used, against, shown))
     return runs, recorder
+
+
+def _images(pipe: Any, call: dict[str, Any], looked: Looked | None) -> Sequence[Any]:
+    """The pictures that a pipeline draws when it is called so; or what it is shown."""
+    if looked is None:
+        return family_of(pipe).pictures(pipe(**call))
+    (noise,), steps = call["generator"], call[called.THEIR_NAMES["steps"]]
+    with showing(pipe, looked.latents, noise, steps) as first:
+        pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
+    return [looked.image]
 
 
 def _tell_unread(pipe: Pipeline, options: GenerateOptions, recorded: bool) -> None:

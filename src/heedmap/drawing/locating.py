@@ -19,10 +19,10 @@ from msgspec import structs
 from PIL import Image, ImageOps
 
 from heedmap import checks
-from heedmap.drawing.batch import Batch, Progress, Shown, as_noted, check_prompts, draw, drawn_seed
+from heedmap.drawing.batch import Batch, Looked, Progress, as_noted, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import LocateKeywords, spelled_out
 from heedmap.drawing.saved_options import SavedCall
-from heedmap.errors import ArgumentError, ModelError, RunError, quoted
+from heedmap.errors import ArgumentError, Either, ModelError, RunError, quoted
 from heedmap.figures.overlays import to_rgb
 from heedmap.files import reading
 from heedmap.files.settings import Located
@@ -31,7 +31,7 @@ from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
-from heedmap.wiring.decoding import latents_of, scaled
+from heedmap.wiring.decoding import latents_of, rescaled
 from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.parts import device_of
 from heedmap.wiring.registry import cross_attention_layers, family_of, unit, usual_size
@@ -96,7 +96,7 @@ def locate(
     noted = as_noted(pipe, noted)
     assert noted.size is not None
     image = given if given.size == noted.size else given.resize(noted.size, _RESAMPLING)
-    batch = Batch([prompt], [prompt], [seed], shown=Shown(image, _encoded(pipe, image)))
+    batch = Batch([prompt], [prompt], [seed], looked=Looked(image, _encoded(pipe, image)))
     (run,), _ = draw(pipe, batch, noted, progress=progress, probe=probe)
     located = Located(size=given.size, sha256=digest_of(image))
     return replace(run, settings=structs.replace(run.settings, located=located))
@@ -144,7 +144,8 @@ def _check_pipeline(pipe: Pipeline) -> None:
     if "latents" not in takes or "strength" in takes or THEIR_NAMES["size"] not in takes:
         raise ModelError(
             f"{name} begins with a picture of its own: expected a pipeline of the same model that "
-            "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
+            "draws from a text alone",
+            Either(", as diffusers' AutoPipelineForText2Image.from_pipe(pipe)", ""),
         )
     if not hasattr(family_of(pipe).decoder(pipe), "encode"):
         raise ModelError(
@@ -191,4 +192,4 @@ def _encoded(pipe: Pipeline, image: Image.Image) -> torch.Tensor:
     """The latents (1, C, h, w) of a picture, as a pipeline has them; float32."""
     vae = family_of(pipe).decoder(pipe)
     pixels = torch.from_numpy(np.array(image)).movedim(-1, 0)[None] / 255
-    return scaled(vae, latents_of(vae, pixels, device_of(pipe)))
+    return rescaled(vae, latents_of(vae, pixels, device_of(pipe)))

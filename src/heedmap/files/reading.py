@@ -23,7 +23,7 @@ MAX_PIXELS = 2**26
 """The most pixels of a picture."""
 MAX_ASPECT = 64
 """How many times longer than wide a picture may be."""
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+PHOTOGRAPHS = ("PNG", "JPEG", "WEBP", "BMP")
 """Of pictures that users have."""
 _NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -164,11 +164,8 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
                     f"{path} has {image.size[0]}×{image.size[1]} pixels: expected "
                     f"{size[0]}×{size[1]}, as its folder tells; make it again"
                 )
-            if max(image.size) > MAX_SIDE or image.size[0] * image.size[1] > MAX_PIXELS:
-                raise RunError(
-                    f"{path} has {image.size[0]}×{image.size[1]} pixels: expected at most "
-                    f"{MAX_PIXELS} in all, and {MAX_SIDE} on a side"
-                )
+            if said := _too_many(path, image.size):
+                raise RunError(said)
             return image.copy() if image.mode == mode else image.convert(mode)
     except RunError:
         raise
@@ -194,18 +191,25 @@ def read_photograph(path: Path) -> Image.Image:
     try:
         with (
             warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(data), formats=FORMATS) as image,
+            Image.open(io.BytesIO(data), formats=PHOTOGRAPHS) as image,
         ):
-            if max(image.size) > MAX_SIDE or image.size[0] * image.size[1] > MAX_PIXELS:
-                raise ArgumentError(
-                    f"{path} has {image.size[0]}×{image.size[1]} pixels: expected at most "
-                    f"{MAX_PIXELS} in all, and {MAX_SIDE} on a side"
-                )
+            if said := _too_many(path, image.size):
+                raise ArgumentError(said)
             return image.copy()
     except ArgumentError:
         raise
     except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
         raise ArgumentError(wrong) from error
+
+
+def _too_many(path: Path, size: tuple[int, int]) -> str:
+    """What to say of a picture of so many pixels (W, H); nothing where they are not too many."""
+    if max(size) <= MAX_SIDE and size[0] * size[1] <= MAX_PIXELS:
+        return ""
+    return (
+        f"{path} has {size[0]}×{size[1]} pixels: expected at most {MAX_PIXELS} in all, and "
+        f"{MAX_SIDE} on a side"
+    )
 
 
 def _too_large(path: Path, most: int) -> RunError:

@@ -15,6 +15,7 @@ __all__ = [
     "frames",
     "insides",
     "lacking",
+    "noising",
     "parts",
     "predictions",
     "processors",

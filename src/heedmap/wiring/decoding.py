@@ -20,7 +20,7 @@ def unscaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     return scaled + (getattr(config, "shift_factor", None) or 0.0)
 
 
-def scaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
+def rescaled(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     """Latents as a decoder takes them as their pipeline has them (B, C, h, w), in float32."""
     config, latents = vae.config, latents.float()
     factor = getattr(config, "scaling_factor", 1.0)
@@ -41,7 +41,7 @@ def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     return vae.decode(latents).sample.float().cpu() / 2 + 0.5
 
 
-def latents_of(vae: Any, pixels: torch.Tensor, device: torch.device | None = None) -> torch.Tensor:
+def latents_of(vae: Any, pixels: torch.Tensor, where: torch.device | None = None) -> torch.Tensor:
     """The latents (B, C, h, w), as the decoder takes them, of pictures (B, 3, H, W), 0 to 1.
 
     An autoencoder that `overflows` is raised to float32 for the time being, and is afterwards as it
@@ -50,13 +50,13 @@ def latents_of(vae: Any, pixels: torch.Tensor, device: torch.device | None = Non
     Args:
         vae: the autoencoder.
         pixels: the pictures.
-        device: where it computes, if that is not where it is kept.
+        where: it computes, if that is not where it is kept.
     """
     raised, dtype = overflows(vae), vae.dtype
     try:
         if raised:
             vae.to(torch.float32)
-        made = vae.encode((pixels * 2 - 1).to(device or vae.device, vae.dtype))
+        made = vae.encode((pixels * 2 - 1).to(where or vae.device, vae.dtype))
         return made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents
     finally:
         if raised:

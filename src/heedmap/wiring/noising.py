@@ -11,7 +11,7 @@ import torch
 from diffusers import DDPMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 
-from heedmap.errors import ModelError
+from heedmap.errors import ModelError, TraceError
 from heedmap.wiring.advice import hushed
 
 _KINDS = ("epsilon", "sample", "v_prediction")
@@ -27,6 +27,8 @@ class PictureScheduler(DDPMScheduler):
     picture: torch.Tensor
     """(1, C, h, w), as the pipeline has latents, in float32: half types would round the noise."""
     noise: torch.Generator
+    first: torch.Tensor
+    """The noise of the first step, as the picture."""
 
     def set_timesteps(
         self,
@@ -40,12 +42,11 @@ class PictureScheduler(DDPMScheduler):
         self.num_inference_steps, self.custom_timesteps = count, False
         parts = [every * (2 * (count - n) - 1) // (2 * count) for n in range(count)]
         self.timesteps = torch.tensor(parts, device=device)
-        self._shown = self._noised(0)
-        self._call = 0
+        self.shown, self._call = self._noised(0), 0
 
     def scale_model_input(self, sample: torch.Tensor, timestep: int | None = None) -> torch.Tensor:
-        """The picture with noise, whatever a pipeline has of its own."""
-        return self._shown.to(sample).expand_as(sample)
+        """The same: what the model was trained on is not scaled."""
+        return sample
 
     def step(
         self,
@@ -55,22 +56,38 @@ class PictureScheduler(DDPMScheduler):
         generator: Any = None,
         return_dict: bool = True,
     ) -> DDPMSchedulerOutput | tuple[torch.Tensor, ...]:
-        """The picture at the next timestep; after the last the picture itself."""
+        """The picture at the next timestep; after the last the picture itself.
+
+        Raises:
+            TraceError: if the pipeline had something else than the picture.
+        """
+        if not torch.equal(sample, self.shown.to(sample).expand_as(sample)):
+            raise TraceError(
+                "the model was not given the picture: expected a pipeline that hands its latents "
+                "from step to step as they are"
+            )
         self._call += 1
         over = self._call == len(self.timesteps)
-        self._shown = self.picture if over else self._noised(self._call)
-        latents = self._shown.to(sample).expand_as(sample)
+        self.shown = self.picture if over else self._noised(self._call)
+        latents = self.shown.to(sample).expand_as(sample)
         return DDPMSchedulerOutput(prev_sample=latents) if return_dict else (latents, latents)
 
+    def fresh(self) -> torch.Tensor:
+        """Noise as the picture is, from the CPU."""
+        noise = torch.randn(self.picture.shape, generator=self.noise)
+        return noise.to(self.picture.device)
+
     def _noised(self, call: int) -> torch.Tensor:
-        fresh = torch.randn(self.picture.shape, generator=self.noise).to(self.picture.device)
+        fresh = self.first if call == 0 else self.fresh()
         kept = float(self.alphas_cumprod[int(self.timesteps[call])])
         return kept**0.5 * self.picture + (1 - kept) ** 0.5 * fresh
 
 
 @contextmanager
-def showing(pipe: Any, latents: torch.Tensor, noise: torch.Generator) -> Iterator[None]:
-    """Whatever a pipeline is told to draw, its model sees these latents, noised step after step.
+def showing(
+    pipe: Any, latents: torch.Tensor, noise: torch.Generator, steps: int
+) -> Iterator[torch.Tensor]:
+    """While this is open a pipeline's model sees these latents, noised step after step.
 
     The noise is that of the training: the schedule of betas of the pipeline's own scheduler, which
     comes back afterwards.
@@ -79,6 +96,10 @@ def showing(pipe: Any, latents: torch.Tensor, noise: torch.Generator) -> Iterato
         pipe: a pipeline.
         latents: (1, C, h, w), as the pipeline has them.
         noise: on the CPU.
+        steps: how often.
+
+    Yields:
+        What the pipeline is to be given as its first latents, (1, C, h, w).
 
     Raises:
         ModelError: if the model was not trained on such noise.
@@ -86,9 +107,11 @@ def showing(pipe: Any, latents: torch.Tensor, noise: torch.Generator) -> Iterato
     own = pipe.scheduler
     scheduler = _scheduler(own)
     scheduler.picture, scheduler.noise = latents.float(), noise
+    scheduler.first = scheduler.fresh()
+    scheduler.set_timesteps(steps)
     pipe.scheduler = scheduler
     try:
-        yield
+        yield scheduler.shown
     finally:
         pipe.scheduler = own
 
