@@ -16,6 +16,9 @@ from heedmap.errors import plural
 from heedmap.options import LocateOptions
 
 
+_KEEP = ",".join(LocateOptions.keep)  # as a user writes it
+
+
 @dataclass(frozen=True)
 class LookFlags:
     """How the model looks."""
@@ -34,7 +37,7 @@ class LookFlags:
             "proportions.",
         ),
     ] = LocateOptions.size
-    keep: Keep = ",".join(LocateOptions.keep)
+    keep: Keep = _KEEP
 
     def options(self) -> dict[str, Any]:
         """By their names in Python."""
