@@ -15,7 +15,6 @@ from heedmap.cli.parsing import parse_path, parse_size
 from heedmap.errors import plural
 from heedmap.options import LocateOptions
 
-
 _KEEP = ",".join(LocateOptions.keep)  # as a user writes it
 
 
