@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from heedmap.cli.ablating import ablate
 from heedmap.cli.comparing import compare
 from heedmap.cli.editing import edit
 from heedmap.cli.explaining import explain
@@ -53,7 +54,19 @@ def heedmap_(
     """See where each word of a prompt acts in a Stable Diffusion picture."""
 
 
-for verb in (generate, edit, grid, repeat, inspect, segment, explain, compare, words, layers):
+for verb in (
+    generate,
+    edit,
+    grid,
+    repeat,
+    inspect,
+    segment,
+    explain,
+    ablate,
+    compare,
+    words,
+    layers,
+):
     app.command(cls=Verb, context_settings=WIDE)(verb)
 app.command("app", cls=Verb, context_settings=WIDE)(serve)
 

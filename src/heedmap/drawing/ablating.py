@@ -121,7 +121,7 @@ def ablate_each(
 
 def _is_folder(run: str | Path) -> bool:
     """Whether a path or a text names a folder: a text of one word is taken for one, too."""
-    return isinstance(run, Path) or len(run.split()) < 2 or reading.path_of(run).is_dir()
+    return isinstance(run, Path) or len(run.split()) < 2 or reading.is_folder(Path(run))
 
 
 def _check_prompt(pipe: Any, prompt: str, words: Sequence[str], given: dict[str, Any]) -> None:

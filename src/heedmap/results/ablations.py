@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, HeedmapError, quoted
+from heedmap.errors import ArgumentError, HeedmapError, RunError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block, beside
 from heedmap.figures.formats import png
@@ -305,8 +305,19 @@ def check_word(prompt: str, table: TokenTable, word: str) -> None:
 
 
 def shortened(prompt: str, table: TokenTable, word: str) -> str:
-    """A prompt as it was written, with weights, without a word (`text.omissions.leave_out`)."""
-    return leave_out(parse_weights(prompt), table, word)
+    """A prompt as it was written, with weights, without a word (`text.omissions.leave_out`).
+
+    Raises:
+        RunError: if the table is of another prompt.
+        UnknownWordError: if the prompt has no such word.
+    """
+    parsed = parse_weights(prompt)
+    if parsed.text != table.prompt:
+        raise RunError(
+            f"the maps of this run are of {quoted(table.prompt)}, and its prompt is "
+            f"{quoted(prompt)}: expected one and the same; make it again"
+        )
+    return leave_out(parsed, table, word)
 
 
 def _fits(found: Ablation) -> bool:

@@ -1,6 +1,6 @@
 """A prompt read without one of its words. Pure text."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 from heedmap.text.weights import Span, WeightedPrompt, spelled
 from heedmap.text.words import TokenTable
@@ -33,12 +33,14 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
         gone.update(range(start, end))
     kept = [at for at in range(len(text)) if at not in gone]
     left = "".join(text[at] for at in kept)
-    words = {word.number for place in places for word in place}
+    numbers = {word.number for place in places for word in place}
+    stays = [word for word in table.words if word.number not in numbers]
+    ends = [word.end for word in stays]
     spans: list[Span] = []
     for start, end, weight in prompt.spans:
-        if any(w.start < end and w.end > start for w in table.words if w.number not in words):
-            first, last = bisect_left(kept, start), bisect_left(kept, end)
-            inner = left[first:last]
-            first += len(inner) - len(inner.lstrip())
-            spans.append((first, first + len(inner.strip()), weight))
+        following = bisect_right(ends, start)
+        if following < len(stays) and stays[following].start < end:  # else it goes with its word
+            inner = slice(bisect_left(kept, start), bisect_left(kept, end))
+            first = inner.start + len(left[inner]) - len(left[inner].lstrip())
+            spans.append((first, first + len(left[inner].strip()), weight))
     return spelled(left, spans).strip()
