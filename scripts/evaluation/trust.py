@@ -135,7 +135,7 @@ def things_of(plan: Plan, said: judge.Judgement, word: Word, grid: tuple[int, in
     kinds = [(plan.layout.things[n].colour, plan.layout.things[n].noun) for n in word.things]
     masks = [thing.mask for thing in said.things if (thing.colour, thing.noun) in kinds]
     whole = np.logical_or.reduce(masks)
-    return resize_map(whole.astype(np.float32), grid[::-1]) >= 0.5
+    return resize_map(whole.astype(np.float32), (grid[1], grid[0])) >= 0.5
 
 
 def drawn(pipe: Any, plan: Plan, picture: int, eye: judge.Judge, **how: Any) -> list[Case]:
@@ -328,7 +328,7 @@ def panels(cases: Sequence[Case], most: int = 4) -> list[Panel]:
     for kind in KINDS:
         some = [case for case in cases if case.word.kind == kind]
         for case in sorted(some, key=_agreed)[:most]:
-            found += row(case)
+            found += row(case.found, case.word)
     return found
 
 
@@ -336,21 +336,19 @@ def _agreed(case: Case) -> float:
     return case.ways["columns"].maps["mean"][0] or 0.0
 
 
-def row(case: Case) -> list[Panel]:
-    """The picture, the heat, and for each way the picture without the word and the change."""
-    one, word = case.found, case.word
-    shown = [
-        Panel(one.run.settings.prompt, one.run.image),
-        Panel(f"heat of {word.text}", one.heat.overlay(short_side=128), word.kind),
+def row(found: Ablation, word: Word) -> list[Panel]:
+    """The picture, the heat, and for each way the picture without the word, and what changed."""
+    panels = [
+        Panel(found.run.settings.prompt, found.run.image),
+        Panel(f"heat of {word.text}", found.heat.overlay(short_side=128), word.kind),
     ]
-    for way in WAYS:
-        rank, auc = case.ways[way].maps["mean"]
+    for way, told in found.trust.ways().items():
+        rank, auc = told.heat.rank, told.heat.auc
         said = "–" if rank is None or auc is None else f"rank {rank:.2f}, AUC {auc:.2f}"
-        changed = one.difference(way)
+        changed = found.difference(way)
         top = max(float(changed.max()), 1 / 255)
-        picture = heat(changed, one.run.image.size, low=0, high=top)
-        shown += [
-            Panel({"columns": "columns at 0", "unread": "not read"}[way], one.without(way).image),
-            Panel(f"up to {changed.max():.0%}", picture, said),
-        ]
-    return shown
+        drawn_hot = heat(changed, found.run.image.size, low=0, high=top)
+        without = {"columns": "nothing attends to it", "unread": "it is not read"}[way]
+        panels.append(Panel(without, found.without(way).image))
+        panels.append(Panel(f"changes up to {told.most:.0%}", drawn_hot, said))
+    return panels

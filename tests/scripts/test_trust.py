@@ -172,8 +172,10 @@ def test_the_least_that_agree_are_shown_first(found):
     panels = trust.panels(cases(found), most=1)
     assert len(panels) == 3 * 6
     assert panels[1].caption == "heat of house" and panels[1].note == "noun"
-    assert panels[3].note == "rank 0.20, AUC 0.40" and panels[3].caption == "up to 78%"
-    assert panels[5].caption == "up to 0%"
+    heat = found.trust.columns.heat
+    assert panels[3].note == f"rank {heat.rank:.2f}, AUC {heat.auc:.2f}"
+    assert panels[3].caption == "changes up to 78%"
+    assert (panels[5].caption, panels[5].note) == ("changes up to 0%", "–")
 
 
 @pytest.mark.slow
