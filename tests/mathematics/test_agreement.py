@@ -87,8 +87,11 @@ def test_the_changed_region_by_hand():
     # One that stands out counts for less than two groups do.
     uneven = np.array([[0.0, 0.0, 0.6, 0.6, 0.6, 0.7]])
     np.testing.assert_array_equal(agreement.changed_region(uneven), uneven > 0.5)
-    assert not agreement.changed_region(np.full((4, 4), 0.3)).any()
-    assert not agreement.changed_region(np.array([[0.3]])).any()
+    for same in (np.full((4, 4), 0.3), np.array([[0.3]]), np.zeros((2, 3), np.float32)):
+        found = agreement.changed_region(same)
+        assert found.dtype == bool and found.shape == same.shape and not found.any()
+    two = np.array([[0.1, 0.2]])
+    np.testing.assert_array_equal(agreement.changed_region(two), [[False, True]])
 
 
 @pytest.mark.parametrize("seed", range(4))

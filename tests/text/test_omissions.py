@@ -1,5 +1,6 @@
 """A prompt without a word: what goes, what stays, and that it is read as what is left."""
 
+import re
 import time
 
 import pytest
@@ -33,6 +34,8 @@ def without(written: str, word: str) -> str:
         (" house ", "house", ""),
         # weights
         ("a (house:2) on grass", "house", "a on grass"),
+        ("a red (house:2)", "house", "a red"),
+        ("a (house,:2)cat", "house", "a ,cat"),  # the bracket ends where the next word begins
         ("a (red house:1.5) on grass", "house", "a (red:1.5) on grass"),
         ("a (house red:1.5) on grass", "house", "a (red:1.5) on grass"),
         ("a ((red house:2) car:-1) here", "red", "a ((house:2) car:-1) here"),
@@ -56,7 +59,7 @@ def test_what_is_left(written, word, left):
         assert [weight for *_, weight in again.spans] == [
             weight
             for start, end, weight in asked.spans
-            if not set(asked.text[start:end].lower().split()) <= set(word.split())
+            if not set(re.findall(r"\w+", asked.text[start:end].lower())) <= set(word.split())
         ]
 
 

@@ -76,12 +76,13 @@ def changed_region(values: np.ndarray) -> np.ndarray:
         bool (h, w); empty where the map is the same everywhere.
     """
     flat = np.sort(values, axis=None).astype(np.float64)
+    if flat.size < 2:
+        return np.zeros(values.shape, dtype=bool)
     count, below = flat.size, np.arange(1, flat.size)
     sums = np.cumsum(flat)
     apart = sums[:-1] / below - (sums[-1] - sums[:-1]) / (count - below)
-    between = np.where(flat[1:] > flat[:-1], below * (count - below) * apart**2, -1.0)
-    if not between.size or between.max() < 0:
-        return np.zeros(values.shape, dtype=bool)
+    # Among equal values it is greatest at an end: a square by what is concave.
+    between = below * (count - below) * apart**2
     return values > flat[int(between.argmax())]
 
 
