@@ -7,6 +7,7 @@
     python scripts/evaluate.py windows --n 100               which windows for which kind of edit?
     python scripts/evaluate.py windows --page scripts/evaluation/README.md    and write its table
     python scripts/evaluate.py maps                          do maps say where the words are?
+    python scripts/evaluate.py trust                         do maps say where words act?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
@@ -20,6 +21,9 @@ edits of every kind with the windows that they have by themselves; `windows` mea
 
 `maps` shows the model pictures of held-out scenes, and holds the maps of the words of their
 captions against exact masks, by several ways to make a map (`evaluation.truth`).
+
+`trust` leaves words out of pictures, and holds what that changes against the words' maps
+(`evaluation.trust`).
 
 `judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
 
@@ -37,7 +41,18 @@ from pathlib import Path
 from typing import Any
 
 import heedmap
-from evaluation import blends, judge, kinds, obedience, places, strangers, swaps, truth, weights
+from evaluation import (
+    blends,
+    judge,
+    kinds,
+    obedience,
+    places,
+    strangers,
+    swaps,
+    trust,
+    truth,
+    weights,
+)
 from evaluation.measures import Figures
 from heedmap.errors import HeedmapError
 from heedmap.figures.layout import Panel, in_rows
@@ -114,7 +129,7 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     if options.card:
         write_card(folder, "windows", "windows", {"kinds": figures, "bound": bound}, options)
     if options.page:
-        write_table(options.page, kinds.windows_table(figures))
+        write_table(options.page, "windows", kinds.windows_table(figures))
     if options.json:
         print(json.dumps({"kinds": figures, "bound": bound}))
         return
@@ -136,6 +151,26 @@ def run_maps(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     for group, rows in {"all": figures["methods"], **figures["groups"]}.items():
         print(f"\n{group}")
         show({name: truth.brief(row) for name, row in rows.items()}, width=18)
+
+
+def run_trust(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `trust`."""
+    figures, drawn = trust.measure(
+        pipe, options.n, options.seed, judge.load(), show_progress,
+        steps=options.steps, guidance=options.guidance,
+    )  # fmt: skip
+    if options.sheet:
+        save(options.sheet, trust.panels(drawn), columns=6)
+    if options.card:
+        write_card(folder, "trust", "trust", figures, options)
+    if options.page:
+        write_table(options.page, "trust", trust.table(figures))
+    if options.json:
+        print(json.dumps(figures))
+        return
+    print(f"{options.n} pictures, of which {100 * figures['right']:.1f} % are right")
+    for what, values in trust.lines(figures):
+        print(f"{what:34}{values}")
 
 
 def run_judge(options: argparse.Namespace) -> None:
@@ -230,9 +265,9 @@ def write_card(
     partial.replace(path)
 
 
-def write_table(page: Path, table: str) -> None:
-    """Put a table between the marks `<!-- windows -->` and `<!-- /windows -->` of a page."""
-    begin, end = "<!-- windows -->\n", "\n<!-- /windows -->"
+def write_table(page: Path, name: str, table: str) -> None:
+    """Put a table between the marks `<!-- name -->` and `<!-- /name -->` of a page."""
+    begin, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
     before, there, rest = page.read_text(encoding="utf-8").partition(begin)
     _, ends, after = rest.partition(end)
     if not (there and ends):
@@ -295,12 +330,15 @@ def main() -> None:
         ("edits", run_edits, 200, "do its edits do what they are for?"),
         ("windows", run_windows, 100, "which windows do edits of each kind do best with?"),
         ("maps", run_maps, 400, "do maps say where the words are?"),
+        ("trust", run_trust, 80, "do maps say where words act?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
+    for name in ("windows", "trust"):
+        about = "write the table between its marks"
+        verbs.choices[name].add_argument("--page", type=Path, metavar="FILE", help=about)
     verb = verbs.choices["windows"]
-    verb.add_argument("--page", type=Path, metavar="FILE", help="write the table between its marks")
     for name, usual in (("cross", (0.0, 0.1, 0.3, 0.8)), ("self", (0.0, 0.4))):
         verb.add_argument(
             f"--{name}", type=float, nargs="+", default=usual, help=f"windows, up to {usual}"

@@ -51,6 +51,7 @@ BESIDES: dict[str, tuple[str, ...]] = {
     "drawing/batch.py": ("drawing/test_generation", "drawing/test_repeating"),
     "drawing/edit_batches.py": ("drawing/test_editing", *_DEFINED),
     "drawing/edit_plans.py": ("drawing/test_editing", *_DEFINED),
+    "drawing/redrawing.py": ("drawing/test_repeating", "drawing/test_ablating"),
     "drawing/redrawn.py": ("drawing/test_repeating",),
     "drawing/saved_options.py": ("drawing/test_repeating",),
     "drawing/schedulers.py": ("drawing/test_repeating",),

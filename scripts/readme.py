@@ -29,6 +29,8 @@ EDITS = ROOT / "scripts" / "evaluation" / "README.md"
 PAGES = {"card": CARD, "layers": CARD, "edits": EDITS}
 """On which page each table stands, between its marks."""
 GALLERY = ROOT / "outputs" / "gallery"
+MISREAD = (("relation", 4), ("colour", 7), ("colour", 17))
+"""Words of `evaluate.py trust --seed 0` whose heat is not where they act, with their pictures."""
 GONE_WRONG: dict[Literal["noun", "colour"], tuple[int, ...]] = {"noun": (18,), "colour": (12,)}
 """The swaps that `evaluate.py edits --n 100 --seed 0` finds wrong: what is swapped, and numbers."""
 
@@ -302,12 +304,35 @@ def _gone_wrong(pipe: Any) -> Image.Image:
     return sheet.image()
 
 
+def _misread(pipe: Any) -> Image.Image:
+    """Words whose heat does not lie where they act, both ways."""
+    import heedmap as hm
+    from evaluation import trust
+    from heedmap.figures.layout import framed, in_rows
+
+    panels = []
+    for kind, number in MISREAD:
+        plan = trust.plans(number + 1)[number]
+        word = trust.words_of(plan)[trust.KINDS.index(kind)]
+        how = {"seed": plan.seed, "steps": 25, "guidance": 4.0}
+        panels += trust.row(hm.ablate(pipe, plan.caption.text, word.text, **how), word)
+    sheet = framed(
+        in_rows(panels, columns=6),
+        title="Words whose heat is not where they act",
+        note="Each: the picture, the heat, and the picture without the word, in both ways, with "
+        "what that changes, from 0 to its own largest.",
+    )
+    sheet.dpi *= 2 / 3  # as wide as a page shows it
+    return sheet.image()
+
+
 PICTURES: dict[str, Callable[[Any], Image.Image]] = {
     "red-house-blue-tree.png": _words,
     "page.png": _page,
     "house-over-steps.png": lambda pipe: _house(pipe).timeline("house", frames=5).image(),
     "edits.png": _edits,
     "edits-gone-wrong.png": _gone_wrong,
+    "heat-and-cause.png": _misread,
 }
 """How each picture of these pages is made, by its name in the gallery."""
 

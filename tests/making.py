@@ -46,9 +46,11 @@ from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.models import pipelines
+from heedmap.results.ablations import Ablation
 from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair, change_between
 from heedmap.results.runs import Run
+from heedmap.text.omissions import leave_out
 from heedmap.text.prompts import split_words
 from heedmap.text.tokens import tokenize
 from heedmap.text.weights import parse_weights, spelled, weighed
@@ -121,6 +123,7 @@ MARKS: dict[str, dict[str, Any]] = {
     "pair.json": {"format": 1, "about": REPORT},
     "grid.json": {"format": 1, "about": {}, "cells": [CELL]},
     "inspect.json": {"run": "x", "folder": "y", "selection": {}, "words": []},
+    "ablate.json": {"format": 1, "files": [], "word": "house", "tokens": [2], "trust": {}},
     "segment.json": {"folder": "y", "prompt": "x", "threshold": 0.5, "sheet": "", "phrases": []},
 }
 """The least that the mark of each kind of folder says; older versions wrote no more."""
@@ -155,6 +158,16 @@ def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
     inside[:40, 10:70] = True
     about = report_of(change=to_json(change_between(source.image, target.image, inside)))
     return Pair(source, target, about, inside if blended else None)
+
+
+def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted: Any) -> Ablation:
+    """A word left out of a run of numbers by chance; of "house" the prompt reads "at , at sea"."""
+    run = noting(noisy_run(prompt, 0), **noted)
+    left = leave_out(parse_weights(prompt), run.maps.tokens, word)
+    zero = {"kind": "reweight", "word": word, "weight": 0.0, "renormalize": False}
+    columns = noting(noisy_run(prompt, 1), **{"edits": [zero], **noted})
+    unread = noting(noisy_run(left, 2), **noted)
+    return Ablation(word, run.maps.tokens.find(word), run, columns, unread)
 
 
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:

@@ -233,6 +233,7 @@ OTHERS = {
     "app/archives.py": {"size"},  # of what is read of a file
     "app/fragments.py": {"kind"},  # of a box on the page
     "app/jobs.py": {"steps"},  # that are done so far
+    "cli/ablating.py": {"out"},
     "cli/comparing.py": {"out"},  # of one sheet; the app's is a folder of many results
     "cli/explaining.py": {"out"},
     "cli/inspecting.py": {"out"},
@@ -533,6 +534,7 @@ def test_each_module_has_tests_of_its_own(path: Path):
 # A verb has its name on the command line too; a window of a file is one that was checked; each kind
 # of file counts its own formats; a variable of types stands for any.
 SHARED = {
+    "ablate",
     "compare",
     "edit",
     "explain",
@@ -728,6 +730,7 @@ def test_import_costs_nothing(tmp_path: Path):
         "inspect",
         "segment",
         "explain",
+        "ablate",
         "compare",
         "words",
         "layers",

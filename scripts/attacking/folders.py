@@ -27,6 +27,7 @@ from heedmap.app import archives, options
 from heedmap.app.result_store import read_result
 from heedmap.explorer import repeating
 from heedmap.results import folders
+from heedmap.results.ablations import Ablation
 from heedmap.results.explanations import Explanation
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
@@ -95,9 +96,9 @@ class Attack:
             yield "unpacking", lambda: archives.unpack(io.BytesIO(data), unpacked, most=most)
             yield "what was unpacked", lambda: _contained(self._scratch, unpacked)
             yield "reading an upload", lambda: held.append(read_result(unpacked))
-        elif case["seed"] == "why":
+        elif alone := {"why": Explanation, "without": Ablation}.get(case["seed"]):
             self.told["folders"] += 1
-            yield "opening", lambda: held.append(Explanation.load(target))
+            yield "opening", lambda: held.append(alone.load(target))
         else:
             self.told["folders"] += 1
             yield "opening", lambda: held.append(folders.load_result(target))
@@ -116,6 +117,12 @@ def uses(result: Any, scratch: Path | None) -> Iterator[tuple[str, Callable[[], 
         yield "page", lambda: _explained(result)
         if scratch is not None:
             yield "saving", lambda: _explained(_kept(result, scratch / "saved"))
+        return
+    if isinstance(result, Ablation):
+        yield "trust", lambda: _trusted(result)
+        if scratch is not None:
+            yield "sheet", result.sheet
+            yield "saving", lambda: alike(result, Ablation.load(result.save(scratch / "saved")))
         return
     for run in _runs(result):
         yield "maps", lambda run=run: _maps(run)
@@ -144,6 +151,8 @@ def _runs(result: Any) -> list[Run]:
         return [result]
     if isinstance(result, Pair):
         return [result.source, result.edited]
+    if isinstance(result, Ablation):
+        return [result.run, result.columns, result.unread]
     return [result.cells[0].pair.source, *(cell.pair.edited for cell in result.cells[:4])]
 
 
@@ -205,6 +214,14 @@ def _explained(found: Explanation) -> None:
         raise Wrong("unequal", "row: it does not sum to 1")
 
 
+def _trusted(found: Ablation) -> None:
+    repr(found)
+    for told in found.trust.ways().values():
+        values = [value for one in (told.heat, told.mask) for value in (one.rank, one.auc)]
+        if not all(value is None or -1 <= value <= 1 for value in [*values, told.most, told.mean]):
+            raise Wrong("unequal", "trust: a figure out of its range")
+
+
 def _kept(found: Explanation, folder: Path) -> Explanation:
     again = Explanation.load(found.save(folder))
     if (again.about, again.given, again.tokens) != (found.about, found.given, found.tokens):
@@ -232,7 +249,10 @@ def alike(result: Any, again: Any) -> None:
                 raise Wrong("unequal", "maps: there on one side alone")
             if one is not None and other is not None:
                 _recordings_alike(one.recording, other.recording)
-    if not isinstance(result, Run) and result.about != again.about:
+    if isinstance(result, Ablation):
+        if (result.word, result.tokens, result.trust) != (again.word, again.tokens, again.trust):
+            raise Wrong("unequal", "ablation: other than what was saved")
+    elif not isinstance(result, Run) and result.about != again.about:
         raise Wrong("unequal", "about: other than what was saved")
 
 

@@ -11,6 +11,7 @@ The names below are imported on first use, so that ``import heedmap`` costs next
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than this
 if TYPE_CHECKING:
+    from heedmap.drawing.ablating import ablate
     from heedmap.drawing.editing import edit, grid
     from heedmap.drawing.explaining import explain
     from heedmap.drawing.generation import generate
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from heedmap.errors import HeedmapError, HeedmapWarning
     from heedmap.figures.animations import Animation
     from heedmap.figures.sheet import Sheet
+    from heedmap.files.ablations import Agreement, Trust
     from heedmap.files.reports import Change, EditReport, GridReport
     from heedmap.files.settings import Settings
     from heedmap.maps.heatmaps import HeatMaps
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from heedmap.recording.edits import Confine, Reweight
     from heedmap.recording.recorder import Trace
     from heedmap.recording.tracing import trace
+    from heedmap.results.ablations import Ablation
     from heedmap.results.cells import Cell
     from heedmap.results.comparisons import compare
     from heedmap.results.explanations import Explanation
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Ablation",
+    "Agreement",
     "Animation",
     "Attention",
     "Cell",
@@ -65,6 +70,8 @@ __all__ = [
     "Site",
     "TokenTable",
     "Trace",
+    "Trust",
+    "ablate",
     "attention",
     "compare",
     "edit",
@@ -79,6 +86,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "Ablation": "results.ablations",
+    "Agreement": "files.ablations",
     "Animation": "figures.animations",
     "Attention": "mathematics.by_hand",
     "Cell": "results.cells",
@@ -102,6 +111,8 @@ _HOME = {
     "Site": "mathematics.rules",
     "TokenTable": "text.words",
     "Trace": "recording.recorder",
+    "Trust": "files.ablations",
+    "ablate": "drawing.ablating",
     "attention": "mathematics.by_hand",
     "compare": "results.comparisons",
     "edit": "drawing.editing",

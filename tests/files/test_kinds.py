@@ -86,13 +86,18 @@ FOREIGN = [
     ("pair.json", {"format": 1, "about": {**REPORT, "change": None}}),
     ("grid.json", {"format": 1, "about": {}, "cells": []}),
     ("grid.json", {"format": 1, "about": {}, "cells": [{}]}),
+    ("ablate.json", {**MARKS["ablate.json"], "tokens": []}),
+    ("ablate.json", {**MARKS["ablate.json"], "word": 7}),
     ("inspect.json", {"run": 5, "folder": "y", "selection": {}, "words": []}),
     ("inspect.json", {"run": "x", "folder": "y", "selection": {}, "words": "all"}),
     ("segment.json", {**MARKS["segment.json"], "threshold": "half"}),
     ("segment.json", {**MARKS["segment.json"], "phrases": [{"name": "house"}]}),
 ]
 OF_MARK = {
-    kind.mark: kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID, kinds.SELECTION, kinds.SEGMENTS)
+    kind.mark: kind
+    for kind in (
+        *(kinds.RUN, kinds.PAIR, kinds.GRID, kinds.ABLATION, kinds.SELECTION, kinds.SEGMENTS),
+    )
 }
 
 
@@ -119,7 +124,8 @@ def test_a_mark_of_the_right_keys_alone_makes_no_folder_ours(tmp_path: Path, mar
 @pytest.mark.parametrize(
     ("mark", "inner"),
     [("pair.json", "source"), ("pair.json", "edited"), ("grid.json", "cells/001"),
-     ("grid.json", "sources/7")],
+     ("grid.json", "sources/7"), ("ablate.json", "run"), ("ablate.json", "columns"),
+     ("ablate.json", "unread")],
 )  # fmt: skip
 def test_nor_one_within_an_edit_or_a_grid(tmp_path: Path, mark, inner, held):
     folder = tmp_path / "x"

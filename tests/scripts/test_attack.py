@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +32,8 @@ from attacking.findings import EVIL, Finding, Trouble, Wrong, remembered, troubl
 from attacking.spelling import Sheet
 from heedmap import explorer
 from heedmap.errors import HeedmapError, HeedmapWarning
+from heedmap.mathematics import agreement
+from heedmap.results.ablations import Ablation
 from heedmap.results.explanations import Explanation
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -207,7 +210,7 @@ def test_sound_results_are_sound(tries: folders.Attack):
     for name in seeds.NAMES:
         assert tries.attempt({"seed": name, "changes": []}) == []
     assert tries.attempt(PACKED) == []
-    assert tries.told == {"folders": 5, "archives": 1, "opened": 6, "used in full": 6}
+    assert tries.told == {"folders": 6, "archives": 1, "opened": 7, "used in full": 7}
     assert list(tries._scratch.iterdir()) == []
 
 
@@ -267,6 +270,28 @@ def test_explanations_that_are_not_what_they_say(
     for value in ("nan", 1e31):
         array = {"do": "array", "file": "explain.json", "name": "key", "share": 0.1, "value": value}
         assert tries.attempt({"seed": "why", "changes": [array]}) == []  # refused in a sentence
+
+
+def test_ablations_that_are_not_what_they_say(
+    tries: folders.Attack, monkeypatch: pytest.MonkeyPatch
+):
+    without = {"seed": "without", "changes": []}
+    with monkeypatch.context() as patch:
+        patch.setattr(Ablation, "load", classmethod(lambda cls, folder: {}["x"]))
+        assert kinds(tries.attempt(without)) == {"error"}
+    with monkeypatch.context() as patch:
+        patch.setattr(agreement, "auc", lambda values, inside: 1.5)
+        assert "unequal" in kinds(tries.attempt(without))
+    with monkeypatch.context() as patch:
+        save = Ablation.save
+        patch.setattr(
+            Ablation, "save", lambda found, to: save(replace(found, columns=found.unread), to)
+        )
+        assert kinds(tries.attempt(without)) == set()  # it is refused in a sentence
+        patch.setattr(Ablation, "save", lambda found, to: save(replace(found, word="a"), to))
+        assert kinds(tries.attempt(without)) == set()
+    change = {"do": "json", "file": "ablate.json", "place": ["word"], "how": "put", "value": "a"}
+    assert tries.attempt({**without, "changes": [change]}) == []
 
 
 def test_archives_that_reach_out(tries: folders.Attack, monkeypatch: pytest.MonkeyPatch):

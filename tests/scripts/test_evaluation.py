@@ -508,11 +508,11 @@ def test_the_table_of_windows_is_written_between_its_marks(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- windows -->\nold\n<!-- /windows -->\nafter\n")
     for _ in range(2):
-        evaluate.write_table(page, made)
+        evaluate.write_table(page, "windows", made)
         assert page.read_text() == f"before\n<!-- windows -->\n{made}\n<!-- /windows -->\nafter\n"
     page.write_text("no marks")
     with pytest.raises(SystemExit, match="has no marks <!-- windows -->"):
-        evaluate.write_table(page, made)
+        evaluate.write_table(page, "windows", made)
     assert page.read_text() == "no marks" and [*tmp_path.iterdir()] == [page]
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from heedmap.cli.ablating import ablate
 from heedmap.cli.comparing import compare
 from heedmap.cli.editing import edit
 from heedmap.cli.explaining import explain
@@ -55,7 +56,18 @@ def heedmap_(
 
 
 for verb in (
-    *(generate, edit, grid, locate, repeat, inspect, segment, explain, compare, words, layers),
+    generate,
+    edit,
+    grid,
+    locate,
+    repeat,
+    inspect,
+    segment,
+    explain,
+    ablate,
+    compare,
+    words,
+    layers,
 ):
     app.command(cls=Verb, context_settings=WIDE)(verb)
 app.command("app", cls=Verb, context_settings=WIDE)(serve)

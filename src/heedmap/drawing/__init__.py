@@ -4,4 +4,4 @@ What an edit takes from its source is planned here, before the first step. Nothi
 the disk, and what a pipeline is made of and called with is asked of `wiring`.
 """
 
-__all__ = ["editing", "explaining", "generation", "locating", "repeating", "settings"]
+__all__ = ["ablating", "editing", "explaining", "generation", "locating", "repeating", "settings"]

@@ -6,7 +6,7 @@ it, or in a grid the cells that were beside it.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,11 +14,18 @@ from typing import Any, cast
 import torch
 from msgspec import structs
 
-from heedmap.drawing import editing, generation, settings
+from heedmap.drawing import editing
 from heedmap.drawing.batch import Progress, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
 from heedmap.drawing.locating import look_again
+from heedmap.drawing.redrawing import (
+    check_room,
+    draw_asked,
+    limit_of,
+    not_as_before,
+    refusals_explained,
+)
 from heedmap.drawing.redrawn import Drawing, Repetition, compared, not_as_noted
 from heedmap.drawing.saved_options import (
     SavedCall,
@@ -28,30 +35,18 @@ from heedmap.drawing.saved_options import (
     saved_call,
 )
 from heedmap.drawing.schedulers import set_up
-from heedmap.errors import (
-    ArgumentError,
-    Either,
-    HeedmapError,
-    ModelError,
-    RunError,
-    quoted,
-    reason,
-    sizes,
-)
-from heedmap.files.notes import to_json
+from heedmap.errors import ArgumentError, Either, ModelError, RunError, quoted
 from heedmap.files.settings import Settings
-from heedmap.models import batches, pipelines
-from heedmap.options import Device, DrawOptions, Dtype, LoadOptions
+from heedmap.models import pipelines
+from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.recording.probing import Probe, Reached
 from heedmap.results.cells import Cell
 from heedmap.results.folders import load_result
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
-from heedmap.wiring.arguments import SECOND_TEXTS
 from heedmap.wiring.family import Pipeline
-from heedmap.wiring.parts import device_of, left_early
-from heedmap.wiring.schedules import SCHEDULERS
+from heedmap.wiring.parts import left_early
 
 _ANOTHER = Either("a pipeline", "--model")
 
@@ -92,8 +87,8 @@ def repeat(
         )
     pipe = pipe if pipe is not None else load_for(saved)
     about = checked_settings(_settings(saved))
-    changed, unknown = _changed(pipe, about)
-    with _explained(), set_up(pipe, about):
+    changed, unknown = not_as_before(pipe, about)
+    with refusals_explained(), set_up(pipe, about):
         made = _again(pipe, saved, given, progress)
     return compared(saved, made, changed, unknown)
 
@@ -111,25 +106,11 @@ def look(
         HeedmapError: as of `repeat`.
     """
     about = checked_settings(run.settings)
-    changed, _ = _changed(pipe, about)
-    with suppress(Reached), _explained(), set_up(pipe, about), left_early(pipe):
+    changed, _ = not_as_before(pipe, about)
+    with suppress(Reached), refusals_explained(), set_up(pipe, about), left_early(pipe):
         draw_again = _run if about.edit is None else _edit
         draw_again(pipe, run, given, progress, probe)
     return not_as_noted(changed)
-
-
-def _changed(pipe: Any, about: Settings) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
-    """What is not as settings noted it, (noted, now) by its dotted name; what they do not tell."""
-    now, held = to_json(settings.describe(pipe)), to_json(about)
-    noted = {name: held[name] for name in now if name in held}
-    changed = settings.differences(noted, {name: now[name] for name in noted})
-    if "schedulers" in noted:
-        changed.pop("scheduler", None)  # its class is told there
-    for name in SCHEDULERS:
-        start = f"schedulers.{name}."
-        if f"{start}class" in changed:  # another class has other settings
-            changed = {k: v for k, v in changed.items() if not k.startswith(f"{start}config")}
-    return changed, [name for name in now if name not in held]
 
 
 def load_for(
@@ -165,7 +146,7 @@ def load_for(
     except ModelError as error:
         other = () if model is not None else ("; pass ", _ANOTHER, " to draw with another")
         raise ModelError(*error.said, *other) from error
-    with _explained():
+    with refusals_explained():
         return pipelines.of_kind(pipe, about.pipeline)
 
 
@@ -198,28 +179,9 @@ def _run(
 ) -> Run:
     asked = saved_call(run.settings, pipe, given)
     if run.settings.located is not None:
-        options = replace(asked.options, limit=_limit(run))
+        options = replace(asked.options, limit=limit_of(run))
         return look_again(pipe, run, replace(asked, options=options), progress, probe)
-    number, size = asked.place
-    _check_room(pipe, run, size)
-    # Texts of which each picture of the batch had its own; its copies have the same.
-    noted = asked.options.arguments
-    own: dict[str, Any] = {
-        name: [texts[number]] * size
-        for name in SECOND_TEXTS
-        if isinstance(texts := noted.get(name), list) and len(texts) == size
-    }
-    options = replace(asked.options, limit=_limit(run) * size, arguments={**noted, **own})
-    runs = generation.generate_batch(
-        pipe,
-        [asked.prompt] * size,
-        seeds=[asked.seed] * size,
-        edits=asked.edits,
-        progress=progress,
-        probe=probe,
-        **options.named(),
-    )
-    return runs[number]
+    return draw_asked(pipe, run, asked, progress, probe)
 
 
 def _edit(
@@ -234,10 +196,10 @@ def _edit(
     number, size = asked.place
     if number == 0:
         raise RunError("the settings tell of an edit at the place of its source: make it again")
-    _check_room(pipe, run, size)
+    check_room(pipe, run, size)
     planner = _planner(pipe, asked, edit, size)
     plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
-    options = replace(asked.options, limit=_limit(run) * size)
+    options = replace(asked.options, limit=limit_of(run) * size)
     plans = [plan] * (size - 1)
     drawn = draw_edits(planner.base, plans, asked.seed, options, progress, probe=probe)
     return drawn.pairs[number - 1]
@@ -248,8 +210,8 @@ def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | Non
     first = grid.cells[0].pair.edited
     asked, edit = saved_call(first.settings, pipe, given), read_edit(first.settings)
     largest = max(len(cells) + 1 for cells, _ in together)
-    _check_room(pipe, first, largest)
-    options = replace(asked.options, limit=_limit(first) * largest)
+    check_room(pipe, first, largest)
+    options = replace(asked.options, limit=limit_of(first) * largest)
     planner = _planner(pipe, asked, edit, largest)
     cells: list[Cell] = []
     sources: dict[int, Run] = {}
@@ -295,50 +257,8 @@ def _planner(pipe: Any, asked: SavedCall, edit: SavedEdit, batch: int) -> Planne
     return Planner(base)
 
 
-def _limit(run: Run) -> int:
-    """Bytes that the maps may take: what they took, with room, since they were allowed to."""
-    return max(DrawOptions.limit, 2 * _held(run))
-
-
-def _held(run: Run) -> int:
-    held = run.maps.recording.nbytes
-    return held + (run.negative_maps.recording.nbytes if run.negative_maps is not None else 0)
-
-
-def _check_room(pipe: Any, run: Run, size: int) -> None:
-    """Raise a RunError if a batch of such pictures, which a file asks for, fills the memory."""
-    if size == 1:
-        return  # no more than `generate` takes
-    width, height = run.image.size
-    each = batches.image_bytes(pipe, (width, height)) + _held(run)
-    room = batches.free_bytes(device_of(pipe))
-    if size * each > room:
-        takes, free = sizes(size * each, room)
-        raise RunError(
-            f"this run was drawn in a batch of {size} pictures of {width}×{height}, which take "
-            f"about {takes}, and {free} are free: repeat it where there is more memory, or draw it "
-            "alone, with generate or edit, the same but for rounding"
-        )
-
-
 def _settings(saved: Drawing) -> Settings:
     """The settings that tell how a thing was drawn."""
     if isinstance(saved, Grid):
         return saved.cells[0].pair.edited.settings
     return saved.edited.settings if isinstance(saved, Pair) else saved.settings
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Whatever a pipeline finds wrong in settings that were read from a file, in a sentence."""
-    try:
-        yield
-    except (HeedmapError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        if "out of memory" in str(error).lower():
-            raise
-        raise RunError(
-            f"this run cannot be drawn again with its settings ({reason(error)}): draw with the "
-            "model and the versions that they name"
-        ) from error

@@ -5,6 +5,7 @@ types that it holds, in `maps.recordings`. No torch; what the files mean is not 
 """
 
 __all__ = [
+    "ablations",
     "arrays",
     "explanations",
     "kinds",

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from heedmap.errors import RunError, listed, warn
-from heedmap.files import explanations, schemas
+from heedmap.files import ablations, explanations, schemas
 from heedmap.files.destinations import check_folder, shown
 from heedmap.files.marks import Kind, walk
 
@@ -24,6 +24,9 @@ _SELECTION = {"inspect.json", "timeline.gif"}
 _OF_SELECTION = r"(?:sheet|timeline|layers|heads|layers-heads|heads-layers)\.(?:png|svg|pdf)"
 _SEGMENTS = {"segment.json", "labels.png", "labels.npy", "coco.json"}
 _EXPLANATION = {"explain.json", "index.html", "image.png"}
+_ABLATION = {
+    *("ablate.json", "sheet.png", "columns.npy", "columns.png", "unread.npy", "unread.png")
+}
 _WORD = r"words/\d+-[^/]+\.png"
 
 
@@ -86,6 +89,11 @@ def _within(folder: Path, inner: str) -> set[str]:
 def _of_pair(folder: Path) -> set[str]:
     found = _listed(PAIR.told(folder) or {}, _PAIR)
     return found | _within(folder, "source") | _within(folder, "edited")
+
+
+def _of_ablation(folder: Path) -> set[str]:
+    found = _listed(ABLATION.told(folder) or {}, _ABLATION)
+    return found.union(*(_within(folder, inner) for inner in ("run", "columns", "unread")))
 
 
 def _of_grid(folder: Path) -> set[str]:
@@ -172,7 +180,15 @@ EXPLANATION = Kind(
     _names(_EXPLANATION),
     lambda folder: _listed(EXPLANATION.told(folder) or {}, _EXPLANATION),
 )
-BESIDE = {"inspect": SELECTION, "segment": SEGMENTS, "explain": EXPLANATION}
+ABLATION = Kind(
+    "an ablation of heedmap",
+    "ablate.json",
+    ablations.AblationFile,
+    _names(_ABLATION, rf"(?:run|columns|unread)/(?:{_RUN_NAMES})"),
+    _of_ablation,
+    re.compile(r"(?:run|columns|unread)(?:/words)?"),
+)
+BESIDE = {"inspect": SELECTION, "segment": SEGMENTS, "explain": EXPLANATION, "ablate": ABLATION}
 """Folders within that of a run in which others are saved, a new one each time, and their kinds."""
 
 

@@ -184,6 +184,7 @@ _KINDS = {
     "pair.json": ("an edit", "one of its two runs, {0}/source or {0}/edited"),
     "run.json": ("a run", ""),
     "explain.json": ("an explanation", "the run that it explains"),
+    "ablate.json": ("an ablation", "one of its three runs, such as {}/run"),
     "inspect.json": ("a selection of a run", "the run itself"),
     "segment.json": ("masks of a run", "the run itself"),
 }

@@ -1,8 +1,9 @@
 """The mathematics of attention: pure functions of tensors.
 
 Probabilities, the rules that change them, maps refined by self-attention and by the edges of the
-picture, the blend of latents, and for which steps a rule holds. No model, no diffusers, no words.
+picture, how far two maps agree, the blend of latents, and for which steps a rule holds. No model,
+no diffusers, no words.
 """
 
 # pyright: reportUnsupportedDunderAll=false
-__all__ = ["by_hand", "edges", "probabilities", "refining", "rules", "windows"]
+__all__ = ["agreement", "by_hand", "edges", "probabilities", "refining", "rules", "windows"]

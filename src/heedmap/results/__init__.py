@@ -6,6 +6,7 @@ model.
 
 # pyright: reportUnsupportedDunderAll=false
 __all__ = [
+    "ablations",
     "aiming",
     "amounts",
     "cells",

@@ -1,0 +1,87 @@
+"""`ablate.json`: a word that was left out both ways, and how far attention and cause agree."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from heedmap.errors import fields_shown
+from heedmap.files.values import MAX_TOKENS, Files, Fraction, Number, Small, Text
+
+FORMAT = 1
+MAX_ABLATION = 2**20
+"""Bytes of `ablate.json`."""
+Way = Literal["columns", "unread"]
+"""How a word is left out: its columns of P taken away, or the prompt read without it."""
+
+
+class Agreement(Struct, frozen=True):
+    """How far a map and the cause agree, both on the grid of the map.
+
+    Attributes:
+        rank: Spearman's rank correlation, -1 to 1; None where one of them is the same everywhere.
+        auc: how often a place of the changed region has more of the map than a place outside, 0 to
+            1, 0.5 by chance; None where there is no such region. The region is what Otsu's
+            threshold parts from the rest of the difference (`mathematics.agreement`).
+    """
+
+    rank: Number | None
+    auc: Fraction | None
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
+
+class WayTold(Struct, frozen=True, kw_only=True):
+    """What leaving a word out in one way did, and how far its maps had foretold it.
+
+    Attributes:
+        most: the largest difference of a pixel, 0 to 1.
+        mean: the mean difference of the picture.
+        heat: of the plain map of the word.
+        refined: of its refined map; None where the run has none.
+        mask: of the soft mask of its phrase.
+    """
+
+    most: Fraction
+    mean: Fraction
+    heat: Agreement
+    refined: Agreement | None
+    mask: Agreement
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
+
+class Trust(Struct, frozen=True, kw_only=True):
+    """How far attention and cause agree, of one word in one picture.
+
+    Attributes:
+        columns: its columns of P taken away.
+        unread: the prompt read without it.
+        between: the rank correlation of the two differences, on the grid of the map; None where
+            one is the same everywhere.
+    """
+
+    columns: WayTold
+    unread: WayTold
+    between: Number | None
+
+    def __repr__(self) -> str:
+        return fields_shown(self)
+
+    def ways(self) -> dict[Way, WayTold]:
+        """Both by name."""
+        return {"columns": self.columns, "unread": self.unread}
+
+
+class AblationFile(Struct, frozen=True, kw_only=True):
+    """`ablate.json`; what it says of trust is for people and programs, and computed anew."""
+
+    format: int
+    files: Files
+    word: Text
+    tokens: Annotated[tuple[Small, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
+    trust: Any
+
+    def __repr__(self) -> str:
+        return fields_shown(self)

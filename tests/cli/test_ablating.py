@@ -1,0 +1,99 @@
+"""`heedmap ablate`: three runs, a sheet and a file, beside the run; sentences for what is not."""
+
+import json
+
+import pytest
+
+from cli.calling import bad, call, files, good, raising
+from heedmap import Ablation, edit
+from heedmap.drawing import repeating
+from heedmap.results.runs import Run
+
+
+def test_saved_beside_the_run(model, saved):
+    before = files(saved)
+    told = good("ablate", saved, "house")
+    folder = saved / "ablate" / "house"
+    assert {name.partition("/")[0] for name in files(folder)} == {
+        "ablate.json", "columns", "columns.npy", "columns.png", "run", "sheet.png", "unread",
+        "unread.npy", "unread.png",
+    }  # fmt: skip
+    assert files(saved) - before == {f"ablate/house/{name}" for name in files(folder)}
+    found = Ablation.load(folder)
+    assert found.run.image.tobytes() == Run.load(saved).image.tobytes()
+    assert found.unread.settings.prompt == "a red"
+    lines = told.splitlines()
+    (head,) = [line for line in lines if line.startswith("without house")]
+    assert "heat: rank" in head and "mask: AUC" in head
+    for said, one in (
+        ("nothing attends to it", found.trust.columns), ("it is not read", found.trust.unread)
+    ):  # fmt: skip
+        (row,) = [line for line in lines if line.startswith(said)]
+        cells = row.removeprefix(said).split()
+        assert cells[:4] == [f"{100 * one.mean:.1f}", "%", f"{100 * one.most:.0f}", "%"]
+        assert cells[4:6] == [f"{one.heat.rank:.2f}", f"{one.heat.auc:.2f}"]
+        assert cells[-2:] == [f"{one.mask.rank:.2f}", f"{one.mask.auc:.2f}"]
+    assert lines[-1] == f"The pictures beside the heat: {folder / 'sheet.png'}"
+    good("ablate", saved, "house", "--quiet")
+    assert Ablation.load(saved / "ablate" / "house-2").word == "house"
+
+
+def test_as_json_and_where_it_is_asked_for(model, saved, desk):
+    about = json.loads(good("ablate", saved, "red house", "-o", "without", "--json"))
+    found = Ablation.load("without")
+    assert (about["folder"], about["sheet"]) == ("without", "without/sheet.png")
+    assert about["run"] == str(saved) and about["warnings"] == []
+    assert {name: about[name] for name in found.summary()} == found.summary()
+    assert about["unread"] == "a"
+    assert "an ablation of heedmap" in bad("ablate", saved, "red", "-o", "without")
+    assert good("ablate", saved, "red", "-o", "without", "--force", "-q") == "without\n"
+    assert Ablation.load("without").word == "red"
+
+
+def test_the_sheet_is_opened(model, saved, desk, monkeypatch):
+    opened: list[str] = []
+    monkeypatch.setattr(
+        "heedmap.cli.ablating.open_in_browser", lambda uri, page: opened.append(page)
+    )
+    good("ablate", saved, "house", "-o", "opened")
+    assert opened == []
+    good("ablate", saved, "house", "-o", "opened", "--force", "--open")
+    assert opened == ["opened/sheet.png"]
+
+
+def test_what_is_not_the_run_that_was_saved_is_told(model, saved):
+    path = saved / "run.json"
+    held = json.loads(path.read_text())
+    held["settings"]["seed"] = 4
+    path.write_text(json.dumps(held))
+    result = call("ablate", saved, "house", "--quiet")
+    assert result.exit_code == 0
+    assert "the run drawn again is not the one that was saved" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("cat", "'cat' is not in the prompt"),
+        ("", "contains no word to look for"),
+        ("a red house", "nothing is left of 'a red house' without 'a red house'"),
+    ],
+)
+def test_refused_before_a_model_is_loaded(saved, monkeypatch, word, said):
+    monkeypatch.setattr(repeating, "load_for", raising(AssertionError("loaded")))
+    before = files(saved)
+    assert said in bad("ablate", saved, word)
+    assert files(saved) == before
+
+
+def test_what_is_missing_or_leads_elsewhere(model, saved, desk):
+    assert "RUN" in bad("ablate")
+    assert "WORD" in bad("ablate", saved)
+    assert "is not a run, edit or grid" in bad("ablate", desk, "house")
+    edit(model, "a red house", "a red horse", seed=3, steps=2).save("pair")
+    said = bad("ablate", "pair", "red")
+    assert "expected one that took nothing from another" in said and "'pair'" in said
+    (desk / "other").mkdir()
+    (saved / "ablate").symlink_to(desk / "other")
+    assert "is a link" in bad("ablate", saved, "house")
+    assert not files(desk / "other")

@@ -1,0 +1,70 @@
+"""Variations of a run: each as it was drawn, with nothing else changed, told when something is."""
+
+from dataclasses import replace
+
+import pytest
+from diffusers import EulerDiscreteScheduler
+from making import noting, same_pixels
+
+from heedmap import Run, generate
+from heedmap.drawing import generation
+from heedmap.drawing.redrawing import draw_varied
+from heedmap.errors import ArgumentError, RunError
+from heedmap.models import batches
+
+PROMPT = "a red house"
+
+
+@pytest.fixture(scope="module")
+def run(random_model) -> Run:
+    return generate(random_model, PROMPT, seed=1, steps=2)
+
+
+def test_as_it_was_and_with_another_prompt(random_model, run):
+    runs, changed = draw_varied(
+        random_model, run, lambda asked: [asked, replace(asked, prompt="a red")], {}, None
+    )
+    assert changed == {}
+    assert same_pixels(runs[0].image, run.image) and runs[0].settings == run.settings
+    assert same_pixels(runs[1].image, generate(random_model, "a red", seed=1, steps=2).image)
+
+
+def test_at_its_place_in_a_batch_as_large(random_model):
+    both = generation.generate_batch(
+        random_model, [PROMPT, "a tree"], seeds=[1, 2], steps=2, guidance=2.0, negative="sea"
+    )
+    (again,), _ = draw_varied(random_model, both[1], lambda asked: [asked], {}, None)
+    assert again.settings.batch_place == (1, 2)
+    assert same_pixels(again.image, both[1].image) and again.settings == both[1].settings
+
+
+def test_progress_is_of_all(random_model, run):
+    told: list[tuple[int, int]] = []
+    draw_varied(random_model, run, lambda asked: [asked] * 3, {}, lambda *step: told.append(step))
+    assert told == [(n, 6) for n in range(1, 7)]
+
+
+def test_the_scheduler_is_set_up_and_put_back(random_model):
+    own = random_model.scheduler
+    random_model.scheduler = EulerDiscreteScheduler.from_config(own.config)
+    try:
+        made = generate(random_model, PROMPT, seed=1, steps=3)
+    finally:
+        random_model.scheduler = own
+    (again,), changed = draw_varied(random_model, made, lambda asked: [asked], {}, None)
+    assert same_pixels(again.image, made.image)
+    assert random_model.scheduler is own
+    assert changed["schedulers.scheduler.class"][0] == "EulerDiscreteScheduler"
+
+
+def test_what_is_missing_or_too_large_is_told(random_model, run, monkeypatch):
+    odd = noting(run, edits=[{"kind": "rule", "name": "pale"}])
+    with pytest.raises(ArgumentError, match="the edit 'pale' of this run is not in its settings"):
+        draw_varied(random_model, odd, lambda asked: [asked], {}, None)
+    monkeypatch.setattr(batches, "free_bytes", lambda _: 10)
+    large = noting(run, batch_place=[0, 7])
+    with pytest.raises(RunError, match="was drawn in a batch of 7 pictures of 128×128"):
+        draw_varied(random_model, large, lambda asked: [asked], {}, None)
+    broken = noting(run, steps=9_999, arguments={"eta": "much"})
+    with pytest.raises((RunError, ArgumentError)):
+        draw_varied(random_model, broken, lambda asked: [asked], {}, None)

@@ -1,0 +1,410 @@
+"""A word left out: the difference and its agreement by hand, the sheet, and the folder."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from making import made_ablation, made_pair, made_run, noise, noisy_run, noting, with_refined
+from PIL import Image
+
+from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
+from heedmap.files import kinds
+from heedmap.files.destinations import check_folder
+from heedmap.files.notes import to_json
+from heedmap.mathematics import agreement
+from heedmap.results import ablations
+from heedmap.results.ablations import Ablation
+from heedmap.results.folders import load_result
+from heedmap.results.runs import Run
+
+# --- the difference ---------------------------------------------------------------------------
+
+
+def pictured(run: Run, image: Image.Image) -> Run:
+    return replace(run, image=image, maps=replace(run.maps, image=image))
+
+
+def changed_at(found: Ablation, way: str, pixels: np.ndarray) -> Ablation:
+    return replace(found, **{way: pictured(getattr(found, way), Image.fromarray(pixels))})
+
+
+@pytest.fixture
+def found() -> Ablation:
+    return made_ablation()
+
+
+def test_the_difference_by_hand(found):
+    before = np.full((128, 128, 3), 100, np.uint8)
+    after = before.copy()
+    after[0, 0] = (100, 40, 250)  # 0, 60 and 150 of 255
+    after[5, 7] = (0, 255, 101)  # 100, 155 and 1
+    made = replace(found, run=pictured(found.run, Image.fromarray(before)))
+    made = changed_at(made, "columns", after)
+    values = made.difference("columns")
+    assert values.dtype == np.float32 and values.shape == (128, 128)
+    assert values[0, 0] == pytest.approx(210 / 765, rel=1e-6)
+    assert values[5, 7] == pytest.approx(256 / 765, rel=1e-6)
+    assert np.count_nonzero(values) == 2
+    turned = replace(made, run=made.columns, columns=made.run)
+    np.testing.assert_array_equal(turned.difference("columns"), values)
+
+
+def test_the_difference_goes_from_0_to_1(found):
+    for ends in (("black", "white"), ("white", "black")):
+        one, other = (Image.new("RGB", (128, 128), end) for end in ends)
+        made = replace(found, run=pictured(found.run, one), unread=pictured(found.unread, other))
+        assert (made.difference("unread") == 1).all()
+
+
+def test_it_is_that_of_floats(found):
+    a, b = (np.asarray(run.image, dtype=np.float64) / 255 for run in (found.run, found.unread))
+    wanted = np.abs(a - b).mean(axis=-1)
+    np.testing.assert_allclose(found.difference("unread"), wanted, rtol=1e-6)
+    assert found.without("unread") is found.unread and found.without("columns") is found.columns
+
+
+@pytest.mark.parametrize("way", ["both", "", None, 3])
+def test_there_are_two_ways(found, way):
+    with pytest.raises(ArgumentError, match=r"way is .*: expected 'columns' or 'unread'"):
+        found.difference(way)
+    with pytest.raises(ArgumentError, match="way is"):
+        found.without(way)
+
+
+# --- trust ------------------------------------------------------------------------------------
+
+
+def coarse(values: np.ndarray) -> np.ndarray:
+    """Half of the size, as `resize_map` shrinks: a triangle over four pixels, the border held."""
+    for axis in (0, 1):
+        lines = np.moveaxis(values, axis, 0).astype(np.float64)
+        near = np.stack([lines[0::2], lines[1::2]])
+        before = np.concatenate([lines[:1] * 0, lines[1:-1:2]])
+        after = np.concatenate([lines[2::2], lines[:1] * 0])
+        total = 3 * near.sum(axis=0) + before + after
+        weight = np.full((len(total), *[1] * (total.ndim - 1)), 8.0)
+        weight[0] = weight[-1] = 7
+        values = np.moveaxis(total / weight, 0, axis)
+    return values
+
+
+def test_trust_by_its_parts():
+    plain = made_ablation()
+    found = replace(plain, run=with_refined(plain.run))
+    heat, refined = found.run.maps["house"], found.run.maps.refined["house"]
+    assert heat.values.shape == (64, 64)
+    mask = coarse(heat.soft_mask())
+    small = {way: coarse(found.difference(way)) for way in ablations.WAYS}
+    for way, told in found.trust.ways().items():
+        whole, cells = found.difference(way), small[way]
+        assert told.most == whole.max() and told.mean == pytest.approx(whole.mean(), rel=1e-5)
+        region = agreement.changed_region(cells)
+        assert 0 < region.mean() < 1 and told.refined is not None
+        for held, values in (
+            (told.heat, heat.values), (told.refined, refined.values), (told.mask, mask)
+        ):  # fmt: skip
+            rank = agreement.rank_correlation(values, cells)
+            assert held.rank == pytest.approx(rank, abs=2e-4)
+            assert held.auc == pytest.approx(agreement.auc(values, region), abs=2e-3)
+    between = agreement.rank_correlation(*small.values())
+    assert found.trust.between == pytest.approx(between, abs=2e-4)
+    assert plain.trust.columns.refined is None
+    assert plain.trust.columns.heat == found.trust.columns.heat
+
+
+def test_a_heat_that_is_the_change_itself():
+    found = made_ablation()
+    heat = found.heat.values
+    low, high = heat.min(), heat.max()
+    shown = np.kron(np.rint(255 * (heat - low) / (high - low)), np.ones((2, 2)))
+    black = Image.new("RGB", (128, 128))
+    lit = np.repeat(shown[..., None], 3, axis=-1).astype(np.uint8)
+    made = replace(found, run=pictured(found.run, black))
+    made = changed_at(changed_at(made, "columns", lit), "unread", 255 - lit)
+    assert made.trust.columns.heat.rank > 0.97 and made.trust.columns.heat.auc > 0.99
+    assert made.trust.unread.heat.rank < -0.97 and made.trust.unread.heat.auc < 0.01
+    assert made.trust.between < -0.99
+    # Of a word of negative weight, which acts where its map is lowest.
+    maps = made.run.maps
+    arrays = tuple(-array for array in maps.recording.arrays)
+    below = replace(maps, recording=replace(maps.recording, arrays=arrays))
+    turned = replace(made, run=replace(made.run, maps=below))
+    assert turned.trust.columns == made.trust.columns
+
+
+def test_a_word_without_influence():
+    found = made_ablation()
+    made = replace(found, columns=pictured(found.columns, found.run.image))
+    assert not made.difference("columns").any()
+    one = made.trust.columns
+    assert (one.most, one.mean) == (0, 0)
+    for held in (one.heat, one.mask):
+        assert held.rank is None and held.auc is None
+    assert made.trust.between is None and made.trust.unread.heat.rank is not None
+    assert made.sheet().width > 600
+
+
+# --- shown ------------------------------------------------------------------------------------
+
+
+def test_the_sheet_says_what_is_shown(found, panels, framed):
+    figure = found.figure()
+    captions = [panel.caption for panel in panels]
+    assert captions == [
+        "the picture", "nothing attends to house", "house is not read", "heat of house",
+        "what that changes", "what that changes",
+    ]  # fmt: skip
+    notes = [panel.note for panel in panels]
+    assert notes[:3] == ["at house, at sea", "its probabilities at 0", "at , at sea"]
+    for way, note in zip(ablations.WAYS, notes[4:], strict=True):
+        told = found.trust.ways()[way]
+        assert note == (
+            f"up to {told.most:.0%} of full range; heat and change agree: rank "
+            f"{told.heat.rank:.2f}, AUC {told.heat.auc:.2f}"
+        )
+    (frame,) = framed
+    assert frame["title"] == "at house, at sea, without house"
+    top = max(float(found.difference(way).max()) for way in ablations.WAYS)
+    assert frame["bar"].ends() == ("0", f"{top:.0%}")
+    drawn = figure.data("svg").decode()
+    low, high = found.heat.span()
+    for said in (
+        "scale: the heat of house", "scale: what changes, of full range", f"{low:.3g}",
+        f"{high:.3g}",
+    ):  # fmt: skip
+        assert said in drawn
+    assert figure.image() == found.sheet()
+    assert found._repr_png_().startswith(b"\x89PNG")
+    assert repr(found) == "<Ablation of 'house' in 'at house, at sea', seed 7>"
+
+
+def test_both_changes_are_on_one_scale(found, panels):
+    faint = np.asarray(found.run.image).copy()
+    faint[0, 0] ^= 16
+    strong = faint.copy()
+    strong[60:, 60:] = 255 - strong[60:, 60:]
+    made = changed_at(changed_at(found, "columns", faint), "unread", strong)
+    made.sheet()
+    first, second = (np.asarray(panel.picture, dtype=int) for panel in panels[4:])
+    assert second.max() > 200
+    assert first.max() < 60  # on a scale of its own its one pixel would glow
+    nothing = changed_at(changed_at(found, "columns", faint), "unread", np.asarray(found.run.image))
+    panels.clear()
+    nothing.sheet()
+    assert panels[5].note == "nothing" and np.asarray(panels[5].picture).max() < 10
+
+
+def test_a_change_that_is_the_same_everywhere(found, panels):
+    made = replace(found, run=pictured(found.run, Image.new("RGB", (128, 128))))
+    made = changed_at(made, "columns", np.full((128, 128, 3), 51, np.uint8))
+    assert made.trust.columns.most == pytest.approx(0.2) and made.trust.columns.heat.auc is None
+    made.sheet()
+    assert panels[4].note == "the same everywhere"
+
+
+def test_the_summary_is_json(found):
+    told = json.loads(json.dumps(found.summary()))
+    assert (told["word"], told["prompt"], told["unread"], told["seed"]) == (
+        "house", "at house, at sea", "at , at sea", 7
+    )  # fmt: skip
+    assert told["tokens"] == list(found.run.maps.tokens.find("house"))
+    assert told["trust"]["columns"]["heat"]["rank"] == found.trust.columns.heat.rank
+    assert told["trust"]["columns"]["refined"] is None
+
+
+# --- on disk ----------------------------------------------------------------------------------
+
+FILES = {
+    "run", "columns", "unread", "columns.npy", "columns.png", "unread.npy", "unread.png",
+    "sheet.png", "ablate.json",
+}  # fmt: skip
+
+
+def test_written_whole_and_read_back_equal(found, tmp_path):
+    folder = found.save(tmp_path / "outputs" / "x")
+    assert {p.name for p in folder.iterdir()} == FILES
+    back = Ablation.load(folder)
+    assert (back.word, back.tokens) == (found.word, found.tokens)
+    for one, other in zip(
+        (found.run, found.columns, found.unread), (back.run, back.columns, back.unread), strict=True
+    ):
+        assert other.settings == one.settings and other.image.tobytes() == one.image.tobytes()
+    assert back.trust == found.trust
+    for way in ablations.WAYS:
+        np.testing.assert_array_equal(back.difference(way), found.difference(way))
+        held = np.load(folder / f"{way}.npy", allow_pickle=False)
+        assert held.dtype == np.float32
+        np.testing.assert_array_equal(held, found.difference(way))
+        with Image.open(folder / f"{way}.png") as picture:
+            assert picture.size == (128, 128)
+    with Image.open(folder / "sheet.png") as sheet:
+        assert sheet.tobytes() == found.sheet().tobytes()
+    about = json.loads((folder / "ablate.json").read_text())
+    assert about["trust"] == to_json(found.trust)
+    files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert check_folder(folder, kinds.ABLATION, force=True) == files
+    assert Run.load(folder / "unread").settings.prompt == "at , at sea"
+
+
+def test_only_ablations_are_replaced(found, tmp_path):
+    run = noisy_run("at house", 0).save(tmp_path / "run")
+    with pytest.raises(RunError, match="is not an ablation of heedmap: nothing was written"):
+        found.save(run, force=True)
+    folder = found.save(tmp_path / "x")
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="exists and holds an ablation of heedmap"):
+        found.save(folder)
+    made_ablation("sea").save(folder, force=True)
+    assert Ablation.load(folder).word == "sea" and (folder / "mine.txt").read_text() == "mine"
+
+
+def test_one_of_its_runs_is_meant_where_a_run_is_asked_for(found, tmp_path):
+    folder = found.save(tmp_path / "x")
+    with pytest.raises(RunError, match=r"x is an ablation: expected one of its three runs, such"):
+        Run.load(folder)
+    with pytest.raises(RunError, match="is not a run, edit or grid"):
+        load_result(folder)
+    with pytest.raises(RunError, match=r"x/run is a run: expected an ablation, not a run"):
+        Ablation.load(folder / "run")
+
+
+def spoilt(folder, **held):
+    path = folder / "ablate.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **held}))
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        ({"word": "tree"}, "does not hold together: its three runs and ablate.json"),
+        ({"word": "sea"}, "does not hold together"),
+        ({"word": ""}, "does not hold together"),
+        ({"tokens": [1]}, "does not hold together"),
+        ({"tokens": [3, 2]}, "does not hold together"),
+        ({"tokens": "all"}, "expected a list, got text at tokens"),
+        ({"format": 9}, "has format 9"),
+    ],
+)
+def test_what_does_not_fit_is_refused(found, tmp_path, held, sentence):
+    folder = found.save(tmp_path / "x")
+    spoilt(folder, **held)
+    with pytest.raises(RunError, match=sentence):
+        Ablation.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not what heedmap wrote"),
+        (b"[1]", "is not what heedmap wrote"),
+        (b"[" * 100_000, "is not what heedmap wrote"),
+        (b" " * 1_100_000, "larger than 1 MiB"),
+        (
+            b'{"format": 1, "word": "house", "tokens": [2], "files": [], "trust": NaN}',
+            "is not JSON",
+        ),
+    ],
+)
+def test_hostile_files_are_refused(found, tmp_path, content, sentence):
+    folder = found.save(tmp_path / "x")
+    (folder / "ablate.json").write_bytes(content)
+    with pytest.raises(RunError, match=sentence):
+        Ablation.load(folder)
+
+
+def test_what_trust_says_in_a_file_is_not_believed(found, tmp_path):
+    folder = found.save(tmp_path / "x")
+    spoilt(folder, trust={"columns": {"heat": {"rank": 1.0, "auc": 1.0}}})
+    assert Ablation.load(folder).trust == found.trust
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"columns": {"edits": []}},
+        {"columns": {"edits": [{"kind": "reweight", "word": "sea", "weight": 0.0}]}},
+        {"columns": {"edits": [{"kind": "reweight", "word": "house", "weight": 1.0}]}},
+        {"columns": {"seed": 8}},
+        {"unread": {"seed": 8}},
+        {"unread": {"steps": 4}},
+        {"unread": {"guidance": 1.0}},
+        {"unread": {"negative": "dogs"}},
+        {"columns": {"model": "another"}},
+        {"columns": {"edit": {"source": "x", "cross": [0, 1], "self": [0, 1]}}},
+        {"run": {"edit": {"source": "x", "cross": [0, 1], "self": [0, 1]}, "batch_place": [1, 2]}},
+        {"run": {"edits": [{"kind": "reweight", "word": "sea", "weight": 2.0}]}},
+    ],
+)
+def test_runs_of_others_are_refused(found, tmp_path, other):
+    for name, noted in other.items():
+        found = replace(found, **{name: noting(getattr(found, name), **noted)})
+    folder = found.save(tmp_path / "x")
+    with pytest.raises(RunError, match="does not hold together"):
+        Ablation.load(folder)
+
+
+def test_a_run_of_another_prompt_or_size_is_refused(found, tmp_path):
+    folder = replace(found, unread=noisy_run("at sea", 2)).save(tmp_path / "x")
+    with pytest.raises(RunError, match="does not hold together"):
+        Ablation.load(folder)
+    folder = replace(found, columns=noisy_run("at house", 2)).save(tmp_path / "y")
+    with pytest.raises(RunError, match="does not hold together"):
+        Ablation.load(folder)
+    folder = found.save(tmp_path / "z")
+    noise(0, (64, 64)).save(folder / "unread" / "image.png")
+    with pytest.raises(RunError, match="64×64 pixels: expected 128×128"):
+        Ablation.load(folder)
+    (folder / "unread" / "run.json").unlink()
+    with pytest.raises(RunError, match=r"unread is not a run: expected a folder with run\.json"):
+        Ablation.load(folder)
+
+
+# --- what may be left out ---------------------------------------------------------------------
+
+
+def test_a_run_by_itself(found):
+    run = found.run
+    assert ablations.ablated_run(run, "house") is run
+    edited = noting(run, edit={"source": "x", "cross": [0, 1], "self": [0, 1]}, batch_place=[1, 2])
+    for other, called in ((made_pair(), None), (edited, "outputs/x"), (7, None)):
+        with pytest.raises(ArgumentError) as told:
+            ablations.ablated_run(other, "house", called)
+        said = str(told.value)
+        assert said.startswith("the run to leave a word out of is ") and said.endswith(
+            ": expected one that took nothing from another; of an edit or a grid name a source, "
+            "such as its folder source"
+        )
+        assert (repr(called) in said) is (called is not None)
+
+
+def test_words_that_cannot_be_left_out(found):
+    with pytest.raises(UnknownWordError, match="'tree' is not in the prompt"):
+        ablations.ablated_run(found.run, "tree")
+    with pytest.raises(TruncatedWordError, match="was not read by the model"):
+        ablations.ablated_run(noisy_run("sea " * 80 + "house", 0), "house")
+    with pytest.raises(ArgumentError) as told:
+        ablations.ablated_run(found.run, "at house at sea")
+    assert str(told.value) == (
+        "nothing is left of 'at house, at sea' without 'at house at sea': expected a prompt of "
+        "more words"
+    )
+
+
+def test_a_weight_stays_and_a_prompt_of_others_is_refused():
+    run = noisy_run("at (house:2), at (sea:3)", 0, "at house, at sea")
+    table = run.maps.tokens
+    assert ablations.shortened(run.settings.prompt, table, "house") == "at , at (sea:3)"
+    with pytest.raises(RunError, match=r"the maps of this run are of 'at house, at sea', and its"):
+        ablations.shortened("at house", table, "house")
+
+
+def test_a_run_that_drew_nothing_has_no_word_to_leave_out():
+    looked = noting(made_run(), located={"size": [128, 128], "sha256": "0" * 64})
+    with pytest.raises(ArgumentError) as caught:
+        ablations.ablated_run(looked, "house", "outputs/photo")
+    assert str(caught.value) == (
+        "nothing was drawn in 'outputs/photo', where words were looked for in a picture: expected "
+        "a run that drew its picture, whose words can be left out"
+    )

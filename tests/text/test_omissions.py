@@ -1,0 +1,85 @@
+"""A prompt without a word: what goes, what stays, and that it is read as what is left."""
+
+import re
+import time
+
+import pytest
+from making import letter_tokenizer, table_of
+
+from heedmap.errors import UnknownWordError
+from heedmap.text.omissions import leave_out
+from heedmap.text.tokens import tokenize
+from heedmap.text.weights import parse_weights
+
+
+def without(written: str, word: str) -> str:
+    parsed = parse_weights(written)
+    return leave_out(parsed, table_of(parsed.text), word)
+
+
+@pytest.mark.parametrize(
+    ("written", "word", "left"),
+    [
+        ("a red house next to a blue tree", "house", "a red next to a blue tree"),
+        ("a red house next to a blue tree", "red house", "a next to a blue tree"),
+        ("a red house next to a blue tree", "next to", "a red house a blue tree"),
+        ("a red house next to a blue tree", "a", "red house next to blue tree"),
+        ("a red house next to a blue tree", "tree", "a red house next to a blue"),
+        ("House in the snow", "house", "in the snow"),
+        ("a red house, at night", "house", "a red , at night"),
+        ("a cat, a cat, a Cat", "cat", "a , a , a"),
+        ("a cat  and\na dog", "and", "a cat\na dog"),  # the spaces before it go, those after stay
+        ("cat cat dog", "cat", "dog"),
+        ("house", "house", ""),
+        (" house ", "house", ""),
+        # weights
+        ("a (house:2) on grass", "house", "a on grass"),
+        ("a red (house:2)", "house", "a red"),
+        ("a (house,:2)cat", "house", "a ,cat"),  # the bracket ends where the next word begins
+        ("a (red house:1.5) on grass", "house", "a (red:1.5) on grass"),
+        ("a (house red:1.5) on grass", "house", "a (red:1.5) on grass"),
+        ("a ((red house:2) car:-1) here", "red", "a ((house:2) car:-1) here"),
+        ("a ((red:2) house:3) here", "red", "a (house:3) here"),
+        ("a (red:2) (house:3) here", "house", "a (red:2) here"),
+        (r"a cat \(cute\) here", "here", r"a cat \(cute\)"),
+        (r"a cat \(cute\) here", "cute", r"a cat \(\) here"),
+        ("one (two:2) three", "one three", None),
+        ("one (two, three:2) four", "two", "one (, three:2) four"),
+    ],
+)
+def test_what_is_left(written, word, left):
+    if left is None:  # not side by side
+        with pytest.raises(UnknownWordError):
+            without(written, word)
+        return
+    assert without(written, word) == left
+    if left:
+        again = parse_weights(left)
+        asked = parse_weights(written)
+        assert [weight for *_, weight in again.spans] == [
+            weight
+            for start, end, weight in asked.spans
+            if not set(re.findall(r"\w+", asked.text[start:end].lower())) <= set(word.split())
+        ]
+
+
+def test_what_is_past_the_limit_goes_too():
+    prompt = "sea " * 80 + "and house, at sea and house"
+    table = tokenize(prompt, letter_tokenizer())
+    assert table.cut is not None and table.cut.start < prompt.index("house")
+    left = leave_out(parse_weights(prompt), table, "house")
+    assert left == "sea " * 80 + "and , at sea and"
+
+
+def test_a_word_that_is_not_there_is_told():
+    with pytest.raises(UnknownWordError, match="'tree' is not in the prompt"):
+        without("a house", "tree")
+
+
+def test_a_prompt_as_long_as_may_be():
+    parsed = parse_weights("(cat:2) dog " * 8_000)
+    table = tokenize(parsed.text, letter_tokenizer())
+    start = time.process_time()
+    assert leave_out(parsed, table, "cat") == " ".join(["dog"] * 8_000)
+    assert leave_out(parsed, table, "dog") == " ".join(["(cat:2)"] * 8_000)
+    assert time.process_time() - start < 2
