@@ -255,10 +255,10 @@ def brief(figures: Figures) -> Figures:
 # --- the scenes -------------------------------------------------------------------------------
 
 
-def held_out() -> Iterator[tuple[str, layouts.Layout]]:
+def held_out(first: int = FIRST) -> Iterator[tuple[str, layouts.Layout]]:
     """Layouts that training never saw, kind after kind in turn, each with what it is called."""
     of_kinds = [
-        (name, _laid(FIRST + 10_000_000 * n, things, kind))
+        (name, _laid(first + 10_000_000 * n, things, kind))
         for n, (name, things, kind) in enumerate(KINDS)
     ]
     for name, laid in cycle(of_kinds):
