@@ -4,7 +4,8 @@ The model is shown pictures of held-out scenes, with noise of the strengths of a
 captions; the maps of each noun and each colour are held against the mask of its thing. So it is
 asked where words are *seen*, whatever the model would have drawn itself.
 
-`METHODS` are the ways to make a map. What is measured of one, at the picture's pixels:
+`METHODS` are heedmap's ways to make a map, `rivals.RIVALS` those of others, fed by a recorder that
+is none of heedmap's (`listening`). What is measured of a way, at the picture's pixels:
 
 - `point`: is its hottest cell inside of the thing?
 - `ap`: average precision, the area under precision over recall of all thresholds.
@@ -13,7 +14,7 @@ asked where words are *seen*, whatever the model would have drawn itself.
 - `iou_shipped`: the same of the mask that is made of it where nobody says a threshold.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, cycle, islice
 from random import Random
@@ -25,10 +26,12 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from evaluation.cases import Progress, is_unseen
+from evaluation.listening import listening
 from evaluation.measures import Figures
+from evaluation.rivals import RIVALS, Gathered, as_map, goca_gated, plain
 from heedmap.figures.overlays import resize_map
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.soft_masks import REACH
+from heedmap.maps.soft_masks import REACH, contested
 from heedmap.mathematics.edges import guided
 from heedmap.recording.tracing import steered
 from heedmap.text.prompts import is_content
@@ -84,8 +87,12 @@ def _cut(values: np.ndarray, least: float) -> np.ndarray:
 
 def _half(values: np.ndarray) -> Map:
     """Cut as `HeatMap.mask` cuts maps of a selection: half-way between least and greatest."""
+    return _between(values, 0.5)
+
+
+def _between(values: np.ndarray, cut: float) -> Map:
     low, high = float(values.min()), float(values.max())
-    return Map(values, _cut(values, low + 0.5 * (high - low)))
+    return Map(values, _cut(values, low + cut * (high - low)))
 
 
 def _sum(maps: HeatMaps, words: Sequence[int]) -> np.ndarray:
@@ -139,12 +146,16 @@ def _contested(maps: HeatMaps, asked: Asked) -> Map:
 
 def _refined_edges(maps: HeatMaps, asked: Asked) -> Map:
     """With the picture's edges, but against no other phrase."""
-    assert maps.image is not None and maps.recording.refined is not None
-    values = _sum(maps.refined, asked.phrase)
-    large = resize_map((values - values.min()) / np.ptp(values), maps.image.size)
-    cell = scenes.SIZE / min(maps.recording.refined.shape[:2])
-    soft = guided(np.asarray(maps.image), large[None], round(REACH * cell))[0]
+    assert maps.recording.refined is not None
+    soft = _edged(maps, _sum(maps.refined, asked.phrase), min(maps.recording.refined.shape[:2]))
     return Map(soft, soft >= 0.5)
+
+
+def _edged(maps: HeatMaps, values: np.ndarray, cells: int) -> np.ndarray:
+    """A map, from 0 to 1, of so many cells a side, brought to the picture's edges."""
+    assert maps.image is not None
+    large = resize_map((values - values.min()) / max(np.ptp(values), 1e-12), maps.image.size)
+    return guided(np.asarray(maps.image), large[None], round(REACH * scenes.SIZE / cells))[0]
 
 
 def _as_shipped(maps: HeatMaps, asked: Asked) -> Map:
@@ -176,6 +187,44 @@ METHODS: Mapping[str, Callable[[HeatMaps, Asked], Map]] = {
     "truth at 16×16": _ceiling,
 }
 """The ways to make a map of a word. The last is no way, but what none can pass on that grid."""
+
+
+def tokens_of(maps: HeatMaps, words: Sequence[int]) -> list[int]:
+    """The positions of the tokens of words, by their numbers."""
+    return [token for word in words for token in maps.words[word].tokens]
+
+
+def contested_goca(maps: HeatMaps, heard: Gathered, asked: Asked) -> Map:
+    """What the mask is made of, but GoCA's aggregation over the gated graph for the refined maps.
+
+    Against the other phrases, with the picture's edges, and cut half-way, as `soft_masks` does it.
+    """
+    phrases = [[word.number for word in words] for words in maps.tokens.phrases]
+    if asked.phrase not in map(tuple, phrases):
+        phrases.append(list(asked.phrase))
+    tokens = [tokens_of(maps, words) for words in phrases]
+    drawn = ([as_map(way(heard, some)) for some in tokens] for way in (goca_gated, plain))
+    left = contested(*map(np.array, drawn))[[tuple(p) for p in phrases].index(asked.phrase)]
+    soft = _edged(maps, left, len(left))
+    soft = (soft - soft.min()) / max(np.ptp(soft), 1e-12)
+    return Map(soft, soft >= 0.5)
+
+
+ROWS = (*list(METHODS)[:-1], *RIVALS, "goca phrase, gated, contested, edges", "truth at 16×16")
+"""The rows of the table, in order."""
+
+
+def made(maps: HeatMaps, heard: Gathered, asked: Asked) -> Iterator[tuple[str, Map]]:
+    """The map of every row."""
+    for name in ROWS:
+        if name in METHODS:
+            yield name, METHODS[name](maps, asked)
+        elif name in RIVALS:
+            rival = RIVALS[name]
+            tokens = tokens_of(maps, asked.phrase if rival.phrase else asked.words)
+            yield name, _between(as_map(rival.way(heard, tokens)), rival.cut)
+        else:
+            yield name, contested_goca(maps, heard, asked)
 
 
 # --- what is measured -------------------------------------------------------------------------
@@ -276,9 +325,13 @@ def _laid(first: int, things: int, kind: layouts.Kind) -> Iterator[layouts.Layou
 
 
 def asked_of(
-    name: str, scene: scenes.Scene, caption: captions.Caption, maps: HeatMaps
+    name: str, masks: np.ndarray, caption: captions.Caption, maps: HeatMaps
 ) -> list[Asked]:
-    """The nouns and colours of a caption that are read, with the masks of what they speak of."""
+    """The nouns and colours of a caption that are read, with the masks of what they speak of.
+
+    Of the masks bool (things, 128, 128), those of a thing that is nowhere are empty; words that
+    speak of none but such are left out.
+    """
     words: dict[tuple[int, ...], list[tuple[str, tuple[int, ...]]]] = {}
     for mention in caption.mentions:
         there = [w for w in maps.words if w.start < mention.end and w.end > mention.start]
@@ -287,7 +340,7 @@ def asked_of(
             words.setdefault(mention.things, []).append((mention.kind, numbers))
     found: list[Asked] = []
     for things, told in words.items():
-        truth = np.logical_or.reduce(scene.masks[list(things)])
+        truth = np.logical_or.reduce(masks[list(things)])
         phrase = tuple(sorted(n for kind, numbers in told if kind != "count" for n in numbers))
         found += [
             Asked(f"{name}, {kind}", numbers, phrase, truth)
@@ -323,21 +376,37 @@ def seen(pipe: Any, picture: np.ndarray, prompt: str, seed: int, steps: int) -> 
     return replace(trace.maps[0], image=Image.fromarray(picture))
 
 
-def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS) -> Figures:
-    """All methods over the first n scenes.
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A picture with its prompt's maps, what else was heard, and the words that are asked for."""
+
+    maps: HeatMaps
+    heard: Gathered
+    asked: Sequence[Asked]
+
+
+def rendered(pipe: Any, n: int, seed: int, progress: Progress, steps: int) -> Iterator[Shown]:
+    """The first n scenes as they are rendered, shown to the model with noise."""
+    for number, (name, layout) in enumerate(islice(held_out(), n)):
+        scene = scenes.render(layout)
+        caption = captions.object_caption(layout, Random(layout.seed))
+        with listening(pipe) as heard:
+            maps = seen(pipe, scene.image, caption.text, seed + number, steps)
+        yield Shown(maps, Gathered.of(heard), asked_of(name, scene.masks, caption, maps))
+        progress("scenes", number + 1, n)
+
+
+def compared(shown: Iterable[Shown], seed: int) -> Figures:
+    """All methods over pictures.
 
     Returns:
         `n` maps, the `best` method by overlap as shipped, and by method and by group the figures.
     """
-    scores: dict[str, list[Score]] = {name: [] for name in METHODS}
-    for number, (name, layout) in enumerate(islice(held_out(), n)):
-        scene = scenes.render(layout)
-        caption = captions.object_caption(layout, Random(layout.seed))
-        maps = seen(pipe, scene.image, caption.text, seed + number, steps)
-        for asked in asked_of(name, scene, caption, maps):
-            for method, made in METHODS.items():
-                scores[method].append(score(made(maps, asked), asked, number))
-        progress("scenes", number + 1, n)
+    scores: dict[str, list[Score]] = {name: [] for name in ROWS}
+    for number, one in enumerate(shown):
+        for asked in one.asked:
+            for method, found in made(one.maps, one.heard, asked):
+                scores[method].append(score(found, asked, number))
     rng = np.random.default_rng(seed)
     methods = {name: figures_of(some, rng) for name, some in scores.items()}
     groups: Figures = {}
@@ -346,6 +415,10 @@ def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS
             name: figures_of([one for one in some if one.group == group], rng)
             for name, some in scores.items()
         }
-    real = [name for name in METHODS if name != "truth at 16×16"]
-    best = max(real, key=lambda name: methods[name]["iou_shipped"])
+    best = max(ROWS[:-1], key=lambda name: methods[name]["iou_shipped"])
     return {"n": len(scores["mean"]), "best": best, "methods": methods, "groups": groups}
+
+
+def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS) -> Figures:
+    """All methods over the first n scenes, as `compared` has them."""
+    return compared(rendered(pipe, n, seed, progress, steps), seed)
