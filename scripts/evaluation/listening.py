@@ -97,8 +97,8 @@ def attention(
         read: (K, C'), the text; or the states themselves.
 
     Returns:
-        probabilities (H, Q, K); what each head brings, (H, Q, C), whose sum with the layer's bias is
-        its output; the queries (Q, C).
+        probabilities (H, Q, K); what each head brings, (H, Q, C), whose sum and the layer's bias
+        are its output; the queries (Q, C).
     """
     queries = layer.to_q(states)
     q, k, v = (

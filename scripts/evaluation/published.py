@@ -123,8 +123,8 @@ def carried(own: torch.Tensor, values: torch.Tensor, times: int) -> torch.Tensor
 def entropy_reduced(own: torch.Tensor, rate: float) -> torch.Tensor:
     """Self-attention after a step down its entropy, which takes away what is faint.
 
-    iSeg's: with A each column by its greatest, and E = -Σ A ln A, A' = max(0, A + rate · (ln A + 1))
-    is a step against dE/dA; then rows are made to sum to 1. What was 0 stays 0.
+    As iSeg does it: with A each column by its greatest, and E = -Σ A ln A, a step against dE/dA is
+    A' = max(0, A + rate · (ln A + 1)); then rows are made to sum to 1. What was 0 stays 0.
 
     Args:
         own: (Q, Q), row i what place i attends to.

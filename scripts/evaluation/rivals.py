@@ -136,7 +136,7 @@ def goca_carried(heard: Gathered, tokens: Sequence[int]) -> torch.Tensor:
 
 
 def iseg(heard: Gathered, tokens: Sequence[int]) -> torch.Tensor:
-    """iSeg's repetition of the plain map along the last step's attention, its entropy reduced."""
+    """The plain map, repeated as iSeg does it, along the last step's attention."""
     return published.repeated(heard.reduced, plain(heard, tokens), TIMES)
 
 

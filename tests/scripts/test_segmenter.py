@@ -1,4 +1,4 @@
-"""Masks by pixels, held against the exact masks of rendered scenes, sharp and as a decoder has them."""
+"""Masks by pixels, held against the exact ones of rendered scenes, sharp and as decoded."""
 
 from itertools import islice
 
