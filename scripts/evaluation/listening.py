@@ -87,7 +87,7 @@ def listening(pipe: Any) -> Iterator[Heard]:
 
 
 def attention(
-    layer: Attention, states: torch.Tensor, read: torch.Tensor
+    layer: Any, states: torch.Tensor, read: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """A layer's attention, by its definition.
 

@@ -77,13 +77,13 @@ def _distance(points: np.ndarray, to: np.ndarray) -> np.ndarray:
     """From each of the points (n, 5) to the nearest of others (m, 5); without any, infinity."""
     if not len(to) or not len(points):
         return np.full(len(points), np.inf)
-    parts = (torch.from_numpy(one).float() for one in (points, to))
-    return torch.cdist(*parts).amin(dim=1).numpy()
+    near, others = torch.from_numpy(points).float(), torch.from_numpy(to).float()
+    return torch.cdist(near, others).amin(dim=1).numpy()
 
 
 def _whole(mask: np.ndarray, sure: np.ndarray) -> np.ndarray:
     """What hangs together with sure pixels, corners included, and what that encloses."""
-    pieces = label(mask, connectivity=2)
+    pieces = np.asarray(label(mask, connectivity=2))
     held = np.isin(pieces, np.unique(pieces[sure & mask])) & mask
-    outside = label(np.pad(~held, 1, constant_values=True), connectivity=1)
+    outside = np.asarray(label(np.pad(~held, 1, constant_values=True), connectivity=1))
     return outside[1:-1, 1:-1] != outside[0, 0]
