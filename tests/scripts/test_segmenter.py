@@ -59,17 +59,18 @@ def test_a_disc_with_a_contour_and_a_window_in_it():
     """All of it is the thing: what encloses nothing but itself, and the contour outside."""
     picture = np.full((128, 128, 3), 235, np.uint8)
     picture[disc(30)] = scenes.tints("red")["ink"]
-    picture[disc(27)] = layouts.COLOURS["red"]
-    picture[disc(6)] = 235  # the background's colour
+    picture[disc(29)] = layouts.COLOURS["red"]
+    window = disc(6) | disc(1.2, x=91.4)  # in the middle, and where the edge is near
+    picture[window] = 235  # the background's colour
     (made,) = segmenter.masks(picture, [found(disc(30))])
     assert measures.overlap(made, disc(30)) > 0.97
-    assert made[disc(6)].all()
+    assert made[window].all()
 
 
 def test_what_lies_apart_is_no_part_of_a_thing():
     picture = np.full((128, 128, 3), 235, np.uint8)
     picture[disc(20)] = layouts.COLOURS["red"]
-    speck = disc(2, x=88)
+    speck = disc(1.2, x=87)
     picture[speck] = layouts.COLOURS["red"]
     (made,) = segmenter.masks(picture, [found(disc(20))])
     assert not made[speck].any() and measures.overlap(made, disc(20)) > 0.97
