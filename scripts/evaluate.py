@@ -20,7 +20,9 @@ What the figures mean is said in `evaluation`, in a file for each question. Unde
 edits of every kind with the windows that they have by themselves; `windows` measures others.
 
 `maps` shows the model pictures of held-out scenes, and holds the maps of the words of their
-captions against exact masks, by several ways to make a map (`evaluation.truth`).
+captions against exact masks, by several ways to make a map (`evaluation.truth`). With `--drawn` the
+same of pictures that the model drew itself, whose masks are made of their pixels
+(`evaluation.drawn`): under "generated".
 
 `trust` leaves words out of pictures, and holds what that changes against the words' maps
 (`evaluation.trust`).
@@ -43,6 +45,7 @@ from typing import Any
 import heedmap
 from evaluation import (
     blends,
+    drawn,
     judge,
     kinds,
     obedience,
@@ -143,14 +146,20 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
 def run_maps(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     """The sub-command `maps`."""
     figures = truth.measure(pipe, options.n, options.seed, show_progress, options.steps)
+    if options.drawn:
+        figures["generated"] = drawn.measure(
+            pipe, options.drawn, options.seed, judge.load(), show_progress,
+            guidance=options.guidance,
+        )  # fmt: skip
     if options.card:
         write_card(folder, "maps", "maps", figures, options)
     if options.json:
         print(json.dumps(figures))
         return
-    for group, rows in {"all": figures["methods"], **figures["groups"]}.items():
-        print(f"\n{group}")
-        show({name: truth.brief(row) for name, row in rows.items()}, width=18)
+    for named, part in (("", figures), ("generated: ", figures.get("generated", {}))):
+        for group, rows in {"all": part.get("methods", {}), **part.get("groups", {})}.items():
+            print(f"\n{named}{group}")
+            show({name: truth.brief(row) for name, row in rows.items()}, width=38)
 
 
 def run_trust(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
@@ -350,7 +359,9 @@ def main() -> None:
     verb = verbs.add_parser("judge", help=about, description=about)
     judge_options(verb)
     verb.set_defaults(function=run_judge)
-    verbs.choices["maps"].set_defaults(steps=truth.STEPS)
+    verb = verbs.choices["maps"]
+    verb.set_defaults(steps=truth.STEPS)
+    verb.add_argument("--drawn", type=int, default=100, help="captions drawn by the model (100)")
     options = parser.parse_args()
     if getattr(options, "n", 1) < 1:
         parser.error("--n must be at least 1")

@@ -4,7 +4,8 @@ The model is shown pictures of held-out scenes, with noise of the strengths of a
 captions; the maps of each noun and each colour are held against the mask of its thing. So it is
 asked where words are *seen*, whatever the model would have drawn itself.
 
-`METHODS` are the ways to make a map. What is measured of one, at the picture's pixels:
+`METHODS` are heedmap's ways to make a map, `rivals.RIVALS` those of others, fed by a recorder that
+is none of heedmap's (`listening`). What is measured of a way, at the picture's pixels:
 
 - `point`: is its hottest cell inside of the thing?
 - `ap`: average precision, the area under precision over recall of all thresholds.
@@ -13,7 +14,7 @@ asked where words are *seen*, whatever the model would have drawn itself.
 - `iou_shipped`: the same of the mask that is made of it where nobody says a threshold.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, cycle, islice
 from random import Random
@@ -25,10 +26,12 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from evaluation.cases import Progress, is_unseen
+from evaluation.listening import listening
 from evaluation.measures import Figures
+from evaluation.rivals import RIVALS, Gathered, as_map, goca_gated, plain
 from heedmap.figures.overlays import resize_map
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.soft_masks import REACH
+from heedmap.maps.soft_masks import REACH, contested
 from heedmap.mathematics.edges import guided
 from heedmap.options import MASK_THRESHOLD
 from heedmap.recording.tracing import steered
@@ -48,6 +51,7 @@ KINDS: tuple[tuple[str, int, layouts.Kind], ...] = (
 STEPS = 10
 THRESHOLDS = np.linspace(0, 1, 41)
 DAAM = 0.4  # of the greatest value: the threshold of its masks (Tang et al., arXiv 2210.04885)
+CONTESTED_CUT = 0.35
 DRAWS = 1000  # of the bootstrap
 
 
@@ -85,8 +89,12 @@ def _cut(values: np.ndarray, least: float) -> np.ndarray:
 
 def _half(values: np.ndarray) -> Map:
     """Cut as `HeatMap.mask` cuts maps of a selection: half-way between least and greatest."""
+    return _between(values, MASK_THRESHOLD)
+
+
+def _between(values: np.ndarray, cut: float) -> Map:
     low, high = float(values.min()), float(values.max())
-    return Map(values, _cut(values, low + MASK_THRESHOLD * (high - low)))
+    return Map(values, _cut(values, low + cut * (high - low)))
 
 
 def _sum(maps: HeatMaps, words: Sequence[int]) -> np.ndarray:
@@ -140,12 +148,16 @@ def _contested(maps: HeatMaps, asked: Asked) -> Map:
 
 def _refined_edges(maps: HeatMaps, asked: Asked) -> Map:
     """With the picture's edges, but against no other phrase."""
-    assert maps.image is not None and maps.recording.refined is not None
-    values = _sum(maps.refined, asked.phrase)
-    large = resize_map((values - values.min()) / np.ptp(values), maps.image.size)
-    cell = scenes.SIZE / min(maps.recording.refined.shape[:2])
-    soft = guided(np.asarray(maps.image), large[None], round(REACH * cell))[0]
+    assert maps.recording.refined is not None
+    soft = _edged(maps, _sum(maps.refined, asked.phrase), min(maps.recording.refined.shape[:2]))
     return Map(soft, soft >= MASK_THRESHOLD)
+
+
+def _edged(maps: HeatMaps, values: np.ndarray, cells: int) -> np.ndarray:
+    """A map, from 0 to 1, of so many cells a side, brought to the picture's edges."""
+    assert maps.image is not None
+    large = resize_map((values - values.min()) / max(np.ptp(values), 1e-12), maps.image.size)
+    return guided(np.asarray(maps.image), large[None], round(REACH * scenes.SIZE / cells))[0]
 
 
 def _as_shipped(maps: HeatMaps, asked: Asked) -> Map:
@@ -179,6 +191,45 @@ METHODS: Mapping[str, Callable[[HeatMaps, Asked], Map]] = {
 """The ways to make a map of a word. The last is no way, but what none can pass on that grid."""
 
 
+def tokens_of(maps: HeatMaps, words: Sequence[int]) -> list[int]:
+    """The positions of the tokens of words, by their numbers."""
+    return [token for word in words for token in maps.words[word].tokens]
+
+
+def contested_goca(maps: HeatMaps, heard: Gathered, asked: Asked) -> Map:
+    """What the mask is made of, but GoCA's aggregation over the gated graph for the refined maps.
+
+    Against the other phrases and with the picture's edges, as `soft_masks` does it; but cut where
+    it does best on the scenes that rivals are chosen on.
+    """
+    phrases = [[word.number for word in words] for words in maps.tokens.phrases]
+    if asked.phrase not in map(tuple, phrases):
+        phrases.append(list(asked.phrase))
+    tokens = [tokens_of(maps, words) for words in phrases]
+    drawn = ([as_map(way(heard, some)) for some in tokens] for way in (goca_gated, plain))
+    left = contested(*map(np.array, drawn))[[tuple(p) for p in phrases].index(asked.phrase)]
+    soft = _edged(maps, left, len(left))
+    soft = (soft - soft.min()) / max(np.ptp(soft), 1e-12)
+    return Map(soft, soft >= CONTESTED_CUT)
+
+
+ROWS = (*list(METHODS)[:-1], *RIVALS, "goca phrase, gated, contested, edges", "truth at 16×16")
+"""The rows of the table, in order."""
+
+
+def made(maps: HeatMaps, heard: Gathered, asked: Asked) -> Iterator[tuple[str, Map]]:
+    """The map of every row."""
+    for name in ROWS:
+        if name in METHODS:
+            yield name, METHODS[name](maps, asked)
+        elif name in RIVALS:
+            rival = RIVALS[name]
+            tokens = tokens_of(maps, asked.phrase if rival.phrase else asked.words)
+            yield name, _between(as_map(rival.way(heard, tokens)), rival.cut)
+        else:
+            yield name, contested_goca(maps, heard, asked)
+
+
 # --- what is measured -------------------------------------------------------------------------
 
 
@@ -200,12 +251,20 @@ def score(made: Map, asked: Asked, scene: int = 0) -> Score:
     values = resize_map(made.values, truth.shape[::-1])
     low, high = float(values.min()), float(values.max())
     scaled = (values - low) / max(high - low, 1e-12)
-    ious = np.array([_overlap(scaled >= threshold, truth) for threshold in THRESHOLDS])
     y, x = np.unravel_index(int(made.values.argmax()), made.values.shape)
     (height, width), (h, w) = truth.shape, made.values.shape
     inside = bool(truth[int((y + 0.5) * height / h), int((x + 0.5) * width / w)])
+    ious = overlaps(scaled, truth, THRESHOLDS)
     precision = average_precision(values, truth)
     return Score(scene, asked.group, inside, precision, ious, _overlap(made.mask, truth))
+
+
+def overlaps(values: np.ndarray, truth: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """The overlap of what is at least a threshold with the truth, for each of the thresholds."""
+    order = np.argsort(-values, axis=None, kind="stable")
+    within = np.searchsorted(-values.ravel()[order], -thresholds, side="right")
+    found = np.concatenate([[0], np.cumsum(truth.ravel()[order])])[within]
+    return found / np.maximum(within + truth.sum() - found, 1)
 
 
 def average_precision(values: np.ndarray, truth: np.ndarray) -> float:
@@ -228,15 +287,13 @@ def figures_of(scores: Sequence[Score], rng: np.random.Generator) -> Figures:
     ap, shipped = (np.array([getattr(one, n) for one in scores]) for n in ("ap", "shipped"))
     ious = np.stack([one.ious for one in scores]).mean(axis=0)
     best = int(ious.argmax())
-    means: list[tuple[float, float]] = []
     there, where = np.unique(by, return_inverse=True)
-    weight = np.bincount(where)
-    sums = [np.bincount(where, weights=values) for values in (ap, shipped)]
-    for _ in range(DRAWS):
-        drawn = rng.integers(len(there), size=len(there))
-        total = weight[drawn].sum()
-        means.append((sums[0][drawn].sum() / total, sums[1][drawn].sum() / total))
-    low, high = np.percentile(means, [2.5, 97.5], axis=0).round(4).tolist()
+    drawn = rng.integers(len(there), size=(DRAWS, len(there)))
+    total = np.bincount(where)[drawn].sum(axis=1)
+    means = [
+        np.bincount(where, weights=values)[drawn].sum(axis=1) / total for values in (ap, shipped)
+    ]
+    low, high = np.percentile(means, [2.5, 97.5], axis=1).round(4).tolist()
     return {
         "n": len(scores),
         "point": round(float(np.mean([one.point for one in scores])), 4),
@@ -256,10 +313,10 @@ def brief(figures: Figures) -> Figures:
 # --- the scenes -------------------------------------------------------------------------------
 
 
-def held_out() -> Iterator[tuple[str, layouts.Layout]]:
+def held_out(first: int = FIRST) -> Iterator[tuple[str, layouts.Layout]]:
     """Layouts that training never saw, kind after kind in turn, each with what it is called."""
     of_kinds = [
-        (name, _laid(FIRST + 10_000_000 * n, things, kind))
+        (name, _laid(first + 10_000_000 * n, things, kind))
         for n, (name, things, kind) in enumerate(KINDS)
     ]
     for name, laid in cycle(of_kinds):
@@ -277,9 +334,13 @@ def _laid(first: int, things: int, kind: layouts.Kind) -> Iterator[layouts.Layou
 
 
 def asked_of(
-    name: str, scene: scenes.Scene, caption: captions.Caption, maps: HeatMaps
+    name: str, masks: np.ndarray, caption: captions.Caption, maps: HeatMaps
 ) -> list[Asked]:
-    """The nouns and colours of a caption that are read, with the masks of what they speak of."""
+    """The nouns and colours of a caption that are read, with the masks of what they speak of.
+
+    Of the masks bool (things, 128, 128), those of a thing that is nowhere are empty; words that
+    speak of none but such are left out.
+    """
     words: dict[tuple[int, ...], list[tuple[str, tuple[int, ...]]]] = {}
     for mention in caption.mentions:
         there = [w for w in maps.words if w.start < mention.end and w.end > mention.start]
@@ -288,7 +349,7 @@ def asked_of(
             words.setdefault(mention.things, []).append((mention.kind, numbers))
     found: list[Asked] = []
     for things, told in words.items():
-        truth = np.logical_or.reduce(scene.masks[list(things)])
+        truth = np.logical_or.reduce(masks[list(things)])
         phrase = tuple(sorted(n for kind, numbers in told if kind != "count" for n in numbers))
         found += [
             Asked(f"{name}, {kind}", numbers, phrase, truth)
@@ -324,21 +385,37 @@ def seen(pipe: Any, picture: np.ndarray, prompt: str, seed: int, steps: int) -> 
     return replace(trace.maps[0], image=Image.fromarray(picture))
 
 
-def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS) -> Figures:
-    """All methods over the first n scenes.
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A picture with its prompt's maps, what else was heard, and the words that are asked for."""
+
+    maps: HeatMaps
+    heard: Gathered
+    asked: Sequence[Asked]
+
+
+def rendered(pipe: Any, n: int, seed: int, progress: Progress, steps: int) -> Iterator[Shown]:
+    """The first n scenes as they are rendered, shown to the model with noise."""
+    for number, (name, layout) in enumerate(islice(held_out(), n)):
+        scene = scenes.render(layout)
+        caption = captions.object_caption(layout, Random(layout.seed))
+        with listening(pipe) as heard:
+            maps = seen(pipe, scene.image, caption.text, seed + number, steps)
+        yield Shown(maps, Gathered.of(heard), asked_of(name, scene.masks, caption, maps))
+        progress("scenes", number + 1, n)
+
+
+def compared(shown: Iterable[Shown], seed: int) -> Figures:
+    """All methods over pictures.
 
     Returns:
         `n` maps, the `best` method by overlap as shipped, and by method and by group the figures.
     """
-    scores: dict[str, list[Score]] = {name: [] for name in METHODS}
-    for number, (name, layout) in enumerate(islice(held_out(), n)):
-        scene = scenes.render(layout)
-        caption = captions.object_caption(layout, Random(layout.seed))
-        maps = seen(pipe, scene.image, caption.text, seed + number, steps)
-        for asked in asked_of(name, scene, caption, maps):
-            for method, made in METHODS.items():
-                scores[method].append(score(made(maps, asked), asked, number))
-        progress("scenes", number + 1, n)
+    scores: dict[str, list[Score]] = {name: [] for name in ROWS}
+    for number, one in enumerate(shown):
+        for asked in one.asked:
+            for method, found in made(one.maps, one.heard, asked):
+                scores[method].append(score(found, asked, number))
     rng = np.random.default_rng(seed)
     methods = {name: figures_of(some, rng) for name, some in scores.items()}
     groups: Figures = {}
@@ -347,6 +424,10 @@ def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS
             name: figures_of([one for one in some if one.group == group], rng)
             for name, some in scores.items()
         }
-    real = [name for name in METHODS if name != "truth at 16×16"]
-    best = max(real, key=lambda name: methods[name]["iou_shipped"])
+    best = max(ROWS[:-1], key=lambda name: methods[name]["iou_shipped"])
     return {"n": len(scores["mean"]), "best": best, "methods": methods, "groups": groups}
+
+
+def measure(pipe: Any, n: int, seed: int, progress: Progress, steps: int = STEPS) -> Figures:
+    """All methods over the first n scenes, as `compared` has them."""
+    return compared(rendered(pipe, n, seed, progress, steps), seed)

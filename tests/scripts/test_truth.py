@@ -54,6 +54,18 @@ def test_average_precision_by_hand():
     assert truth.average_precision(values, ~held) == pytest.approx(1 / 3)
 
 
+def test_overlaps_are_those_of_each_threshold():
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 9, (16, 16)).astype(np.float32) / 8  # many are just at a threshold
+    held = rng.random((16, 16)) < 0.3
+    found = truth.overlaps(values, held, np.array([0.0, 0.25, 0.3, 1.0, 1.1]))
+    for threshold, one in zip((0.0, 0.25, 0.3, 1.0), found, strict=False):
+        mask = values >= threshold
+        assert one == pytest.approx((mask & held).sum() / (mask | held).sum()), threshold
+    assert found[-1] == 0
+    assert truth.overlaps(values, held & False, np.array([1.1]))[0] == 0
+
+
 def test_the_ceiling_is_the_truth_on_cells():
     mask = quarter()
     found = truth.score(truth._ceiling(None, asked(mask)), asked(mask))
@@ -97,7 +109,7 @@ def test_words_are_asked_with_the_masks_of_their_things(embedded):
         scene = scenes.render(layout)
         caption = captions.object_caption(layout, Random(layout.seed))
         maps = truth.seen(embedded, scene.image, caption.text, 0, 1)
-        for one in truth.asked_of(name, scene, caption, maps):
+        for one in truth.asked_of(name, scene.masks, caption, maps):
             groups.add(one.group)
             said = [maps.words[number].text for number in one.words]
             phrase = " ".join(maps.words[number].text for number in one.phrase)
@@ -123,7 +135,9 @@ def test_what_is_seen_is_the_picture_and_not_what_the_model_would_draw(embedded)
             (scene.image[:, ::-1], scene.masks[0][:, ::-1]),
         ):
             maps = truth.seen(embedded, picture, caption.text, 0, 6)
-            (one,) = [a for a in truth.asked_of(name, scene, caption, maps) if "noun" in a.group]
+            (one,) = [
+                a for a in truth.asked_of(name, scene.masks, caption, maps) if "noun" in a.group
+            ]
             made = truth.METHODS["refined"](maps, one)
             found.append(truth.score(made, truth.Asked("x", (), (), mask)).ap)
         assert min(found) > 0.9
@@ -131,7 +145,7 @@ def test_what_is_seen_is_the_picture_and_not_what_the_model_would_draw(embedded)
 
 def test_the_methods_differ_as_they_are_said_to(embedded):
     figures = truth.measure(embedded, 10, 0, lambda *_: None, steps=6)
-    assert list(figures["methods"]) == list(truth.METHODS)
+    assert list(figures["methods"]) == list(truth.ROWS)
     methods = figures["methods"]
     assert figures["n"] == methods["mean"]["n"] > 20
     assert methods["refined phrase"]["ap"] > methods["mean"]["ap"] > methods["share"]["ap"]
@@ -140,6 +154,25 @@ def test_the_methods_differ_as_they_are_said_to(embedded):
     assert methods["mask"]["iou_shipped"] > methods["contested"]["iou_shipped"] + 0.05
     assert methods["truth at 16×16"]["iou_shipped"] > methods["contested"]["iou_shipped"]
     assert sum(row["mean"]["n"] for row in figures["groups"].values()) == figures["n"]
+    # Others' ways, each of them of the phrase: truer than the plain map, but for the lone anchor.
+    assert {*truth.RIVALS} < {*methods}
+    for name in ("goca phrase", "iseg phrase", "gated phrase", "goca phrase, gated"):
+        assert methods[name]["iou_shipped"] > methods["phrase"]["iou_shipped"] + 0.02, name
+        assert methods[name]["iou_best"] - methods[name]["iou_shipped"] < 0.05, name
+    assert methods["anchored phrase"]["ap"] < methods["gated phrase"]["ap"]
+    whole = methods["goca phrase, gated, contested, edges"]
+    assert whole["iou_shipped"] > methods["goca phrase, gated"]["iou_shipped"] + 0.05
+
+
+def test_words_of_things_that_are_nowhere_are_left_out(embedded):
+    (name, layout) = next(laid for laid in truth.held_out() if laid[0] == "two")
+    scene = scenes.render(layout)
+    caption = captions.object_caption(layout, Random(layout.seed))
+    maps = truth.seen(embedded, scene.image, caption.text, 0, 1)
+    masks = scene.masks.copy()
+    masks[0] = False
+    (left,) = {one.phrase for one in truth.asked_of(name, masks, caption, maps)}
+    assert maps.words[left[-1]].text == layout.things[1].noun
 
 
 def test_the_pipeline_is_as_it_was(embedded):
