@@ -8,7 +8,7 @@ from making import random_pipeline, run, state_without_timing
 
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, sizes
 from heedmap.options import DrawOptions
-from heedmap.recording.recorder import WARN
+from heedmap.recording.room import WARN
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered, trace
 from heedmap.wiring.processors import RecordingProcessor
@@ -111,7 +111,7 @@ def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
 
 
 def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.recorder.WARN", 1000)
+    monkeypatch.setattr("heedmap.recording.room.WARN", 1000)
     with pytest.warns(UserWarning, match=r"will take [\d.]+ KiB of memory"), trace(pipe):
         run(pipe, "a house", steps=1)
 

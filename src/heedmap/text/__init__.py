@@ -7,6 +7,6 @@ known here.
 
 # pyright: reportUnsupportedDunderAll=false
 __all__ = [
-    "alignment", "option_texts", "prompts", "purposes", "saved_tables", "token_mapping", "tokens",
-    "vocabulary", "weights", "words",
+    "alignment", "concepts", "option_texts", "prompts", "purposes", "saved_tables", "token_mapping",
+    "tokens", "vocabulary", "weights", "words",
 ]  # fmt: skip
