@@ -36,6 +36,7 @@ class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
 
     tokens: Tokens
     branches: Iterable[BranchName]
+    concepts: Sequence[str]
 
 
 class GridKeywords(DrawKeywords, total=False, extra_items=Any):

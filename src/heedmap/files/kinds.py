@@ -15,8 +15,8 @@ from heedmap.files.destinations import check_folder, shown
 from heedmap.files.marks import Kind, walk
 
 _RUN = {
-    *("run.json", "image.png", "index.html", "sheet.png", "steps.png"),
-    *("maps.safetensors", "negative.safetensors"),
+    *("run.json", "image.png", "index.html", "sheet.png", "steps.png", "concepts.png"),
+    *("maps.safetensors", "negative.safetensors", "concepts.safetensors"),
 }
 _PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}
 _GRID = {"grid.json", "grid.png", "grid.csv", "index.html"}
@@ -24,7 +24,7 @@ _SELECTION = {"inspect.json", "timeline.gif"}
 _OF_SELECTION = r"(?:sheet|timeline|layers|heads|layers-heads|heads-layers)\.(?:png|svg|pdf)"
 _SEGMENTS = {"segment.json", "labels.png", "labels.npy", "coco.json"}
 _EXPLANATION = {"explain.json", "index.html", "image.png"}
-_WORD = r"words/\d+-[^/]+\.png"
+_WORD = r"words/(?:concept-)?\d+-[^/]+\.png"
 
 
 def _names(fixed: Iterable[str], *more: str) -> re.Pattern[str]:
@@ -75,7 +75,7 @@ def _of_run(folder: Path) -> set[str]:
     about = RUN.told(folder)  # also of one within an edit or a grid, where a user may have cleared
     if about is None:
         return set()
-    found, words = _listed(about, _RUN), _entries(about, "words")
+    found, words = _listed(about, _RUN), _entries(about, "words") + _entries(about, "concepts")
     return found | {str(word.get("file")) for word in words if isinstance(word, dict)}
 
 
