@@ -195,10 +195,7 @@ def test_a_pipeline_without_its_encoders(load, family, missing, said):
     try:
         for name in missing:
             setattr(pipe, name, None)
-        with (
-            pytest.raises(TraceError) as refused,
-            trace(pipe, concepts=["sky"]),
-        ):
+        with pytest.raises(TraceError) as refused, trace(pipe, concepts=["sky"]):
             paint(pipe, **embeds, steps=1, guidance_scale=1.0)
     finally:
         for name, part in kept.items():

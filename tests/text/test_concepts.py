@@ -99,7 +99,9 @@ def test_a_concept_is_not_looked_for_within_another():
 def test_a_concept_past_the_encoders_length_is_refused():
     concepts = ("house", "tree", "sea")
     whole = read(concepts, "")
-    short = [t for t in whole.tokens if t.kind == "text"][-1].position + 1  # the end takes its place
+    short = [t for t in whole.tokens if t.kind == "text"][
+        -1
+    ].position + 1  # the end takes its place
     with pytest.raises(ArgumentError) as refused:
         concept_places(concepts, read(concepts, "", limit=short))
     assert str(refused.value) == (

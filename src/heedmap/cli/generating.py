@@ -64,6 +64,7 @@ def generate(
     from heedmap.recording.edits import Confine
 
     edits = [Confine(word, box) for word, box in confine or ()]
+    asked = {"edits": edits, "concepts": concept or (), **drawn.options()}
     with (
         kept_told(place.places),
         warnings_told() as warned,
@@ -81,14 +82,7 @@ def generate(
                 advance(before * total + step, count * total)
 
             seed = first + number
-            run = generation.generate(
-                *(pipe, prompt),
-                seed=seed,
-                edits=edits,
-                concepts=concept or (),
-                progress=report,
-                **drawn.options(),
-            )
+            run = generation.generate(pipe, prompt, seed=seed, progress=report, **asked)
             folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
             abouts.append(about_run(folder, run))
 

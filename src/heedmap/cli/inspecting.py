@@ -12,8 +12,8 @@ from heedmap.cli.console import dumps, print_table, printable, say
 from heedmap.cli.heats import HEAT_COLUMNS, about_heat, heat_cells
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
-    Concepts,
     Format,
+    OfConcepts,
     OutputFlags,
     SaveFlags,
     grouped,
@@ -72,7 +72,7 @@ class SelectFlags:
             "--refined", help="The maps refined by self-attention: of all layers, steps and heads."
         ),
     ] = False
-    concepts: Concepts = False
+    concepts: OfConcepts = False
 
     def of(self, maps: "HeatMaps", *, over: bool = False) -> "HeatMaps":
         """Those maps, of all words; `over` is whether they shall be shown over an axis."""

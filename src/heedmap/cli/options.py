@@ -54,7 +54,7 @@ DtypeFlag = Annotated[options.Dtype, typer.Option(help="Precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
-Concepts = Annotated[
+OfConcepts = Annotated[
     bool, typer.Option("--concepts", help="Of what was looked for beside the prompt.")
 ]
 
@@ -68,8 +68,8 @@ def maps_of(run: "Run", *, concepts: bool) -> "HeatMaps":
     found = run.concepts if concepts else run.maps
     if found is None:
         raise RunError(
-            "--concepts is given, and in this run nothing was looked for beside the prompt: make "
-            "it again with --concept WORD"
+            "--concepts is given, and this run looked for none: expected one that was made with "
+            "--concept WORD"
         )
     return found
 

@@ -12,8 +12,8 @@ from heedmap.cli.console import open_in_browser, print_table, printable, say
 from heedmap.cli.inspecting import folder_beside
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
-    Concepts,
     Format,
+    OfConcepts,
     OutputFlags,
     SaveFlags,
     grouped,
@@ -47,7 +47,7 @@ class PhraseFlags:
             "out: 0.5.",
         ),
     ] = None
-    concepts: Concepts = False
+    concepts: OfConcepts = False
     kind: Format = None
 
 

@@ -10,7 +10,7 @@ from heedmap.files.values import (
     MAX_EDITS,
     MAX_STEPS,
     WORDS_AT_MOST,
-    Concepts,
+    ConceptTexts,
     Fraction,
     Given,
     Name,
@@ -190,7 +190,7 @@ class Settings(Note, frozen=True, kw_only=True):
     keep: tuple[Axis, ...] = ("layer",)
     tokens: Tokens = "prompt"
     branches: tuple[BranchName, ...] = ("conditional",)
-    concepts: Concepts = ()
+    concepts: ConceptTexts = ()
     model: Name
     revision: Name | None = None
     pipeline: Name = ""

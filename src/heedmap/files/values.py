@@ -41,7 +41,7 @@ Window = tuple[Fraction, Fraction]
 TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
 """How many of a prompt a file may list."""
 Words = Annotated[tuple[Text, ...], TOKENS_AT_MOST]
-Concepts = Annotated[tuple[Text, ...], Meta(max_length=MAX_CONCEPTS)]
+ConceptTexts = Annotated[tuple[Text, ...], Meta(max_length=MAX_CONCEPTS)]
 TokenKind = Literal["text", "start", "end", "pad"]
 StepSource = Literal["prediction", "latents"]
 """What the pictures of a run's steps show: what the model foretold the finished picture to be, or

@@ -21,12 +21,12 @@ from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.processors import keys_of
 from heedmap.wiring.registry import family_of
 
-CLOSE = 0.02
+ROUNDED = 0.02
 """Largest distance of the keys that a layer made of the prompt from those that are made of it here,
 as a share of their length: rounding of half types stays below it."""
 
 
-class Concepts:
+class Sought:
     """The concepts of the images of a call, as its layers would see them.
 
     Args:
@@ -76,7 +76,7 @@ class Concepts:
     def _check(self, name: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
         """Raise a TraceError unless both are the keys of one text."""
         same = ours.shape == theirs.shape
-        if not same or not (ours - theirs).float().norm() <= CLOSE * theirs.float().norm():
+        if not same or not (ours - theirs).float().norm() <= ROUNDED * theirs.float().norm():
             raise TraceError(
                 f"{name} makes other keys of the prompt than its own linear map does (a processor "
                 "with weights of its own?), so what it would make of a concept is not known: "
@@ -98,7 +98,7 @@ def _summed(made: Scores, concepts: ConceptStates) -> Probabilities:
     return of
 
 
-def beside(
+def concept_side(
     encoding: Encoding, wanted: Wanted, layers: Mapping[str, Any], pipe: Any
 ) -> BranchRecord | None:
     """The side of a call on which its concepts are recorded; None where it has none."""
@@ -112,7 +112,5 @@ def beside(
     return BranchRecord(
         (table,) * len(concepts),
         Tally(wanted.keep, [numbers] * len(concepts)),
-        beside=Concepts(
-            layers, concepts, encoding.conditional.states, partial(family.within, model)
-        ),
+        beside=Sought(layers, concepts, encoding.conditional.states, partial(family.within, model)),
     )

@@ -33,18 +33,18 @@ class Wanted:
         tokens: whose probabilities are.
         branches: of a guided run.
         limit: bytes that may be kept in all.
+        concepts: what is looked for beside the prompt.
         prompts: the texts of `prompt_embeds`, where a pipeline is given these.
         tables: words and tokens of prompts that were read before, by prompt.
-        concepts: what is looked for beside the prompt.
     """
 
     keep: frozenset[Axis]
     tokens: Tokens
     branches: frozenset[BranchName]
     limit: int
+    concepts: tuple[str, ...]
     prompts: tuple[str, ...] | None = None
     tables: Mapping[str, TokenTable] = field(default_factory=dict)
-    concepts: tuple[str, ...] = ()
 
 
 SideName = BranchName | Literal["concepts"]

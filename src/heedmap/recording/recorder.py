@@ -18,7 +18,7 @@ from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.recording import hearing
-from heedmap.recording.beside import beside
+from heedmap.recording.beside import concept_side
 from heedmap.recording.calls import Call, SideName, Wanted, middle, sides
 from heedmap.recording.edits import rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
@@ -301,7 +301,7 @@ class Trace:
         call.grids = grids(self._pipe, self._layers, call.latent)
         assert call.encoding is not None
         call.sides = sides(call.encoding, self._wanted)
-        concepts = beside(call.encoding, self._wanted, self._layers, self._pipe)
+        concepts = concept_side(call.encoding, self._wanted, self._layers, self._pipe)
         call.sides |= {} if concepts is None else {"concepts": concepts}
         own = grids(self._pipe, self._installation.own, call.latent)
         self._installation.hear_own(hearing.refine(call, own), self._carry)

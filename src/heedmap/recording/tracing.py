@@ -107,4 +107,4 @@ def _wanted(
     checks.one_of("tokens", tokens, get_args(Tokens))
     sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
     checks.whole("limit", limit, least=1, most=MAX_WHOLE)
-    return Wanted(axes, tokens, sides, limit, concepts=checked_concepts(concepts))
+    return Wanted(axes, tokens, sides, limit, checked_concepts(concepts))

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from heedmap.errors import TraceError
+from heedmap.options import GenerateOptions
 from heedmap.text.tokens import by_position
 from heedmap.text.words import TokenTable
 from heedmap.wiring.concept_states import ConceptStates, read_concepts
@@ -83,7 +84,7 @@ def watch(
     begin: Callable[[Encoding], None],
     end: Callable[[], None],
     known: Mapping[str, TokenTable] | None = None,
-    concepts: Sequence[str] = (),
+    concepts: Sequence[str] = GenerateOptions.concepts,
 ) -> Callable[[], None]:
     """Call `begin` whenever the pipeline encodes its prompts, and `end` when it is done.
 
