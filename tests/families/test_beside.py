@@ -1,4 +1,4 @@
-"""What is looked for beside a prompt, in each family: exact, and nothing that is drawn is changed."""
+"""What is looked for beside a prompt, in each family: exact, and nothing drawn is changed."""
 
 import re
 from collections.abc import Sequence

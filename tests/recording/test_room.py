@@ -1,4 +1,4 @@
-"""Whether what a call will keep fits; that it is counted to the byte: test_recorder, test_beside."""
+"""Whether what a call will keep fits; that it is counted to the byte: test_recorder."""
 
 import pytest
 from making import run

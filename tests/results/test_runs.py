@@ -102,7 +102,7 @@ def test_what_was_looked_for_is_never_trusted(tmp_path):
     with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
         Run.load(folder)
     file.unlink()
-    with pytest.raises(RunError, match="lacks concepts.safetensors, which it lists: make the run"):
+    with pytest.raises(RunError, match=r"lacks concepts\.safetensors, which it lists: make"):
         Run.load(folder)
     # Of other words than the settings say, or of another picture.
     others = sought(made_run(), "sky", "sea").concepts.recording

@@ -1,4 +1,4 @@
-"""What is looked for beside a prompt: which words do, the text that is read, the table that tells."""
+"""What is looked for beside a prompt: which words do, the text that is read, their table."""
 
 import pytest
 from making import letter_tokenizer
@@ -99,9 +99,7 @@ def test_a_concept_is_not_looked_for_within_another():
 def test_a_concept_past_the_encoders_length_is_refused():
     concepts = ("house", "tree", "sea")
     whole = read(concepts, "")
-    short = [t for t in whole.tokens if t.kind == "text"][
-        -1
-    ].position + 1  # the end takes its place
+    short = whole.positions("text")[-1] + 1  # the end token takes its place
     with pytest.raises(ArgumentError) as refused:
         concept_places(concepts, read(concepts, "", limit=short))
     assert str(refused.value) == (
