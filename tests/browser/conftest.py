@@ -232,7 +232,7 @@ def sought(embedded: Any) -> Any:
 
     return heedmap.generate(
         embedded, "a red house next to a blue tree", seed=7, steps=4, negative="a green car",
-        branches={"conditional", "negative"}, concepts=["sky", "red house"],
+        branches={"conditional", "negative"}, concepts=["grass", "red house"],
     )  # fmt: skip
 
 
