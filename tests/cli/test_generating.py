@@ -342,5 +342,5 @@ def test_words_that_are_looked_for(model, desk: Path):
     for verb in ("inspect", "segment"):
         assert bad(verb, "y", "--concepts") == (
             "Error: --concepts is given, and this run looked for none: expected one that was made "
-            "with --concept WORD.\n"
+            "with --concept WORD\n"
         )
