@@ -81,7 +81,7 @@ def test_what_was_looked_for_comes_along(tmp_path):
         assert back.concepts[name].overlay() == run.concepts[name].overlay()
     for number, name in enumerate(("sky", "red-house")):
         overlay = Image.open(folder / "words" / f"concept-{number}-{name}.png")
-        said = run.concepts.at(number).overlay()
+        said = run.concepts.at(number).overlay(scale="shared")
         assert np.array_equal(np.asarray(overlay), np.asarray(said))
     sheet = Image.open(folder / "concepts.png")
     title = "at house, at sea · looked for beside the prompt"
