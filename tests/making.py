@@ -217,6 +217,7 @@ class Made:
     settings: Settings
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
+    concepts: HeatMaps | None = None
 
 
 @dataclass

@@ -236,10 +236,10 @@ OTHERS = {
     "cli/ablating.py": {"out"},
     "cli/comparing.py": {"out"},  # of one sheet; the app's is a folder of many results
     "cli/explaining.py": {"out"},
-    "cli/inspecting.py": {"out"},
+    "cli/inspecting.py": {"out", "concepts"},  # whether it is they that are looked at
     "cli/options.py": {"out", "kind", "protect"},  # a word more of the command line's, and a list
     "cli/repeating.py": {"out"},
-    "cli/segmenting.py": {"out", "threshold"},  # of masks, which have another
+    "cli/segmenting.py": {"out", "threshold", "concepts"},  # of masks, which have another
     "drawing/edit_plans.py": {"cross"},  # of a plan that takes nothing
     "explorer/__init__.py": {"limit"},  # bytes of a page
     "explorer/repeating.py": {"negative"},  # whether a number is
@@ -248,7 +248,9 @@ OTHERS = {
     "maps/segments.py": {"kind", "threshold"},  # of a mask, too; and of a file
     "maps/word_map.py": {"threshold"},  # a word's mask is cut at another height than a blend
     "recording/calls.py": {"size"},  # bytes of a recording
+    "results/runs.py": {"concepts"},  # their maps
     "recording/edits.py": {"renormalize"},  # of one word
+    "wiring/encodings.py": {"concepts"},  # their text states
     "text/tokens.py": {"limit"},  # of a tokenizer
     "wiring/noising.py": {"device"},  # as diffusers' own schedulers have it
 }

@@ -107,7 +107,7 @@ def a_grid(text: str) -> hm.Grid:
 
 
 def a_trace(text: str) -> hm.Trace:
-    wanted = Wanted(frozenset({"layer"}), "prompt", ("conditional",), 2**30)
+    wanted = Wanted(frozenset({"layer"}), "prompt", ("conditional",), 2**30, ())
     return hm.Trace(random_pipeline(), wanted, Intervention())
 
 

@@ -157,7 +157,7 @@ def _runs(result: Any) -> list[Run]:
 
 
 def _maps(run: Run) -> None:
-    for maps in filter(None, (run.maps, run.negative_maps)):
+    for maps in filter(None, (run.maps, run.negative_maps, run.concepts)):
         for word in maps.words[:_WORDS]:
             heat = maps.at(word.number)
             if not np.isfinite(heat.values).all():
@@ -244,6 +244,7 @@ def alike(result: Any, again: Any) -> None:
         if before.image.tobytes() != after.image.tobytes():
             raise Wrong("unequal", "picture: other than what was saved")
         pairs = [(before.maps, after.maps), (before.negative_maps, after.negative_maps)]
+        pairs.append((before.concepts, after.concepts))
         for one, other in pairs:
             if (one is None) != (other is None):
                 raise Wrong("unequal", "maps: there on one side alone")

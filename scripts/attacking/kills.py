@@ -136,7 +136,9 @@ def _marked(result: Any) -> Any:
     """The same result with another model in its settings: a sound one that can be told apart."""
     if isinstance(result, Run):
         settings = structs.replace(result.settings, model="older")
-        return Run(result.image, result.maps, settings, result.negative_maps)
+        return Run(
+            result.image, result.maps, settings, result.negative_maps, concepts=result.concepts
+        )
     if isinstance(result, Pair):
         edited = _marked(result.edited)
         return Pair(_marked(result.source), edited, result.about, result.blend)

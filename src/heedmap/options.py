@@ -139,10 +139,13 @@ class GenerateOptions(DrawOptions):
         tokens: "prompt" for the prompt's own tokens, "all" for the padding too.
         branches: "conditional" for the prompt's maps; with "negative", those of the negative
             prompt too (`Run.negative_maps`).
+        concepts: words and phrases that are looked for in the picture, whether or not the prompt
+            has them (`Run.concepts`); they change nothing that is drawn.
     """
 
     tokens: Tokens = "prompt"
     branches: Iterable[BranchName] = ("conditional",)
+    concepts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -226,6 +226,17 @@ def run(embedded: Any) -> Any:
 
 
 @pytest.fixture(scope="session")
+def sought(embedded: Any) -> Any:
+    """A run with words that its prompt does not hold, and its negative prompt."""
+    import heedmap
+
+    return heedmap.generate(
+        embedded, "a red house next to a blue tree", seed=7, steps=4, negative="a green car",
+        branches={"conditional", "negative"}, concepts=["grass", "red house"],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
 def pair(embedded: Any) -> Any:
     """A blended edit of the embedded model."""
     import heedmap

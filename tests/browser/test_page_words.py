@@ -127,6 +127,38 @@ def test_start_and_end_tokens_and_the_negative_prompt_on_request(
     same(canvas(opened), run.negative_maps["car"].overlay())
 
 
+def test_what_was_looked_for_stands_below_the_prompt(show: Any, sought: Any):
+    from heedmap import explorer
+
+    opened = show(explorer.page(sought))
+    names = opened.page.locator("#prompts .side").all_inner_texts()
+    assert names == ["Looked for"]  # the negative prompt is asked for first
+    opened.choose("Scale", "word")
+    for word in ("grass", "red house"):
+        chip = opened.page.get_by_role("group", name="looked for").get_by_role(
+            "button", name=word, exact=True
+        )
+        chip.hover()
+        same(canvas(opened), sought.concepts[word].overlay(scale="word"))
+        chip.click()
+        python = opened.page.locator("#now-python pre").text_content()
+        assert f'run.concepts["{word}"].overlay(scale="word")' in python
+        command = opened.page.locator("#now-command pre").text_content()
+        assert "--concepts --scale word" in command
+        assert f"--word {word}" in command or f"--word '{word}'" in command
+        chip.click()
+    assert opened.page.locator("#negative-row").is_visible()
+    opened.page.locator("#negative").check()
+    names = opened.page.locator("#prompts .side").all_inner_texts()
+    assert names == ["Negative", "Looked for"]
+    opened.word("car", "negative").hover()
+    same(canvas(opened), sought.negative_maps["car"].overlay(scale="word"))
+    opened.page.locator("#negative").uncheck()
+    opened.choose("Maps", "refined")
+    opened.page.get_by_role("group", name="looked for").get_by_role("button", name="grass").hover()
+    same(canvas(opened), sought.concepts.refined["grass"].overlay(scale="word"))
+
+
 # --- keyboard, screen readers and touch -----------------------------------------------------------
 
 

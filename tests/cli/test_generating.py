@@ -313,3 +313,34 @@ def test_interrupt_leaves_nothing_and_exits_with_130(model, desk: Path, monkeypa
     monkeypatch.setattr(HeatMap, "drawn", raising(KeyboardInterrupt()))
     assert call("generate", PROMPT, "--steps", 1).exit_code == 130
     assert files(desk) == set()
+
+
+def test_words_that_are_looked_for(model, desk: Path):
+    some = ("--seed", 7, "--steps", 1, "--concept", "sky", "--concept", "red house")
+    about = json.loads(good("generate", "a cat", *some, "-o", "x", "--json"))
+    (run,) = about["runs"]
+    assert [one["concept"] for one in run["concepts"]] == ["sky", "red house"]
+    for one in run["concepts"]:
+        assert Path(one["file"]).is_file()
+    saved = Run.load(desk / "x")
+    assert [word.text for word in saved.concepts.words] == ["sky", "red house"]
+    plain = json.loads(good("generate", "a cat", *some[:4], "-o", "y", "--json"))
+    assert plain["runs"][0]["concepts"] == []
+    pictures = [Image.open(desk / name / "image.png").tobytes() for name in ("x", "y")]
+    assert pictures[0] == pictures[1]
+    said = good("generate", "a cat", *some, "-o", "z")
+    assert "words/concept-1-red-house.png" in said and "where “red house” would act" in said
+    assert "the concept '(sky:2)' has a weight: expected plain words" in bad(
+        "generate", "a cat", "--concept", "(sky:2)"
+    )
+    # Looked at again, with no model.
+    seen = json.loads(good("inspect", "x", "--concepts", "-w", "red house", "--refined", "--json"))
+    assert [word["word"] for word in seen["words"]] == ["red house"]
+    assert seen["selection"]["concepts"] is True and "concepts-refined" in seen["folder"]
+    masks = json.loads(good("segment", "x", "--concepts", "--json"))
+    assert [one["name"] for one in masks["phrases"]] == ["sky", "red house"]
+    for verb in ("inspect", "segment"):
+        assert bad(verb, "y", "--concepts") == (
+            "Error: --concepts is given, and this run looked for none: expected one that was made "
+            "with --concept WORD\n"
+        )

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
-from heedmap.cli import inspecting
 from heedmap.cli.inspecting import numbered
 from heedmap.drawing import generation
 from heedmap.errors import ArgumentError, HeedmapWarning, RunError
@@ -73,18 +72,6 @@ def test_a_word_of_weight_0_is_hottest_nowhere(pipe: Any, tmp_path: Path):
     assert sum("nowhere" in line for line in compared.splitlines()) == 2
     about = json.loads(good("inspect", saved, "-w", "red", "-w", "house", "--json", "--force"))
     assert [word["peak"] for word in about["words"]] == [None, list(run.maps["house"].peak)]
-
-
-def test_a_word_that_acts_in_one_cell_is_hottest_there(run: Run):
-    heat = run.maps["house"]
-    values = np.zeros_like(heat.values)
-    values[3, 5] = -0.25  # below 0 it acts as much as above
-    about = inspecting.about_heat(replace(heat, values=values))
-    rows, columns = values.shape
-    width, height = run.image.size
-    assert about["most"] == -0.25 and about["mean"] == round(-0.25 / values.size, 6)
-    assert about["peak"] == [int(5.5 * width / columns), int(3.5 * height / rows)]
-    assert inspecting.heat_cells(about)[0] == "-0.250"
 
 
 def test_inspect_of_a_word_that_was_not_read(pipe: Any, tmp_path: Path):

@@ -327,3 +327,25 @@ def test_a_warning_points_at_the_line_of_whoever_drew(pipe, draw, monkeypatch):
     said = [str(warning.message).split(",")[0] for warning in told]
     assert len(said) == (3 if draw == "generate" else 2) and any("will take" in one for one in said)
     assert {warning.filename for warning in told} == {__file__}
+
+
+def test_what_is_looked_for_changes_nothing_that_is_drawn(pipe):
+    plain = generate_batch(pipe, ["a red house", "at sea"], seeds=[1, 2], steps=2)
+    found = generate_batch(
+        pipe, ["a red house", "at sea"], seeds=[1, 2], steps=2, concepts=["red house", "cat"]
+    )
+    with trace(pipe, concepts=["red house", "cat"]) as recorder:
+        pipe(
+            ["a red house", "at sea"], num_inference_steps=2,
+            generator=[torch.Generator().manual_seed(seed) for seed in (1, 2)],
+        )  # fmt: skip
+    for bare, run, maps in zip(plain, found, recorder.concept_maps, strict=True):
+        assert bare.concepts is None and bare.settings.concepts == ()
+        assert np.array_equal(np.asarray(bare.image), np.asarray(run.image))
+        assert run.settings.concepts == ("red house", "cat") and run.concepts.image is run.image
+        np.testing.assert_array_equal(run.concepts["cat"].values, maps["cat"].values)
+        assert run.concepts["red house"].mask().shape == (128, 128)
+        assert run.concepts.segment().names == ("red house", "cat")
+        assert run.concepts.refined["cat"].refined
+    with pytest.raises(ArgumentError, match="the concept 'cat' is asked for twice: expected each"):
+        generate(pipe, "a house", concepts=["cat", "cat"], steps=1)

@@ -107,6 +107,7 @@ def test_settings_of_a_scheduler_of_the_same_class(embedded, tmp_path):
         {"negative": ""},
         {"prompt": "a (red:2.5) house (at:-0.3)"},
         {"keep": ("step", "head"), "tokens": "all", "branches": ["negative"], "negative": "sea"},
+        {"concepts": ["sky", "red house"], "keep": ("layer", "step")},
         {"eta": 0.5},
         {"guidance_rescale": 0.7, "callback_on_step_end_tensor_inputs": ["latents"]},
         {"edits": [Reweight("red", 2.1, renormalize=True), Confine("house", (0, 0, 64, 128))]},

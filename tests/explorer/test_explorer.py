@@ -233,6 +233,14 @@ def test_the_axes_that_an_edit_kept_are_kept_again():
     assert command[1].endswith("--keep layer,step") and 'keep=["layer", "step"]' in python[1]
 
 
+def test_what_was_looked_for_is_asked_for_again():
+    command, python, _ = repeat_run(settings_of(prompt="a", concepts=["sky", "it's; rm -rf"]))
+    words = shlex.split(command[1])
+    said = [words[n + 1] for n, word in enumerate(words) if word == "--concept"]
+    assert said == ["sky", "it's; rm -rf"]
+    assert 'concepts=["sky", "it\'s; rm -rf"]' in python[1]
+
+
 def test_the_negative_prompts_maps_are_asked_for_again():
     command, python, _ = repeat_run(settings_of(prompt="a", negative="b"), negative=True)
     assert 'branches={"negative"}' in python[1] and "the maps of the negative" in command[2]

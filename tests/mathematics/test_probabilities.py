@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError
-from heedmap.mathematics.probabilities import Scores, fused, probabilities
+from heedmap.mathematics.probabilities import Scores, fused, probabilities, scored
 
 
 def test_worked_example():
@@ -227,3 +227,13 @@ def test_probabilities_of_double_precision_are_float32():
     expected = (q @ k.mT * 8**-0.5).softmax(-1)[0, ..., [0, 6]]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected.float(), atol=1e-6, rtol=1e-5)
+
+
+def test_scores_of_queries_and_keys():
+    torch.manual_seed(0)
+    query, key = torch.randn(1, 3, 20, 8), torch.randn(1, 3, 7, 8)
+    made = scored(query, key, 0.4)
+    expected = (0.4 * query.double() @ key.double().mT).softmax(dim=-1)
+    assert made.log_sum is not None  # so that a few tokens cost a few columns
+    found = made.of(0, slice(1, 3), [6, 2])
+    torch.testing.assert_close(found.double(), expected[0, 1:3][..., [6, 2]], atol=1e-6, rtol=0)

@@ -29,7 +29,7 @@ def started(encoding, timesteps=(9.0, 6.0), steps=(0, 1), kinds=("conditional", 
     call.schedule = Schedule(timesteps, steps)
     for kind in kinds:
         found = getattr(encoding, kind)
-        call.sides[kind] = BranchRecord(found, Tally(frozenset({"layer"}), [(0,)]))
+        call.sides[kind] = BranchRecord(found.tables, Tally(frozenset({"layer"}), [(0,)]))
     return call
 
 
@@ -203,7 +203,7 @@ def test_a_recording_of_layers_with_different_heads(keep):
         whole = torch.stack(planes) if keep else torch.stack(planes).mean(0, keepdim=True)
         torch.testing.assert_close(torch.tensor(array), whole[:, None])
     assert (found.latent, found.size, found.positions) == ((64, 96), (768, 512), (0, 2))
-    assert found.timesteps == (9.0, 6.0) and found.table is side.branch.tables[0]
+    assert found.timesteps == (9.0, 6.0) and found.table is side.tables[0]
 
 
 def test_a_negative_prompt_beside_that_of_a_source():

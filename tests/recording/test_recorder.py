@@ -7,8 +7,6 @@ from diffusers.models.attention_processor import AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, sizes
-from heedmap.options import DrawOptions
-from heedmap.recording.recorder import WARN
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered, trace
 from heedmap.wiring.processors import RecordingProcessor
@@ -110,12 +108,6 @@ def test_what_is_kept_is_known_before_a_step_is_spent(pipe):
         run(pipe, "a house", height=104, width=176)
 
 
-def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
-    monkeypatch.setattr("heedmap.recording.recorder.WARN", 1000)
-    with pytest.warns(UserWarning, match=r"will take [\d.]+ KiB of memory"), trace(pipe):
-        run(pipe, "a house", steps=1)
-
-
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_latents_that_are_no_numbers(pipe, bad):
     with pytest.raises(ArgumentError, match="the latents hold NaN or Inf before"), trace(pipe):
@@ -128,10 +120,6 @@ def test_latents_that_are_no_numbers(pipe, bad):
         pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
     with pytest.raises(TraceError, match="holds NaN or Inf"):
         _ = recorder.maps
-
-
-def test_what_a_trace_may_keep_unless_told_otherwise():
-    assert (DrawOptions.limit, WARN) == (2 * 1024**3, 256 * 1024**2)
 
 
 def test_steps_are_those_of_the_last_call(pipe):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import letter_tokenizer, made_run, noise, recording, same_pixels, settings_of
+from making import letter_tokenizer, made_run, noise, noting, recording, same_pixels, settings_of
 from PIL import Image
 from safetensors import SafetensorError
 
@@ -21,6 +21,7 @@ from heedmap.files.writing import slug
 from heedmap.maps import heatmaps
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.results.runs import Run, parameters_text, word_file
+from heedmap.text.concepts import concept_table
 from heedmap.text.tokens import tokenize
 
 
@@ -54,6 +55,74 @@ def test_the_maps_of_the_negative_prompt_come_along(tmp_path):
     (folder / "negative.safetensors").write_bytes(b"no")
     with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
         Run.load(folder)
+
+
+def sought(run: Run, *concepts: str) -> Run:
+    """The same run with what was looked for: numbers by chance."""
+    whole = recording("x y", seed=5)
+    table = concept_table(concepts)
+    some = replace(
+        whole,
+        table=table,
+        positions=tuple(range(len(concepts))),
+        arrays=tuple(array[..., : len(concepts)] for array in whole.arrays),
+    )
+    return replace(noting(run, concepts=[*concepts]), concepts=HeatMaps(some, run.image))
+
+
+def test_what_was_looked_for_comes_along(tmp_path):
+    run = sought(made_run(), "sky", "red house")
+    folder = run.save(tmp_path / "x")
+    back = Run.load(folder)
+    assert back.settings.concepts == ("sky", "red house")
+    assert [word.text for word in back.concepts.words] == ["sky", "red house"]
+    for name in ("sky", "red house"):
+        np.testing.assert_array_equal(back.concepts[name].values, run.concepts[name].values)
+        assert back.concepts[name].overlay() == run.concepts[name].overlay()
+    for number, name in enumerate(("sky", "red-house")):
+        overlay = Image.open(folder / "words" / f"concept-{number}-{name}.png")
+        said = run.concepts.at(number).overlay(scale="shared")
+        assert np.array_equal(np.asarray(overlay), np.asarray(said))
+    sheet = Image.open(folder / "concepts.png")
+    title = "at house, at sea · looked for beside the prompt"
+    assert np.array_equal(np.asarray(sheet), np.asarray(run.concepts.sheet(title=title)))
+    # All of it is heedmap's own, and replaced as a whole.
+    made_run("at sea").save(folder, force=True)
+    assert Run.load(folder).concepts is None
+    assert not [*folder.glob("**/*concept*")]
+
+
+def test_what_was_looked_for_is_never_trusted(tmp_path):
+    run = sought(made_run(), "sky", "red house")
+    folder = run.save(tmp_path / "x", overlays=False)
+    assert not (folder / "concepts.png").exists()
+    file = folder / "concepts.safetensors"
+    held = file.read_bytes()
+    file.write_bytes(b"no")
+    with pytest.raises(RunError, match="is not a recording that heedmap wrote"):
+        Run.load(folder)
+    file.unlink()
+    with pytest.raises(RunError, match=r"lacks concepts\.safetensors, which it lists: make"):
+        Run.load(folder)
+    # Of other words than the settings say, or of another picture.
+    others = sought(made_run(), "sky", "sea").concepts.recording
+    small = replace(run.concepts.recording, latent=(8, 8), size=(64, 64), layers=tuple(
+        replace(layer, grid=(8, 8)) for layer in others.layers
+    ), arrays=tuple(array[..., :64, :] for array in others.arrays))  # fmt: skip
+    for odd in (others, small, run.maps.recording):
+        odd.save(file)
+        with pytest.raises(RunError, match="its picture, maps and settings are of different runs"):
+            Run.load(folder)
+    file.write_bytes(held)
+    assert Run.load(folder).concepts is not None
+    # A file of that name in a folder that does not list it is a user's.
+    plain = made_run().save(tmp_path / "plain")
+    (plain / "concepts.safetensors").write_bytes(b"mine")
+    assert Run.load(plain).concepts is None
+    about = json.loads((plain / "run.json").read_text())
+    del about["files"]  # as older versions wrote it, which looked for nothing
+    (plain / "run.json").write_text(json.dumps(about))
+    assert Run.load(plain).concepts is None
 
 
 def stepped(shows="latents"):

@@ -1,5 +1,7 @@
 """PixArt: its layers, the grid of its patches, and the text as T5 reads it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from diffusers.models.attention_processor import Attention
@@ -108,6 +110,15 @@ def test_masks_stand_beside_their_states(pipe):
     assert states is encoded[0] and negative is encoded[2]
     assert not torch.equal(states, negative)
     assert family_of(pipe).states(pipe.encode_prompt("a", False))[1] is None
+    assert family_of(pipe).visible(encoded) is encoded[1]
+
+
+def test_text_is_projected_for_all_layers(pipe):
+    states = pipe.encode_prompt("a red house")[0]
+    model, family = pipe.transformer, family_of(pipe)
+    assert torch.equal(family.within(model, states), model.caption_projection(states))
+    bare = SimpleNamespace(caption_projection=None)
+    assert family.within(bare, states) is states
 
 
 def test_a_guard_stands_as_long_as_it_is_wanted(pipe):

@@ -253,3 +253,18 @@ def test_the_linear_maps_of_a_layer():
     assert processors.projections(layer) == maps
     layer.fuse_projections()
     assert processors.projections(layer) == {**maps, "key and value": layer.to_kv}
+
+
+@pytest.mark.parametrize(
+    "built", [{}, {"qk_norm": "layer_norm"}, {"cross_attention_norm": "layer_norm"}, {"bias": True}]
+)
+def test_the_keys_of_a_layer_are_those_that_its_processor_makes(built):
+    torch.manual_seed(0)
+    layer = Attention(query_dim=12, cross_attention_dim=10, heads=3, dim_head=4, **built)
+    for parameter in layer.parameters():
+        parameter.data.normal_()
+    heard = []
+    recorder = RecordingProcessor(layer.processor, "it", lambda _, scores: heard.append(scores.key))
+    states = torch.randn(2, 5, 10)
+    recorder(layer, torch.randn(2, 9, 12), encoder_hidden_states=states)
+    torch.testing.assert_close(processors.keys_of(layer, states), heard[0])

@@ -224,3 +224,12 @@ def test_an_upscaler_starts_from_a_small_picture():
     pipe = StableDiffusionUpscalePipeline.__new__(StableDiffusionUpscalePipeline)
     vars(pipe)["vae_scale_factor"] = 4
     assert UNet().start_size(pipe, (64, 32)) == (16, 8)
+
+
+def test_text_that_a_unet_projects_for_all_layers(random_model):
+    states = torch.randn(1, 4, 32)
+    assert UNet().within(random_model.unet, states) is states
+    config = SimpleNamespace(encoder_hid_dim_type="text_proj")
+    projecting = SimpleNamespace(config=config, encoder_hid_proj=lambda x: 2 * x)
+    assert torch.equal(UNet().within(projecting, states), 2 * states)
+    assert UNet().visible((states, None)) is None

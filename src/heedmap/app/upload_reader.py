@@ -156,7 +156,7 @@ def check_cost(result: Result) -> None:
         return
     share = max(1.0, len(runs := _runs_of(result)) / 2)
     for run in runs:
-        for maps in filter(None, (run.maps, run.negative_maps)):
+        for maps in filter(None, (run.maps, run.negative_maps, run.concepts)):
             recording = maps.recording
             words = recording.table.words
             parts = {(stage_of(layer.name), layer.grid) for layer in recording.layers}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import print_table, say
-from heedmap.cli.inspecting import HEAT_COLUMNS, about_heat, heat_cells
+from heedmap.cli.heats import HEAT_COLUMNS, about_heat, heat_cells
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path

@@ -37,6 +37,14 @@ def generate(
             "may be repeated.",
         ),
     ] = None,
+    concept: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="Look for a word or phrase in the picture that PROMPT need not have; it changes "
+            "nothing that is drawn; may be repeated.",
+        ),
+    ] = None,
     saved: SaveFlags,
     shown: PageFlags,
     told: OutputFlags,
@@ -56,6 +64,7 @@ def generate(
     from heedmap.recording.edits import Confine
 
     edits = [Confine(word, box) for word, box in confine or ()]
+    asked = {"edits": edits, "concepts": concept or (), **drawn.options()}
     with (
         kept_told(place.places),
         warnings_told() as warned,
@@ -73,9 +82,7 @@ def generate(
                 advance(before * total + step, count * total)
 
             seed = first + number
-            run = generation.generate(
-                pipe, prompt, seed=seed, edits=edits, progress=report, **drawn.options()
-            )
+            run = generation.generate(pipe, prompt, seed=seed, progress=report, **asked)
             folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
             abouts.append(about_run(folder, run))
 
@@ -90,7 +97,7 @@ def generate(
 
 def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     """What `generate --json` says of a run."""
-    from heedmap.results.runs import word_file
+    from heedmap.results.runs import concept_file, word_file
 
     told = ("prompt", "seed", "steps", "guidance", "size", "model")
     files = {
@@ -109,6 +116,10 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
             {"number": word.number, "word": word.text, "file": str(folder / word_file(word))}
             for word in run.maps.words
         ],
+        "concepts": [
+            {"concept": word.text, "file": str(folder / concept_file(word))}
+            for word in (() if run.concepts is None else run.concepts.words)
+        ],
     }
 
 
@@ -121,6 +132,7 @@ def print_run(about: Mapping[str, Any]) -> None:
         about["page"]: "the page: point at words and places; open it in a browser",
         about["sheet"]: "the picture and where each word acted, on one scale",
         **{word["file"]: f"where “{word['word']}” acted" for word in about["words"]},
+        **{one["file"]: f"where “{one['concept']}” would act" for one in about["concepts"]},
         about["maps"]: "the maps, for `heedmap inspect`",
         about["settings"]: "all that is needed to draw it again",
     }

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import dumps, print_table, printable, say
+from heedmap.cli.heats import HEAT_COLUMNS, about_heat, heat_cells
 from heedmap.cli.interrupts import kept_told
-from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
+from heedmap.cli.options import (
+    Format,
+    OfConcepts,
+    OutputFlags,
+    SaveFlags,
+    grouped,
+    maps_of,
+    out_option,
+)
 from heedmap.cli.parsing import (
     numbered,
     parse_names,
@@ -63,6 +72,7 @@ class SelectFlags:
             "--refined", help="The maps refined by self-attention: of all layers, steps and heads."
         ),
     ] = False
+    concepts: OfConcepts = False
 
     def of(self, maps: "HeatMaps", *, over: bool = False) -> "HeatMaps":
         """Those maps, of all words; `over` is whether they shall be shown over an axis."""
@@ -146,7 +156,8 @@ def inspect(
     whole = runs.Run.load(run)
     root = folder_beside(run, "inspect", saved.out)
     place = writing.Destination(saved.out, writing.kinds.SELECTION, force=saved.force, root=root)
-    maps = selected.of(whole.maps, over=shown.over is not None)
+    own = maps_of(whole, concepts=selected.concepts)
+    maps = selected.of(own, over=shown.over is not None)
     found = Inspection(
         run, maps, look_up(maps, selected.word), shown.scale or shown.usual, shown.kind or "png"
     )
@@ -156,6 +167,7 @@ def inspect(
     selection = {
         "words": selected.word,
         "refined": selected.refined or None,
+        "concepts": selected.concepts or None,
         "layers": selected.layers,
         "steps": selected.steps_of(len(whole.maps.recording.timesteps)),
         "heads": selected.heads,
@@ -242,26 +254,6 @@ def folder_beside(run: Path, name: str, out: Path | None) -> Path:
     return root
 
 
-HEAT_COLUMNS = ("most", "mean", "hottest at")
-
-
-def about_heat(heat: "HeatMap") -> dict[str, Any]:
-    """What `--json` says of a heat map: how much a word drew, and where most.
-
-    Under a negative weight it draws less than nothing: most where it is farthest below 0. Under a
-    weight of 0 it draws nothing, and there is no such place.
-    """
-    most, mean = (round(float(value), 6) for value in (heat.most, heat.values.mean()))
-    return {"most": most, "mean": mean, "peak": list(heat.peak) if heat.values.any() else None}
-
-
-def heat_cells(about: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The same for a table, below `HEAT_COLUMNS`."""
-    peak = about["peak"]
-    where = "nowhere" if peak is None else "{}, {}".format(*peak)
-    return f"{about['most']:.3f}", f"{about['mean']:.3f}", where
-
-
 def look_up(maps: "HeatMaps", queries: Sequence[str] | None) -> "dict[str, HeatMap]":
     """The maps that were asked for, by the name of their file; by default those of every word."""
     from heedmap.files.writing import slug
@@ -307,7 +299,8 @@ def selection_name(selection: Mapping[str, Any], usual: str) -> str:
     """The name of the folder for a selection: whatever is not as `usual`, the scale included."""
     from heedmap.files.writing import slug
 
-    parts = [*(selection["words"] or ["all"]), *(["refined"] if selection["refined"] else [])]
+    parts = [*(selection["words"] or ["all"])]
+    parts += [name for name in ("concepts", "refined") if selection[name]]
     for axis in SELECTABLE:
         value = selection[axis]
         if value is not None:

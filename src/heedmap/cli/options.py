@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -22,8 +22,12 @@ from heedmap.cli.parsing import (
     parse_size,
     parse_word_window,
 )
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.options import DrawOptions, EditOptions, LoadOptions
+
+if TYPE_CHECKING:
+    from heedmap.maps.heatmaps import HeatMaps
+    from heedmap.results.runs import Run
 
 Format = Annotated[
     Literal["png", "svg", "pdf"] | None,
@@ -59,6 +63,26 @@ Keep = Annotated[
 DeviceFlag = Annotated[options.Device, typer.Option(help="Where to run.")]
 DtypeFlag = Annotated[options.Dtype, typer.Option(help="Precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
+
+
+OfConcepts = Annotated[
+    bool, typer.Option("--concepts", help="Of what was looked for beside the prompt.")
+]
+
+
+def maps_of(run: "Run", *, concepts: bool) -> "HeatMaps":
+    """The maps of a run's prompt, or of what was looked for beside it.
+
+    Raises:
+        RunError: if nothing was looked for.
+    """
+    found = run.concepts if concepts else run.maps
+    if found is None:
+        raise RunError(
+            "--concepts is given, and this run looked for none: expected one that was made with "
+            "--concept WORD"
+        )
+    return found
 
 
 def out_option(metavar: str, told: str) -> Any:

@@ -11,7 +11,15 @@ import typer
 from heedmap.cli.console import open_in_browser, print_table, printable, say
 from heedmap.cli.inspecting import folder_beside
 from heedmap.cli.interrupts import kept_told
-from heedmap.cli.options import Format, OutputFlags, SaveFlags, grouped, out_option
+from heedmap.cli.options import (
+    Format,
+    OfConcepts,
+    OutputFlags,
+    SaveFlags,
+    grouped,
+    maps_of,
+    out_option,
+)
 from heedmap.cli.parsing import numbered, parse_path
 from heedmap.options import MASK_THRESHOLD
 
@@ -40,6 +48,7 @@ class PhraseFlags:
             f"out: {MASK_THRESHOLD:g}.",
         ),
     ] = None
+    concepts: OfConcepts = False
     kind: Format = None
 
 
@@ -74,7 +83,7 @@ def segment(
     from heedmap.files.writing import Destination, kinds, slug
     from heedmap.results.runs import Run
 
-    maps = Run.load(run).maps
+    maps = maps_of(Run.load(run), concepts=asked.concepts)
     root = folder_beside(run, "segment", saved.out)
     place = Destination(saved.out, kinds.SEGMENTS, force=saved.force, root=root)
     words = None if not asked.word else [numbered(query) for query in asked.word]
@@ -84,6 +93,7 @@ def segment(
     kind = asked.kind or "png"
     parts = [
         *(asked.word or ["all"]),
+        *(["concepts"] if asked.concepts else []),
         *([] if found.threshold == MASK_THRESHOLD else [f"from {found.threshold:g}"]),
     ]
     name = slug(" ".join([*parts, *([] if kind == "png" else [kind])]), 100)

@@ -26,6 +26,7 @@ from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
 from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
+from heedmap.text.concepts import checked_concepts
 from heedmap.text.vocabulary import said_of, untaught
 from heedmap.text.words import TokenTable
 from heedmap.tiny import card
@@ -118,6 +119,7 @@ def draw(
         options.keep,
         tokens=options.tokens,
         branches=sides,
+        concepts=options.concepts,
         limit=options.limit,
         tables=batch.tables,
         steering=steering,
@@ -130,19 +132,20 @@ def draw(
     noted = _noted(pipe, options, batch.edits)
     taught = cards.words_of(pipe)
     _tell_unread(pipe, options, "negative" in sides)
-    if strange := untaught([*prompts, negative or ""], taught):
+    if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))
     call = called.for_batch(pipe, prompts, seeds, _with_own(pipe, options))
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
         images = _images(pipe, call, batch.looked)
     _tell_idle(negative, recorder)
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
+    beside = recorder.concept_recordings if options.concepts else [None] * len(seeds)
     recordings = recorder.recordings
     steps = len(recordings[0].timesteps)
     pictures = [None] * len(seeds) if seen is None else seen.pictures(images, steps)
     runs: list[Run] = []
-    for prompt, read, image, recording, other, seed, shown in zip(
-        batch.written, prompts, images, recordings, negatives, seeds, pictures, strict=True
+    for prompt, read, image, recording, other, sought, seed, shown in zip(
+        batch.written, prompts, images, recordings, negatives, beside, seeds, pictures, strict=True
     ):
         used = Settings(
             prompt=prompt,
@@ -151,11 +154,11 @@ def draw(
             size=options.size or image.size,
             # Sums of a batch round otherwise than those of one picture.
             batch_place=(len(runs), len(prompts)) if len(prompts) > 1 else None,
-            untaught=untaught([read, negative or ""], taught),
+            untaught=untaught([read, negative or "", *options.concepts], taught),
             **noted,
         )
-        against = None if other is None else HeatMaps(other, image)
-        runs.append(Run(image, HeatMaps(recording, image), used, against, shown))
+        against, found = (None if one is None else HeatMaps(one, image) for one in (other, sought))
+        runs.append(Run(image, HeatMaps(recording, image), used, against, shown, found))
     return runs, recorder
 
 
@@ -202,6 +205,7 @@ def _noted(pipe: Any, options: GenerateOptions, edits: Sequence[Edit]) -> dict[s
         "keep": tuple(sorted(options.keep)),
         "tokens": options.tokens,
         "branches": tuple(sorted(options.branches)),
+        "concepts": tuple(options.concepts),
         **settings.describe(pipe),
         "edits": tuple(map(note_of, edits)),
         "arguments": {name: noted_argument(value) for name, value in options.arguments.items()},
@@ -300,7 +304,7 @@ def as_noted(pipe: Pipeline, options: D) -> D:
     }
     if isinstance(options, GenerateOptions):
         branches = checks.any_of("branches", options.branches, get_args(BranchName))
-        numbers["branches"] = branches
+        numbers |= {"branches": branches, "concepts": checked_concepts(options.concepts)}
     return replace(
         options,
         keep=checks.any_of("keep", options.keep, AXES),

@@ -36,6 +36,7 @@ class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
 
     tokens: Tokens
     branches: Iterable[BranchName]
+    concepts: Sequence[str]
 
 
 class LocateKeywords(TypedDict, total=False, extra_items=Any):

@@ -107,8 +107,8 @@ def limit_of(run: Run) -> int:
 
 
 def _held(run: Run) -> int:
-    held = run.maps.recording.nbytes
-    return held + (run.negative_maps.recording.nbytes if run.negative_maps is not None else 0)
+    every = (run.maps, run.negative_maps, run.concepts)
+    return sum(maps.recording.nbytes for maps in every if maps is not None)
 
 
 def check_room(pipe: Any, run: Run, size: int) -> None:

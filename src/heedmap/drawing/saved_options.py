@@ -83,6 +83,7 @@ def saved_call(about: Settings, pipe: Any, given: Mapping[str, Any]) -> SavedCal
         keep=told.keep,
         tokens=told.tokens,
         branches=told.branches,
+        concepts=told.concepts,
         arguments=_arguments(told, pipe, given),
     )
     return SavedCall(told.prompt, told.seed, edits, options, place)

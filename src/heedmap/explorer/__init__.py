@@ -24,6 +24,7 @@ from heedmap.explorer.repeating import nameless_option, repeat_edit, repeat_grid
 from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.figures import overlays
 from heedmap.files.reports import GridReport
+from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import MASK_THRESHOLD
 
 __all__ = ["GridShown", "boards", "frame", "packing", "page", "pair_page", "pairs_page", "told"]
@@ -158,7 +159,7 @@ def _written(
     limit = limit or (SMALL_LIMIT if small else LIMIT)
     shown = pictures.links([run.image for run in runs], limit // 2)
     steps = [pictures.steps_told(run.step_pictures, limit // 10 // len(runs)) for run in runs]
-    views = sum(1 + (run.negative_maps is not None) for run in runs)
+    views = sum(len(_views(run)) for run in runs)
     said = [
         {
             "settings": told.rows(run.settings),
@@ -175,8 +176,7 @@ def _written(
     for run, (link, exact), own, texts in zip(runs, shown, steps, said, strict=True):
         views = [
             {"name": name, **pack(maps.recording, budget, maps.image)}
-            for name, maps in (("prompt", run.maps), ("negative", run.negative_maps))
-            if maps is not None
+            for name, maps in _views(run).items()
         ]
         content.append(
             {
@@ -204,6 +204,12 @@ def _written(
         },
     }
     return _assembled(title or runs[-1].settings.prompt, data)
+
+
+def _views(run: RunLike) -> dict[str, HeatMaps]:
+    """The maps of a run that a page shows, by what they are of."""
+    every = {"prompt": run.maps, "negative": run.negative_maps, "concepts": run.concepts}
+    return {name: maps for name, maps in every.items() if maps is not None}
 
 
 def _colours(name: str) -> str:

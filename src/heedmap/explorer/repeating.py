@@ -52,6 +52,9 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
         named.append(f"edits=[{', '.join(rules)}]")
     if settings.tokens == "all":
         named.append('tokens="all"')
+    options += [f"--concept {spelling.shell_quoted(one)}" for one in settings.concepts]
+    if settings.concepts:
+        named.append(f"concepts={spelling.literal([*settings.concepts])}")
     if negative:
         named.append('branches={"negative"}')
     more = ["the maps of the negative prompt"] if negative else []

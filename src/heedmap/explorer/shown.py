@@ -35,6 +35,11 @@ class RunLike(Protocol):
         ...
 
     @property
+    def concepts(self) -> HeatMaps | None:
+        """The heat maps of what was looked for beside the prompt."""
+        ...
+
+    @property
     def step_pictures(self) -> StepPictures | None:
         """The picture at each step."""
         ...

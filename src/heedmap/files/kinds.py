@@ -15,8 +15,8 @@ from heedmap.files.destinations import check_folder, shown
 from heedmap.files.marks import Kind, walk
 
 _RUN = {
-    *("run.json", "image.png", "index.html", "sheet.png", "steps.png"),
-    *("maps.safetensors", "negative.safetensors"),
+    *("run.json", "image.png", "index.html", "sheet.png", "steps.png", "concepts.png"),
+    *("maps.safetensors", "negative.safetensors", "concepts.safetensors"),
 }
 _PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}
 _GRID = {"grid.json", "grid.png", "grid.csv", "index.html"}
@@ -27,7 +27,7 @@ _EXPLANATION = {"explain.json", "index.html", "image.png"}
 _ABLATION = {
     *("ablate.json", "sheet.png", "columns.npy", "columns.png", "unread.npy", "unread.png")
 }
-_WORD = r"words/\d+-[^/]+\.png"
+_WORD = r"words/(?:concept-)?\d+-[^/]+\.png"
 
 
 def _names(fixed: Iterable[str], *more: str) -> re.Pattern[str]:
@@ -78,7 +78,7 @@ def _of_run(folder: Path) -> set[str]:
     about = RUN.told(folder)  # also of one within an edit or a grid, where a user may have cleared
     if about is None:
         return set()
-    found, words = _listed(about, _RUN), _entries(about, "words")
+    found, words = _listed(about, _RUN), _entries(about, "words") + _entries(about, "concepts")
     return found | {str(word.get("file")) for word in words if isinstance(word, dict)}
 
 

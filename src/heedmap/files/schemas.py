@@ -68,6 +68,7 @@ class RunFile(Struct, frozen=True, kw_only=True):
     settings: Settings
     steps: StepsFile | UnsetType = UNSET
     words: Any = UNSET
+    concepts: Any = UNSET
 
 
 class PairFile(Struct, frozen=True, kw_only=True):

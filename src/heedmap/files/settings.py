@@ -10,6 +10,7 @@ from heedmap.files.values import (
     MAX_EDITS,
     MAX_STEPS,
     WORDS_AT_MOST,
+    ConceptTexts,
     Fraction,
     Given,
     Name,
@@ -164,6 +165,7 @@ class Settings(Note, frozen=True, kw_only=True):
         keep: the axes that were kept in the maps.
         tokens: "prompt" or "all", as it was recorded.
         branches: whose maps were recorded.
+        concepts: the words that were looked for beside the prompt.
         model: the name or folder that the pipeline was loaded from.
         revision: the commit of a hub's model, the SHA-256 of the embedded one; None if unknown.
         pipeline: its class.
@@ -186,8 +188,8 @@ class Settings(Note, frozen=True, kw_only=True):
             there were; None where it was drawn alone.
         edit: what was asked of an edit; None of any other run.
         located: what was looked at, where nothing was drawn (`heedmap.locate`).
-        untaught: the words of both prompts that the model's card does not list; None where there is
-            no such list.
+        untaught: the words of both prompts and of the concepts that the model's card does not list;
+            None where there is no such list.
     """
 
     prompt: Text
@@ -201,6 +203,7 @@ class Settings(Note, frozen=True, kw_only=True):
     keep: tuple[Axis, ...] = ("layer",)
     tokens: Tokens = "prompt"
     branches: tuple[BranchName, ...] = ("conditional",)
+    concepts: ConceptTexts = ()
     model: Name
     revision: Name | None = None
     pipeline: Name = ""

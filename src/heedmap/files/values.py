@@ -14,6 +14,8 @@ MAX_TOKENS = 2048
 """Tokens of an encoded text; those of encoders in use are at most 512, long prompts a few more."""
 MAX_PROMPT = 100_000
 """Characters of a prompt; a file may not make us chew on more."""
+MAX_CONCEPTS = 100
+"""Words that are looked for beside a prompt."""
 MAX_EDITS = 256
 """Edits of the attention of words in one run."""
 MAX_CELLS = 10_000
@@ -39,6 +41,7 @@ Window = tuple[Fraction, Fraction]
 TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
 """How many of a prompt a file may list."""
 Words = Annotated[tuple[Text, ...], TOKENS_AT_MOST]
+ConceptTexts = Annotated[tuple[Text, ...], Meta(max_length=MAX_CONCEPTS)]
 TokenKind = Literal["text", "start", "end", "pad"]
 StepSource = Literal["prediction", "latents"]
 """What the pictures of a run's steps show: what the model foretold the finished picture to be, or

@@ -97,6 +97,15 @@ class Scores:
         return p.div_(p.sum(dim=-1, keepdim=True)) if every and self.key.itemsize < 4 else p
 
 
+def scored(query: torch.Tensor, key: torch.Tensor, scale: float) -> Scores:
+    """The scores of queries (B, H, Q, d) and keys (B, H, K, d), with the log-sum where it is known.
+
+    A kernel that knows it gives it by the way: what it makes of the values is of no interest.
+    """
+    log_sum = fused(query, key, key, scale=scale)[1] if query.device.type == "cpu" else None
+    return Scores(query, key, scale, log_sum=log_sum)
+
+
 def fused(
     query: torch.Tensor,
     key: torch.Tensor,

@@ -1,18 +1,19 @@
 """One call of a pipeline within a trace: what it reads, at which step it is, what it has left."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.nn.functional import interpolate
 
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
+from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.refining import Refiner
-from heedmap.recording.tallies import Tally
+from heedmap.recording.tallies import Probabilities, Tally
 from heedmap.text.words import TokenTable
 from heedmap.wiring.encodings import Branch, Encoding
 from heedmap.wiring.family import Family, GridShape
@@ -32,6 +33,7 @@ class Wanted:
         tokens: whose probabilities are.
         branches: of a guided run.
         limit: bytes that may be kept in all.
+        concepts: what is looked for beside the prompt.
         prompts: the texts of `prompt_embeds`, where a pipeline is given these.
         tables: words and tokens of prompts that were read before, by prompt.
     """
@@ -40,20 +42,34 @@ class Wanted:
     tokens: Tokens
     branches: frozenset[BranchName]
     limit: int
+    concepts: tuple[str, ...]
     prompts: tuple[str, ...] | None = None
     tables: Mapping[str, TokenTable] = field(default_factory=dict)
 
 
+SideName = BranchName | Literal["concepts"]
+"""What is recorded apart: the branches of a guided call, and the concepts beside its prompt."""
+Beside = Callable[[str, Scores, int], Callable[[int], Probabilities]]
+"""From a layer that has run, its scores and the row of the first image, to what other keys have of
+each image."""
+
+
 @dataclass(eq=False)
 class BranchRecord:
-    """What one branch of a call has left so far."""
+    """What one branch of a call has left so far, or the concepts beside it.
 
-    branch: Branch
+    Attributes:
+        tables: for each image its words.
+        beside: gives the probabilities of concepts; None for a branch.
+    """
+
+    tables: tuple[TokenTable, ...]
     tally: Tally
     block: int | None = None  # which block of the model's batch is recorded; None while none is
     heard: bool = False  # whether it was recorded since the scheduler was last called
     refiner: Refiner | None = None  # None where no layer carries
     timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
+    beside: Beside | None = None
 
 
 @dataclass(eq=False)
@@ -63,7 +79,7 @@ class Call:
     Attributes:
         read: what was encoded before the first pass; the pipeline's own is among it.
         encoding: the one whose states the model is given, from the first pass on.
-        sides: the branches that are recorded.
+        sides: the branches that are recorded, and the concepts.
         watch: for each image that is watched for a blend, the means of its tokens in `watched`.
         schedule: the calls of the scheduler to come, from the first pass on.
         done: how many of them were made.
@@ -78,7 +94,7 @@ class Call:
 
     read: list[Encoding]
     encoding: Encoding | None = None
-    sides: dict[BranchName, BranchRecord] = field(default_factory=dict)
+    sides: dict[SideName, BranchRecord] = field(default_factory=dict)
     watch: Tally | None = None
     watched: tuple[str, ...] = ()
     schedule: Schedule | None = None
@@ -199,7 +215,7 @@ class Call:
             self.blocks = self.blocks[-1:]
         now = self.moment.step
         for name, side in self.sides.items():
-            found = self.blocks if name == "conditional" else self._found.get(name, [])
+            found = self._found.get(name, []) if name == "negative" else self.blocks
             side.block = found[-1 if source_first else 0] if found else None
             if side.block is None:
                 continue
@@ -229,12 +245,12 @@ class Call:
         return total / len(self.watched)
 
     def recording(
-        self, branch: BranchName, image: int, heads: Mapping[str, int], factor: int
+        self, name: SideName, image: int, heads: Mapping[str, int], factor: int
     ) -> Recording:
-        """What one branch of one image has left.
+        """What one side of one image has left.
 
         Args:
-            branch: which.
+            name: of the side.
             image: the number of the image.
             heads: of each layer, by its path, in the order of the model.
             factor: pixels of the picture on the side of a cell of the latent.
@@ -243,7 +259,7 @@ class Call:
             NothingRecordedError: if the branch did not run.
             TraceError: if its attention holds NaN or Inf.
         """
-        side = self.sides[branch]
+        side = self.sides[name]
         if not side.timesteps:
             raise NothingRecordedError(
                 "the negative branch did not run: guidance was off throughout"
@@ -252,15 +268,15 @@ class Call:
         names = list(heads) if "layer" in keep else [""]
         arrays = []
         steps = tuple(side.timesteps) if "step" in keep else (0,)
-        for name in names:
-            means = side.tally.mean(image, name, steps)
+        for layer in names:
+            means = side.tally.mean(image, layer, steps)
             if not bool(means.isfinite().all()):
                 raise TraceError(
-                    f"the attention of {name or 'the model'} holds NaN or Inf, so the latents did: "
-                    "no map can be made; load the model with dtype 'float32' if it overflows"
+                    f"the attention of {layer or 'the model'} holds NaN or Inf, so the latents "
+                    "did: no map can be made; load the model with dtype 'float32' if it overflows"
                 )
             arrays.append(means.cpu().numpy())
-        layers = tuple(Layer(name, heads[name], self.grids[name]) for name in names if name)
+        layers = tuple(Layer(n, heads[n], self.grids[n]) for n in names if n)
         h, w = self.latent
         return Recording(
             layers or (Layer(AVERAGED, max(heads.values()), self.mean_grid),),
@@ -268,7 +284,7 @@ class Call:
             keep,
             tuple(side.timesteps.values()),
             side.tally.positions[image],
-            side.branch.tables[image],
+            side.tables[image],
             self.latent,
             (w * factor, h * factor),
             None if side.refiner is None else side.refiner.mean(image),
@@ -286,7 +302,7 @@ class Call:
         self._states = None
 
 
-def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, BranchRecord]:
+def sides(encoding: Encoding, wanted: Wanted) -> dict[SideName, BranchRecord]:
     """The branches that are recorded of what is read, with nothing in them yet.
 
     Args:
@@ -302,7 +318,7 @@ def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, BranchRecord]:
         "conditional": encoding.conditional,
         "negative": encoding.negative,
     }
-    found: dict[BranchName, BranchRecord] = {}
+    found: dict[SideName, BranchRecord] = {}
     for name, branch in there.items():
         if name not in wanted.branches:
             continue
@@ -312,7 +328,7 @@ def sides(encoding: Encoding, wanted: Wanted) -> dict[BranchName, BranchRecord]:
                 "embedded in the model): pass a guidance above 1, or leave it out"
             )
         positions = [table.positions(*kinds) for table in branch.tables]
-        found[name] = BranchRecord(branch, Tally(wanted.keep, positions))
+        found[name] = BranchRecord(branch.tables, Tally(wanted.keep, positions))
     return found
 
 

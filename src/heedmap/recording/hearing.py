@@ -22,8 +22,10 @@ def hear(call: Call, name: str, scores: Scores, steerer: Steerer | None) -> None
     for side in call.sides.values():
         if side.block is None:
             continue
+        first = side.block * call.images
+        other = None if side.beside is None else side.beside(name, scores, first)
         for image in range(call.images):
-            of = unedited(scores, side.block * call.images + image)
+            of = unedited(scores, first + image) if other is None else other(image)
             conditional = side is call.sides.get("conditional")
             if conditional and steerer is not None:
                 of = steerer.probabilities(scores, image, name, of)

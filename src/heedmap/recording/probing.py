@@ -192,7 +192,7 @@ class Probe:
             ending=insides.ending(self._layers[name]),
             timestep=call.schedule.timesteps[call.done],
             passes=(self.number, self._passes),
-            table=side.branch.tables[self.image],
+            table=side.tables[self.image],
         )
 
 

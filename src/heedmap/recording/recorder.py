@@ -12,27 +12,24 @@ from typing import Any
 
 import torch
 
-from heedmap import errors
-from heedmap.errors import ArgumentError, Either, NothingRecordedError, TraceError, Written, warn
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.options import BranchName
 from heedmap.recording import hearing
-from heedmap.recording.calls import Call, Wanted, middle, sides
+from heedmap.recording.beside import concept_side
+from heedmap.recording.calls import Call, SideName, Wanted, middle, sides
 from heedmap.recording.edits import rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.interventions import Intervention
+from heedmap.recording.room import check_room
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.processors import uncompiled
 from heedmap.wiring.registry import family_of, grids, served
-
-WARN = 256 * 2**20
-"""Bytes from which on a trace says beforehand how much it will keep."""
 
 
 class Trace:
@@ -83,6 +80,16 @@ class Trace:
         return tuple(HeatMaps(recording) for recording in self.negative_recordings)
 
     @property
+    def concept_recordings(self) -> tuple[Recording, ...]:
+        """The same of the concepts, where some were asked for."""
+        return self._recordings("concepts")
+
+    @property
+    def concept_maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of the concepts, each one word, where some were asked for."""
+        return tuple(HeatMaps(recording) for recording in self.concept_recordings)
+
+    @property
     def steps(self) -> int:
         """How many steps the last call has in all."""
         return self._done()[-1].steps
@@ -113,9 +120,13 @@ class Trace:
             )
         return found
 
-    def _recordings(self, name: BranchName) -> tuple[Recording, ...]:
+    def _recordings(self, name: SideName) -> tuple[Recording, ...]:
         done = self._done()
-        if name not in self._wanted.branches:
+        if name == "concepts" and not self._wanted.concepts:
+            raise NothingRecordedError(
+                "no concepts were recorded: pass some to the trace, as in concepts=['sky']"
+            )
+        if name != "concepts" and name not in self._wanted.branches:
             raise NothingRecordedError(
                 f"the {name} branch was not recorded: pass branches including '{name}' to the trace"
             )
@@ -168,6 +179,7 @@ class Trace:
             encodings.watch(
                 *(self._pipe, self._wanted.prompts, negative, self._begin, self._end),
                 known=self._wanted.tables,
+                concepts=self._wanted.concepts,
             )
         )
 
@@ -289,12 +301,14 @@ class Trace:
         call.grids = grids(self._pipe, self._layers, call.latent)
         assert call.encoding is not None
         call.sides = sides(call.encoding, self._wanted)
+        concepts = concept_side(call.encoding, self._wanted, self._layers, self._pipe)
+        call.sides |= {} if concepts is None else {"concepts": concepts}
         own = grids(self._pipe, self._installation.own, call.latent)
         self._installation.hear_own(hearing.refine(call, own), self._carry)
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
         call.size = call.bytes(self._wanted.keep, heads, schedule.count)
-        self._check_memory(call)
+        check_room(self._calls, self._wanted)
         if self._intervention.watch:
             watch = self._intervention.watch
             positions = [tuple(watch.get(image, ())) for image in range(call.images)]
@@ -310,23 +324,6 @@ class Trace:
             ]
             rules = {n: [r for some in of for r in some] for n, of in enumerate(call.edited)}
             self.steerer.steering = Steering(rules)
-
-    def _check_memory(self, call: Call) -> None:
-        """Raise if a call would keep more than may be kept in all; warn if it is much."""
-        kept, limit = sum(other.size for other in self._calls), self._wanted.limit
-        if kept > limit:
-            raise ArgumentError(
-                Written("keep", sorted(self._wanted.keep)),
-                " would take {}, and the limit is {}".format(*errors.sizes(kept, limit)),
-                ": keep fewer axes",
-                Either(", or pass a higher limit", ""),
-            )
-        if call.size > WARN:
-            warn(
-                Written("keep", sorted(self._wanted.keep)),
-                f" will take {errors.sizes(call.size)[0]} of memory: keep fewer axes if that is ",
-                "too much",
-            )
 
     def _record(self, name: str, scores: Scores) -> None:
         """A cross-attention layer has run, for all rows of the batch."""

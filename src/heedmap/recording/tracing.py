@@ -14,6 +14,7 @@ from heedmap.recording.interventions import AfterStep, Intervention
 from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
+from heedmap.text.concepts import checked_concepts
 from heedmap.text.words import TokenTable
 from heedmap.wiring.family import Pipeline
 
@@ -24,6 +25,7 @@ def trace(
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
+    concepts: Sequence[str] = GenerateOptions.concepts,
     prompts: str | Sequence[str] | None = None,
     limit: int = DrawOptions.limit,
     edits: Iterable[Edit] = (),
@@ -43,6 +45,8 @@ def trace(
             (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
         branches: what to record of a guided run: "conditional", "negative", or both.
+        concepts: words and phrases to look for in each picture, whether or not its prompt has them,
+            by the queries that it is drawn with (`Trace.concept_maps`).
         prompts: the texts that `prompt_embeds` were made of, where the pipeline is given these; the
             words are else the positions of the tokens. They are encoded again, and refused if that
             gives something else.
@@ -53,10 +57,11 @@ def trace(
             prompt, as `(word:1.5)`, are not read here: pass `Reweight`.
 
     Raises:
-        ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known.
+        ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
+            concept is none.
         ModelError: if the model has no text cross-attention.
     """
-    wanted = _wanted(keep, tokens, branches, limit)
+    wanted = _wanted(keep, tokens, branches, concepts, limit)
     if prompts is not None:
         texts = checks.in_order([prompts] if isinstance(prompts, str) else prompts)
         if texts is None or not all(map(checks.is_text, texts)):
@@ -71,6 +76,7 @@ def steered(
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
+    concepts: Sequence[str] = GenerateOptions.concepts,
     limit: int = DrawOptions.limit,
     tables: Iterable[TokenTable] = (),
     steering: Steering | None = None,
@@ -84,17 +90,21 @@ def steered(
     What it takes is told by `trace`, `Wanted` and `Intervention`; `tables` are those of prompts
     that were read before, and are not read again.
     """
-    wanted = _wanted(keep, tokens, branches, limit)
+    wanted = _wanted(keep, tokens, branches, concepts, limit)
     wanted = replace(wanted, tables={table.prompt: table for table in tables})
     return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, probe, predicts))
 
 
 def _wanted(
-    keep: Iterable[Axis], tokens: Tokens, branches: Iterable[BranchName], limit: int
+    keep: Iterable[Axis],
+    tokens: Tokens,
+    branches: Iterable[BranchName],
+    concepts: Sequence[str],
+    limit: int,
 ) -> Wanted:
     """What is to be recorded; ArgumentError if something of it is not known."""
     axes = frozenset(checks.any_of("keep", keep, AXES))
     checks.one_of("tokens", tokens, get_args(Tokens))
     sides = frozenset(checks.any_of("branches", branches, get_args(BranchName), least=1))
     checks.whole("limit", limit, least=1, most=MAX_WHOLE)
-    return Wanted(axes, tokens, sides, limit)
+    return Wanted(axes, tokens, sides, limit, checked_concepts(concepts))

@@ -1,7 +1,7 @@
 """A run on disk: written whole or not at all, read back equal, never trusted."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
+from heedmap.text.concepts import concept_table
 from heedmap.text.words import Word
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _DISTORTED = 2  # times: so much wider or higher no picture of a step is
+NEGATIVE, CONCEPTS = "negative.safetensors", "concepts.safetensors"
+SOUGHT = "looked for beside the prompt"
+"""What titles say of concepts."""
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
 
 
@@ -44,6 +48,8 @@ class Run:
         settings: what it was made with: `run.settings.seed`, `.prompt` (as it was written, with
             weights), `.steps`, `.size`, `.model`, `.arguments` and all else that decides it.
         negative_maps: the heat maps of the negative prompt, where its branch was recorded.
+        concepts: the heat maps of what was looked for beside the prompt, each concept one word;
+            None where nothing was: `run.concepts["sky"]`, as of `maps`.
         step_pictures: the picture at each step, small, where the steps were kept and could be
             followed (`figures.step_pictures`).
     """
@@ -53,6 +59,7 @@ class Run:
     settings: Settings
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
+    concepts: HeatMaps | None = None
 
     def __repr__(self) -> str:
         (width, height), about = self.image.size, self.settings
@@ -102,7 +109,9 @@ class Run:
         `image.png` (with the settings as a `parameters` text chunk, unless it was not drawn but
         looked at), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
-        `steps.png` (the pictures of the steps, row by row, where they were kept), `run.json`.
+        `steps.png` (the pictures of the steps, row by row, where they were kept), `run.json`. Of
+        concepts `concepts.safetensors`, their sheet `concepts.png`, and
+        `words/concept-<number>-<concept>.png`.
 
         Args:
             folder: where to.
@@ -131,20 +140,18 @@ class Run:
             text.add_itxt("parameters", parameters_text(self.settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         files: dict[int, str] = {}
+        sought: dict[int, str] = {}
         if overlays:
             (folder / "words").mkdir()
-            sheet, drawn = self.maps.laid_out(title=self.settings.prompt)
-            # What packs a picture lets others work meanwhile: the sheet takes as long as the rest.
-            with ThreadPoolExecutor(1) as aside:
-                packed = aside.submit(png, sheet.image())
-                for word, overlay in zip(self.maps.words, drawn, strict=False):
-                    files[word.number] = word_file(word)
-                    (folder / files[word.number]).write_bytes(png(overlay))
-                (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-                (folder / "sheet.png").write_bytes(packed.result())
+            files = _write_sheet(folder, self.maps, "sheet.png", self.settings.prompt, word_file)
+            if self.concepts is not None:
+                title = f"{self.settings.prompt} · {SOUGHT}"
+                sought = _write_sheet(folder, self.concepts, "concepts.png", title, concept_file)
+            (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
         self.maps.recording.save(folder / "maps.safetensors")
-        if self.negative_maps is not None:
-            self.negative_maps.recording.save(folder / "negative.safetensors")
+        for maps, name in ((self.negative_maps, NEGATIVE), (self.concepts, CONCEPTS)):
+            if maps is not None:
+                maps.recording.save(folder / name)
         steps = self.step_pictures
         if steps is not None:
             (folder / "steps.png").write_bytes(png(steps.mosaic()))
@@ -155,10 +162,8 @@ class Run:
             steps=UNSET
             if steps is None
             else schemas.StepsFile(len(steps.frames), steps.size, steps.shows),
-            words=[
-                schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number))
-                for w in self.maps.tokens.words
-            ],
+            words=_told(self.maps, files),
+            concepts=UNSET if self.concepts is None else _told(self.concepts, sought),
         )
         schemas.write_file(folder / "run.json", content)
 
@@ -185,21 +190,30 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
         )
     image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
     recording = Recording.load(folder / "maps.safetensors")
-    negative = folder / "negative.safetensors"
-    has = told.files is UNSET or negative.name in told.files  # else it is a user's
-    if has and told.files is not UNSET:
-        reading.check_listed(negative, "run")
-    against = Recording.load(negative) if has and reading.is_there(negative) else None
+    listed = told.files is not UNSET
+    against = _read_beside(folder / NEGATIVE, told)
+    sought = _read_beside(folder / CONCEPTS, told) if listed else None  # older ones had none
     if (
         recording.table.prompt != (about.prompt if "text" in about.unnoted else about.text)
-        or recording.size != image.size
-        or (against is not None and against.size != image.size)
+        or any(one.size != image.size for one in (recording, against, sought) if one is not None)
+        or (sought is not None and concept_table(about.concepts) != sought.table)
         or not _is_placed(about)
     ):
         raise reading.torn(folder, "its picture, maps and settings", "run")
-    negative_maps = None if against is None else HeatMaps(against, image)
+    negative_maps, concepts = (
+        None if one is None else HeatMaps(one, image) for one in (against, sought)
+    )
     steps = _read_steps(folder, told, len(recording.timesteps), image.size)
-    return Run(image, HeatMaps(recording, image), about, negative_maps, steps)
+    return Run(image, HeatMaps(recording, image), about, negative_maps, steps, concepts)
+
+
+def _read_beside(path: Path, told: schemas.RunFile) -> Recording | None:
+    """What was recorded beside a run's own maps, where it says so; a file of a user's is not."""
+    if told.files is not UNSET:
+        if path.name not in told.files:
+            return None
+        reading.check_listed(path, "run")
+    return Recording.load(path) if reading.is_there(path) else None
 
 
 def _read_steps(
@@ -232,6 +246,34 @@ def _is_placed(about: Settings) -> bool:
         return True
     number, size = about.batch_place
     return (about.edit is not None) <= number < size
+
+
+def _write_sheet(
+    folder: Path, maps: HeatMaps, name: str, title: str, file_of: Callable[[Word], str]
+) -> dict[int, str]:
+    """Write a sheet of maps and the overlay of each word; by its number the overlay's file."""
+    files: dict[int, str] = {}
+    sheet, drawn = maps.laid_out(title=title)
+    # What packs a picture lets others work meanwhile: the sheet takes as long as the rest.
+    with ThreadPoolExecutor(1) as aside:
+        packed = aside.submit(png, sheet.image())
+        for word, overlay in zip(maps.words, drawn, strict=False):
+            files[word.number] = file_of(word)
+            (folder / files[word.number]).write_bytes(png(overlay))
+        (folder / name).write_bytes(packed.result())
+    return files
+
+
+def _told(maps: HeatMaps, files: Mapping[int, str]) -> list[schemas.WordFile]:
+    """What `run.json` says of the words of maps."""
+    return [
+        schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number)) for w in maps.tokens.words
+    ]
+
+
+def concept_file(word: Word) -> str:
+    """The name of a concept's overlay within the run's folder."""
+    return f"words/concept-{word.number}-{slug(word.text, 40)}.png"
 
 
 def word_file(word: Word) -> str:

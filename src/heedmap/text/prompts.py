@@ -5,9 +5,11 @@ Pure text, standard library only; it knows no tokenizer.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 
-__all__ = ["fold", "is_content", "split_words", "word_keys"]
+__all__ = ["fold", "is_content", "places", "split_words", "word_keys"]
 
 # `re` knows neither marks nor emoji, so every character is first mapped to a letter for its class,
 # and `_WORD` runs over that string of classes, whose indices are those of the prompt.
@@ -90,6 +92,20 @@ def fold(text: str) -> str:
 def word_keys(text: str) -> tuple[str, ...]:
     """The words of a text, each folded: what a search compares."""
     return tuple(fold(text[start:end]) for start, end in split_words(text))
+
+
+def places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where some keys stand side by side among others, without overlaps; in linear time."""
+    joined = "".join(f"\0{key}" for key in keys) + "\0"  # no word has that character
+    sought = "".join(f"\0{key}" for key in wanted) + "\0"
+    ends = accumulate(len(key) + 1 for key in keys)
+    number = {start: index for index, start in enumerate([0, *ends])}
+    found: list[int] = []
+    at = joined.find(sought)
+    while at >= 0:
+        found.append(number[at])
+        at = joined.find(sought, at + len(sought) - 1)
+    return found
 
 
 # English words that stand for neither a thing nor a property: without them a share among the

@@ -12,7 +12,6 @@ types of a table are its schema, too, where it is read from a file (`saved_table
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import accumulate
 from typing import Annotated
 
 from heedmap import checks
@@ -27,7 +26,7 @@ from heedmap.errors import (
     quoted,
 )
 from heedmap.files.values import MAX_PROMPT, TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
-from heedmap.text.prompts import describes, fold, is_content, word_keys
+from heedmap.text.prompts import describes, fold, is_content, places, word_keys
 
 LABELS: dict[str, str] = {"start": "<start>", "end": "<end>", "pad": "<pad>"}
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
@@ -165,7 +164,8 @@ class TokenTable:
         Whole words are compared ("cat" is not in "cathedral"), without regard to case, Unicode
         form, spaces, and punctuation around or between them. Places do not overlap and come in
         reading order; words past the limit are included. Several emoji that the tokenizer reads
-        as one token are one word, and found by any of them.
+        as one token are one word, and found by any of them; a phrase that is one word, as a
+        concept may be, is found as a whole.
 
         Raises:
             ArgumentError: if the query is not a text, or longer than a prompt may be.
@@ -188,9 +188,13 @@ class TokenTable:
             keys += parts
             owners += [word] * len(parts)
         found: list[tuple[Word, ...]] = []
-        for index in _places(keys, wanted):
-            place = tuple(dict.fromkeys(owners[index : index + len(wanted)]))
-            if not found or found[-1] != place:
+        for index in places(keys, wanted):
+            owned = owners[index : index + len(wanted)]
+            place = tuple(dict.fromkeys(owned))
+            whole = all(
+                owned.count(one) == len(word_keys(one.text)) for one in place if " " in one.text
+            )
+            if whole and (not found or found[-1] != place):
                 found.append(place)
         if not found:
             raise UnknownWordError(
@@ -323,20 +327,6 @@ class TokenTable:
 def _tokens_of(places: Sequence[tuple[Word, ...]]) -> tuple[int, ...]:
     """The positions of the tokens of these words, ascending."""
     return tuple(sorted({t for place in places for word in place for t in word.tokens}))
-
-
-def _places(keys: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where some keys stand side by side among others, without overlaps; in linear time."""
-    joined = "".join(f"\0{key}" for key in keys) + "\0"  # no word has that character
-    sought = "".join(f"\0{key}" for key in wanted) + "\0"
-    ends = accumulate(len(key) + 1 for key in keys)
-    number = {start: index for index, start in enumerate([0, *ends])}
-    found: list[int] = []
-    at = joined.find(sought)
-    while at >= 0:
-        found.append(number[at])
-        at = joined.find(sought, at + len(sought) - 1)
-    return found
 
 
 def _pick(number: object, count: int, what: str, has: str, things: str) -> int:

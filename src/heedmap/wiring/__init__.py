@@ -9,6 +9,7 @@ __all__ = [
     "advice",
     "arguments",
     "colours",
+    "concept_states",
     "decoding",
     "encodings",
     "family",

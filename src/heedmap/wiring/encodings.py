@@ -9,15 +9,17 @@ its branches.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
 import torch
 
 from heedmap.errors import TraceError
+from heedmap.options import GenerateOptions
 from heedmap.text.tokens import by_position
 from heedmap.text.words import TokenTable
+from heedmap.wiring.concept_states import ConceptStates, read_concepts
 from heedmap.wiring.patches import put
 from heedmap.wiring.prompt_tables import Reader, check_labels, encoders, prompt_table, tables_read
 from heedmap.wiring.registry import family_of
@@ -49,11 +51,13 @@ class Encoding:
         negative: None without guidance.
         prompt_first: whether the pipeline stacks the prompt's one block before all others, as
             InstructPix2Pix does; others have the negative prompt's one before the prompt's.
+        concepts: for each image those that are looked for beside the prompt; empty if none are.
     """
 
     conditional: Branch
     negative: Branch | None
     prompt_first: bool = False
+    concepts: tuple[ConceptStates, ...] = ()
 
     def blocks_in(self, states: torch.Tensor) -> dict[str, list[int]]:
         """Which blocks of a model's text states are which branch; a branch may be missing.
@@ -80,6 +84,7 @@ def watch(
     begin: Callable[[Encoding], None],
     end: Callable[[], None],
     known: Mapping[str, TokenTable] | None = None,
+    concepts: Sequence[str] = GenerateOptions.concepts,
 ) -> Callable[[], None]:
     """Call `begin` whenever the pipeline encodes its prompts, and `end` when it is done.
 
@@ -91,6 +96,7 @@ def watch(
         begin: called with what was read, before the first step.
         end: called when the pipeline lets go of its models, which it does last of all.
         known: tables of prompts that were read before, by prompt: they are not read again.
+        concepts: what is looked for beside the prompts, as `text.concepts` checks it.
 
     Returns:
         A function that puts the method back.
@@ -112,7 +118,13 @@ def watch(
         given = bound.arguments
         if prompts is not None:
             check_labels(pipe, encode, given, result, prompts)
-        begin(_encoding(pipe, given, readers, result, prompts, negative, known or {}))
+        encoding = _encoding(pipe, given, readers, result, prompts, negative, known or {})
+        if concepts:
+            labelled = prompts is not None or (given.get("prompt") is not None and readers)
+            drawn = [t.prompt if labelled else "" for t in encoding.conditional.tables]
+            read = read_concepts(pipe, encode, given, concepts, drawn)
+            encoding = replace(encoding, concepts=read)
+        begin(encoding)
         return result
 
     release = pipe.maybe_free_model_hooks

@@ -97,6 +97,14 @@ class Family(ABC):
         """The prompt's text states and the negative prompt's among what encode_prompt returned."""
         return encoded[0], encoded[1]
 
+    def visible(self, encoded: Any) -> torch.Tensor | None:
+        """Which of the prompt's text states the denoiser may see (B, K); None where all."""
+        return None
+
+    def within(self, model: Any, states: torch.Tensor) -> torch.Tensor:
+        """Text states (B, K, C) as the denoiser's layers are given them."""
+        return states
+
     def prompt_first(self, pipe: Any, encoded: Any) -> bool:
         """Whether the prompt's block stands before those of the negative prompt in a batch."""
         return False

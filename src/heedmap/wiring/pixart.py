@@ -65,6 +65,15 @@ class PixArt(Family):
         """Each branch's mask stands beside its states."""
         return encoded[0], encoded[2]
 
+    def visible(self, encoded: Any) -> torch.Tensor | None:
+        """The mask of the prompt."""
+        return encoded[1]
+
+    def within(self, model: Any, states: torch.Tensor) -> torch.Tensor:
+        """Projected once for all layers."""
+        projection = model.caption_projection
+        return states if projection is None else projection(states)
+
     def table(
         self, pipe: Any, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
     ) -> TokenTable:

@@ -240,6 +240,14 @@ def projections(layer: Any) -> dict[str, torch.nn.Module]:
     return {**found, "output": layer.to_out[0]}
 
 
+def keys_of(layer: Any, states: torch.Tensor) -> torch.Tensor:
+    """The keys (B, H, K, d) that a layer makes of text states (B, K, C), as processors do."""
+    if layer.norm_cross is not None:
+        states = layer.norm_encoder_hidden_states(states)
+    key = layer.to_k(states).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+    return key if layer.norm_k is None else layer.norm_k(key)
+
+
 def _put_back(layer: Attention, original: Any, ours: Any) -> Callable[[], None]:
     def undo() -> None:
         # A processor that the user set meanwhile is theirs to keep.

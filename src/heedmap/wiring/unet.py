@@ -121,6 +121,11 @@ class UNet(Family):
 
         return tokenize(prompt, tokenizer, rewrite=rewrite)
 
+    def within(self, model: Any, states: torch.Tensor) -> torch.Tensor:
+        """Some project them once for all layers."""
+        projected = model.config.encoder_hid_dim_type == "text_proj"
+        return model.encoder_hid_proj(states) if projected else states
+
     def prompt_first(self, pipe: Any, encoded: Any) -> bool:
         """As InstructPix2Pix has it: with the older method, or with the newer one of SDXL."""
         older = isinstance(encoded, torch.Tensor)

@@ -32,7 +32,7 @@ function buildControls() {
     const there = view.keep.includes(axis) && (axis !== "step" || view.steps > 1);
     document.querySelector(`[data-axis=${axis}]`).hidden = !there;
   }
-  $("negative-row").hidden = !runsNow().some((run) => data.runs[run].views.length > 1);
+  $("negative-row").hidden = !runsNow().some((run) => data.runs[run].views.some(({ name }) => name === "negative"));
   showControls();
 }
 
@@ -144,7 +144,7 @@ function bindControls() {
   on("together", "change", (e) => changed({ together: e.checked }));
   on("underlay", "change", (e) => changed({ underlay: e.checked }));
   on("native", "change", (e) => changed({ native: e.checked }));
-  for (const [id, lost] of [["specials", isSpecial], ["negative", (pin) => pin.view === 1]]) {
+  for (const [id, lost] of [["specials", isSpecial], ["negative", (pin) => viewOf(pin).name === "negative"]]) {
     on(id, "change", (e) => {
       state[id] = e.checked;
       if (!e.checked) state.pins = state.pins.filter((pin) => !lost(pin));

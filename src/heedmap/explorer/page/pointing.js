@@ -61,7 +61,7 @@ function renderPoint() {
   }
   const pair = pairNow();
   const lists = runsNow().flatMap((run, n) =>
-    viewsShown(run).map((_, v) => {
+    viewsShown(run).map((v) => {
       const rows = actingAt(run, v);
       const most = rows.length ? Math.max(rows[0].share, 1e-9) : 1;
       for (const { button, term } of shown.chips) {
@@ -69,8 +69,8 @@ function renderPoint() {
         const row = rows.find(({ entry }) => entry === term.entries[0]);
         if (row) button.style.setProperty("--lit", String(row.share / most));
       }
-      const side = pair ? Object.values(SIDES)[n] : "";
-      const name = v ? `${side} negative prompt`.trim() : side;
+      const view = viewOf({ run, view: v });
+      const name = v ? nameOf(view, n) : pair ? Object.values(SIDES)[n] : "";
       const title = name ? [make("h3", { textContent: name })] : [];
       return make("div", {}, ...title, make("ol", {}, ...rows.slice(0, pair ? 5 : 8).map(readingRow)));
     }),

@@ -57,7 +57,7 @@ function pythonShown() {
       const own = scale !== "content" || (found && found.key.startsWith(".share"));
       const shows = one && own ? `.overlay(scale="${named}")` : ".values";
       if (!found) return [];
-      const map = `${name}.${term.view ? "negative_maps" : "maps"}${select}${found.key}`;
+      const map = `${name}.${IN_PYTHON[viewOf(term).name]}${select}${found.key}`;
       return [`${map}${shows}`, ...(outlining() && own ? [`${map}.mask(${state.threshold})`] : [])];
     });
   });
@@ -70,10 +70,12 @@ function commandShown() {
   const terms = termsKept();
   const { layers, from, to, head } = selection();
   const [kind, which] = layers.split(/ (.*)/s);
-  const found = terms.map((term) => (term.view ? null : lookUp(term, term.run)));
+  const of = new Set(terms.map((term) => viewOf(term).name));
+  const found = terms.map((term) => (of.size > 1 || of.has("negative") ? null : lookUp(term, term.run)));
   const cannot = pairNow() || kind === "grid" || state.scale === "content" || state.native;
   if (cannot || !found.length || found.some((one) => !one || one.word === null)) return "";
   const parts = ["heedmap inspect RUN", ...found.map(({ word }) => `--word ${shellQuoted(word)}`)];
+  if (of.has("concepts")) parts.push("--concepts");
   if (refined()) parts.push("--refined");
   if (kind === "group") parts.push(`--layers ${which}`);
   if (kind === "layer") parts.push(`--layers ${shellQuoted(mainView().layers[Number(which)].short)}`);

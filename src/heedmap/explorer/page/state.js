@@ -56,10 +56,16 @@ const runsInSight = () => !pairNow() || ["side", "wipe"].includes(state.mode);
 /** Where in the page's folder that lies of which is shown: of a grid, a cell. */
 const cellNow = () => (data.grid ? `/cells/${String(state.pair + 1).padStart(3, "0")}` : "");
 const mainView = () => data.runs[runsNow()[0]].views[0];
-const viewsShown = (run) => data.runs[run].views.slice(0, state.negative ? 2 : 1);
+const viewOf = ({ run, view }) => data.runs[run].views[view];
+/** What a view is called beside the prompt, and in Python. */
+const BESIDE = { prompt: "", negative: "negative", concepts: "looked for" };
+const IN_PYTHON = { prompt: "maps", negative: "negative_maps", concepts: "concepts" };
+/** The numbers of a run's views that are shown: what was looked for, and the negative prompt on request. */
+const viewsShown = (run) =>
+  data.runs[run].views.flatMap(({ name }, v) => (name !== "negative" || state.negative ? [v] : []));
 
 /** All prompts in sight: what is chosen must be there in each of them. */
-const viewsNow = () => runsNow().flatMap(viewsShown);
+const viewsNow = () => runsNow().flatMap((run) => viewsShown(run).map((view) => viewOf({ run, view })));
 
 /** Whether all prompts in sight have refined maps, and whether these are shown. */
 const refinable = () => viewsNow().every((view) => view.refined);

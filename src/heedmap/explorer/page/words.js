@@ -4,14 +4,15 @@ function buildPrompts() {
   shown.chips = [];
   const pair = pairNow();
   const lines = runsNow().flatMap((run, n) =>
-    viewsShown(run).map((view, v) => {
-      const side = pair ? Object.values(SIDES)[n] : "";
-      const label = v ? (side ? `${side}, negative` : "Negative") : side;
+    viewsShown(run).map((v) => {
+      const view = viewOf({ run, view: v });
+      const beside = BESIDE[view.name];
+      const label = [pair ? Object.values(SIDES)[n] : "", beside].filter(Boolean).join(", ");
       const line = make("p", { className: "prompt", dir: "auto", role: "group" });
-      line.setAttribute("aria-label", v ? `${side} negative prompt`.trim() : `${side} prompt`.trim());
+      line.setAttribute("aria-label", nameOf(view, n));
       line.addEventListener("keydown", (event) => moveFocus(event, line));
       fillPrompt(line, run, v, pair && !v ? pair.changed[n ? "edited" : "source"] : []);
-      const name = make("span", { className: "side", textContent: label });
+      const name = make("span", { className: "side", textContent: label && label[0].toUpperCase() + label.slice(1) });
       line.classList.toggle("long", line.textContent.length > 160);
       const text = make("div", {}, line, ...notes(view.unread, v ? "" : data.runs[run].untaught));
       return make("div", { className: v ? "line lesser" : "line" }, ...(label ? [name] : []), text);
@@ -19,6 +20,12 @@ function buildPrompts() {
   );
   $("prompts").replaceChildren(...lines, ...notes(...(pair?.notes ?? [])));
   markPins();
+}
+
+/** What the words of a view are, of the n-th of the runs in sight: "Source negative prompt". */
+function nameOf(view, n) {
+  const side = pairNow() ? Object.values(SIDES)[n] : "";
+  return [side, BESIDE[view.name], view.name === "concepts" ? "" : "prompt"].filter(Boolean).join(" ");
 }
 
 /** What was told when it was drawn: words not read or not taught, an edit that did little. */

@@ -1,0 +1,31 @@
+"""Whether what a call will keep fits into what may be kept."""
+
+from collections.abc import Sequence
+
+from heedmap.errors import ArgumentError, Either, Written, sizes, warn
+from heedmap.recording.calls import Call, Wanted
+
+WARN = 256 * 2**20
+"""Bytes from which on a trace says beforehand how much it will keep."""
+
+
+def check_room(calls: Sequence[Call], wanted: Wanted) -> None:
+    """Raise if the last of these calls would keep more than may be kept in all; warn if it is much.
+
+    Raises:
+        ArgumentError: if it would.
+    """
+    kept, size = sum(call.size for call in calls), calls[-1].size
+    if kept > wanted.limit:
+        raise ArgumentError(
+            Written("keep", sorted(wanted.keep)),
+            " would take {}, and the limit is {}".format(*sizes(kept, wanted.limit)),
+            ": keep fewer axes",
+            Either(", or pass a higher limit", ""),
+        )
+    if size > WARN:
+        warn(
+            Written("keep", sorted(wanted.keep)),
+            f" will take {sizes(size)[0]} of memory: keep fewer axes if that is ",
+            "too much",
+        )

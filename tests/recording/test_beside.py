@@ -1,0 +1,127 @@
+"""What is looked for beside a prompt, in a trace; that it is exact: tests/families/test_beside."""
+
+import numpy as np
+import pytest
+import torch
+from making import random_pipeline, run, state_without_timing
+
+from heedmap.errors import ArgumentError, NothingRecordedError, sizes
+from heedmap.recording.edits import Confine, Reweight
+from heedmap.recording.tracing import trace
+from heedmap.wiring.prompt_tables import prompt_table
+
+EVERY = ("layer", "step", "head")
+
+
+@pytest.mark.parametrize("keep", [(), ("layer",), ("step",), EVERY])
+def test_what_is_kept_of_concepts_is_what_is_kept_of_the_prompt(pipe, keep):
+    before = state_without_timing(pipe)
+    plain = run(pipe, ["a house", "at sea"], (1, 2), steps=3)
+    with trace(pipe, keep, concepts=["cat", "red tree"]) as recorder:
+        traced = run(pipe, ["a house", "at sea"], (1, 2), steps=3)
+    assert np.array_equal(plain, traced) and state_without_timing(pipe) == before
+    with trace(pipe, EVERY, concepts=["cat", "red tree"]) as whole:
+        run(pipe, ["a house", "at sea"], (1, 2), steps=3)
+    for mine, own, every in zip(
+        recorder.concept_recordings, recorder.recordings, whole.concept_recordings, strict=True
+    ):
+        assert mine.keep == frozenset(keep) and mine.positions == (0, 1)
+        assert [a.shape[:3] for a in mine.arrays] == [a.shape[:3] for a in own.arrays]
+        assert mine.timesteps == own.timesteps and mine.size == own.size
+        assert np.allclose(mine.refined, every.refined, atol=1e-6)
+        if "layer" in keep:
+            for array, all_of_it in zip(mine.arrays, every.arrays, strict=True):
+                axes = tuple(n for n, axis in enumerate(("step", "head")) if axis not in keep)
+                expected = all_of_it.mean(axis=axes, keepdims=True)
+                assert np.abs(array - expected).max() < 1e-6
+    first, second = recorder.concept_maps
+    assert np.ptp(first["red tree"].values - second["red tree"].values) > 0
+
+
+def test_refined_concepts_are_those_of_that_very_text(pipe):
+    """Of one text alone, in the place of the prompt, where the queries are the same: a step."""
+    states = pipe.encode_prompt(["cat and house"], "cpu", 1, False)[0]
+    with trace(pipe, concepts=["cat", "house"]) as recorder:
+        run(pipe, None, steps=1, guidance_scale=1.0, prompt_embeds=states)
+    with trace(pipe, prompts=["cat and house"]) as other:
+        run(pipe, None, steps=1, guidance_scale=1.0, prompt_embeds=states)
+    for word in ("cat", "house"):
+        mine, theirs = recorder.concept_maps[0], other.maps[0]
+        assert np.abs(mine[word].values - theirs[word].values).max() < 1e-6
+        assert np.abs(mine.refined[word].values - theirs.refined[word].values).max() < 1e-6
+
+
+def test_concepts_count_toward_the_limit(pipe):
+    with trace(pipe, EVERY, concepts=["cat", "red tree"]) as recorder:
+        run(pipe, "a house", steps=2)
+    size = sum(
+        sum(a.nbytes for a in one.arrays)
+        for one in (*recorder.recordings, *recorder.concept_recordings)
+    )
+    taken = sum(a.nbytes for a in recorder.recordings[0].arrays)
+    assert size > taken
+    takes, limit = sizes(size, size - 1)
+    with (
+        pytest.raises(ArgumentError, match=f"would take {takes}, and the limit is {limit}: keep"),
+        trace(pipe, EVERY, concepts=["cat", "red tree"], limit=size - 1),
+    ):
+        run(pipe, "a house", steps=2)
+    with trace(pipe, EVERY, concepts=["cat", "red tree"], limit=size):
+        run(pipe, "a house", steps=2)
+
+
+def test_edits_of_the_prompt_are_none_of_concepts(pipe):
+    """In the first layer at the first step, where nothing has been drawn otherwise yet."""
+    edits = [Reweight("house", 3.0), Confine("red", (0, 0, 64, 128))]
+    found = []
+    for some in ([], edits):
+        with trace(pipe, EVERY, concepts=["house", "red"], edits=some) as recorder:
+            run(pipe, "a red house", steps=1)
+        found.append((recorder.recordings[0].arrays[0], recorder.concept_recordings[0].arrays[0]))
+    (plain, sought), (edited, beside) = found
+    assert np.abs(plain - edited).max() > 0.01
+    assert np.array_equal(sought, beside)
+
+
+def test_the_classic_computation_has_the_same_concepts(pipe):
+    with trace(pipe, EVERY, concepts=["house"]) as recorder:
+        run(pipe, "a cat", steps=1)
+    pipe.enable_attention_slicing(1)
+    with trace(pipe, EVERY, concepts=["house"]) as sliced:
+        run(pipe, "a cat", steps=1)
+    mine, theirs = (one.concept_recordings[0].arrays for one in (recorder, sliced))
+    assert all(np.abs(a - b).max() < 1e-5 for a, b in zip(mine, theirs, strict=True))
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_of_one_text_they_are_as_good_as_the_prompts(kind):
+    """Of half precision, too: in one run, whose prompt is that very text."""
+    pipe = random_pipeline().to(kind)
+    states = pipe.encode_prompt(["house"], "cpu", 1, False)[0]
+    with trace(pipe, EVERY, concepts=["house"]) as recorder:
+        run(pipe, None, steps=2, guidance_scale=1.0, prompt_embeds=states)
+    (theirs,), (mine,) = recorder.recordings, recorder.concept_recordings
+    columns = [theirs.columns[p] for p in prompt_table(pipe, "house").find("house")]
+    for one, every in zip(mine.arrays, theirs.arrays, strict=True):
+        off = np.abs(one[..., 0] - every[..., columns].sum(axis=-1)).max()
+        assert off < (1e-5 if kind == torch.float32 else 1e-2)
+
+
+def test_a_trace_without_concepts_has_none(pipe):
+    with trace(pipe) as recorder:
+        run(pipe, "a house", steps=1)
+    with pytest.raises(NothingRecordedError) as refused:
+        _ = recorder.concept_maps
+    assert str(refused.value) == (
+        "no concepts were recorded: pass some to the trace, as in concepts=['sky']"
+    )
+
+
+def test_concepts_beside_the_negative_branch_alone(pipe):
+    with trace(pipe, branches=["negative"], concepts=["cat"]) as recorder:
+        run(pipe, "a house", steps=1, guidance_scale=4.0, negative_prompt="sea")
+    with trace(pipe, concepts=["cat"]) as other:
+        run(pipe, "a house", steps=1, guidance_scale=4.0, negative_prompt="sea")
+    mine, theirs = (one.concept_recordings[0].arrays for one in (recorder, other))
+    assert all(map(np.array_equal, mine, theirs))
+    assert recorder.negative_maps[0].tokens.prompt == "sea"

@@ -1,0 +1,18 @@
+"""Whether what a call will keep fits; that it is counted to the byte: test_recorder."""
+
+import pytest
+from making import run
+
+from heedmap.options import DrawOptions
+from heedmap.recording.room import WARN
+from heedmap.recording.tracing import trace
+
+
+def test_large_recordings_say_so_beforehand(pipe, monkeypatch):
+    monkeypatch.setattr("heedmap.recording.room.WARN", 1000)
+    with pytest.warns(UserWarning, match=r"will take [\d.]+ KiB of memory"), trace(pipe):
+        run(pipe, "a house", steps=1)
+
+
+def test_what_a_trace_may_keep_unless_told_otherwise():
+    assert (DrawOptions.limit, WARN) == (2 * 1024**3, 256 * 1024**2)

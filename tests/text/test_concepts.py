@@ -1,0 +1,110 @@
+"""What is looked for beside a prompt: which words do, the text that is read, their table."""
+
+import pytest
+from making import letter_tokenizer
+
+from heedmap.errors import ArgumentError, UnknownWordError
+from heedmap.files.values import MAX_PROMPT
+from heedmap.text.concepts import asked_text, checked_concepts, concept_places, concept_table
+from heedmap.text.saved_tables import check_table
+from heedmap.text.tokens import tokenize
+
+
+def test_concepts_are_different_words_or_phrases():
+    assert checked_concepts([" sky ", "red house", "house"]) == ("sky", "red house", "house")
+    assert checked_concepts(()) == () == checked_concepts(iter([]))
+    assert checked_concepts(["a (big) cat"]) == ("a (big) cat",)  # a bracket without a weight
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("sky", "concepts is 'sky': expected a list of words or phrases, such as ['sky', 'green"),
+        ({"sky"}, "concepts is {'sky'}: expected a list of words or phrases, such as ['sky', 'gre"),
+        (["sky", 3], "concepts is ['sky', 3]: expected a list of words or phrases, such as ['sk"),
+        ([""], "the concept '' has no word: expected one to look for, such as 'sky'"),
+        (["sky", " !"], "the concept ' !' has no word: expected one to look for, such as 'sky'"),
+        (["sky", "Sky "], "the concept 'Sky' is asked for twice: expected each once"),
+        (["(sky:1.5)"], "the concept '(sky:1.5)' has a weight: expected plain words, since a conc"),
+        (["(sky:1,5)"], "the concept '(sky:1,5)' has a weight: expected plain words, since a conc"),
+        ([f"sky{n}" for n in range(101)], "concepts has 101 words: expected at most 100"),
+        (["sky\ud800"], "a concept is 'sky\\ud800', which is not valid Unicode (a lone surrogate)"),
+        (["a" * 1001], "a concept has 1001 characters: expected at most 1000"),
+    ],
+)
+def test_what_is_no_concept_is_refused(given, said):
+    with pytest.raises(ArgumentError) as refused:
+        checked_concepts(given)
+    assert str(refused.value).startswith(said)
+
+
+def test_the_text_that_is_read_holds_all_concepts_and_then_the_prompt():
+    assert asked_text(["sky", "red house"], "a cat") == "sky and red house and a cat"
+    assert asked_text(["sky"]) == "sky"
+    assert asked_text(["sky", "sea"], "x" * MAX_PROMPT) == "sky and sea and " + "x" * (
+        MAX_PROMPT - 16
+    )
+
+
+def test_each_concept_is_one_word_of_the_table():
+    table = concept_table(("sky", "red house", "house"))
+    check_table(table)  # as it is when it is read from a file
+    assert table.prompt == "sky, red house, house" and table.limit == 3 and not table.unread
+    assert [(w.text, w.tokens) for w in table.words] == [
+        ("sky", (0,)), ("red house", (1,)), ("house", (2,)),
+    ]  # fmt: skip
+    assert [(t.position, t.text, t.kind) for t in table.tokens] == [
+        (0, "sky", "text"), (1, "red house", "text"), (2, "house", "text"),
+    ]  # fmt: skip
+    assert [[word.text for word in phrase] for phrase in table.phrases] == [
+        ["sky"], ["red house"], ["house"],
+    ]  # fmt: skip
+
+
+def test_a_concept_is_found_as_a_whole():
+    table = concept_table(("sky", "red house", "house"))
+    assert table.find("house") == (2,) and table.find("Red House") == (1,)
+    assert table.find("sky, red house") == (0, 1)
+    for part in ("red", "sky red"):
+        with pytest.raises(UnknownWordError, match=f"'{part}' is not in the prompt"):
+            table.find(part)
+
+
+def read(concepts, prompt, **more):
+    return tokenize(asked_text(concepts, prompt), letter_tokenizer(), **more)
+
+
+def test_a_concept_has_its_own_tokens_and_those_of_the_prompts_words():
+    """Letters that are words of the tokenizer: the figures are counted by hand."""
+    concepts = ("sea", "red house", "tree")
+    table = read(concepts, "a red house at the sea, a house")
+    texts = [token.text for token in table.tokens]
+    places = concept_places(concepts, table)
+    said = [[texts[position] for position in own] for own in places]
+    assert ["".join(one) for one in said] == ["seasea", "redhouseredhouse", "tree"]
+    starts = [{table.tokens[position].start for position in own} for own in places]
+    words = [{word.start for word in table.words} & own for own in starts]
+    # "sea and red house and tree and a red house at the sea, a house"
+    assert words == [{0, 50}, {8, 12, 33, 37}, {22}]  # not the house that is not red
+
+
+def test_a_concept_is_not_looked_for_within_another():
+    concepts = ("house", "red house")
+    table = read(concepts, "")
+    house, red = concept_places(concepts, table)
+    assert not {*house} & {*red}
+    assert [table.tokens[p].start for p in house] == [0]
+
+
+def test_a_concept_past_the_encoders_length_is_refused():
+    concepts = ("house", "tree", "sea")
+    whole = read(concepts, "")
+    short = whole.positions("text")[-1] + 1  # the end token takes its place
+    with pytest.raises(ArgumentError) as refused:
+        concept_places(concepts, read(concepts, "", limit=short))
+    assert str(refused.value) == (
+        f"the concept 'sea' is past the {short} tokens that the model reads of all concepts "
+        "together: expected fewer or shorter ones"
+    )
+    # What is behind them may be cut.
+    assert concept_places(concepts, read(concepts, "a cat", limit=short + 1))[2]
