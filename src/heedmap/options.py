@@ -162,6 +162,7 @@ class LocateOptions(_Taken):
         keep: as of `DrawOptions`.
         limit: as of `DrawOptions`.
         tokens: as of `GenerateOptions`.
+        concepts: as of `GenerateOptions`.
         arguments: any other argument of the pipeline, passed on.
     """
 
@@ -170,6 +171,7 @@ class LocateOptions(_Taken):
     keep: Iterable[Axis] = DrawOptions.keep
     limit: int = DrawOptions.limit
     tokens: Tokens = GenerateOptions.tokens
+    concepts: Sequence[str] = GenerateOptions.concepts
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 

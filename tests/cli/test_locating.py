@@ -77,3 +77,19 @@ def test_a_full_disk_leaves_nothing(model, desk: Path, photo: Path, monkeypatch)
     monkeypatch.setattr(Run, "_write", raising(OSError(errno.ENOSPC, "No space left on device")))
     assert "no space left on device" in bad("locate", photo, PROMPT, "--steps", 1, "-o", "out")
     assert not (desk / "out").exists()
+
+
+def test_what_is_looked_for_beside_the_prompt_is_told_and_saved(model, desk: Path, photo: Path):
+    sought = ("--concept", "sky", "--concept", "blue tree", "--steps", 1, "--seed", 1)
+    said = good("locate", photo, "house", *sought, "-o", "out")
+    assert "where “house” is seen" in said and "where “blue tree” is seen" in said
+    run = Run.load("out")
+    assert run.settings.concepts == ("sky", "blue tree")
+    assert {path for path in files(desk / "out") if "concept" in path} == {
+        "concepts.safetensors",
+        "concepts.png",
+        "words/concept-0-sky.png",
+        "words/concept-1-blue-tree.png",
+    }
+    assert "looked at again, its maps are the same to the byte" in good("repeat", "out")
+    assert "sky" in good("inspect", "out", "--concepts")

@@ -119,7 +119,7 @@ def test_words_and_layers_of_a_transformer(desk: Path):
 
 
 def test_words_says_which_the_embedded_model_was_not_taught():
-    told = "'Horse' and 'robot' are not words that this model was taught: it draws what it can"
+    told = "'Horse' and 'robot' are not words that this model was taught: it does what it can"
     done = call("words", "a (Horse:1.5), a red robot house")
     assert done.exit_code == 0 and done.stderr == f"Warning: {told}\n"
     as_json = call("words", "a (Horse:1.5), a red robot house", "--json")

@@ -168,7 +168,7 @@ def test_arguments_that_are_ours_or_are_none(pipe, given, said):
 
 
 def test_words_that_the_model_was_not_taught_are_told_and_noted(embedded):
-    taught = "that this model was taught: it draws what it can"
+    taught = "that this model was taught: it does what it can"
     with pytest.warns(HeedmapWarning) as warned:
         runs = generate_batch(
             embedded, ["a (Horse:1.5), a red cat", "a red house"], seeds=[1, 2], steps=1,

@@ -66,7 +66,7 @@ def by_diffusers(pipe, picture: Image.Image, prompt: str, seed: int, steps: int,
             )
     finally:
         pipe.scheduler = own
-    return traced.maps[0]
+    return traced.concept_maps[0] if "concepts" in asked else traced.maps[0]
 
 
 @pytest.mark.parametrize("steps", [1, 3, 10])
@@ -302,3 +302,24 @@ def test_things_are_found_where_they_are(embedded):
                 truth = scene.masks[mention.things[0]]
                 overlaps.append((mask & truth).sum() / (mask | truth).sum())
     assert len(overlaps) >= 12 and np.mean(overlaps) > 0.8
+
+
+def test_concepts_are_seen_as_the_words_of_a_longer_prompt_and_change_nothing(pipe):
+    """As `trace` has them around a call of the same latents; and are repeated and saved."""
+    picture, sought = painted(), ["sky", "blue tree"]
+    alone = locate(pipe, picture, PROMPT, seed=4, steps=3)
+    found = locate(pipe, picture, PROMPT, seed=4, steps=3, concepts=sought)
+    assert alone.concepts is None and found.concepts is not None
+    assert np.array_equal(found.maps["house"].values, alone.maps["house"].values)
+    expected = by_diffusers(pipe, picture, PROMPT, 4, 3, keep=(), concepts=sought)
+    assert [word.text for word in found.concepts.words] == sought
+    assert found.settings.concepts == tuple(sought)
+    apart = [np.abs(found.concepts[word].values - expected[word].values).max() for word in sought]
+    assert max(apart) < 1e-4
+    assert found.concepts["sky"].values.std() > 1e-4
+    again = repeat(pipe, found)
+    assert again.same and isinstance(again.run, Run) and again.run.concepts is not None
+    recording = found.concepts.recording
+    other = replace(recording, arrays=tuple(array + 1e-3 for array in recording.arrays))
+    changed = replace(found, concepts=replace(found.concepts, recording=other))
+    assert not repeat(pipe, changed).same

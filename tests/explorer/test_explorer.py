@@ -264,5 +264,5 @@ def test_words_that_the_model_was_not_taught_are_told():
     run = small("a horse", frozenset({"layer"}))
     assert data_of(explorer.page(run))["runs"][0]["untaught"] == ""
     told = data_of(explorer.page(noting(run, untaught=["horse"])))["runs"][0]
-    said = "'horse' is not a word that this model was taught: it draws what it can."
+    said = "'horse' is not a word that this model was taught: it does what it can."
     assert told["untaught"] == said and ["untaught", "horse"] in told["settings"]

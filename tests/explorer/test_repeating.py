@@ -417,6 +417,10 @@ def test_a_picture_is_looked_at_again():
     assert "guidance" not in code
     folder = "RUN is the folder that this page is in."
     assert left == beside == folder
+    sought = msgspec.structs.replace(about, concepts=("sky", "blue tree"))
+    command, code = (repeat_run(sought)[i][1] for i in (0, 1))
+    assert split(command)[-4:] == ["--concept", "sky", "--concept", "blue tree"]
+    assert "concepts=['sky', 'blue tree']" in code.replace('"', "'")
     usual = msgspec.structs.replace(
         about, steps=options.LocateOptions.steps, keep=("layer", "step")
     )

@@ -63,7 +63,7 @@ def test_without_a_vocabulary_nothing_is_known():
 
 
 def test_the_sentence():
-    taught = "that this model was taught: it draws what it can"
+    taught = "that this model was taught: it does what it can"
     assert said_of([]) == ""
     assert said_of(["horse"]) == f"'horse' is not a word {taught}"
     assert said_of(["horse", "robot"]) == f"'horse' and 'robot' are not words {taught}"

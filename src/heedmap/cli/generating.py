@@ -8,7 +8,15 @@ import typer
 
 from heedmap.cli.console import print_files, progress_bar, warnings_told
 from heedmap.cli.interrupts import kept_told
-from heedmap.cli.options import DrawFlags, LoadFlags, OutputFlags, PageFlags, SaveFlags, grouped
+from heedmap.cli.options import (
+    Concepts,
+    DrawFlags,
+    LoadFlags,
+    OutputFlags,
+    PageFlags,
+    SaveFlags,
+    grouped,
+)
 from heedmap.cli.parsing import parse_box
 from heedmap.errors import ArgumentError, plural
 
@@ -37,14 +45,7 @@ def generate(
             "may be repeated.",
         ),
     ] = None,
-    concept: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WORD",
-            help="Look for a word or phrase in the picture that PROMPT need not have; it changes "
-            "nothing that is drawn; may be repeated.",
-        ),
-    ] = None,
+    concept: Concepts = None,
     saved: SaveFlags,
     shown: PageFlags,
     told: OutputFlags,

@@ -10,7 +10,16 @@ import typer
 from heedmap.cli.console import print_files, progress_bar, warnings_told
 from heedmap.cli.generating import about_run
 from heedmap.cli.interrupts import kept_told
-from heedmap.cli.options import Keep, LoadFlags, OutputFlags, PageFlags, SaveFlags, Seed, grouped
+from heedmap.cli.options import (
+    Concepts,
+    Keep,
+    LoadFlags,
+    OutputFlags,
+    PageFlags,
+    SaveFlags,
+    Seed,
+    grouped,
+)
 from heedmap.cli.parsing import parse_path, parse_size
 from heedmap.errors import plural
 from heedmap.options import LocateOptions
@@ -55,6 +64,7 @@ def locate(
     *,
     loaded: LoadFlags,
     looked: LookFlags,
+    concept: Concepts = None,
     saved: SaveFlags,
     shown: PageFlags,
     told: OutputFlags,
@@ -77,7 +87,8 @@ def locate(
         warnings_told() as warned,
         progress_bar("Looking", hidden=told.hidden) as advance,
     ):
-        run = locating.locate(pipe, picture, prompt, progress=advance, **looked.options())
+        asked = {"concepts": concept or (), **looked.options()}
+        run = locating.locate(pipe, picture, prompt, progress=advance, **asked)
         name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
         folder = place.put(run.save, name)
         about = about_run(folder, run)
@@ -96,6 +107,7 @@ def print_located(about: Mapping[str, Any]) -> None:
             about["page"]: "the page: point at words and places; open it in a browser",
             about["sheet"]: "the picture and where each word is seen, on one scale",
             **{word["file"]: f"where “{word['word']}” is seen" for word in about["words"]},
+            **{one["file"]: f"where “{one['concept']}” is seen" for one in about["concepts"]},
             about["maps"]: "the maps, for `heedmap inspect` and `heedmap segment`",
             about["settings"]: "all that is needed to look again",
         },

@@ -65,6 +65,14 @@ DtypeFlag = Annotated[options.Dtype, typer.Option(help="Precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
 
 
+Concepts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WORD",
+        help="Look for a word or phrase in the picture that PROMPT need not have; it changes "
+        "nothing else; may be repeated.",
+    ),
+]
 OfConcepts = Annotated[
     bool, typer.Option("--concepts", help="Of what was looked for beside the prompt.")
 ]

@@ -47,6 +47,7 @@ class LocateKeywords(TypedDict, total=False, extra_items=Any):
     keep: Iterable[Axis]
     limit: int
     tokens: Tokens
+    concepts: Sequence[str]
 
 
 class GridKeywords(DrawKeywords, total=False, extra_items=Any):

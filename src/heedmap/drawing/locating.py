@@ -90,6 +90,7 @@ def locate(
         size=_size(pipe, given.size) if asked.size is None else asked.size,
         keep=asked.keep,
         tokens=asked.tokens,
+        concepts=asked.concepts,
         limit=asked.limit,
         arguments=rest,
     )
@@ -126,6 +127,7 @@ def look_again(
         keep=options.keep,
         limit=options.limit,
         tokens=options.tokens,
+        concepts=options.concepts,
         arguments=options.arguments,
     )
     told: dict[str, Any] = {"progress": progress, "probe": probe}

@@ -113,11 +113,11 @@ def _looked(drawn: Drawing) -> bool:
 
 
 def _numbers(saved: Drawing) -> list[np.ndarray]:
-    """Every number of a run's maps."""
+    """Every number of a run's maps, of its prompt's words and of its concepts'."""
     assert isinstance(saved, Run)
-    recording = saved.maps.recording
-    refined = [] if recording.refined is None else [recording.refined]
-    return [*recording.arrays, *refined]
+    both = [maps.recording for maps in (saved.maps, saved.concepts) if maps is not None]
+    refined = [one.refined for one in both if one.refined is not None]
+    return [*(array for one in both for array in one.arrays), *refined]
 
 
 def _maps_apart(

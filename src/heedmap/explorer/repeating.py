@@ -52,9 +52,8 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
         named.append(f"edits=[{', '.join(rules)}]")
     if settings.tokens == "all":
         named.append('tokens="all"')
-    options += [f"--concept {spelling.shell_quoted(one)}" for one in settings.concepts]
-    if settings.concepts:
-        named.append(f"concepts={spelling.literal([*settings.concepts])}")
+    more_options, more_named = _concepts(settings)
+    options, named = options + more_options, named + more_named
     if negative:
         named.append('branches={"negative"}')
     more = ["the maps of the negative prompt"] if negative else []
@@ -74,6 +73,8 @@ def _look_again(settings: Settings) -> list[list[str]]:
     options, named = _shared(settings)
     if settings.tokens == "all":
         named.append('tokens="all"')
+    more_options, more_named = _concepts(settings)
+    options, named = options + more_options, named + more_named
     picture = "RUN/image.png"
     texts = [spelling.literal(picture), spelling.literal(settings.prompt)]
     ways = _ways(
@@ -84,6 +85,13 @@ def _look_again(settings: Settings) -> list[list[str]]:
     )
     named_run = (said if _RUN in said else f"{_RUN} {said}".strip() for _, _, said in ways)
     return [[*way[:2], said] for way, said in zip(ways, named_run, strict=True)]
+
+
+def _concepts(settings: Settings) -> tuple[list[str], list[str]]:
+    """What was looked for beside the prompt: as options, and as an argument in Python."""
+    sought = [*settings.concepts]
+    options = [f"--concept {spelling.shell_quoted(one)}" for one in sought]
+    return options, [f"concepts={spelling.literal(sought)}"] if sought else []
 
 
 def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:

@@ -23,7 +23,7 @@ from heedmap.recording.calls import Call, SideName, Wanted, middle, sides
 from heedmap.recording.edits import rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.interventions import Intervention
-from heedmap.recording.room import check_room
+from heedmap.recording.room import check_limit
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
@@ -308,7 +308,7 @@ class Trace:
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
         call.size = call.bytes(self._wanted.keep, heads, schedule.count)
-        check_room(self._calls, self._wanted)
+        check_limit(self._calls, self._wanted)
         if self._intervention.watch:
             watch = self._intervention.watch
             positions = [tuple(watch.get(image, ())) for image in range(call.images)]

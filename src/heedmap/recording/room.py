@@ -9,7 +9,7 @@ WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
 
 
-def check_room(calls: Sequence[Call], wanted: Wanted) -> None:
+def check_limit(calls: Sequence[Call], wanted: Wanted) -> None:
     """Raise if the last of these calls would keep more than may be kept in all; warn if it is much.
 
     Raises:

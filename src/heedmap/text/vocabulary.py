@@ -49,5 +49,5 @@ def said_of(words: Collection[str]) -> str:
     """The sentence for words that a model was not taught; nothing for none."""
     said = first_of([quoted(word) for word in words])
     if len(words) == 1:
-        return f"{said} is not a word that this model was taught: it draws what it can"
-    return f"{said} are not words that this model was taught: it draws what it can" if words else ""
+        return f"{said} is not a word that this model was taught: it does what it can"
+    return f"{said} are not words that this model was taught: it does what it can" if words else ""
