@@ -1,6 +1,6 @@
 """Where do maps say that words are? Beside the exact masks of rendered scenes.
 
-The model is shown pictures of held-out scenes, with noise of the strengths of a run, and their
+The model is shown pictures of held-out scenes, as `heedmap.locate` does it, and their
 captions; the maps of each noun and each colour are held against the mask of its thing. So it is
 asked where words are *seen*, whatever the model would have drawn itself.
 
@@ -25,6 +25,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
+import heedmap
 from evaluation.cases import Progress, is_unseen
 from evaluation.listening import listening
 from evaluation.measures import Figures
@@ -34,7 +35,6 @@ from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.soft_masks import REACH, contested
 from heedmap.mathematics.edges import guided
 from heedmap.options import MASK_THRESHOLD
-from heedmap.recording.tracing import steered
 from heedmap.text.prompts import is_content
 from world import captions, layouts, scenes
 
@@ -359,30 +359,10 @@ def asked_of(
     return found
 
 
-@torch.no_grad()
 def seen(pipe: Any, picture: np.ndarray, prompt: str, seed: int, steps: int) -> HeatMaps:
-    """The maps of a prompt over a picture uint8 (h, w, 3) that it did not draw.
-
-    At each step of a run without guidance the model is given the picture, with fresh noise of that
-    step's strength, in the place of what it has drawn.
-    """
-    vae, noise = pipe.vae, torch.Generator().manual_seed(seed)
-    pixels = torch.from_numpy(picture.copy()).movedim(-1, 0)[None].float() / 127.5 - 1
-    latents = vae.encode(pixels).latent_dist.mode() * vae.config.scaling_factor
-
-    def again(trace: Any, moment: Any, made: torch.Tensor) -> torch.Tensor:
-        timesteps = pipe.scheduler.timesteps[moment.step + 1 : moment.step + 2]
-        if not len(timesteps):
-            return made
-        fresh = torch.randn(latents.shape, generator=noise)
-        return pipe.scheduler.add_noise(latents, fresh, timesteps)
-
-    with steered(pipe, {"layer"}, after_step=again) as trace:
-        pipe(
-            prompt, num_inference_steps=steps, guidance_scale=1.0, output_type="latent",
-            latents=torch.randn(latents.shape, generator=noise),
-        )  # fmt: skip
-    return replace(trace.maps[0], image=Image.fromarray(picture))
+    """The maps of a prompt over a picture uint8 (h, w, 3) that the model did not draw."""
+    image = Image.fromarray(picture)
+    return heedmap.locate(pipe, image, prompt, seed=seed, steps=steps, keep={"layer"}).maps
 
 
 @dataclass(frozen=True, eq=False)
