@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from making import (
+    made_ablation,
     made_explanation,
     made_pair,
     random_pipeline,
@@ -115,7 +116,14 @@ def shapes(text: str) -> hm.LayerShapes:
     return hm.LayerShapes(text, (128, 128), 20, 1 / 7, *[(16384, 2048)] * 12, masked=(999,) * 64)
 
 
+def an_ablation(text: str) -> hm.Ablation:
+    found, run = made_ablation(), a_run(text)
+    return replace(found, run=run, columns=run, unread=run)
+
+
 MAKERS: dict[str, Any] = {
+    "Ablation": an_ablation,
+    "Agreement": lambda text: made_ablation().trust.columns.heat,
     "Animation": lambda text: hm.Animation(text, (Image.new("RGB", (8, 8)),) * 50, (40,) * 50),
     "Attention": lambda text: hm.attention(*np.random.default_rng(0).normal(size=(3, 8, 77, 64))),
     "Cell": lambda text: a_grid(text).cells[15],
@@ -139,6 +147,7 @@ MAKERS: dict[str, Any] = {
     "Site": lambda text: hm.Site(text, 3, 50, (64, 64), torch.rand(8, 4096, 77)),
     "TokenTable": table_of,
     "Trace": a_trace,
+    "Trust": lambda text: made_ablation().trust,
 }
 """Of each public class one that holds much."""
 LONG = " ".join(["house"] * WORDS)

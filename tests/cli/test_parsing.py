@@ -179,6 +179,10 @@ def test_windows_of_words():
             (["app", f"--max-{what}", str(10**30)], f"Error: --max-{what} is 1{'0' * 30}: expected")
             for what in ("size", "steps", "upload", "results")
         ),
+        *(
+            ([*verb, "--concept", "="], "Error: the concept '=' has no word: expected one to look")
+            for verb in (["generate", "a"], ["locate", "none.png", "a"])
+        ),
         (["compare"], "Error: RUN is missing: expected the folders of two or more saved runs; "),
     ],
 )
@@ -190,8 +194,15 @@ def test_usage_errors(arguments: list[str], sentence: str):
 
 
 VERBS = typer.main.get_command(cli.app).commands
-ARGUMENTS = {"compare": ["x", "y"], "layers": [], "app": []}
+ARGUMENTS = {
+    "compare": ["x", "y"],
+    "locate": ["x", "a"],
+    "ablate": ["x", "a"],
+    "layers": [],
+    "app": [],
+}
 TEXTS = {"--model", "--word", "--negative", "--only", "--protect", "--layer", "--layers"}
+TEXTS |= {"--concept"}  # a text that is no word is told of as itself
 TEXTS |= {"--host", "--name", "--auth"}  # read later
 
 

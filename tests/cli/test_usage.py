@@ -90,7 +90,7 @@ def test_help_cuts_nothing_off_and_names_no_types_of_python():
     told = call("--help").stdout.split("Commands:")[1]
     assert "..." not in told  # no line of a verb is cut off
     verbs = [line.split()[0] for line in told.splitlines() if line.strip()]
-    assert len(verbs) == 11
+    assert len(verbs) == 13
     for verb in verbs:
         told = call(verb, "--help").stdout
         assert not any(sign in told for sign in ("<str>", "<Path>", "<list", "{", "}")), verb

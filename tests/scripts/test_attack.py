@@ -290,7 +290,13 @@ def test_ablations_that_are_not_what_they_say(
         assert kinds(tries.attempt(without)) == set()  # it is refused in a sentence
         patch.setattr(Ablation, "save", lambda found, to: save(replace(found, word="a"), to))
         assert kinds(tries.attempt(without)) == set()
-    change = {"do": "json", "file": "ablate.json", "place": ["word"], "how": "put", "value": "a"}
+    change = {
+        "do": "json",
+        "file": "ablate.json",
+        "place": ["word"],
+        "how": "put",
+        "value": ["json", '"a"'],
+    }
     assert tries.attempt({**without, "changes": [change]}) == []
 
 

@@ -56,8 +56,10 @@ def generate(
     """
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
+    from heedmap.text.concepts import checked_concepts
 
     place = Destination(saved.out, kinds.RUN, force=saved.force, many=count > 1)
+    concepts = checked_concepts(concept or ())  # before a model is loaded
     abouts: list[dict[str, Any]] = []
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import generation
@@ -65,7 +67,7 @@ def generate(
     from heedmap.recording.edits import Confine
 
     edits = [Confine(word, box) for word, box in confine or ()]
-    asked = {"edits": edits, "concepts": concept or (), **drawn.options()}
+    asked = {"edits": edits, "concepts": concepts, **drawn.options()}
     with (
         kept_told(place.places),
         warnings_told() as warned,

@@ -76,9 +76,11 @@ def locate(
     """
     from heedmap.files import kinds, reading
     from heedmap.files.writing import Destination, slug
+    from heedmap.text.concepts import checked_concepts
 
     place = Destination(saved.out, kinds.RUN, force=saved.force)
-    picture = reading.read_photograph(image)  # before a model is loaded
+    concepts = checked_concepts(concept or ())  # before a model is loaded
+    picture = reading.read_photograph(image)
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import locating
 
@@ -87,7 +89,7 @@ def locate(
         warnings_told() as warned,
         progress_bar("Looking", hidden=told.hidden) as advance,
     ):
-        asked = {"concepts": concept or (), **looked.options()}
+        asked = {"concepts": concepts, **looked.options()}
         run = locating.locate(pipe, picture, prompt, progress=advance, **asked)
         name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
         folder = place.put(run.save, name)
