@@ -26,7 +26,7 @@ from attacking.crowd import Tally, run
 from attacking.findings import Finding, remember
 
 # The round: the number of cases of each part, and the seconds of the load.
-_ROUND = {"folders": 1500, "texts": 20_000, "kills": 8, "load": 8, "probe": 0}
+_ROUND = {"folders": 1000, "texts": 8_000, "kills": 8, "load": 8, "probe": 0}
 _ROUND_SECONDS = 8.0
 
 

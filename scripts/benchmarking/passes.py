@@ -39,14 +39,13 @@ NO_BAR = ("locate with concepts", "generate", "generate with concepts", "ablate"
 def shaped(options: argparse.Namespace) -> Any:
     """A pipeline with an autoencoder of the shape of Stable Diffusion 1.5 beside its UNet."""
     pipe = random_pipeline(options)
-    widths = [options.width * share // 10 // 16 * 16 for share in (4, 8, 16, 16)]
+    shape: dict[str, Any] = {
+        "block_out_channels": [options.width * part // 80 * 16 for part in (2, 4, 8, 8)],
+        "down_block_types": ["DownEncoderBlock2D"] * 4,
+        "up_block_types": ["UpDecoderBlock2D"] * 4,
+    }
     vae = diffusers.AutoencoderKL(
-        block_out_channels=widths,
-        down_block_types=["DownEncoderBlock2D"] * 4,
-        up_block_types=["UpDecoderBlock2D"] * 4,
-        layers_per_block=2,
-        norm_num_groups=16,
-        sample_size=8 * options.latent,
+        **shape, layers_per_block=2, norm_num_groups=16, sample_size=8 * options.latent
     )
     parts = {**pipe.components, "vae": vae.eval().to(pipe.unet.dtype)}
     whole = type(pipe)(**parts, requires_safety_checker=False)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import benchmark
-from benchmarking import editing, recording, replay
+from benchmarking import editing, passes, recording, replay
 
 TINY = ["--width=32", "--latent=16", "--rounds=3"]
 
@@ -119,3 +119,21 @@ def test_the_prompt_has_twelve_tokens_with_its_ends():
     table = tokenize(replay.PROMPT, pipelines.tokenizer())
     assert len(table.positions("start", "text", "end")) == 12
     assert [len(word.tokens) for word in table.words] == [1] * 10
+
+
+def test_what_calls_take_beside_their_passes(capsys: pytest.CaptureFixture[str]):
+    """Each pass is made once more, bare; what calls do by themselves is no pass."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    asked = ["passes", "--width=64", "--latent=8", "--dtype=float32", "--rounds=1", "--steps=2"]
+    figures = passes.passes(benchmark.parse(asked))
+    torch.set_num_threads(threads)
+    assert {name: figures[name]["passes"] for name in ("locate", *passes.NO_BAR)} == {
+        "locate": 2, "locate with concepts": 2, "generate": 2, "generate with concepts": 2,
+        "ablate": 6,
+    }  # fmt: skip
+    for name in ("locate", *passes.NO_BAR):
+        low, middle, high = figures[name]["extra_percent"]
+        assert -50 < low <= middle <= high and figures[name]["vae_passes"][0] > 0
+    passes.report(json.loads(json.dumps(figures)))
+    assert "locate with concepts" in capsys.readouterr().out
