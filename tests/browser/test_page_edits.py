@@ -50,7 +50,7 @@ def test_wipe_difference_and_blend(show: Any, pair: Any, pair_page: str):
     same(canvas(opened, 2), pair.difference())
     assert not edited.is_visible()
     radios.nth(3).check()
-    shown, plain = canvas(opened, 3), np.asarray(pair.edited.image).astype(int)
+    shown, plain = canvas(opened, 3).pixels(), np.asarray(pair.edited.image).astype(int)
     assert (shown[pair.blend] == plain[pair.blend]).all()
     if not pair.blend.all():
         assert shown[~pair.blend].sum() < plain[~pair.blend].sum() * 0.3

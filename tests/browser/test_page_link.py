@@ -43,11 +43,11 @@ def test_what_is_pinned_and_chosen_comes_back(show: Any, run_page: str):
     opened.page.mouse.down()
     opened.page.mouse.up()
     opened.page.mouse.move(0, 0)
-    before = canvas(opened), opened.legend(), readings(opened)
+    before = canvas(opened).pixels(), opened.legend(), readings(opened)
     address = link(opened)
     again(opened, address)
     assert opened.page.locator(PINS).all_inner_texts() == ["house", "blue tree"]
-    assert np.array_equal(canvas(opened), before[0])
+    assert np.array_equal(canvas(opened).pixels(), before[0])
     assert (opened.legend(), readings(opened)) == before[1:]
     assert opened.page.get_by_label("Outline", exact=True).is_checked()
     assert link(opened) == address
@@ -76,12 +76,12 @@ def test_an_edit_and_how_it_is_compared_come_back(show: Any, pair_page: str):
 )
 def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: str):
     opened = show(run_page)
-    wanted = canvas(opened)
+    wanted = canvas(opened).pixels()
     again(opened, f"{opened.page.url}#{said}")
     assert opened.page.locator(PINS).count() == 0
     assert opened.steps_said() == "all 6 steps"
     assert opened.page.evaluate("[state.steps, state.place]") == [None, None]
-    assert np.array_equal(canvas(opened), wanted)
+    assert np.array_equal(canvas(opened).pixels(), wanted)
 
 
 # --- what is kept ---------------------------------------------------------------------------------

@@ -132,11 +132,11 @@ def test_a_link_keeps_which_maps_are_shown(show: Any, run_page: str):
     opened.word("house").click()
     opened.page.wait_for_timeout(600)
     assert "maps=refined" in opened.page.evaluate("location.hash")
-    before = canvas(opened), opened.legend()
+    before = canvas(opened).pixels(), opened.legend()
     opened.page.reload()
     opened.page.wait_for_selector("html[data-ready=yes]")
     opened.asked.pop()  # the reload
-    assert np.array_equal(canvas(opened), before[0]) and opened.legend() == before[1]
+    assert np.array_equal(canvas(opened).pixels(), before[0]) and opened.legend() == before[1]
     opened.choose("Maps", "read")
     opened.page.wait_for_timeout(600)
     assert "maps=" not in opened.page.evaluate("location.hash")

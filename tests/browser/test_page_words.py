@@ -30,7 +30,7 @@ def test_pins_have_each_its_colour_and_escape_takes_them_off(show: Any, run: Any
         "all => all.map((e) => getComputedStyle(e).backgroundColor)"
     )
     assert len(set(hues)) == 2
-    shown = canvas(opened)
+    shown = canvas(opened).pixels()
     x, y = (2 * v for v in run.maps["house"].peak)
     orange = np.array([int(v) for v in hues[0][4:-1].split(",")])
     grey = np.asarray(overlays.enlarge(run.image)).astype(int)[y, x]
@@ -68,7 +68,7 @@ def test_pins_are_mixed_by_how_much_each_word_acts(
     clear = np.prod(1 - cover, axis=-1, keepdims=True)
     hue = cover @ hues / np.maximum(cover.sum(axis=-1, keepdims=True), 1e-12)
     expected = base * clear + hue * (1 - clear)
-    off = np.abs(canvas(opened) - expected)
+    off = np.abs(canvas(opened).pixels() - expected)
     assert off.max() <= 1.5 and np.abs(expected - base).max() > 60
 
 
