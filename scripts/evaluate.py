@@ -6,6 +6,7 @@
     python scripts/evaluate.py edits                         do its edits do what they are for?
     python scripts/evaluate.py windows --n 100               which windows for which kind of edit?
     python scripts/evaluate.py windows --page scripts/evaluation/README.md    and write its table
+    python scripts/evaluate.py own                           does it edit other pictures, too?
     python scripts/evaluate.py maps                          do maps say where the words are?
     python scripts/evaluate.py trust                         do maps say where words act?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
@@ -18,6 +19,8 @@ words: is the hottest place inside of the thing?
 the target appears and the rest stays; beside it what plain generation and the rules of others do.
 What the figures mean is said in `evaluation`, in a file for each question. Under "kinds" stand
 edits of every kind with the windows that they have by themselves; `windows` measures others.
+
+`own` swaps nouns and colours in rendered pictures of such captions (`evaluation.own_pictures`).
 
 `maps` shows the model pictures of held-out scenes, and holds the maps of the words of their
 captions against exact masks, by several ways to make a map (`evaluation.truth`). With `--drawn` the
@@ -49,6 +52,7 @@ from evaluation import (
     judge,
     kinds,
     obedience,
+    own_pictures,
     places,
     strangers,
     swaps,
@@ -141,6 +145,28 @@ def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         show(rows)
     print("\nhow much they change")
     show(bound)
+
+
+def run_own(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `own`."""
+    figures, drawn = own_pictures.measure(
+        pipe, options.n, options.seed, judge.load(), show_progress,
+        steps=options.steps, guidance=options.guidance,
+    )  # fmt: skip
+    if options.sheet:
+        save(options.sheet, swaps.panels(drawn), columns=9)
+    if options.card:
+        write_card(folder, "own", "own", figures, options)
+    if options.page:
+        write_table(options.page, "own", own_pictures.table(figures))
+    if options.json:
+        print(json.dumps(figures))
+        return
+    for kind, rows in figures.items():
+        print(f"\n{kind}")
+        back = rows.pop("psnr_db")
+        show(rows)
+        print(f"{'back, dB':14}mean {back['mean']:.2f}   least {back['least']:.2f}")
 
 
 def run_maps(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
@@ -338,13 +364,14 @@ def main() -> None:
         ("obey", run_obey, 300, "does it draw what it is told?"),
         ("edits", run_edits, 200, "do its edits do what they are for?"),
         ("windows", run_windows, 100, "which windows do edits of each kind do best with?"),
+        ("own", run_own, 100, "does it edit pictures that it did not draw?"),
         ("maps", run_maps, 400, "do maps say where the words are?"),
         ("trust", run_trust, 80, "do maps say where words act?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
-    for name in ("windows", "trust"):
+    for name in ("windows", "own", "trust"):
         about = "write the table between its marks"
         verbs.choices[name].add_argument("--page", type=Path, metavar="FILE", help=about)
     verb = verbs.choices["windows"]

@@ -252,7 +252,8 @@ OTHERS = {
     "recording/edits.py": {"renormalize"},  # of one word
     "wiring/encodings.py": {"concepts"},  # their text states
     "text/tokens.py": {"limit"},  # of a tokenizer
-    "wiring/noising.py": {"device"},  # as diffusers' own schedulers have it
+    "wiring/inversion.py": {"device"},  # as diffusers' own schedulers have it
+    "wiring/noising.py": {"device"},  # the same
 }
 # What the command line alone has: where nothing is said, one picture is drawn, and so on.
 ITS_OWN = {

@@ -197,6 +197,9 @@ class EditOptions(_Taken):
         threshold: above which a word is taken to act at a place; 0 is where it acts least, 1 where
             most. On the embedded model the mask then holds nearly all of the thing and about a
             third of the picture.
+        image: a picture of your own (of Pillow, or a file) that is edited, in the place of one
+            that is drawn from noise; the source says what it shows. Its size is chosen as
+            `heedmap.locate` does it. A pipeline that takes an image is given it, as it always was.
         batch: how many pictures are drawn at once, the source included; as many as the free memory
             should hold (`heedmap.models.batches`) if None.
     """
@@ -211,6 +214,7 @@ class EditOptions(_Taken):
     protect: Iterable[str] = ()
     blend_from: float = 0.2
     threshold: float = 0.4
+    image: Any = None
     batch: int | None = None
 
 

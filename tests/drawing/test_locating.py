@@ -10,20 +10,15 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from diffusers import (
-    DDPMScheduler,
-    EulerDiscreteScheduler,
-    StableDiffusionImg2ImgPipeline,
-    StableDiffusionInpaintPipeline,
-)
-from making import random_pipeline, state_of
+from diffusers import DDPMScheduler, EulerDiscreteScheduler
+from making import state_of
 from msgspec import structs
 from PIL import Image
 
 import heedmap
 from heedmap import generate, locate, repeat, trace
-from heedmap.drawing.locating import digest_of
-from heedmap.errors import ArgumentError, HeedmapError, ModelError, RunError
+from heedmap.errors import ArgumentError, HeedmapError, RunError
+from heedmap.files.pictures import digest_of
 from heedmap.results.runs import Run
 from world import captions, scenes
 from world.layouts import lay_out
@@ -114,53 +109,6 @@ def test_the_pipeline_is_as_it_was(pipe):
     assert state_of(pipe) == before and pipe.scheduler is scheduler
 
 
-@pytest.mark.parametrize(
-    ("given", "seen"),
-    [
-        ((128, 128), (128, 128)),
-        ((128, 96), (128, 96)),  # three quarters of the pixels: as it is
-        ((256, 128), (256, 128)),  # twice as many
-        ((256, 136), (176, 96)),  # more
-        ((130, 131), (128, 128)),  # no multiples
-        ((64, 64), (128, 128)),  # too few
-        ((1600, 100), (512, 32)),
-        ((90, 1000), (40, 424)),
-    ],
-)
-def test_the_size_that_the_model_sees(given, seen):
-    pipe = random_pipeline()
-    found = locate(pipe, painted(*given), PROMPT, seed=1, steps=1)
-    assert found.image.size == found.settings.size == found.maps.recording.size == seen
-    assert found.settings.located is not None and found.settings.located.size == given
-    again = locate(pipe, found.image, PROMPT, seed=1, steps=1)  # its own picture stays as it is
-    assert np.array_equal(np.asarray(again.image), np.asarray(found.image))
-
-
-def test_a_size_of_ones_own():
-    found = locate(random_pipeline(), painted(), PROMPT, seed=1, steps=1, size=(64, 96))
-    assert found.image.size == (64, 96)
-    expected = painted().resize((64, 96), Image.Resampling.LANCZOS)
-    assert np.array_equal(np.asarray(found.image), np.asarray(expected))
-
-
-def test_files_and_modes(tmp_path: Path):
-    pipe, picture = random_pipeline(), painted(128, 96)
-    turned = picture.transpose(Image.Transpose.ROTATE_90)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # "turn it clockwise to see it upright", as telephones write
-    turned.save(tmp_path / "turned.png", exif=exif)
-    clear = picture.convert("RGBA")
-    clear.putalpha(0)
-    for given, expected in (
-        (tmp_path / "turned.png", picture),
-        (str(tmp_path / "turned.png"), picture),
-        (clear, Image.new("RGB", (128, 96), "white")),
-        (picture.convert("L"), picture.convert("L").convert("RGB")),
-    ):
-        found = locate(pipe, given, PROMPT, seed=1, steps=1)
-        assert np.array_equal(np.asarray(found.image), np.asarray(expected)), given
-
-
 def test_what_is_refused(pipe, tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
     kinds = "a PNG, JPEG, WebP or BMP file"
@@ -196,28 +144,6 @@ def test_what_is_refused(pipe, tmp_path: Path):
     for name in ("guidance", "negative", "strenght"):
         with pytest.raises(ArgumentError, match=f"takes no argument {name}"):
             locate(pipe, painted(), PROMPT, **{name: 2})
-
-
-@pytest.mark.parametrize("kind", [StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline])
-def test_pipelines_that_begin_with_a_picture_are_refused(kind):
-    pipe = kind(**random_pipeline().components, requires_safety_checker=False)
-    with pytest.raises(ModelError) as caught:
-        locate(pipe, painted(), PROMPT)
-    assert str(caught.value) == (
-        f"{kind.__name__} begins with a picture of its own: expected a pipeline of the same model "
-        "that draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
-    )
-
-
-def test_a_model_without_its_autoencoder_is_refused():
-    pipe = random_pipeline()
-    pipe.vae = None
-    with pytest.raises(ModelError) as caught:
-        locate(pipe, painted(), PROMPT)
-    assert str(caught.value) == (
-        "StableDiffusionPipeline has no autoencoder that encodes a picture: load the model with "
-        "all its parts"
-    )
 
 
 def test_it_repeats(pipe, tmp_path: Path):

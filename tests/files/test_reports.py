@@ -29,7 +29,8 @@ def test_a_fresh_edit_reports_it_all(random_model, tmp_path):
     folder = pair.save(tmp_path / "x")
     held = json.loads((folder / "pair.json").read_text(encoding="utf-8"))["about"]
     fields = {one.encode_name for one in structs.fields(EditReport)} - OWN
-    assert about.notes is None and held.keys() == fields - {"notes"}  # nothing was told of it
+    assert about.notes is None and about.reconstruction is None  # nothing was told, all was drawn
+    assert held.keys() == fields - {"notes", "reconstruction"}
     assert heedmap.Pair.load(folder).about == about
 
 

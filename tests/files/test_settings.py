@@ -26,7 +26,7 @@ def test_a_fresh_run_notes_them_all(random_model, tmp_path):
     folder = run.save(tmp_path / "x", overlays=False)
     held = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
     every = [one.encode_name for one in structs.fields(Settings) if one.encode_name[0] != "<"]
-    absent = ("batch_place", "edit", "located", "untaught")
+    absent = ("batch_place", "edit", "located", "inverted", "untaught")
     assert list(held) == [name for name in every if name not in absent]
     assert held == to_json(noted)
     assert heedmap.Run.load(folder).settings == noted
@@ -62,7 +62,7 @@ def test_what_an_older_version_did_not_note_of_a_confine_is_what_held_then():
 def test_all_that_a_run_is_asked_for_has_a_place():
     noted = {one.name for one in structs.fields(Settings)}
     assert {one.name for one in fields(GenerateOptions)} - {"limit"} <= noted
-    asked = {one.name for one in fields(EditOptions)} - {"words", "batch"}
+    asked = {one.name for one in fields(EditOptions)} - {"words", "batch", "image"}
     assert asked <= {one.name for one in structs.fields(EditNoted)}
 
 

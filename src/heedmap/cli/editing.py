@@ -43,8 +43,9 @@ def edit(
 ) -> None:
     """Draw SOURCE and what it becomes when words are changed.
 
-    Both from one noise, and with the source's attention for the words that stay. Saves both
-    pictures with their maps, their difference, a sheet of all and the figures.
+    Both from one noise, and with the source's attention for the words that stay; with --image from
+    a picture of yours. Saves both pictures with their maps, their difference, a sheet of all and
+    the figures.
     """
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
@@ -94,6 +95,7 @@ def about_pair(folder: Path, pair: "Pair") -> dict[str, Any]:
     files = {
         "source_image": "source/image.png",
         "edited_image": "edited/image.png",
+        **({} if pair.source.given is None else {"given_image": "source/given.png"}),
         "page": "index.html",
         "sheet": "sheet.png",
         "difference": "difference.png",
@@ -118,6 +120,7 @@ def print_pair(about: Mapping[str, Any]) -> None:
     what = {
         "source_image": f"“{about['source']}”: {drawn}",
         "edited_image": f"“{about['edited']}”, from the same noise",
+        "given_image": "your picture, as the model saw it",
         "page": "the page, side by side: open it in a browser",
         "sheet": "both, their difference, and where the changed words acted",
         "difference": "how much each pixel changed",
@@ -125,6 +128,8 @@ def print_pair(about: Mapping[str, Any]) -> None:
         "figures": "the figures, and how it was edited",
     }
     print_files(about["folder"], {file: what[name] for name, file in about["files"].items()})
+    from heedmap.files.reports import returned
+
     found, where = about["about"], "the mask" if "blend" in about["files"] else "the changed words"
     figures = [
         (
@@ -139,6 +144,8 @@ def print_pair(about: Mapping[str, Any]) -> None:
     ]
     columns = ("change", "of the picture", "MSE", "PSNR (dB)", "SSIM")
     print_table(columns, figures, right=columns[1:])
+    if "reconstruction" in found:
+        say(f"Your picture {returned(found['reconstruction']['psnr_db'])}.")
     say(f"{found['kind'].capitalize()}: {printable(found['why'])}.")
     if "masked_by" in found:
         say(f"The mask is where these act: {printable(found['masked_by'])}.")

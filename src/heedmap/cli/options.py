@@ -63,8 +63,6 @@ Keep = Annotated[
 DeviceFlag = Annotated[options.Device, typer.Option(help="Where to run.")]
 DtypeFlag = Annotated[options.Dtype, typer.Option(help="Precision.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
-
-
 Concepts = Annotated[
     list[str] | None,
     typer.Option(
@@ -212,6 +210,14 @@ class EditFlags:
     blend_from: Annotated[
         float, typer.Option(metavar="X", help="With --only: from which part of the run on.")
     ] = EditOptions.blend_from
+    image: Annotated[
+        Path | None,
+        typer.Option(
+            parser=parse_path,
+            metavar="IMAGE",
+            help="Edit a picture of yours, which SOURCE describes; as of `heedmap locate`.",
+        ),
+    ] = EditOptions.image
     batch: Annotated[
         int | None,
         typer.Option(
@@ -223,8 +229,11 @@ class EditFlags:
 
     def options(self) -> dict[str, Any]:
         """By their names in Python, but for the windows `cross` and `self_attention`."""
+        from heedmap.files import reading
+
         same = ("renormalize", "only", "threshold", "blend_from", "batch")
         return {
+            "image": None if self.image is None else reading.read_photograph(self.image),
             "kind": None if self.kind == "auto" else self.kind,
             "words": by_word(self.words, "--words"),
             "protect": tuple(self.protect or ()),

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args
 
 import torch
-from PIL import Image
 
 from heedmap import checks
 from heedmap.drawing import settings
+from heedmap.drawing.given_pictures import SeenPicture
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.drawing.step_watch import StepWatch
 from heedmap.errors import ArgumentError, Either, Is, Named, quoted, warn
@@ -50,19 +50,6 @@ def part_of(progress: Progress | None, done: int, count: int) -> Progress | None
     return lambda step, steps: progress(done * steps + step, count * steps)
 
 
-@dataclass(frozen=True, eq=False)
-class Looked:
-    """A picture that the model is shown, with noise, in the place of what it draws.
-
-    Attributes:
-        image: of the size that is asked for.
-        latents: of it, (1, C, h, w), as the pipeline has them.
-    """
-
-    image: Image.Image
-    latents: torch.Tensor
-
-
 @dataclass(frozen=True)
 class Batch:
     """The pictures that are drawn at once.
@@ -74,6 +61,7 @@ class Batch:
         edits: what was asked for, for the settings.
         tables: what the model reads of the prompts, as far as it is known.
         looked: what is looked at, where nothing is drawn; of one prompt.
+        start: the latents (B, C, h, w) that the pipeline is given; None where it draws noise.
     """
 
     prompts: Sequence[str]
@@ -81,7 +69,8 @@ class Batch:
     seeds: Sequence[int]
     edits: Sequence[Edit] = ()
     tables: Sequence[TokenTable] = ()
-    looked: Looked | None = None
+    looked: SeenPicture | None = None
+    start: torch.Tensor | None = None
 
 
 def draw(
@@ -134,9 +123,9 @@ def draw(
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))
-    call = called.for_batch(pipe, prompts, seeds, _with_own(pipe, options))
+    call = called.for_batch(pipe, prompts, seeds, with_own(pipe, options))
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
-        images = _images(pipe, call, batch.looked)
+        images = _images(pipe, call, batch)
     _tell_idle(negative, recorder)
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     beside = recorder.concept_recordings if options.concepts else [None] * len(seeds)
@@ -162,14 +151,15 @@ def draw(
     return runs, recorder
 
 
-def _images(pipe: Any, call: dict[str, Any], looked: Looked | None) -> Sequence[Any]:
+def _images(pipe: Any, call: dict[str, Any], batch: Batch) -> Sequence[Any]:
     """The pictures that a pipeline draws when it is called so; or what it is shown."""
-    if looked is None:
-        return family_of(pipe).pictures(pipe(**call))
+    if batch.looked is None:
+        start = {} if batch.start is None else {"latents": batch.start.to(pipe.dtype)}
+        return family_of(pipe).pictures(pipe(**call, **start))
     (noise,), steps = call["generator"], call[called.THEIR_NAMES["steps"]]
-    with showing(pipe, looked.latents, noise, steps) as first:
+    with showing(pipe, batch.looked.latents, noise, steps) as first:
         pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
-    return [looked.image]
+    return [batch.looked.image]
 
 
 def _tell_unread(pipe: Pipeline, options: GenerateOptions, recorded: bool) -> None:
@@ -313,7 +303,7 @@ def as_noted(pipe: Pipeline, options: D) -> D:
     )
 
 
-def _with_own(pipe: Pipeline, options: D) -> D:
+def with_own(pipe: Pipeline, options: D) -> D:
     """What is asked for, and what the embedded model draws with where nothing is."""
     if not pipelines.is_embedded(pipe):
         return options

@@ -7,7 +7,6 @@ its self-attention.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,22 @@ from msgspec import structs
 from PIL import Image
 
 from heedmap.drawing.batch import Batch, Preview, Progress, draw, part_of
+from heedmap.drawing.blending import Blending
 from heedmap.drawing.edit_plans import EditBase, Plan
+from heedmap.drawing.inverting import Inverted, invert
 from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
-from heedmap.files.reports import ChangedWords, EditReport
+from heedmap.files.reports import ChangedWords, EditReport, returned
 from heedmap.files.settings import EditNoted
-from heedmap.mathematics.rules import blend, blend_mask
-from heedmap.mathematics.windows import steps_within
 from heedmap.models.batches import fitting, in_batches
 from heedmap.models.pipelines import is_embedded
 from heedmap.options import USUAL, DrawOptions, GenerateOptions
 from heedmap.recording.edits import weights_rule
+from heedmap.recording.interventions import AfterStep
 from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
-from heedmap.results.pairs import Pair, change_between
+from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run
 from heedmap.wiring.schedules import Moment
 
@@ -39,6 +39,8 @@ LEAST_CHANGE = 0.02
 
 On the embedded model (`scripts/evaluate.py windows`); of others it is not known.
 """
+LEAST_RETURNED = 20.0
+"""Decibels (PSNR) at which a picture comes back, below which that is told."""
 
 
 @dataclass(eq=False)
@@ -86,16 +88,19 @@ def draw_edits(
             source's, then the edits'.
         probe: what to look at; it ends the run with `probing.Reached`.
     """
-    start = options.arguments.get("image")
+    start, own = options.arguments.get("image"), base.options.image
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
     at_once = fitting(base.pipe, size, base.options.batch) - 1
 
-    drawn = DrawnEdits([])
+    drawn, inverted = DrawnEdits([]), None
+    if own is not None:
+        first, progress = part_of(progress, 0, 2), part_of(progress, 1, 2)
+        inverted = invert(base.pipe, own, base.table.prompt, seed, options, first)
 
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
         mine = part_of(progress, done, done + left)
-        runs, recorder, blending = _draw(base, some, seed, options, mine, preview, probe)
+        runs, recorder, blending = _draw(base, some, seed, options, inverted, mine, preview, probe)
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
         for number, plan in enumerate(some, 1):
@@ -115,17 +120,18 @@ def _draw(
     plans: Sequence[Plan],
     seed: int,
     options: DrawOptions,
+    inverted: Inverted | None,
     progress: Progress | None,
     preview: Preview | None,
     probe: Probe | None,
-) -> "tuple[list[Run], Trace, _Blending | None]":
+) -> tuple[list[Run], Trace, Blending | None]:
     """One batch: the source, then the edits."""
     rules = {number: plan.rules() for number, plan in enumerate(plans, 1)}
     sources = dict.fromkeys(rules, 0)
     if base.weights:
         rules = {0: (weights_rule(base.weights, base.table),), **rules}
     windows = {number: plan.own for number, plan in enumerate(plans, 1)}
-    blending = None if base.options.only is None else _Blending(base, plans)
+    blending = None if base.options.only is None else Blending(base, plans)
     given = options.named()
     runs, recorder = draw(
         base.pipe,
@@ -134,63 +140,31 @@ def _draw(
             [base.written, *(plan.written for plan in plans)],
             [seed] * (len(plans) + 1),
             tables=[base.table, *(plan.table for plan in plans)],
+            start=None if inverted is None else inverted.start(len(plans) + 1),
         ),
         replace(GenerateOptions.taken(given), arguments=given),
         Steering(rules, sources, windows, base.options.self_cells),
         progress=progress,
         preview=preview,
         watch=None if blending is None else blending.watch,
-        change=blending,
+        change=_changed(inverted, blending),
         probe=probe,
     )
+    if inverted is not None:
+        runs = [inverted.noted(run) for run in runs]
     return runs, recorder, blending
 
 
-class _Blending:
-    """LocalBlend: after each step, the source's latents where the words do not act."""
+def _changed(inverted: Inverted | None, blending: Blending | None) -> AfterStep | None:
+    """What is done to the latents after each call of the scheduler: set back, then blended."""
+    if inverted is None:
+        return blending
 
-    def __init__(self, base: EditBase, plans: Sequence[Plan]) -> None:
-        options = base.options
-        self.plans = plans
-        self.protected = [base.table.find(word) for word in options.protect]
-        self.begin, self.threshold = options.blend_from, options.threshold
-        self._masks: dict[int, torch.Tensor] = {}
+    def change(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+        latents = inverted.set_back(moment, latents)
+        return latents if blending is None else blending(recorder, moment, latents)
 
-    @property
-    def watch(self) -> dict[int, tuple[int, ...]]:
-        """For each image the tokens whose places decide."""
-        mine = {token for tokens in self.protected for token in tokens}
-        found = {}
-        for number, plan in enumerate(self.plans, 1):
-            mine |= {token for before, _ in plan.swaps for token in before}
-            theirs = {token for _, after in plan.swaps for token in after}
-            found[number] = tuple(sorted(theirs))
-        return {0: tuple(sorted(mine)), **found}
-
-    def __call__(self, recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
-        """The latents (B, C, h, w) to go on with."""
-        if moment.step not in steps_within(self.begin, 1.0, moment.steps):
-            return latents
-        blended = latents.clone()
-
-        @cache  # all edits ask for the same places of the source
-        def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
-            size = (latents.shape[-2], latents.shape[-1])
-            return blend_mask(recorder.so_far(image, tokens), size, self.threshold)
-
-        for number, plan in enumerate(self.plans, 1):
-            mask = torch.zeros(latents.shape[-2:], dtype=torch.bool)
-            for before, after in plan.swaps:
-                mask |= acts(0, before) | acts(number, after)
-            for tokens in self.protected:
-                mask &= ~acts(0, tokens)
-            self._masks[number] = mask
-            blended[number] = blend(latents[0], latents[number], mask.to(latents.device))
-        return blended
-
-    def mask(self, number: int) -> torch.Tensor | None:
-        """The last mask of an image, bool (h, w) of the latent; None if it was never blended."""
-        return self._masks.get(number)
+    return change
 
 
 # --- the evidence -----------------------------------------------------------------------------
@@ -237,6 +211,7 @@ def _pair(
         self_sites=steerer.shared.get(number, 0),
         moved=sum(moved) / len(moved) if moved else 0.0,
         change=change_between(source.image, edited.image, inside),
+        reconstruction=None if source.given is None else apart(source.given, source.image),
         masked_by=masked_by,
         **asked,
     )
@@ -258,8 +233,14 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
     In words that name no argument: they are saved, and read on pages as well.
     """
     about = pair.about
-    steps = about.steps
+    steps, back = about.steps, about.reconstruction
     troubles = plan.idle(steps, about.self_sites, about.self_cells)
+    if back is not None and back.psnr_db is not None and back.psnr_db < LEAST_RETURNED:
+        troubles.append(
+            f"the picture {returned(back.psnr_db)} from the model's autoencoder, and no edit of it "
+            f"can be truer than that: expected {LEAST_RETURNED:g} dB or more; edit one of the kind "
+            "that the model draws"
+        )
     only = plan.base.options.only
     if only is not None and pair.blend is None:
         troubles.append(

@@ -16,6 +16,7 @@ from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, dr
 from heedmap.drawing.edit_batches import draw_edits, tell_notes
 from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.drawing.grid_axes import Axes
+from heedmap.drawing.inverting import sized, taken_apart
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
 from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.errors import ArgumentError, quoted
@@ -106,6 +107,7 @@ def edit(
     several = target is not None and not isinstance(target, str)
     rest: dict[str, Any] = {**options}
     how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
+    how, rest = taken_apart(pipe, how, rest)
     asked = _targets(source, target)
     seed = drawn_seed() if seed is None else seed
     check_prompts([source, *asked], [seed] * (len(asked) + 1))
@@ -118,7 +120,7 @@ def edit(
         if not plan.acts:
             raise planner.refusal(plan.written)
     base.check()
-    drawing = as_noted(pipe, replace(drawing, arguments=rest))
+    drawing = as_noted(pipe, sized(pipe, how, replace(drawing, arguments=rest)))
     drawn = draw_edits(base, plans, seed, drawing, progress, preview)
     tell_notes(drawn.pairs)
     noted = EditCall(
@@ -183,6 +185,7 @@ def grid(
     """
     rest: dict[str, Any] = {**options}
     how, drawing = EditOptions.taken(rest), DrawOptions.taken(rest)
+    how, rest = taken_apart(pipe, how, rest)
     asked = _targets(source, target)
     axes = Axes.read(weights, self_attention, cross, seeds)
     axes.check(asked)
@@ -192,7 +195,7 @@ def grid(
     axes = axes.filled(*_usual(planner.plan(text, {}) for text in asked))
     places = list(_places(planner, asked, axes))
     base.check()
-    drawing = as_noted(pipe, replace(drawing, arguments=rest))
+    drawing = as_noted(pipe, sized(pipe, how, replace(drawing, arguments=rest)))
     check_amount(len(places) * len(axes.seeds), drawing.size or picture_size(pipe, rest))
     cells, batches, largest = _cells(base, places, axes.seeds, drawing, progress, preview)
     about = GridReport(

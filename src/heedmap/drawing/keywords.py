@@ -61,6 +61,7 @@ class GridKeywords(DrawKeywords, total=False, extra_items=Any):
     protect: Iterable[str]
     blend_from: float
     threshold: float
+    image: Any
     batch: int | None
 
 

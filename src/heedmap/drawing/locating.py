@@ -5,42 +5,30 @@ that timestep's strength (as DDPM's training does, Ho et al., arXiv 2006.11239, 
 without guidance. What the words draw is recorded as in any run, and averaged over the noises.
 """
 
-import hashlib
-from contextlib import suppress
 from dataclasses import replace
-from math import sqrt
-from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
-import torch
 from msgspec import structs
-from PIL import Image, ImageOps
+from PIL import Image
 
 from heedmap import checks
-from heedmap.drawing.batch import Batch, Looked, Progress, as_noted, check_prompts, draw, drawn_seed
+from heedmap.drawing.batch import Batch, Progress, as_noted, check_prompts, draw, drawn_seed
+from heedmap.drawing.given_pictures import check_pipeline, refuse_set, seen, upright_rgb, usual_for
 from heedmap.drawing.keywords import LocateKeywords, spelled_out
 from heedmap.drawing.saved_options import SavedCall
-from heedmap.errors import ArgumentError, Either, ModelError, RunError, quoted
-from heedmap.figures.overlays import to_rgb
-from heedmap.files import reading
-from heedmap.files.settings import Located
+from heedmap.errors import ArgumentError, RunError, quoted
+from heedmap.files.pictures import digest_of
 from heedmap.options import GenerateOptions, LocateOptions
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
-from heedmap.wiring.decoding import latents_of, rescaled
 from heedmap.wiring.family import Pipeline, parameters
-from heedmap.wiring.parts import device_of
-from heedmap.wiring.registry import cross_attention_layers, family_of, unit, usual_size
+from heedmap.wiring.registry import cross_attention_layers
 
 _OURS = {"latents", "num_images_per_prompt", *STEP_LISTS}
 """Arguments of pipelines that are set by what is looked at."""
-_RESAMPLING = Image.Resampling.LANCZOS
-_FEW, _MANY = 0.5, 2.0
-"""As many of the pixels that the model draws may a picture have that keeps its size."""
 
 
 @spelled_out(LocateOptions)
@@ -80,14 +68,14 @@ def locate(
     rest: dict[str, Any] = {**options}
     asked = LocateOptions.taken(rest)
     cross_attention_layers(pipe)
-    _check_pipeline(pipe)
+    check_pipeline(pipe)
     (prompt,), (seed,) = check_prompts([prompt], [drawn_seed() if seed is None else seed])
     _check_asked(prompt, rest)
-    given = _opened(picture)
+    given = upright_rgb(picture)
     noted = GenerateOptions(
         steps=checks.whole("steps", asked.steps, least=1, most=999),
         guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
-        size=_size(pipe, given.size) if asked.size is None else asked.size,
+        size=usual_for(pipe, given.size) if asked.size is None else asked.size,
         keep=asked.keep,
         tokens=asked.tokens,
         concepts=asked.concepts,
@@ -96,11 +84,10 @@ def locate(
     )
     noted = as_noted(pipe, noted)
     assert noted.size is not None
-    image = given if given.size == noted.size else given.resize(noted.size, _RESAMPLING)
-    batch = Batch([prompt], [prompt], [seed], looked=Looked(image, _encoded(pipe, image)))
+    shown = seen(pipe, given, noted.size)
+    batch = Batch([prompt], [prompt], [seed], looked=shown)
     (run,), _ = draw(pipe, batch, noted, progress=progress, probe=probe)
-    located = Located(size=given.size, sha256=digest_of(image))
-    return replace(run, settings=structs.replace(run.settings, located=located))
+    return replace(run, settings=structs.replace(run.settings, located=shown.noted))
 
 
 def look_again(
@@ -135,63 +122,11 @@ def look_again(
     return replace(made, settings=structs.replace(made.settings, located=located))
 
 
-def digest_of(image: Image.Image) -> str:
-    """What tells the pixels of a picture from others, as `Located` notes it."""
-    return hashlib.sha256(image.convert("RGB").tobytes()).hexdigest()
-
-
-def _check_pipeline(pipe: Pipeline) -> None:
-    """Raise a ModelError if a pipeline cannot be shown a picture in the place of its own."""
-    takes, name = parameters(pipe), type(pipe).__name__
-    if "latents" not in takes or "strength" in takes or THEIR_NAMES["size"] not in takes:
-        raise ModelError(
-            f"{name} begins with a picture of its own: expected a pipeline of the same model that "
-            "draws from a text alone",
-            Either(", as diffusers' AutoPipelineForText2Image.from_pipe(pipe)", ""),
-        )
-    if not hasattr(family_of(pipe).decoder(pipe), "encode"):
-        raise ModelError(
-            f"{name} has no autoencoder that encodes a picture: load the model with all its parts"
-        )
-
-
 def _check_asked(prompt: str, arguments: dict[str, Any]) -> None:
-    for name in sorted(_OURS & arguments.keys()):
-        raise ArgumentError(f"the pipeline argument {name} is set by the picture: leave it out")
+    refuse_set(arguments, _OURS)
     parsed = parse_weights(prompt)
     if parsed.spans:
         raise ArgumentError(
             f"the prompt {quoted(prompt)} has weights, and nothing is drawn that they could "
             f"change: write {quoted(parsed.text)}"
         )
-
-
-def _opened(picture: object) -> Image.Image:
-    if isinstance(picture, str | PathLike):
-        picture = reading.read_photograph(reading.path_of(picture))
-    if not isinstance(picture, Image.Image):
-        raise ArgumentError(
-            f"the picture is {quoted(picture)}: expected a Pillow image, or the path of a file"
-        )
-    upright = picture
-    with suppress(Exception):  # of a broken note nobody knows which way it turns
-        upright = ImageOps.exif_transpose(picture)
-    return to_rgb(upright)
-
-
-def _size(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
-    """The (width, height) at which a picture is shown, where nobody says one."""
-    factor, (width, height) = unit(pipe), usual_size(pipe)
-    part = width * height / (own[0] * own[1])
-    if not any(side % factor for side in own) and _FEW <= 1 / part <= _MANY:
-        return own
-    w, h = (max(1, round(side * sqrt(part) / factor)) * factor for side in own)
-    return w, h
-
-
-@torch.no_grad()
-def _encoded(pipe: Pipeline, image: Image.Image) -> torch.Tensor:
-    """The latents (1, C, h, w) of a picture, as a pipeline has them; float32."""
-    vae = family_of(pipe).decoder(pipe)
-    pixels = torch.from_numpy(np.array(image)).movedim(-1, 0)[None] / 255
-    return rescaled(vae, latents_of(vae, pixels, device_of(pipe)))

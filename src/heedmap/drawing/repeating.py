@@ -13,11 +13,13 @@ from typing import Any, cast
 
 import torch
 from msgspec import structs
+from PIL import Image
 
 from heedmap.drawing import editing
 from heedmap.drawing.batch import Progress, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
+from heedmap.drawing.inverting import picture_of
 from heedmap.drawing.locating import look_again
 from heedmap.drawing.redrawing import (
     check_room,
@@ -38,7 +40,7 @@ from heedmap.drawing.schedulers import set_up
 from heedmap.errors import ArgumentError, Either, ModelError, RunError, quoted
 from heedmap.files.settings import Settings
 from heedmap.models import pipelines
-from heedmap.options import Device, Dtype, LoadOptions
+from heedmap.options import Device, Dtype, EditOptions, LoadOptions
 from heedmap.recording.probing import Probe, Reached
 from heedmap.results.cells import Cell
 from heedmap.results.folders import load_result
@@ -108,8 +110,9 @@ def look(
     about = checked_settings(run.settings)
     changed, _ = not_as_before(pipe, about)
     with suppress(Reached), refusals_explained(), set_up(pipe, about), left_early(pipe):
+        picture, given = picture_of(run, given)
         draw_again = _run if about.edit is None else _edit
-        draw_again(pipe, run, given, progress, probe)
+        draw_again(pipe, run, given, picture, progress, probe)
     return not_as_noted(changed)
 
 
@@ -154,29 +157,34 @@ def load_for(
 
 
 def _again(pipe: Any, saved: Drawing, given: dict[str, Any], progress: Progress | None) -> Drawing:
+    first = saved.cells[0].pair if isinstance(saved, Grid) else saved
+    picture, given = picture_of(first.source if isinstance(first, Pair) else first, given)
     if isinstance(saved, Grid):
-        return _grid(pipe, saved, given, progress)
+        return _grid(pipe, saved, given, picture, progress)
     if isinstance(saved, Pair):
-        made = _edit(pipe, saved.edited, given, progress)
+        made = _edit(pipe, saved.edited, given, picture, progress)
         places = [
             saved_call(run.settings, pipe, given).place for run in (saved.source, saved.edited)
         ]
         made = replace(made, about=structs.replace(made.about, asked=saved.about.asked))
         if places[0][1] != places[1][1]:  # the source is that of another batch
-            made = replace(made, source=_run(pipe, saved.source, given, progress))
+            made = replace(made, source=_run(pipe, saved.source, given, picture, progress))
         return made
     if saved.settings.edit is not None:
-        return _edit(pipe, saved, given, progress).edited
-    return _run(pipe, saved, given, progress)
+        return _edit(pipe, saved, given, picture, progress).edited
+    return _run(pipe, saved, given, picture, progress)
 
 
 def _run(
     pipe: Any,
     run: Run,
     given: dict[str, Any],
+    picture: Image.Image | None,
     progress: Progress | None,
     probe: Probe | None = None,
 ) -> Run:
+    if picture is not None:
+        return _source(pipe, run, given, picture, progress, probe)
     asked = saved_call(run.settings, pipe, given)
     if run.settings.located is not None:
         options = replace(asked.options, limit=limit_of(run))
@@ -188,6 +196,7 @@ def _edit(
     pipe: Any,
     run: Run,
     given: dict[str, Any],
+    picture: Image.Image | None,
     progress: Progress | None,
     probe: Probe | None = None,
 ) -> Pair:
@@ -197,7 +206,7 @@ def _edit(
     if number == 0:
         raise RunError("the settings tell of an edit at the place of its source: make it again")
     check_room(pipe, run, size)
-    planner = _planner(pipe, asked, edit, size)
+    planner = _planner(pipe, asked, edit, size, picture)
     plan = planner.plan(asked.prompt).during(edit.cross, edit.own)
     options = replace(asked.options, limit=limit_of(run) * size)
     plans = [plan] * (size - 1)
@@ -205,14 +214,41 @@ def _edit(
     return drawn.pairs[number - 1]
 
 
-def _grid(pipe: Any, grid: Grid, given: dict[str, Any], progress: Progress | None) -> Grid:
+def _source(
+    pipe: Any,
+    run: Run,
+    given: dict[str, Any],
+    picture: Image.Image,
+    progress: Progress | None,
+    probe: Probe | None,
+) -> Run:
+    """A source that stands for a picture: among edits of it that change nothing."""
+    asked = saved_call(run.settings, pipe, given)
+    size = asked.place[1]
+    check_room(pipe, run, size)
+    edit = SavedEdit(asked.prompt, (0.0, 0.0), (0.0, 0.0), EditOptions())
+    planner = _planner(pipe, asked, edit, size, picture)
+    plans = [planner.plan(asked.prompt)] * (size - 1)
+    options = replace(asked.options, limit=limit_of(run) * size)
+    return (
+        draw_edits(planner.base, plans, asked.seed, options, progress, probe=probe).pairs[0].source
+    )
+
+
+def _grid(
+    pipe: Any,
+    grid: Grid,
+    given: dict[str, Any],
+    picture: Image.Image | None,
+    progress: Progress | None,
+) -> Grid:
     together = list(_batches(pipe, grid, given))
     first = grid.cells[0].pair.edited
     asked, edit = saved_call(first.settings, pipe, given), read_edit(first.settings)
     largest = max(len(cells) + 1 for cells, _ in together)
     check_room(pipe, first, largest)
     options = replace(asked.options, limit=limit_of(first) * largest)
-    planner = _planner(pipe, asked, edit, largest)
+    planner = _planner(pipe, asked, edit, largest, picture)
     cells: list[Cell] = []
     sources: dict[int, Run] = {}
     for done, (some, edits) in enumerate(together):
@@ -250,8 +286,11 @@ def _batches(
     yield cells, edits
 
 
-def _planner(pipe: Any, asked: SavedCall, edit: SavedEdit, batch: int) -> Planner:
-    options, arguments = replace(edit.options, batch=batch), asked.options.arguments
+def _planner(
+    pipe: Any, asked: SavedCall, edit: SavedEdit, batch: int, picture: Image.Image | None
+) -> Planner:
+    options = replace(edit.options, batch=batch, image=picture)
+    arguments = asked.options.arguments
     base = editing.edit_base(pipe, edit.source, options, arguments)
     base.check()
     return Planner(base)

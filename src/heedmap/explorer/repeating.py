@@ -21,6 +21,7 @@ _USUAL_KEEP = tuple(DrawOptions.keep)
 _NAMELESS = "MODEL is a folder to which pipe.save_pretrained wrote the model: it had no name."
 """Of a pipeline that was put together in Python."""
 _RUN = "RUN is the folder that this page is in."
+_YOURS = "given.png is your picture: it lies in the folder of the source, and of each edit."
 
 
 def nameless_option(settings: Settings) -> str:
@@ -44,6 +45,8 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
         return repeat_edit(settings, None)
     if settings.located is not None:
         return _look_again(settings)
+    if settings.inverted is not None:  # the source of edits, which nothing draws but an edit
+        return _ways(settings, "", "", [])[-1:]
     options, named = _shared(settings)
     placed = [spelling.confine_flag(edit) for edit in settings.edits]
     options += [f"--confine {spelling.shell_quoted(said)}" for said in placed if said]
@@ -228,8 +231,9 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
         python.append("the edits of the attention (see the settings)")
     python += [part for part in more if part.startswith("the batch")] + loaded
     option = nameless_option(settings)
-    without = [f"Not in it: {_listed(left)}."] if left else []
-    beside = [f"Add {_listed(python)}."] if python else []
+    yours = [_YOURS] if settings.inverted else []
+    without = [f"Not in it: {_listed(left)}.", *yours] if left else yours
+    beside = [f"Add {_listed(python)}.", *yours] if python else yours
     nameless = [_NAMELESS] if option else []
     return [
         ["On the command line", command, " ".join(without + nameless)],
@@ -259,7 +263,8 @@ def _shared(settings: Settings, *, seeded: bool = True) -> tuple[list[str], list
         usual |= {"steps": LocateOptions.steps, "guidance": settings.guidance}
     named_model = nameless_option(settings) or f"--model {spelling.shell_quoted(model)}"
     options = [] if model == EMBEDDED else [named_model]
-    named: list[str] = []
+    options += ["--image given.png"] if settings.inverted else []
+    named: list[str] = ['image="given.png"'] if settings.inverted else []
     for name in ("seed", "steps", "guidance")[not seeded :]:
         value = getattr(settings, name)
         if value is not None and value != usual.get(name):

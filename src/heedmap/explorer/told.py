@@ -7,7 +7,7 @@ from typing import Any
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural
 from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.files.notes import to_json
-from heedmap.files.reports import EditReport, Measures
+from heedmap.files.reports import EditReport, Measures, returned
 from heedmap.files.settings import Settings
 from heedmap.text.alignment import pair_words
 from heedmap.text.vocabulary import said_of
@@ -78,12 +78,13 @@ def correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
 def figures(about: EditReport, *, blended: bool) -> dict[str, Any]:
     """The evidence: rows of how much changed, and of what was done to the attention."""
     where = "the mask" if blended else "the changed words"
-    change = about.change.sides()
+    change, back = about.change.sides(), about.reconstruction
     table = [[f"{side} of {where}", *_measured(part)] for side, part in change.items()]
     said = [
         ["how", about.kind],
         *([] if about.purpose is None else [["kind of edit", about.purpose]]),
         *([] if about.masked_by is None else [["mask of", about.masked_by]]),
+        *([] if back is None else [["your picture", returned(back.psnr_db)]]),
         ["attention moved", f"{about.moved:.1%}"],
         ["acted (layers × steps)", plural(about.sites, "time")],
         ["self-attention from the source", plural(about.self_sites, "time")],

@@ -10,6 +10,7 @@ __all__ = [
     "explanations",
     "kinds",
     "notes",
+    "pictures",
     "placing",
     "reading",
     "reports",

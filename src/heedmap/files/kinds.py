@@ -15,7 +15,8 @@ from heedmap.files.destinations import check_folder, shown
 from heedmap.files.marks import Kind, walk
 
 _RUN = {
-    *("run.json", "image.png", "index.html", "sheet.png", "steps.png", "concepts.png"),
+    *("run.json", "image.png", "given.png", "index.html", "sheet.png", "steps.png"),
+    "concepts.png",
     *("maps.safetensors", "negative.safetensors", "concepts.safetensors"),
 }
 _PAIR = {"pair.json", "index.html", "sheet.png", "difference.png", "blend.png"}

@@ -34,6 +34,11 @@ class Measures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return fields_shown(self)
 
 
+def returned(psnr_db: float | None) -> str:
+    """How near to itself a picture came back, for sentences that begin with it."""
+    return "comes back as it was" if psnr_db is None else f"comes back at {psnr_db:.1f} dB (PSNR)"
+
+
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much the picture changed.
 
@@ -106,6 +111,8 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
 
     Attributes:
         kind: "replace", "refine" or "reweight".
+        reconstruction: how far the source's picture is from the one that was given; None where the
+            source was drawn from noise.
         notes: what was asked for and did little or nothing, a sentence each, as it was told when it
             was drawn; None where all did what they should, or an older version wrote.
         purpose: what it is for: "swap", "colour", "addition", "removal", "size", "relation" or
@@ -140,10 +147,13 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     change: Change
     masked_by: Text | None = None
     asked: EditCall | None = None
+    reconstruction: Measures | None = None
     purpose: EditPurpose | None = None
     notes: Annotated[tuple[Text, ...], Meta(max_length=MAX_TOKENS)] | None = None
 
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"masked_by", "asked", "purpose", "notes"})
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(
+        {"masked_by", "asked", "reconstruction", "purpose", "notes"}
+    )
 
 
 class GridReport(EditTerms, frozen=True, kw_only=True):

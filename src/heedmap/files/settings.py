@@ -125,11 +125,11 @@ WordEditNoted = Reweighted | Confined | Ruled
 """What was asked of the attention of a word."""
 
 
-class Located(Note, frozen=True, kw_only=True):
-    """What was looked at, of a run that drew nothing: its own picture.
+class GivenPicture(Note, frozen=True, kw_only=True):
+    """A picture of a user's own, which was looked at or edited.
 
     Attributes:
-        size: (width, height) of the picture as it was given, in pixels.
+        size: (width, height) as it was given, in pixels.
         sha256: of what the model saw of it: 8-bit RGB, row by row, of the run's size.
     """
 
@@ -187,7 +187,8 @@ class Settings(Note, frozen=True, kw_only=True):
         batch_place: its number among the pictures that were drawn at once, from 0, and how many
             there were; None where it was drawn alone.
         edit: what was asked of an edit; None of any other run.
-        located: what was looked at, where nothing was drawn (`heedmap.locate`).
+        located: what was looked at, where nothing was drawn (`heedmap.locate`): its own picture.
+        inverted: what was edited, where the source of an edit was not drawn from noise (`image=`).
         untaught: the words of both prompts and of the concepts that the model's card does not list;
             None where there is no such list.
     """
@@ -224,7 +225,10 @@ class Settings(Note, frozen=True, kw_only=True):
     arguments: Mapping[Name, Any] = {}
     batch_place: tuple[Small, Small] | None = None
     edit: EditNoted | None = None
-    located: Located | None = None
+    located: GivenPicture | None = None
+    inverted: GivenPicture | None = None
     untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
 
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"batch_place", "edit", "located", "untaught"})
+    OPTIONAL: ClassVar[frozenset[str]] = frozenset(
+        {"batch_place", "edit", "located", "inverted", "untaught"}
+    )

@@ -17,7 +17,7 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.figures.overlays import colour, enlarge
 from heedmap.files import kinds, reading, schemas
-from heedmap.files.reports import Change, EditReport, Measures
+from heedmap.files.reports import Change, EditReport, Measures, returned
 from heedmap.files.writing import whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.results.runs import Run, read_run
@@ -30,7 +30,7 @@ _ASKED = (
     *("cross", "self_attention", "windows", "renormalize", "only"),
     *("protect", "self_cells", "blend_from", "threshold"),
 )
-_ALIKE = ("seed", "model", "steps", "guidance", "negative")  # of both runs of a pair
+_ALIKE = ("seed", "model", "steps", "guidance", "negative", "inverted")  # of both runs of a pair
 MAX_PAIR_FILE = 4 * 2**20  # bytes of pair.json
 
 
@@ -73,6 +73,8 @@ class Pair:
     def figure(self) -> "Sheet":
         """Before, after, the difference, both sides' changed words, and the blend's mask.
 
+        Of a picture of your own that one comes first.
+
         Returns:
             A matplotlib Figure, which saves itself as PNG, SVG or PDF.
         """
@@ -81,7 +83,11 @@ class Pair:
         heats = (*before, *after)
         top = max([float(heat.values.max()) for heat in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
-        panels = [
+        given, back = self.source.given, self.about.reconstruction
+        panels = []
+        if given is not None and back is not None:
+            panels.append(Panel("your picture", enlarge(given), returned(back.psnr_db)))
+        panels += [
             Panel("the source", enlarge(self.source.image), self.source.settings.prompt),
             Panel("the edit", enlarge(self.edited.image), self.edited.settings.prompt),
             Panel("the difference", enlarge(self.difference()), self._said()),
@@ -176,6 +182,7 @@ def evidence_fits(about: EditReport, source: Run, edited: Run) -> bool:
         source.image.size == edited.image.size
         and all(getattr(about, name) == getattr(asked, name) for name in both)
         and all(getattr(one, name) == getattr(other, name) for name in _ALIKE)
+        and (about.reconstruction is None) == (one.inverted is None)
         and _is_edit_of(edited, source)
         and _are_words(about.words.source, source)
         and _are_words(about.words.edited, edited)
@@ -264,6 +271,12 @@ def _means(values: np.ndarray, window: int) -> np.ndarray:
         sums = np.add.accumulate(np.concatenate([first, lines[window:] - lines[:-window]]))
         values = np.moveaxis(sums / window, 0, axis)
     return values
+
+
+def apart(before: Image.Image, after: Image.Image) -> Measures:
+    """How far two pictures of one size are apart."""
+    everywhere = np.ones(before.size[::-1], dtype=bool)
+    return change_between(before, after, everywhere).inside
 
 
 def _floats(image: Image.Image) -> np.ndarray:

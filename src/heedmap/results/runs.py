@@ -18,6 +18,7 @@ from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
 from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic
 from heedmap.files import kinds, reading, schemas
+from heedmap.files.pictures import digest_of
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import layer_heads, timelines
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _DISTORTED = 2  # times: so much wider or higher no picture of a step is
-NEGATIVE, CONCEPTS = "negative.safetensors", "concepts.safetensors"
+NEGATIVE, CONCEPTS, GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
 SOUGHT = "looked for beside the prompt"
 """What titles say of concepts."""
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
@@ -52,6 +53,8 @@ class Run:
             None where nothing was: `run.concepts["sky"]`, as of `maps`.
         step_pictures: the picture at each step, small, where the steps were kept and could be
             followed (`figures.step_pictures`).
+        given: of the source and the edits of a picture of your own that picture, as the model saw
+            it.
     """
 
     image: Image.Image
@@ -60,6 +63,7 @@ class Run:
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
+    given: Image.Image | None = None
 
     def __repr__(self) -> str:
         (width, height), about = self.image.size, self.settings
@@ -106,8 +110,9 @@ class Run:
     def save(self, folder: str | Path, *, overlays: bool = True, force: bool = False) -> Path:
         """Write the run's folder, whole or not at all.
 
-        `image.png` (with the settings as a `parameters` text chunk, unless it was not drawn but
-        looked at), `index.html` (the page),
+        `image.png` (with the settings as a `parameters` text chunk, unless it was not drawn from
+        noise), `given.png` (a picture of your own that was edited), `index.html` (the
+        page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
         `steps.png` (the pictures of the steps, row by row, where they were kept), `run.json`. Of
         concepts `concepts.safetensors`, their sheet `concepts.png`, and
@@ -136,9 +141,11 @@ class Run:
     def _write(self, folder: Path, overlays: bool) -> None:
         schemas.written(self.settings, "run.json")  # before anything is made of them
         text = PngInfo()
-        if self.settings.located is None:  # else no settings make this picture
+        if not (self.settings.located or self.settings.inverted):  # no settings make those
             text.add_itxt("parameters", parameters_text(self.settings))
         (folder / "image.png").write_bytes(png(self.image, text))
+        if self.given is not None:
+            (folder / GIVEN).write_bytes(png(self.given))
         files: dict[int, str] = {}
         sought: dict[int, str] = {}
         if overlays:
@@ -204,7 +211,22 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
         None if one is None else HeatMaps(one, image) for one in (against, sought)
     )
     steps = _read_steps(folder, told, len(recording.timesteps), image.size)
-    return Run(image, HeatMaps(recording, image), about, negative_maps, steps, concepts)
+    given = _read_given(folder, told)
+    return Run(image, HeatMaps(recording, image), about, negative_maps, steps, concepts, given)
+
+
+def _read_given(folder: Path, told: schemas.RunFile) -> Image.Image | None:
+    """The picture that a source stands for, where the run says that it has one."""
+    if told.files is UNSET or GIVEN not in told.files:
+        return None
+    reading.check_listed(folder / GIVEN, "run")
+    given, noted = (
+        reading.read_picture(folder / GIVEN, "RGB", size=told.settings.size),
+        told.settings.inverted,
+    )
+    if noted is None or digest_of(given) != noted.sha256:
+        raise reading.torn(folder, "its settings and the picture that was edited", "run")
+    return given
 
 
 def _read_beside(path: Path, told: schemas.RunFile) -> Recording | None:

@@ -15,6 +15,7 @@ __all__ = [
     "family",
     "frames",
     "insides",
+    "inversion",
     "lacking",
     "noising",
     "parts",

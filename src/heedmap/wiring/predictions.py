@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+KINDS = ("epsilon", "sample", "v_prediction")
+"""What a model's output may be: the noise, the clean latents, or the velocity between the two."""
 _ARGUMENTS = ("model_output", "timestep", "sample")
 """What every scheduler's step is given first."""
 
@@ -31,11 +33,10 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         given and gives (EDM), flows, and others that say no kind of prediction.
     """
     given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
-    kind = getattr(scheduler.config, "prediction_type", None)
-    known = kind in ("epsilon", "sample", "v_prediction")
-    if not known or hasattr(scheduler, "precondition_outputs") or {*_ARGUMENTS} - {*given}:
+    if not is_known(scheduler) or {*_ARGUMENTS} - {*given}:
         return None
-    mixed = _mixture(scheduler, given["timestep"])
+    kind = scheduler.config.prediction_type
+    mixed = level_of(scheduler, given["timestep"])
     if mixed is None:
         return None
     x = given["sample"].float()
@@ -51,13 +52,28 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
     return (a / whole) * (x / whole) - (s / whole) * output
 
 
-def _mixture(scheduler: Any, timestep: Any) -> tuple[float, float] | None:
-    """How much of clean latents and of noise is in what the scheduler is given now."""
+def is_known(scheduler: Any) -> bool:
+    """Whether a scheduler says what its model's output is, and takes it as it is."""
+    kind = getattr(scheduler.config, "prediction_type", None)
+    return kind in KINDS and not hasattr(scheduler, "precondition_outputs")
+
+
+def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float] | None:
+    """How much of clean latents and of noise is in what a scheduler is given.
+
+    Args:
+        scheduler: at a step, or set up and at none yet.
+        timestep: that it is given.
+        call: the number of that call; where the scheduler is at a step, its own count says.
+
+    Returns:
+        None where it cannot be asked.
+    """
     if not hasattr(scheduler, "add_noise"):
         return None
     other = copy(scheduler)  # some move a table of theirs to the device of what they are given
-    if getattr(scheduler, "step_index", None) is not None and hasattr(other, "set_begin_index"):
-        other.set_begin_index(0)  # then its own count says where it is, not the timestep
+    if hasattr(other, "set_begin_index") and hasattr(other, "step_index"):
+        other.set_begin_index(call)  # then a count says where it is: rounded timesteps repeat
     clean = torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
     now = torch.as_tensor(timestep).detach().cpu().reshape(1).expand(2)
     a, s = other.add_noise(clean, clean.flip(0), now).flatten().tolist()

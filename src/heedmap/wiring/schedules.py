@@ -111,6 +111,12 @@ def announced(pipe: Any, first: float) -> Schedule:
     return Schedule(tuple(timesteps), tuple(_steps(scheduler, start, timesteps)))
 
 
+def first_calls(scheduler: Any) -> list[int]:
+    """The numbers of the calls with which the steps of a scheduler begin, which is set up."""
+    steps = _steps(scheduler, 0, [float(t) for t in scheduler.timesteps])
+    return [call for call, step in enumerate(steps) if step not in steps[:call]]
+
+
 def _steps(scheduler: Any, start: int, timesteps: Sequence[float]) -> list[int]:
     """The step that each call belongs to."""
     order = int(getattr(scheduler, "order", 1))

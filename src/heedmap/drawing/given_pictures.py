@@ -1,0 +1,110 @@
+"""A picture that a user has, as a model sees it: to be looked at, or to be edited."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from math import sqrt
+from os import PathLike
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from heedmap.errors import ArgumentError, Either, ModelError, quoted
+from heedmap.figures.overlays import to_rgb
+from heedmap.files import reading
+from heedmap.files.pictures import digest_of
+from heedmap.files.settings import GivenPicture
+from heedmap.wiring.arguments import THEIR_NAMES
+from heedmap.wiring.decoding import latents_of, rescaled
+from heedmap.wiring.family import Pipeline, parameters
+from heedmap.wiring.parts import device_of
+from heedmap.wiring.registry import family_of, unit, usual_size
+
+_RESAMPLING = Image.Resampling.LANCZOS
+_FEW, _MANY = 0.5, 2.0
+"""As many of the pixels that the model draws may a picture have that keeps its size."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeenPicture:
+    """A picture that a user has, as a model sees it.
+
+    Attributes:
+        image: RGB, of the size that is asked for.
+        latents: of it, (1, C, h, w), as the pipeline has them; float32.
+        size: (width, height) as it was given.
+    """
+
+    image: Image.Image
+    latents: torch.Tensor
+    size: tuple[int, int]
+
+    @property
+    def noted(self) -> GivenPicture:
+        """As settings note it."""
+        return GivenPicture(size=self.size, sha256=digest_of(self.image))
+
+
+def check_pipeline(pipe: Pipeline) -> None:
+    """Raise a ModelError if a pipeline cannot be shown a picture in the place of its own."""
+    takes, name = parameters(pipe), type(pipe).__name__
+    if "latents" not in takes or "strength" in takes or THEIR_NAMES["size"] not in takes:
+        raise ModelError(
+            f"{name} begins with a picture of its own: expected a pipeline of the same model that "
+            "draws from a text alone",
+            Either(", as diffusers' AutoPipelineForText2Image.from_pipe(pipe)", ""),
+        )
+    if not hasattr(family_of(pipe).decoder(pipe), "encode"):
+        raise ModelError(
+            f"{name} has no autoencoder that encodes a picture: load the model with all its parts"
+        )
+
+
+def refuse_set(arguments: Iterable[str], ours: Iterable[str]) -> None:
+    """Raise an ArgumentError if a pipeline's argument is given that a picture decides."""
+    for name in sorted({*arguments} & {*ours}):
+        raise ArgumentError(f"the pipeline argument {name} is set by the picture: leave it out")
+
+
+def upright_rgb(picture: object) -> Image.Image:
+    """A picture of Pillow, or of a file, upright and in RGB; what is transparent is white.
+
+    Raises:
+        ArgumentError: if it is none.
+        RunError: if the file cannot be read.
+    """
+    if isinstance(picture, str | PathLike):
+        picture = reading.read_photograph(reading.path_of(picture))
+    if not isinstance(picture, Image.Image):
+        raise ArgumentError(
+            f"the picture is {quoted(picture)}: expected a Pillow image, or the path of a file"
+        )
+    upright = picture
+    with suppress(Exception):  # of a broken note nobody knows which way it turns
+        upright = ImageOps.exif_transpose(picture)
+    return to_rgb(upright)
+
+
+def usual_for(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
+    """The (width, height) at which a picture of such a size is seen, where nobody says one."""
+    factor, (width, height) = unit(pipe), usual_size(pipe)
+    part = width * height / (own[0] * own[1])
+    if not any(side % factor for side in own) and _FEW <= 1 / part <= _MANY:
+        return own
+    w, h = (max(1, round(side * sqrt(part) / factor)) * factor for side in own)
+    return w, h
+
+
+def at_size(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """A picture at a size (width, height)."""
+    return picture if picture.size == size else picture.resize(size, _RESAMPLING)
+
+
+@torch.no_grad()
+def seen(pipe: Pipeline, picture: Image.Image, size: tuple[int, int]) -> SeenPicture:
+    """An opened picture as a model sees it, at a size (width, height) that it draws."""
+    image = at_size(picture, size)
+    vae = family_of(pipe).decoder(pipe)
+    pixels = torch.from_numpy(np.array(image)).movedim(-1, 0)[None] / 255
+    return SeenPicture(image, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), picture.size)

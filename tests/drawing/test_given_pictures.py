@@ -1,0 +1,98 @@
+"""A picture that a user has, as a model sees it: its size, its turn, what it is made of."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline
+from making import random_pipeline
+from PIL import Image
+
+from heedmap import locate
+from heedmap.drawing.given_pictures import seen
+from heedmap.errors import ModelError
+
+PROMPT = "a red house"
+
+
+def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"),
+    [
+        ((128, 128), (128, 128)),
+        ((128, 96), (128, 96)),  # three quarters of the pixels: as it is
+        ((256, 128), (256, 128)),  # twice as many
+        ((256, 136), (176, 96)),  # more
+        ((130, 131), (128, 128)),  # no multiples
+        ((64, 64), (128, 128)),  # too few
+        ((1600, 100), (512, 32)),
+        ((90, 1000), (40, 424)),
+    ],
+)
+def test_the_size_that_the_model_sees(given, seen):
+    pipe = random_pipeline()
+    found = locate(pipe, painted(*given), PROMPT, seed=1, steps=1)
+    assert found.image.size == found.settings.size == found.maps.recording.size == seen
+    assert found.settings.located is not None and found.settings.located.size == given
+    again = locate(pipe, found.image, PROMPT, seed=1, steps=1)  # its own picture stays as it is
+    assert np.array_equal(np.asarray(again.image), np.asarray(found.image))
+
+
+def test_a_size_of_ones_own():
+    found = locate(random_pipeline(), painted(), PROMPT, seed=1, steps=1, size=(64, 96))
+    assert found.image.size == (64, 96)
+    expected = painted().resize((64, 96), Image.Resampling.LANCZOS)
+    assert np.array_equal(np.asarray(found.image), np.asarray(expected))
+
+
+def test_files_and_modes(tmp_path: Path):
+    pipe, picture = random_pipeline(), painted(128, 96)
+    turned = picture.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # "turn it clockwise to see it upright", as telephones write
+    turned.save(tmp_path / "turned.png", exif=exif)
+    clear = picture.convert("RGBA")
+    clear.putalpha(0)
+    for given, expected in (
+        (tmp_path / "turned.png", picture),
+        (str(tmp_path / "turned.png"), picture),
+        (clear, Image.new("RGB", (128, 96), "white")),
+        (picture.convert("L"), picture.convert("L").convert("RGB")),
+    ):
+        found = locate(pipe, given, PROMPT, seed=1, steps=1)
+        assert np.array_equal(np.asarray(found.image), np.asarray(expected)), given
+
+
+@torch.no_grad()
+def test_its_latents_are_those_of_diffusers():
+    pipe, picture = random_pipeline(), painted(128, 64)
+    pixels = pipe.image_processor.preprocess(picture)
+    wanted = pipe.vae.encode(pixels).latent_dist.mode() * pipe.vae.config.scaling_factor
+    assert torch.allclose(seen(pipe, picture, (128, 64)).latents, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline])
+def test_pipelines_that_begin_with_a_picture_are_refused(kind):
+    pipe = kind(**random_pipeline().components, requires_safety_checker=False)
+    with pytest.raises(ModelError) as caught:
+        locate(pipe, painted(), PROMPT)
+    assert str(caught.value) == (
+        f"{kind.__name__} begins with a picture of its own: expected a pipeline of the same model "
+        "that draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
+    )
+
+
+def test_a_model_without_its_autoencoder_is_refused():
+    pipe = random_pipeline()
+    pipe.vae = None
+    with pytest.raises(ModelError) as caught:
+        locate(pipe, painted(), PROMPT)
+    assert str(caught.value) == (
+        "StableDiffusionPipeline has no autoencoder that encodes a picture: load the model with "
+        "all its parts"
+    )

@@ -1,0 +1,307 @@
+"""Edits of a picture that one has: the source is that picture, whatever draws."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from diffusers import StableDiffusionImg2ImgPipeline
+from families import models
+from making import random_pipeline, state_of
+from PIL import Image
+
+import heedmap
+from heedmap import Grid, Pair, Run, edit, explain, grid, repeat
+from heedmap.errors import ArgumentError, ModelError, RunError
+
+# An autoencoder of random weights gives no picture back well.
+pytestmark = pytest.mark.filterwarnings("ignore:the picture comes back at")
+SOURCE, TARGET = "a red house", "a blue house"
+BETAS: dict[str, Any] = {
+    "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
+}  # fmt: skip
+
+
+def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
+    """Soft colours, which are a picture to an autoencoder of random weights too."""
+    small = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@torch.no_grad()
+def returned(pipe: Any, picture: Image.Image) -> np.ndarray:
+    """What the autoencoder alone gives back, by diffusers' own means, uint8 (H, W, 3)."""
+    pixels = pipe.image_processor.preprocess(picture)
+    latents = pipe.vae.encode(pixels).latent_dist.mode()
+    made = pipe.vae.decode(latents).sample
+    return np.asarray(pipe.image_processor.postprocess(made)[0]).astype(int)
+
+
+def apart(image: Image.Image, other: np.ndarray) -> int:
+    return int(np.abs(np.asarray(image).astype(int) - other).max())
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """One for all: whatever is edited leaves it as it was."""
+    return random_pipeline()
+
+
+# --- the source ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("DDIMScheduler", 1), ("DDIMScheduler", 4), ("PNDMScheduler", 5),
+        ("EulerDiscreteScheduler", 3), ("EulerAncestralDiscreteScheduler", 3),
+        ("HeunDiscreteScheduler", 3), ("KDPM2DiscreteScheduler", 2),
+        ("DPMSolverMultistepScheduler", 4), ("UniPCMultistepScheduler", 4), ("LCMScheduler", 3),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["epsilon", "v_prediction"])
+def test_the_source_is_what_the_autoencoder_gives_back(pipe, name, steps, kind):
+    own, picture = pipe.scheduler, painted()
+    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, "prediction_type": kind})
+    try:
+        pair = edit(pipe, SOURCE, TARGET, image=picture, seed=3, steps=steps, guidance=7.5)
+    finally:
+        pipe.scheduler = own
+    wanted = returned(pipe, picture)
+    assert apart(pair.source.image, wanted) <= 1
+    back = pair.about.reconstruction
+    off = np.asarray(pair.source.image) / 255 - np.asarray(picture) / 255
+    assert back is not None and back.share == 1
+    assert back.mse == pytest.approx(float((off**2).mean()))
+    assert back.psnr_db == pytest.approx(-10 * np.log10((off**2).mean()))
+    for run in (pair.source, pair.edited):
+        about = run.settings.inverted
+        assert about is not None and about.size == (128, 128) and run.settings.size == (128, 128)
+        assert np.array_equal(np.asarray(run.given), np.asarray(picture))
+
+
+def test_its_latents_are_those_of_the_inversion_at_each_step(pipe):
+    """Seen from without, by the model: what it is given of the source, in both branches."""
+    seen: list[tuple[float, torch.Tensor]] = []
+
+    def look(module: Any, args: Any, kwargs: Any) -> None:
+        seen.append((float(torch.as_tensor(args[1]).flatten()[0]), args[0].clone()))
+
+    hook = pipe.unet.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        edit(pipe, SOURCE, [TARGET, "a red sea"], image=painted(), seed=3, steps=4, guidance=5)
+    finally:
+        hook.remove()
+    back, there = seen[:4], seen[4:]
+    assert all(len(x) == 1 for _, x in back) and all(len(x) == 6 for _, x in there)
+    # The k-th latents on the way back are the source's, in both branches, when it comes there.
+    for (_, given), (_, drawn) in zip(back[1:], list(reversed(there))[:3], strict=True):
+        for row in (0, 3):
+            assert torch.allclose(drawn[row], given[0], atol=1e-5)
+    assert torch.equal(there[0][1][0], there[0][1][1])  # edits begin where their source does
+    assert (there[-1][1][0] - there[-1][1][1]).abs().max() > 1e-3  # and go their own way
+
+
+@pytest.mark.parametrize("size", [(128, 64), (64, 136)])
+def test_any_size(pipe, size):
+    pair = edit(pipe, SOURCE, TARGET, image=painted(640, 480), seed=3, steps=2, size=size)
+    assert pair.source.image.size == pair.edited.image.size == size
+    noted = pair.edited.settings.inverted
+    assert noted is not None and noted.size == (640, 480)
+
+
+def test_a_size_is_chosen_as_locate_chooses_it(pipe):
+    picture = painted(300, 150)
+    pair = edit(pipe, SOURCE, TARGET, image=picture, seed=3, steps=1)
+    found = heedmap.locate(pipe, picture, SOURCE, seed=3, steps=1)
+    assert pair.source.image.size == found.image.size
+    assert np.array_equal(np.asarray(pair.source.given), np.asarray(found.image))
+
+
+def test_a_file_is_a_picture_too(pipe, tmp_path: Path):
+    painted().save(tmp_path / "x.png")
+    one = edit(pipe, SOURCE, TARGET, image=tmp_path / "x.png", seed=3, steps=2)
+    other = edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    assert apart(one.edited.image, np.asarray(other.edited.image).astype(int)) == 0
+
+
+def test_outside_of_a_blend_the_source_stays(embedded):
+    picture = painted()
+    how: dict[str, Any] = {"only": "house->tree", "seed": 3, "steps": 6}
+    pair = edit(embedded, "a red house", "a red tree", image=picture, **how)
+    assert pair.blend is not None and 0 < pair.blend.mean() < 1
+    far = np.asarray(Image.fromarray(pair.blend).resize((16, 16), Image.Resampling.BOX)) == 0
+    off = np.abs(np.asarray(pair.source.image) / 255 - np.asarray(pair.edited.image) / 255)
+    cells = off.reshape(16, 8, 16, 8, 3).mean(axis=(1, 3, 4))
+    assert cells[far].mean() < 0.4 * cells[~far].mean()  # the decoder spreads what changes
+
+
+def test_keep_and_steps_of_maps_change_no_picture(pipe):
+    how: dict[str, Any] = {"image": painted(), "seed": 3, "steps": 3}
+    one = edit(pipe, SOURCE, TARGET, **how)
+    other = edit(pipe, SOURCE, TARGET, keep={"step", "head", "layer"}, **how)
+    assert apart(one.edited.image, np.asarray(other.edited.image).astype(int)) == 0
+    assert other.source.step_pictures is not None
+
+
+def test_progress_counts_both_ways(pipe):
+    seen: list[tuple[int, int]] = []
+    told = lambda done, of: seen.append((done, of))  # noqa: E731
+    edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=3, progress=told)
+    assert seen == [(n, 6) for n in range(1, 7)]
+
+
+def test_weights_draw_in_the_edit(pipe):
+    picture = painted()
+    pair = edit(pipe, "a (red:4) house", image=picture, seed=3, steps=3)
+    assert pair.about.kind == "reweight" and apart(pair.source.image, returned(pipe, picture)) <= 1
+    assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
+
+
+def test_a_pipeline_that_takes_an_image_is_given_it():
+    made = StableDiffusionImg2ImgPipeline(
+        **random_pipeline().components, requires_safety_checker=False
+    )
+    made.set_progress_bar_config(disable=True)
+    pair = edit(made, SOURCE, TARGET, image=painted(), strength=0.5, seed=3, steps=4)
+    assert pair.source.settings.inverted is None and pair.source.given is None
+    assert "image" in pair.source.settings.arguments
+
+
+# --- saved, and drawn again -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair(pipe) -> Pair:
+    return edit(pipe, SOURCE, TARGET, image=painted(200, 100), seed=3, steps=3)
+
+
+def test_saved_loaded_and_drawn_again(pipe, pair: Pair, tmp_path: Path):
+    folder = pair.save(tmp_path / "x")
+    read = Pair.load(folder)
+    assert read.about == pair.about and read.source.settings == pair.source.settings
+    assert np.array_equal(np.asarray(read.edited.given), np.asarray(pair.source.given))
+    for name in (folder, folder / "source", folder / "edited"):
+        again = repeat(pipe, name)
+        assert again.same and not again.changed, name
+    with Image.open(folder / "edited" / "image.png") as image:
+        assert "parameters" not in image.info  # no settings alone make it
+
+
+def test_a_grid_of_it(pipe, tmp_path: Path):
+    made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 1, 3]}, seeds=3, steps=2)
+    assert {cell.pair.source.settings.inverted for cell in made.cells} != {None}
+    folder = made.save(tmp_path / "x")
+    assert Grid.load(folder).about == made.about
+    assert repeat(pipe, folder).same
+    assert repeat(pipe, folder / "cells" / "003").same
+
+
+@pytest.mark.parametrize("side", ["source", "edited"])
+def test_one_number_of_it_taken_apart(pipe, side):
+    """What is drawn again is what the run recorded."""
+    keep = {"layer", "step", "head"}
+    made = edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=3, keep=keep)
+    found = explain(pipe, getattr(made, side), "house", at=(40, 20))
+    assert found.about.kept is not None and found.about.kept < 1e-5
+
+
+def test_without_its_picture_it_is_not_drawn_again(pipe, pair: Pair, tmp_path: Path):
+    folder = pair.save(tmp_path / "x")
+    for side in ("source", "edited"):
+        (folder / side / "given.png").unlink()
+        told = json.loads((folder / side / "run.json").read_text(encoding="utf-8"))
+        told["files"].remove("given.png")
+        (folder / side / "run.json").write_text(json.dumps(told), encoding="utf-8")
+    read = Pair.load(folder)
+    with pytest.raises(ArgumentError) as caught:
+        repeat(pipe, read)
+    assert str(caught.value) == (
+        "the picture that was edited, given.png, is not with this run any more: put it there "
+        "again, or pass it, as in hm.repeat(pipe, run, image=…)"
+    )
+    assert repeat(pipe, read, image=pair.source.given).same
+    with pytest.raises(ArgumentError, match="is not the one that this run is an edit of"):
+        repeat(pipe, read, image=painted(200, 100, seed=1))
+
+
+def test_another_picture_in_its_place_is_seen(pair: Pair, tmp_path: Path):
+    folder = pair.save(tmp_path / "x")
+    size = pair.source.image.size
+    painted(*size, seed=5).save(folder / "edited" / "given.png")
+    with pytest.raises(RunError, match="its settings and the picture that was edited"):
+        Pair.load(folder)
+    painted(8, 8).save(folder / "edited" / "given.png")
+    with pytest.raises(RunError, match=r"given\.png"):
+        Run.load(folder / "edited")
+
+
+def test_a_report_that_knows_of_no_picture_is_torn(pair: Pair, tmp_path: Path):
+    folder = pair.save(tmp_path / "x")
+    told = json.loads((folder / "pair.json").read_text(encoding="utf-8"))
+    del told["about"]["reconstruction"]
+    (folder / "pair.json").write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(RunError, match=r"its two runs and pair\.json"):
+        Pair.load(folder)
+
+
+def test_a_user_who_has_a_given_png_keeps_it(pipe, tmp_path: Path):
+    folder = edit(pipe, SOURCE, TARGET, seed=3, steps=1).save(tmp_path / "x")
+    painted().save(folder / "source" / "given.png")
+    assert Run.load(folder / "source").given is None
+    with pytest.raises(RunError, match=r"holds source/given\.png, which heedmap did not write"):
+        edit(pipe, SOURCE, TARGET, seed=4, steps=1).save(folder, force=True)
+    assert (folder / "source" / "given.png").exists()
+
+
+# --- the pipeline, and what is refused ------------------------------------------------------------
+
+
+def test_the_pipeline_is_as_it_was(pipe):
+    edit(pipe, SOURCE, TARGET, seed=3, steps=1)
+    before, own = state_of(pipe), pipe.scheduler
+    edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    assert state_of(pipe) == before and pipe.scheduler is own
+    with pytest.raises(KeyboardInterrupt):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=4, progress=_stop)
+    assert state_of(pipe) == before and pipe.scheduler is own
+
+
+def _stop(done: int, of: int) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"image": 5}, "the picture is 5: expected a Pillow image, or the path of a file"),
+        ({"latents": torch.zeros(1, 4, 16, 16)}, "the pipeline argument latents is set by the"),
+        ({"timesteps": [9, 5]}, "the pipeline argument timesteps is set by the picture: leave it"),
+        ({"sigmas": [9.0, 0.5]}, "the pipeline argument sigmas is set by the picture: leave it"),
+    ],
+)
+def test_what_does_not_go_with_a_picture(pipe, given, said):
+    with pytest.raises(ArgumentError, match=said):
+        edit(pipe, SOURCE, TARGET, seed=3, steps=2, **{"image": painted(), **given})
+
+
+def test_models_that_cannot_be_shown_one():
+    pipe = models.lcm()
+    with pytest.raises(ArgumentError, match="decodes what its scheduler makes besides"):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    pipe = random_pipeline()
+    pipe.scheduler = diffusers.EDMEulerScheduler()
+    with pytest.raises(ModelError, match="so no picture can be taken back to noise"):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+
+
+def test_a_picture_that_comes_back_badly_is_warned_of(pipe):
+    pixels = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
+    noise = Image.fromarray(pixels)
+    with pytest.warns(heedmap.HeedmapWarning, match=r"comes back at \d+\.\d dB"):
+        pair = edit(pipe, SOURCE, TARGET, image=noise, seed=3, steps=2)
+    assert pair.about.notes is not None and any("dB" in note for note in pair.about.notes)
