@@ -6,6 +6,7 @@ without guidance. What the words draw is recorded as in any run, and averaged ov
 """
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import sqrt
@@ -26,6 +27,8 @@ from heedmap.errors import ArgumentError, Either, ModelError, RunError, quoted
 from heedmap.figures.overlays import to_rgb
 from heedmap.files import reading
 from heedmap.files.settings import Located
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.stability import stability_of
 from heedmap.options import GenerateOptions, LocateOptions
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
@@ -98,9 +101,14 @@ def locate(
     assert noted.size is not None
     image = given if given.size == noted.size else given.resize(noted.size, _RESAMPLING)
     batch = Batch([prompt], [prompt], [seed], looked=Looked(image, _encoded(pipe, image)))
-    (run,), _ = draw(pipe, batch, noted, progress=progress, probe=probe)
+    (run,), seen = draw(pipe, batch, noted, progress=progress, probe=probe)
     located = Located(size=given.size, sha256=digest_of(image))
-    return replace(run, settings=structs.replace(run.settings, located=located))
+    return replace(
+        run,
+        maps=_held(run.maps, seen.halves("conditional")),
+        concepts=None if run.concepts is None else _held(run.concepts, seen.halves("concepts")),
+        settings=structs.replace(run.settings, located=located),
+    )
 
 
 def look_again(
@@ -133,6 +141,11 @@ def look_again(
     told: dict[str, Any] = {"progress": progress, "probe": probe}
     made = locate(pipe, run.image, asked.prompt, seed=asked.seed, **told, **given.named())
     return replace(made, settings=structs.replace(made.settings, located=located))
+
+
+def _held(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
+    """The same maps, which know how far the two halves of the looks agree."""
+    return replace(maps, stability=stability_of(maps.recording, halves))
 
 
 def digest_of(image: Image.Image) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 from PIL import Image
@@ -18,6 +18,7 @@ from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
 from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic
 from heedmap.files import kinds, reading, schemas
+from heedmap.files.notes import FrozenDict
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import layer_heads, timelines
@@ -68,6 +69,16 @@ class Run:
         return (
             f"<Run {quoted(about.prompt)}, seed {about.seed}: {width}×{height}, {steps}, {words}>"
         )
+
+    @property
+    def stability(self) -> Mapping[int, float] | None:
+        """How stable the map of each word is over the noises, by its number: -1 to 1.
+
+        Of a run of `locate`, where every step has noise of its own: the rank correlation of the map
+        of the even steps with that of the odd ones. Concepts have `run.concepts.stability`. None
+        where nothing was looked at, or once. What is stable is not therefore true.
+        """
+        return self.maps.stability
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """What `figure` shows, as a picture."""
@@ -200,11 +211,28 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
         or not _is_placed(about)
     ):
         raise reading.torn(folder, "its picture, maps and settings", "run")
-    negative_maps, concepts = (
-        None if one is None else HeatMaps(one, image) for one in (against, sought)
-    )
+    negative_maps = None if against is None else HeatMaps(against, image)
+    maps = _read_maps(folder, "words", told, recording, image)
+    concepts = None if sought is None else _read_maps(folder, "concepts", told, sought, image)
     steps = _read_steps(folder, told, len(recording.timesteps), image.size)
-    return Run(image, HeatMaps(recording, image), about, negative_maps, steps, concepts)
+    return Run(image, maps, about, negative_maps, steps, concepts)
+
+
+def _read_maps(
+    folder: Path,
+    name: Literal["words", "concepts"],
+    told: schemas.RunFile,
+    recording: Recording,
+    image: Image.Image,
+) -> HeatMaps:
+    """Maps with what a run's file says of how stable they are, where it was located."""
+    if told.settings.located is None:
+        return HeatMaps(recording, image)
+    what = f"the {name} of {folder / 'run.json'}"
+    held = schemas.stabilities(getattr(told, name), what)
+    if not held.keys() <= {word.number for word in recording.table.read_words}:
+        raise reading.torn(folder, "its words and its maps", "run")
+    return HeatMaps(recording, image, stability=FrozenDict(held) or None)
 
 
 def _read_beside(path: Path, told: schemas.RunFile) -> Recording | None:
@@ -266,8 +294,10 @@ def _write_sheet(
 
 def _told(maps: HeatMaps, files: Mapping[int, str]) -> list[schemas.WordFile]:
     """What `run.json` says of the words of maps."""
+    held = maps.stability or {}
     return [
-        schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number)) for w in maps.tokens.words
+        schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number), held.get(w.number, UNSET))
+        for w in maps.tokens.words
     ]
 
 
