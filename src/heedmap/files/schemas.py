@@ -178,14 +178,14 @@ def stabilities(words: object, what: str) -> dict[int, float]:
 
     Args:
         words: of a run, or its concepts, as its file has them.
-        what: what they are called in the error.
+        what: what all of it is called in the error.
 
     Raises:
         RunError: if they are no list of words, or two have one number.
     """
     read = [] if words is UNSET else validated(words, list[WordRead], what)
     if len({one.number for one in read}) < len(read):
-        raise RunError(f"{what} are not what heedmap writes: expected each number once")
+        raise RunError(f"{what} is not what heedmap writes: expected each number once")
     return {one.number: one.stability for one in read if one.stability is not UNSET}
 
 
@@ -336,4 +336,6 @@ def _where(error: Exception) -> str:
     # A value and a field's name are shown as they stand there, whatever they are.
     said = re.sub(r"(^Expected|, got) `([^`]*)`", _types, said)
     said = " ".join(f"{said[:1].lower()}{said[1:]}".replace("`", "").split())
-    return f": {said}" + (f" at {place.removeprefix('$.').rstrip('`')}" if place else "")
+    return f": {said}" + (
+        f" at {place.removeprefix('$').removeprefix('.').rstrip('`')}" if place else ""
+    )

@@ -228,7 +228,7 @@ def _read_maps(
     """Maps with what a run's file says of how stable they are, where it was located."""
     if told.settings.located is None:
         return HeatMaps(recording, image)
-    what = f"the {name} of {folder / 'run.json'}"
+    what = f"what {folder / 'run.json'} says of its {name}"
     held = schemas.stabilities(getattr(told, name), what)
     if not held.keys() <= {word.number for word in recording.table.read_words}:
         raise reading.torn(folder, "its words and its maps", "run")
