@@ -52,8 +52,7 @@ def _averages(recording: Recording, half: Mapping[tuple[int, int], np.ndarray]) 
     """The maps of a half as those of a run; all are of one factor, which no order knows."""
     arrays = tuple(total[None, None] for total in half.values())
     layers = tuple(Layer("", 1, grid) for grid in half)
-    alone = replace(recording, layers=layers, arrays=arrays, keep=frozenset(), refined=None)
-    return Averages(alone, Selection())
+    return Averages(replace(recording, layers=layers, arrays=arrays), Selection())
 
 
 def stability_at(
@@ -62,8 +61,8 @@ def stability_at(
     """The stability of the word that has these tokens and no others; None where none has."""
     if not stability:
         return None
-    own = (word.number for word in words if word.tokens == tuple(positions))
-    return stability.get(next(own, -1))
+    own = tuple(positions)
+    return next((stability.get(word.number) for word in words if word.tokens == own), None)
 
 
 def stability_said(stability: float) -> str:
