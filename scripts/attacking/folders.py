@@ -162,6 +162,8 @@ def _maps(run: Run) -> None:
             heat = maps.at(word.number)
             if not np.isfinite(heat.values).all():
                 raise Wrong("map", "a map is not finite")
+            if heat.stability is not None and not -1 <= heat.stability <= 1:
+                raise Wrong("map", "a map's stability is no correlation")
         if maps.words:
             maps[maps.words[0].text].mask()
             maps.share(maps.words[-1].text)

@@ -1,8 +1,8 @@
 """Small results that heedmap saved itself: what the fuzzed folders are made of.
 
 A run with weights, a region, every axis and the maps of its negative prompt; a plain run; an edit
-that was blended; a grid; an explanation of the first; the second without a word. Pictures of 32×32
-pixels of the embedded model, two steps: 0.1 MB each.
+that was blended; a grid; a run that was located, with a concept; an explanation of the first; the
+second without a word. Pictures of 32×32 pixels of the embedded model, two steps: 0.1 MB each.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from typing import Any
 NEEDED = (".json", ".safetensors", "image.png", "blend.png", "steps.png")
 """What is read of a folder; the pages and sheets beside it are made anew."""
 DRAWN = ("run", "every", "pair", "grid")
-NAMES = (*DRAWN, "why", "without")
+NAMES = (*DRAWN, "seen", "why", "without")
 
 
 def draw(pipe: Any, out: Path) -> None:
@@ -28,6 +28,8 @@ def draw(pipe: Any, out: Path) -> None:
         pipe, "a (red:2) house, a cat", negative="a dog", keep={"layer", "step", "head"},
         branches={"conditional", "negative"}, edits=[hm.Confine("cat", (0, 0, 16, 32))], **how,
     ).save(out / "every")  # fmt: skip
+    drawn = out / "run" / "image.png"
+    hm.locate(pipe, drawn, "a red house", concepts=["cat"], **how).save(out / "seen")
     hm.explain(pipe, out / "every", "red", (9, 9), step=1).save(out / "why")
     hm.ablate(pipe, out / "run", "red").save(out / "without")
     hm.edit(pipe, "a cat on grass", "a dog on grass", only="cat->dog", **how).save(out / "pair")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import noisy_run, noting, small
+from making import noisy_run, noting, small, with_refined
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
 from heedmap import explorer
@@ -45,6 +45,46 @@ def test_a_word_says_by_how_much_it_was_multiplied(show: Any):
     opened = show(explorer.page(noisy_run("a (red:-2) house, (blue:0.5)", 0, "a red house, blue")))
     said = " ".join(opened.page.locator("#prompts").inner_text().split())
     assert said == "a red×−2 house, blue×0.5"
+
+
+def test_the_legend_says_how_stable_a_words_map_is(show: Any):
+    """Of the whole run as it was read; of a part, a phrase, a share or refined maps it is none."""
+    made = with_refined(small("a red house", frozenset({"layer", "step"})))
+    maps = replace(made.maps, stability={1: 0.984, 2: 0.5})
+    opened = show(explorer.page(replace(made, maps=maps)))
+    held = opened.page.locator("#legend li small")
+    opened.word("red").hover()
+    assert held.all_inner_texts() == ["stability 0.98"]
+    assert "not therefore true" in held.get_attribute("title")
+    opened.word("a").hover()
+    assert held.count() == 0
+    opened.word("house").hover()
+    assert held.all_inner_texts() == ["stability 0.50, unsteady"]
+    for label, value, whole in (
+        ("Maps", "refined", "read"), ("Scale", "content", "shared"), ("Layers", "layer 2", "all")
+    ):  # fmt: skip
+        opened.choose(label, value)
+        opened.word("house").hover()
+        assert "house" in opened.legend() and "stability" not in opened.legend()
+        opened.choose(label, whole)
+    opened.steps(1, 2)
+    opened.word("house").hover()
+    assert "stability" not in opened.legend()
+    opened.steps(0, 4)
+    opened.word("a").click()
+    opened.word("red").click()
+    opened.page.mouse.move(0, 0)
+    one, other = held.all_inner_texts()
+    assert "stability" not in one and " to " in one
+    assert other.endswith(" · stability 0.98") and " to " in other
+    opened.page.keyboard.press("Escape")
+    opened.word("red").click()
+    opened.page.keyboard.down("Shift")
+    opened.word("house").click()
+    opened.page.keyboard.up("Shift")
+    opened.page.mouse.move(0, 0)
+    assert opened.page.locator(PINS).all_inner_texts() == ["red house"]
+    assert "red house" in opened.legend() and "stability" not in opened.legend()
 
 
 @pytest.mark.parametrize("words", [("house", "tree"), ("red", "snow", "blue")])

@@ -11,6 +11,7 @@ from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, call, files, good, raising
 from heedmap.drawing.locating import locate
+from heedmap.maps.stability import stability_said
 from heedmap.models import pipelines
 from heedmap.options import LocateOptions
 from heedmap.results.runs import Run
@@ -30,7 +31,8 @@ def test_locate_saves_a_run_and_says_what(model, desk: Path, photo: Path):
     assert "the picture as the model saw it: 128×96, seed 7, 2 looks" in said
     assert "where “house” is seen" in said and "all that is needed to look again" in said
     found, same = Run.load(folder), locate(model, photo, PROMPT, seed=7, steps=2)
-    assert found.settings == same.settings
+    assert found.settings == same.settings and found.stability == same.stability
+    assert f"where “house” is seen, {stability_said(same.maps['house'].stability)} " in said
     assert np.array_equal(found.maps["house"].values, same.maps["house"].values)
     assert good("repeat", folder) == (
         f"{folder}: looked at again, its maps are the same to the byte.\n"
@@ -42,6 +44,7 @@ def test_its_options_are_those_of_python(model, desk: Path, photo: Path, monkeyp
     about = json.loads(good("locate", photo, "house", *some))
     (run,) = about["runs"]
     assert (run["size"], run["steps"], run["folder"]) == ([64, 64], 1, "out")
+    assert "stability" not in run["words"][0]  # there is none of one look
     settings = Run.load("out").settings
     assert settings.keep == ("layer", "step") and settings.seed == run["seed"]
     addresses: list[str] = []
@@ -85,6 +88,11 @@ def test_what_is_looked_for_beside_the_prompt_is_told_and_saved(model, desk: Pat
     assert "where “house” is seen" in said and "where “blue tree” is seen" in said
     run = Run.load("out")
     assert run.settings.concepts == ("sky", "blue tree")
+    twice = ("--concept", "sky", "--steps", 2, "--seed", 1, "--json", "-o", "twice")
+    (told,) = json.loads(good("locate", photo, "a house", *twice))["runs"]
+    same = locate(model, photo, "a house", seed=1, steps=2, concepts=["sky"])
+    assert {one["number"]: one["stability"] for one in told["words"]} == same.stability
+    assert [one["stability"] for one in told["concepts"]] == [same.concepts.stability[0]]
     assert {path for path in files(desk / "out") if "concept" in path} == {
         "concepts.safetensors",
         "concepts.png",

@@ -229,17 +229,6 @@ def test_without_its_picture_it_is_not_drawn_again(pipe, pair: Pair, tmp_path: P
         repeat(pipe, read, image=painted(200, 100, seed=1))
 
 
-def test_another_picture_in_its_place_is_seen(pair: Pair, tmp_path: Path):
-    folder = pair.save(tmp_path / "x")
-    size = pair.source.image.size
-    painted(*size, seed=5).save(folder / "edited" / "given.png")
-    with pytest.raises(RunError, match="its settings and the picture that was edited"):
-        Pair.load(folder)
-    painted(8, 8).save(folder / "edited" / "given.png")
-    with pytest.raises(RunError, match=r"given\.png"):
-        Run.load(folder / "edited")
-
-
 def test_a_report_that_knows_of_no_picture_is_torn(pair: Pair, tmp_path: Path):
     folder = pair.save(tmp_path / "x")
     told = json.loads((folder / "pair.json").read_text(encoding="utf-8"))

@@ -76,6 +76,14 @@ def test_many_large_pictures_are_compressed_and_the_page_says_so():
     assert data_of(explorer.page(run, limit=60_000))["runs"][0]["exact"] is False
 
 
+def test_a_page_has_how_stable_the_maps_of_each_of_its_prompts_are():
+    made = small("a red house")
+    held = replace(made.maps, stability={1: 0.984})
+    page = explorer.page(replace(made, maps=held, concepts=made.maps))
+    views = {view["name"]: view["stable"] for view in data_of(page)["runs"][0]["views"]}
+    assert views == {"prompt": [[1, "stability 0.98"]], "concepts": []}
+
+
 # --- what is typed stays text -----------------------------------------------------------------
 
 

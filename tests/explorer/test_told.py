@@ -10,10 +10,18 @@ from heedmap.explorer.told import (
     correspondence,
     figures,
     rows,
+    stable,
     weighted,
     what_was_done,
     written_weights,
 )
+
+
+def test_how_stable_words_are_is_told_by_their_numbers():
+    maps = small("a red house").maps
+    assert stable(maps) == []
+    told = stable(replace(maps, stability={0: 0.5, 2: 0.984}))
+    assert told == [[0, "stability 0.50, unsteady"], [2, "stability 0.98"]]
 
 
 def edit(

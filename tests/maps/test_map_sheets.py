@@ -56,6 +56,18 @@ def test_a_panel_says_how_far_from_0_its_heat_goes(monkeypatch):
     assert said == [*ways, "up to 0"]
 
 
+def test_a_panel_says_how_stable_its_map_is_where_that_is_known(monkeypatch):
+    said: list[str] = []
+    rows = layout.in_rows
+    monkeypatch.setattr(
+        layout, "in_rows", lambda panels: said.extend(one.note for one in panels) or rows(panels)
+    )
+    maps = HeatMaps(recording("at house"), stability={1: 0.984})
+    maps.sheet()
+    at, house = (f"up to {heat.values.max():.2g}" for heat in maps)
+    assert said == [at, f"{house} · stability 0.98"]
+
+
 @pytest.mark.parametrize("scale", ["shared", "word", "raw"])
 def test_a_sheet_and_a_figure_of_refined_maps_name_them(monkeypatch, scale):
     bars: list[str] = []

@@ -125,6 +125,85 @@ def test_what_was_looked_for_is_never_trusted(tmp_path):
     assert Run.load(plain).concepts is None
 
 
+def held_run() -> Run:
+    """A run that was located, two of whose four words and one of whose concepts are held."""
+    run = noting(sought(made_run(), "sky", "red house"), located={"size": [9, 9], "sha256": ""})
+    maps = replace(run.maps, stability={0: 0.25, 3: -0.5})
+    return replace(run, maps=maps, concepts=replace(run.concepts, stability={1: 1.0}))
+
+
+def test_how_stable_maps_are_stands_beside_each_word_and_is_read_back(tmp_path):
+    run = held_run()
+    folder = run.save(tmp_path / "x", overlays=False)
+    about = json.loads((folder / "run.json").read_text())
+    assert [one.get("stability") for one in about["words"]] == [0.25, None, None, -0.5]
+    assert [one.get("stability") for one in about["concepts"]] == [None, 1.0]
+    assert "stability" not in about["words"][1]  # left out, not null
+    back = Run.load(folder)
+    assert back.stability == {0: 0.25, 3: -0.5} and back.concepts.stability == {1: 1.0}
+    with pytest.raises(TypeError):
+        back.stability[0] = 1.0
+    back.save(tmp_path / "y", overlays=False)
+    assert (tmp_path / "y" / "run.json").read_text() == (folder / "run.json").read_text()
+    assert made_run().stability is None
+
+
+@pytest.mark.parametrize("name", ["words", "concepts"])
+def test_how_stable_maps_are_is_never_trusted(tmp_path, name):
+    folder = held_run().save(tmp_path / "x", overlays=False)
+    file = folder / "run.json"
+    plain = json.loads(file.read_text())
+
+    def load(change, text=None):
+        about = json.loads(json.dumps(plain))
+        change(about)
+        file.write_text(json.dumps(about) if text is None else text(json.dumps(about)))
+        return Run.load(folder)
+
+    def stable(value):
+        return lambda about: about[name][1].update(stability=value)
+
+    for value, said in (
+        (1.01, "expected a number of at most 1.0"),
+        (-1.01, "expected a number of at least -1.0"),
+        ("0.5", "expected a number, got text"),
+        (True, "expected a number, got true or false"),
+        (None, "expected a number, got null"),
+        ([0.5], "expected a number, got a list"),
+    ):
+        with pytest.raises(RunError) as caught:
+            load(stable(value))
+        assert str(caught.value).startswith(
+            f"what {file} says of its {name} is not what heedmap writes"
+        )
+        assert f"{said} at [1].stability" in str(caught.value)
+    for odd in ("NaN", "Infinity", "1e999"):
+        with pytest.raises(RunError, match="is not what heedmap w"):
+            load(stable("@"), lambda text, odd=odd: text.replace('"@"', odd))
+    for change in (
+        lambda about: about.update({name: {"0": 1}}),
+        lambda about: about[name].append("odd"),
+        lambda about: about[name][1].pop("number"),
+        lambda about: about[name][1].update(number=-1),
+    ):
+        with pytest.raises(
+            RunError, match=rf"^what .* says of its {name} is not what heedmap writes"
+        ):
+            load(change)
+    with pytest.raises(RunError, match="expected each number once"):
+        load(lambda about: about[name].append(about[name][0]))
+    with pytest.raises(RunError, match="its words and its maps are of different runs"):
+        load(lambda about: about[name].append({"number": 9, "stability": 0.5}))
+    # Older versions said nothing of it, and runs that were drawn have none, whatever they say.
+    for one in plain[name]:
+        one.pop("stability", None)
+    older = load(lambda about: None)
+    assert (older.maps if name == "words" else older.concepts).stability is None
+    assert load(lambda about: about.pop(name)).settings == older.settings
+    drawn = load(lambda about: (stable(7)(about), about["settings"].pop("located")))
+    assert drawn.stability is None
+
+
 def stepped(shows="latents"):
     """A run with a picture for each of its steps."""
     run = made_run()

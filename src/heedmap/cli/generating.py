@@ -21,7 +21,9 @@ from heedmap.cli.parsing import parse_box
 from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
+    from heedmap.maps.heatmaps import HeatMaps
     from heedmap.results.runs import Run
+    from heedmap.text.words import Word
 
 
 @grouped
@@ -116,14 +118,29 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
         "size": list(run.image.size),
         **{name: str(folder / file) for name, file in files.items()},
         "words": [
-            {"number": word.number, "word": word.text, "file": str(folder / word_file(word))}
+            {
+                "number": word.number,
+                "word": word.text,
+                "file": str(folder / word_file(word)),
+                **_stable(run.maps, word),
+            }
             for word in run.maps.words
         ],
         "concepts": [
-            {"concept": word.text, "file": str(folder / concept_file(word))}
+            {
+                "concept": word.text,
+                "file": str(folder / concept_file(word)),
+                **_stable(run.concepts, word),
+            }
             for word in (() if run.concepts is None else run.concepts.words)
         ],
     }
+
+
+def _stable(maps: "HeatMaps | None", word: "Word") -> dict[str, float]:
+    """How stable a word's map is over noises, where that is known."""
+    known = {} if maps is None else maps.stability or {}
+    return {"stability": known[word.number]} if word.number in known else {}
 
 
 def print_run(about: Mapping[str, Any]) -> None:

@@ -100,6 +100,12 @@ def locate(
 
 def print_located(about: Mapping[str, Any]) -> None:
     """Print what was saved: each file and what it is."""
+    from heedmap.maps.stability import stability_said
+
+    def seen_at(word: str, one: Mapping[str, Any]) -> str:
+        held = one.get("stability")
+        return f"where “{word}” is seen" + (f", {stability_said(held)}" if held is not None else "")
+
     size = "×".join(map(str, about["size"]))
     seen = f"{size}, seed {about['seed']}, {plural(about['steps'], 'look')}"
     print_files(
@@ -108,8 +114,8 @@ def print_located(about: Mapping[str, Any]) -> None:
             about["image"]: f"the picture as the model saw it: {seen}",
             about["page"]: "the page: point at words and places; open it in a browser",
             about["sheet"]: "the picture and where each word is seen, on one scale",
-            **{word["file"]: f"where “{word['word']}” is seen" for word in about["words"]},
-            **{one["file"]: f"where “{one['concept']}” is seen" for one in about["concepts"]},
+            **{word["file"]: seen_at(word["word"], word) for word in about["words"]},
+            **{one["file"]: seen_at(one["concept"], one) for one in about["concepts"]},
             about["maps"]: "the maps, for `heedmap inspect` and `heedmap segment`",
             about["settings"]: "all that is needed to look again",
         },

@@ -117,6 +117,8 @@ def draw(
         probe=probe,
         predicts=seen is not None,
     )
+    if batch.looked is not None:
+        recorder.tell_halves()
     # Noted before the run: what is asked for, not what a callback or an interrupt makes of it.
     noted = _noted(pipe, options, batch.edits)
     taught = cards.words_of(pipe)

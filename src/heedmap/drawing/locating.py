@@ -5,10 +5,12 @@ that timestep's strength (as DDPM's training does, Ho et al., arXiv 2006.11239, 
 without guidance. What the words draw is recorded as in any run, and averaged over the noises.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 from msgspec import structs
 from PIL import Image
 
@@ -19,6 +21,8 @@ from heedmap.drawing.keywords import LocateKeywords, spelled_out
 from heedmap.drawing.saved_options import SavedCall
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files.pictures import digest_of
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.stability import stability_of
 from heedmap.options import GenerateOptions, LocateOptions
 from heedmap.recording.probing import Probe
 from heedmap.results.runs import Run
@@ -86,8 +90,13 @@ def locate(
     assert noted.size is not None
     shown = seen(pipe, given, noted.size)
     batch = Batch([prompt], [prompt], [seed], looked=shown)
-    (run,), _ = draw(pipe, batch, noted, progress=progress, probe=probe)
-    return replace(run, settings=structs.replace(run.settings, located=shown.noted))
+    (run,), trace = draw(pipe, batch, noted, progress=progress, probe=probe)
+    return replace(
+        run,
+        maps=_held(run.maps, trace.halves("conditional")),
+        concepts=None if run.concepts is None else _held(run.concepts, trace.halves("concepts")),
+        settings=structs.replace(run.settings, located=shown.noted),
+    )
 
 
 def look_again(
@@ -120,6 +129,11 @@ def look_again(
     told: dict[str, Any] = {"progress": progress, "probe": probe}
     made = locate(pipe, run.image, asked.prompt, seed=asked.seed, **told, **given.named())
     return replace(made, settings=structs.replace(made.settings, located=located))
+
+
+def _held(maps: HeatMaps, halves: Sequence[Mapping[tuple[int, int], np.ndarray]]) -> HeatMaps:
+    """The same maps, which know how far the two halves of the looks agree."""
+    return replace(maps, stability=stability_of(maps.recording, halves))
 
 
 def _check_asked(prompt: str, arguments: dict[str, Any]) -> None:

@@ -228,7 +228,7 @@ def _source(
     check_room(pipe, run, size)
     edit = SavedEdit(asked.prompt, (0.0, 0.0), (0.0, 0.0), EditOptions())
     planner = _planner(pipe, asked, edit, size, picture)
-    plans = [planner.plan(asked.prompt)] * (size - 1)
+    plans = [planner.plan(asked.prompt)] * max(1, size - 1)
     options = replace(asked.options, limit=limit_of(run) * size)
     return (
         draw_edits(planner.base, plans, asked.seed, options, progress, probe=probe).pairs[0].source

@@ -175,7 +175,7 @@ def _written(
     content = []
     for run, (link, exact), own, texts in zip(runs, shown, steps, said, strict=True):
         views = [
-            {"name": name, **pack(maps.recording, budget, maps.image)}
+            {"name": name, "stable": told.stable(maps), **pack(maps.recording, budget, maps.image)}
             for name, maps in _views(run).items()
         ]
         content.append(

@@ -9,6 +9,8 @@ from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures, returned
 from heedmap.files.settings import Settings
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.stability import stability_said
 from heedmap.text.alignment import pair_words
 from heedmap.text.vocabulary import said_of
 from heedmap.text.weights import parse_weights, token_weights
@@ -97,6 +99,11 @@ def _measured(change: Measures) -> list[str]:
     values = (change.mse, ".2g"), (change.psnr_db, ".1f"), (change.ssim, ".2f")
     said = ("–" if value is None else f"{value:{form}}" for value, form in values)
     return [f"{change.share * 100:.0f}\u00a0%", *said]
+
+
+def stable(maps: HeatMaps) -> list[list[Any]]:
+    """How stable words' maps are over noises, where that is known: [number, as it is told]."""
+    return [[number, stability_said(held)] for number, held in (maps.stability or {}).items()]
 
 
 def rows(settings: Settings) -> list[list[str]]:

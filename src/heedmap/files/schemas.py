@@ -24,9 +24,11 @@ from heedmap.files.settings import Settings
 from heedmap.files.values import (
     MAX_CELLS,
     MAX_STEPS,
+    Correlation,
     Files,
     Name,
     Number,
+    Small,
     SmallSide,
     StepSource,
     Text,
@@ -44,12 +46,20 @@ MAX_VALUES = 1_000_000
 
 
 class WordFile(Struct, frozen=True):
-    """A word of a run, and the file of its overlay within the folder."""
+    """A word of a run, the file of its overlay within the folder, how stable its map is."""
 
     number: int
     text: str
     tokens: tuple[int, ...]
     file: str | None
+    stability: float | UnsetType = UNSET
+
+
+class WordRead(Struct, frozen=True):
+    """What is read back of a word of a run that was located; older versions wrote its number."""
+
+    number: Small
+    stability: Correlation | UnsetType = UNSET
 
 
 class StepsFile(Struct, frozen=True):
@@ -61,7 +71,7 @@ class StepsFile(Struct, frozen=True):
 
 
 class RunFile(Struct, frozen=True, kw_only=True):
-    """`run.json`; older versions list no files. Its words are for people, and not read."""
+    """`run.json`; older versions list no files. Its words are for people; see `stabilities`."""
 
     format: int
     files: Files = UNSET
@@ -161,6 +171,22 @@ def written(content: Struct, name: str) -> bytes:
         raise RunError(said) from error
     validated(json.loads(data), type(content), f"what {name} would hold")
     return data
+
+
+def stabilities(words: object, what: str) -> dict[int, float]:
+    """How stable the maps of words are, by their numbers, as far as a file says it.
+
+    Args:
+        words: of a run, or its concepts, as its file has them.
+        what: what all of it is called in the error.
+
+    Raises:
+        RunError: if they are no list of words, or two have one number.
+    """
+    read = [] if words is UNSET else validated(words, list[WordRead], what)
+    if len({one.number for one in read}) < len(read):
+        raise RunError(f"{what} is not what heedmap writes: expected each number once")
+    return {one.number: one.stability for one in read if one.stability is not UNSET}
 
 
 def read_file(path: Path, schema: type[_File], what: str, *, version: int, most: int) -> _File:
@@ -310,4 +336,6 @@ def _where(error: Exception) -> str:
     # A value and a field's name are shown as they stand there, whatever they are.
     said = re.sub(r"(^Expected|, got) `([^`]*)`", _types, said)
     said = " ".join(f"{said[:1].lower()}{said[1:]}".replace("`", "").split())
-    return f": {said}" + (f" at {place.removeprefix('$.').rstrip('`')}" if place else "")
+    return f": {said}" + (
+        f" at {place.removeprefix('$').removeprefix('.').rstrip('`')}" if place else ""
+    )

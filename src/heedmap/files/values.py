@@ -37,6 +37,7 @@ Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 Given = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
 """A number that a user gave: 4 stays 4, and 4.0 stays 4.0."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
+Correlation = Annotated[float, Meta(ge=-1, le=1)]
 Window = tuple[Fraction, Fraction]
 TOKENS_AT_MOST, WORDS_AT_MOST = Meta(max_length=MAX_TOKENS), Meta(max_length=MAX_PROMPT)
 """How many of a prompt a file may list."""

@@ -17,6 +17,7 @@ __all__ = [
     "segments",
     "selections",
     "soft_masks",
+    "stability",
     "timelines",
     "word_map",
     "word_sheets",

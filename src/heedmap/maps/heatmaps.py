@@ -5,7 +5,7 @@ row-major) · K text token · h, w a layer's own grid. Everything is numpy.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from heedmap.maps.recordings import REFINED, Layer, Recording
 from heedmap.maps.segments import Segments, segmented
 from heedmap.maps.selections import LayerFilter, Selection
 from heedmap.maps.soft_masks import Mentioned, check_picture
+from heedmap.maps.stability import stability_at
 from heedmap.maps.word_map import HeatMap, Scale, check_scale
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.prompts import is_content
@@ -48,6 +49,7 @@ class HeatMaps:
     image: Image.Image | None = None
     _selection: Selection = field(default_factory=Selection)
     _whole: Recording | None = None  # what the recording of refined maps was taken from
+    stability: Mapping[int, float] | None = None  # by word, of the whole run, where it is known
 
     def __repr__(self) -> str:
         found, keep = [plural(len(self), "word")], self.recording.keep
@@ -189,7 +191,7 @@ class HeatMaps:
             part = part.with_steps(recording, steps, timesteps)
         if heads is not None:
             part = part.with_heads(recording, heads)
-        return replace(self, _selection=part)
+        return replace(self, _selection=part, stability=None)
 
     @property
     def refined(self) -> "HeatMaps":
@@ -206,7 +208,8 @@ class HeatMaps:
             raise SelectionError(_PART)
         if self._whole is not None:
             return self
-        return replace(self, recording=self.recording.refined_alone(), _whole=self.recording)
+        alone = self.recording.refined_alone()
+        return replace(self, recording=alone, _whole=self.recording, stability=None)
 
     def segment(
         self,
@@ -237,8 +240,7 @@ class HeatMaps:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the selection."""
-        recording = self.recording
-        return tuple(recording.layers[i] for i in self._selection.layers_of(recording))
+        return tuple(self.recording.layers[i] for i in self._selection.layers_of(self.recording))
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -330,6 +332,7 @@ class HeatMaps:
             (0.0, 1.0) if alone else self._averages.shared,
             self._mentioned(positions) if word else None,
             self._whole is not None,
+            stability_at(self.stability, self.words, positions),
         )
 
     def _check_plain(self) -> None:

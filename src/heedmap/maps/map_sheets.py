@@ -9,6 +9,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.layout import Laid, Panel
+from heedmap.maps.stability import stability_said
 from heedmap.maps.word_map import REFINED_BY, SCALES, HeatMap, Scale
 
 __all__ = ["checked_maps", "sheet_of"]
@@ -60,7 +61,8 @@ def sheet_of(
         wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
         way = "down" if heat.most < 0 else "up"
         only = ", refined" if heat.refined and not all(refined) else ""
-        panels.append(Panel(heat.label, drawn, f"{way} to {heat.most:.2g}{only}"))
+        held = "" if heat.stability is None else f" · {stability_said(heat.stability)}"
+        panels.append(Panel(heat.label, drawn, f"{way} to {heat.most:.2g}{only}{held}"))
     ends = ("least", "most") if scale == "word" else heats[0].span(scale)
     said = SCALES[scale] + (f" · {REFINED_BY}" if all(refined) else "")
     bar = layout.ScaleBar(said, *ends, alone=image is None)

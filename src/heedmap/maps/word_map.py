@@ -49,6 +49,8 @@ class HeatMap:
             same selection, for pictures that can be compared.
         mentioned: the words, where masks are to be made of more than the values.
         refined: whether it was carried along the picture's attention to itself.
+        stability: of a word of `locate`, how far its maps of two halves of the looks agree, each
+            with other noise: their rank correlation, -1 to 1. None where that is not known.
     """
 
     label: str
@@ -58,6 +60,7 @@ class HeatMap:
     shared: tuple[float, float] = (0.0, 1.0)
     mentioned: Mentioned | None = None
     refined: bool = False
+    stability: float | None = None
 
     def __repr__(self) -> str:
         (height, width), (low, high) = self.values.shape, self.span()

@@ -111,6 +111,6 @@ def concept_side(
     numbers = tuple(range(len(wanted.concepts)))
     return BranchRecord(
         (table,) * len(concepts),
-        Tally(wanted.keep, [numbers] * len(concepts)),
+        Tally(wanted.keep, [numbers] * len(concepts), wanted.halves),
         beside=Sought(layers, concepts, encoding.conditional.states, partial(family.within, model)),
     )

@@ -34,6 +34,7 @@ class Wanted:
         branches: of a guided run.
         limit: bytes that may be kept in all.
         concepts: what is looked for beside the prompt.
+        halves: whether what both halves of the steps drew is told apart.
         prompts: the texts of `prompt_embeds`, where a pipeline is given these.
         tables: words and tokens of prompts that were read before, by prompt.
     """
@@ -43,6 +44,7 @@ class Wanted:
     branches: frozenset[BranchName]
     limit: int
     concepts: tuple[str, ...]
+    halves: bool = False
     prompts: tuple[str, ...] | None = None
     tables: Mapping[str, TokenTable] = field(default_factory=dict)
 
@@ -328,7 +330,7 @@ def sides(encoding: Encoding, wanted: Wanted) -> dict[SideName, BranchRecord]:
                 "embedded in the model): pass a guidance above 1, or leave it out"
             )
         positions = [table.positions(*kinds) for table in branch.tables]
-        found[name] = BranchRecord(branch.tables, Tally(wanted.keep, positions))
+        found[name] = BranchRecord(branch.tables, Tally(wanted.keep, positions, wanted.halves))
     return found
 
 

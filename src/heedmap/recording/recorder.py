@@ -6,10 +6,12 @@ that the picture is made with it computes the probabilities of the wanted tokens
 keeps their means over the axes that were not asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, warn
@@ -28,6 +30,7 @@ from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.recording.tallies import Tally
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
+from heedmap.wiring.family import GridShape
 from heedmap.wiring.processors import uncompiled
 from heedmap.wiring.registry import family_of, grids, served
 
@@ -88,6 +91,15 @@ class Trace:
     def concept_maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of the concepts, each one word, where some were asked for."""
         return tuple(HeatMaps(recording) for recording in self.concept_recordings)
+
+    def tell_halves(self) -> None:
+        """Tell apart what both halves of the steps draw; before the first call."""
+        self._wanted = replace(self._wanted, halves=True)
+
+    def halves(self, name: SideName) -> Sequence[Mapping[GridShape, np.ndarray]]:
+        """What both halves of the steps of the last call drew (`Halves.of`), of its first image."""
+        halves = self._done()[-1].sides[name].tally.halves
+        return () if halves is None else halves.of(0)
 
     @property
     def steps(self) -> int:

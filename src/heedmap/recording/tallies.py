@@ -9,6 +9,7 @@ from heedmap.errors import ArgumentError, Written
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.options import AXES, Axis
+from heedmap.recording.halves import Halves
 
 Probabilities = Callable[[slice, Sequence[int]], torch.Tensor]
 """From heads and tokens to their probabilities (H', Q, K') in float32, of one image at one site."""
@@ -20,12 +21,16 @@ class Tally:
     Args:
         keep: the axes to keep; the others are averaged.
         positions: for each image the text tokens to take.
+        halves: whether the halves of the steps are summed up, too.
     """
 
-    def __init__(self, keep: frozenset[Axis], positions: Sequence[tuple[int, ...]]) -> None:
+    def __init__(
+        self, keep: frozenset[Axis], positions: Sequence[tuple[int, ...]], halves: bool = False
+    ) -> None:
         self.keep = keep
         self.positions = tuple(positions)
         # By image, layer and step ("" and 0 where those axes are averaged).
+        self.halves = Halves() if halves else None
         self._sums: dict[tuple[int, str, int], torch.Tensor] = {}
         self._shares: dict[tuple[int, str, int], float] = {}
 
@@ -69,6 +74,8 @@ class Tally:
                 p += of(slice(head, head + 1), tokens)
             p /= heads
         there = p
+        if self.halves is not None:
+            self.halves.add(image, site, p)
         layer = site.layer if "layer" in self.keep else ""
         if not layer:
             p = regrid(p, site.grid, mean_grid)

@@ -16,15 +16,24 @@ from heedmap.checks import flag
 from heedmap.errors import RunError, plural, quoted
 from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
-from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic
+from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import kinds, reading, schemas
-from heedmap.files.pictures import digest_of
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.options import Axis
+from heedmap.results.run_files import (
+    CONCEPTS,
+    GIVEN,
+    NEGATIVE,
+    given_in,
+    is_placed,
+    maps_in,
+    recorded_in,
+    steps_in,
+)
 from heedmap.text.concepts import concept_table
 from heedmap.text.words import Word
 
@@ -32,8 +41,6 @@ if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
 FORMAT = 1
-_DISTORTED = 2  # times: so much wider or higher no picture of a step is
-NEGATIVE, CONCEPTS, GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
 SOUGHT = "looked for beside the prompt"
 """What titles say of concepts."""
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
@@ -72,6 +79,16 @@ class Run:
         return (
             f"<Run {quoted(about.prompt)}, seed {about.seed}: {width}×{height}, {steps}, {words}>"
         )
+
+    @property
+    def stability(self) -> Mapping[int, float] | None:
+        """How stable the map of each word is over the noises, by its number: -1 to 1.
+
+        Of a run of `locate`, where every step has noise of its own: the rank correlation of the map
+        of the even steps with that of the odd ones. Concepts have `run.concepts.stability`. None
+        where nothing was looked at, or once. What is stable is not therefore true.
+        """
+        return self.maps.stability
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """What `figure` shows, as a picture."""
@@ -198,76 +215,21 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
     image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
     recording = Recording.load(folder / "maps.safetensors")
     listed = told.files is not UNSET
-    against = _read_beside(folder / NEGATIVE, told)
-    sought = _read_beside(folder / CONCEPTS, told) if listed else None  # older ones had none
+    against = recorded_in(folder / NEGATIVE, told)
+    sought = recorded_in(folder / CONCEPTS, told) if listed else None  # older ones had none
     if (
         recording.table.prompt != (about.prompt if "text" in about.unnoted else about.text)
         or any(one.size != image.size for one in (recording, against, sought) if one is not None)
         or (sought is not None and concept_table(about.concepts) != sought.table)
-        or not _is_placed(about)
+        or not is_placed(about)
     ):
         raise reading.torn(folder, "its picture, maps and settings", "run")
-    negative_maps, concepts = (
-        None if one is None else HeatMaps(one, image) for one in (against, sought)
-    )
-    steps = _read_steps(folder, told, len(recording.timesteps), image.size)
-    given = _read_given(folder, told)
-    return Run(image, HeatMaps(recording, image), about, negative_maps, steps, concepts, given)
-
-
-def _read_given(folder: Path, told: schemas.RunFile) -> Image.Image | None:
-    """The picture that a source stands for, where the run says that it has one."""
-    if told.files is UNSET or GIVEN not in told.files:
-        return None
-    reading.check_listed(folder / GIVEN, "run")
-    given, noted = (
-        reading.read_picture(folder / GIVEN, "RGB", size=told.settings.size),
-        told.settings.inverted,
-    )
-    if noted is None or digest_of(given) != noted.sha256:
-        raise reading.torn(folder, "its settings and the picture that was edited", "run")
-    return given
-
-
-def _read_beside(path: Path, told: schemas.RunFile) -> Recording | None:
-    """What was recorded beside a run's own maps, where it says so; a file of a user's is not."""
-    if told.files is not UNSET:
-        if path.name not in told.files:
-            return None
-        reading.check_listed(path, "run")
-    return Recording.load(path) if reading.is_there(path) else None
-
-
-def _read_steps(
-    folder: Path, told: schemas.RunFile, count: int, shape: tuple[int, int]
-) -> StepPictures | None:
-    """The pictures of so many steps, where a run says that it has them; older ones do not.
-
-    They lie beneath the heat of a picture, and so have its shape, up to a cell of its latent.
-    """
-    if told.steps is UNSET:
-        return None
-    if told.steps.count != count:
-        raise reading.torn(folder, "its maps and the pictures of its steps", "run")
-    across, down = (small / side for small, side in zip(told.steps.size, shape, strict=True))
-    if max(across, down) > _DISTORTED * min(across, down):
-        raise reading.torn(folder, "its picture and the pictures of its steps", "run")
-    size = mosaic_size(count, told.steps.size)
-    sheet = reading.read_picture(folder / "steps.png", "RGB", size=size)
-    return of_mosaic(sheet, count, told.steps.size, told.steps.shows)
-
-
-def _is_placed(about: Settings) -> bool:
-    """Whether a run was drawn at a place that its batch had; the first is the source's.
-
-    One that drew nothing was no edit, and alone.
-    """
-    if about.located is not None:
-        return about.edit is None and about.batch_place is None and not about.edits
-    if about.batch_place is None:
-        return True
-    number, size = about.batch_place
-    return (about.edit is not None) <= number < size
+    negative_maps = None if against is None else HeatMaps(against, image)
+    maps = maps_in(folder, "words", told, recording, image)
+    concepts = None if sought is None else maps_in(folder, "concepts", told, sought, image)
+    steps = steps_in(folder, told, len(recording.timesteps), image.size)
+    given = given_in(folder, told)
+    return Run(image, maps, about, negative_maps, steps, concepts, given)
 
 
 def _write_sheet(
@@ -288,8 +250,10 @@ def _write_sheet(
 
 def _told(maps: HeatMaps, files: Mapping[int, str]) -> list[schemas.WordFile]:
     """What `run.json` says of the words of maps."""
+    held = maps.stability or {}
     return [
-        schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number)) for w in maps.tokens.words
+        schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number), held.get(w.number, UNSET))
+        for w in maps.tokens.words
     ]
 
 

@@ -74,8 +74,12 @@ function renderLegend() {
     const scale = make("span", { className: drawn ? "scale" : "swatch" });
     scale.style.setProperty("--hue", `rgb(${heat.hue.join(" ")})`);
     const label = make("bdi", { textContent: labelsOf(heat.term) });
-    if (heats.length === 1) list.append(make("li", {}, label));
-    else list.append(make("li", {}, scale, label, drawn ? make("small", { textContent: range(heat) }) : ""));
+    const held = stableSaid(heat);
+    if (heats.length === 1) list.append(make("li", {}, label, ...(held ? [make("small", { textContent: held, title: STABLE })] : [])));
+    else {
+      const said = [drawn ? range(heat) : "", held].filter(Boolean).join(" · ");
+      list.append(make("li", {}, scale, label, said ? make("small", { textContent: said, title: held && STABLE }) : ""));
+    }
   }
   const chosen = chosenSaid();
   const outlined = () => outlineSaid(runs.flatMap((one) => one.heats), heats.length > 1);
@@ -90,6 +94,18 @@ function renderLegend() {
   const scale = `${SCALES[state.scale]}${overStepsSaid()}${same ? `: ${range(heats[0])}` : ""}${below}`;
   const line = state.outline ? ` · ${outlined()}` : "";
   text.textContent = `${scale} · ${chosen}${cells}${line}.${beneath}`;
+}
+
+const STABLE =
+  "How far the maps of the even steps and of the odd ones agree, each step with noise of its own (rank correlation). " +
+  "What is stable is not therefore true.";
+
+/** How stable the map of a word is over noises: as read, of the whole run, and not a share. */
+function stableSaid({ of: { run, v, entries } }) {
+  if (refined() || !wholeRun() || state.scale === "content" || entries.length > 1) return "";
+  const view = data.runs[run].views[v];
+  const { number } = view.entries[entries[0]];
+  return view.stable.find(([word]) => word === number)?.[1] ?? "";
 }
 
 /** Whose scale it is while some of the steps are shown. */
