@@ -58,7 +58,7 @@ class Deck:
         chance = random.Random(f"{self._seed} {number}")
         if chance.random() < 0.0005:
             return {"path": chance.choice(sorted(ODD_PATHS))}
-        seed = chance.choice(("run", "every", "seen", "pair", "pair", "grid"))
+        seed = chance.choice(("run", "every", "seen", "own", "pair", "pair", "grid"))
         seed = {0: "why", 6: "without"}.get(number % _EXPLAINED, seed)
         found: Case = {"seed": seed}
         zipped = seed not in _ALONE and chance.random() < 0.2

@@ -1,8 +1,8 @@
 """Small results that heedmap saved itself: what the fuzzed folders are made of.
 
 A run with weights, a region, every axis and the maps of its negative prompt; a plain run; an edit
-that was blended; a grid; a run that was located, with a concept; an explanation of the first; the
-second without a word. Pictures of 32×32 pixels of the embedded model, two steps: 0.1 MB each.
+that was blended; one of a picture that one has; a grid; a run that was located, with a concept; an
+explanation of the first; the second without a word. Pictures of 32×32 pixels of the embedded model, two steps: 0.1 MB each.
 """
 
 import shutil
@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-NEEDED = (".json", ".safetensors", "image.png", "blend.png", "steps.png")
+NEEDED = (".json", ".safetensors", "image.png", "given.png", "blend.png", "steps.png")
 """What is read of a folder; the pages and sheets beside it are made anew."""
 DRAWN = ("run", "every", "pair", "grid")
-NAMES = (*DRAWN, "seen", "why", "without")
+NAMES = (*DRAWN, "own", "seen", "why", "without")
 
 
 def draw(pipe: Any, out: Path) -> None:
@@ -33,6 +33,7 @@ def draw(pipe: Any, out: Path) -> None:
     hm.explain(pipe, out / "every", "red", (9, 9), step=1).save(out / "why")
     hm.ablate(pipe, out / "run", "red").save(out / "without")
     hm.edit(pipe, "a cat on grass", "a dog on grass", only="cat->dog", **how).save(out / "pair")
+    hm.edit(pipe, "a house", "a tree", image=drawn, **how).save(out / "own")
     size = {name: value for name, value in how.items() if name != "seed"}
     hm.grid(pipe, "a red house", weights={"red": [-1.0, 2.0]}, seeds=[3], **size).save(out / "grid")
 

@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from cli.calling import bad, call, files, good
 from heedmap.files.notes import to_json
+from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 
 SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
@@ -143,3 +146,38 @@ def test_warnings_are_listed_and_told_once(model, desk):
     (told,) = json.loads(result.stdout)["warnings"]
     assert told.startswith("the edit 'a red sea' took no cross-attention from its source in its ")
     assert result.stderr == f"Warning: {told}\n"
+
+
+def told_badly(*arguments: object) -> str:
+    """What is printed where a model of random weights gives a picture back: not well."""
+    result = call(*arguments)
+    assert result.exception is None, (result.output, result.exception)
+    assert "Warning: the picture comes back at " in result.stderr
+    return result.stdout
+
+
+def test_a_picture_of_ones_own(model, desk):
+    Image.fromarray(np.full((96, 200, 3), 90, np.uint8)).save("photo.png")
+    said = told_badly(*SWAP, "--image", "photo.png", "--out", "mine")
+    pair = Pair.load("mine")
+    back = pair.about.reconstruction
+    assert back is not None and pair.edited.settings.inverted is not None
+    assert pair.edited.settings.inverted.size == (200, 96)
+    assert f"Your picture comes back at {back.psnr_db:.1f} dB (PSNR)." in said
+    assert "your picture, as the model saw it" in said
+    asked = (*SWAP, "--image", "photo.png", "--out", "again", "--json")
+    (one,) = json.loads(told_badly(*asked))["edits"]
+    assert (desk / one["files"]["given_image"]).is_file()
+    (drawn,) = json.loads(good(*SWAP, "--out", "drawn", "--json"))["edits"]
+    assert "given_image" not in drawn["files"]
+    weighed = ("grid", "a red house", "--weight", "red=1,2", "--steps", 1)
+    told_badly(*weighed, "--image", "photo.png", "--out", "g")
+    assert Grid.load("g").cells[0].pair.source.given is not None
+
+
+@pytest.mark.parametrize("verb", [SWAP, ("grid", "a red house", "--weight", "red=1,2")])
+def test_a_picture_that_is_none_is_told_before_a_model_is_loaded(desk, verb):
+    (desk / "text.png").write_text("no picture")
+    assert "is no picture that can be read" in bad(*verb, "--image", "text.png")
+    assert "there is no file" in bad(*verb, "--image", "none.png")
+    assert not (desk / "outputs").exists()

@@ -23,7 +23,7 @@ from heedmap.drawing.given_pictures import (
     upright_rgb,
     usual_for,
 )
-from heedmap.errors import ArgumentError, Either
+from heedmap.errors import ArgumentError, Either, ModelError
 from heedmap.files.pictures import digest_of
 from heedmap.models.pipelines import check_size
 from heedmap.options import DrawOptions, EditOptions
@@ -83,8 +83,12 @@ def taken_apart(
     if "image" in parameters(pipe):
         return replace(how, image=None), {**arguments, "image": how.image}
     check_pipeline(pipe)
-    if (why := family_of(pipe).why_unblended(pipe)) is not None:
-        raise ArgumentError(f"{type(pipe).__name__} {why}")
+    if family_of(pipe).why_unblended(pipe) is not None:
+        raise ModelError(
+            f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
+            "your picture would not come back: expected another pipeline of such a model, "
+            "as StableDiffusionPipeline with an LCMScheduler"
+        )
     refuse_set(arguments, _SET)
     return replace(how, image=upright_rgb(how.image)), arguments
 
