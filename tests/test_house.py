@@ -252,8 +252,7 @@ OTHERS = {
     "recording/edits.py": {"renormalize"},  # of one word
     "wiring/encodings.py": {"concepts"},  # their text states
     "text/tokens.py": {"limit"},  # of a tokenizer
-    "wiring/inversion.py": {"device"},  # as diffusers' own schedulers have it
-    "wiring/noising.py": {"device"},  # the same
+    "wiring/noising.py": {"device"},  # as diffusers' own schedulers have it
 }
 # What the command line alone has: where nothing is said, one picture is drawn, and so on.
 ITS_OWN = {

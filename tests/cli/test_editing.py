@@ -161,8 +161,8 @@ def test_a_picture_of_ones_own(model, desk):
     said = told_badly(*SWAP, "--image", "photo.png", "--out", "mine")
     pair = Pair.load("mine")
     back = pair.about.reconstruction
-    assert back is not None and pair.edited.settings.inverted is not None
-    assert pair.edited.settings.inverted.size == (200, 96)
+    assert back is not None and pair.edited.settings.given is not None
+    assert pair.edited.settings.given.size == (200, 96)
     assert f"Your picture comes back at {back.psnr_db:.1f} dB (PSNR)." in said
     assert "your picture, as the model saw it" in said
     asked = (*SWAP, "--image", "photo.png", "--out", "again", "--json")

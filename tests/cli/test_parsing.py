@@ -217,7 +217,7 @@ TEXTS |= {"--host", "--name", "--auth"}  # read later
     ],
 )
 def test_nonsense_for_an_option_is_told_before_anything_is_done(verb: str, option: str, desk: Path):
-    nonsense = "" if option == "--out" else "="
+    nonsense = "" if option in ("--out", "--image") else "="
     result = call(verb, *ARGUMENTS.get(verb, ["x"]), option, nonsense)
     assert result.exit_code == 2 and result.stdout == ""
     assert result.stderr.startswith(f"Error: {option} is ") and result.stderr.count("\n") == 1

@@ -437,13 +437,13 @@ def test_a_picture_is_looked_at_again():
 def test_a_picture_that_was_edited_is_named_as_it_lies_there():
     noted = {"size": [300, 200], "sha256": "x"}
     edit = {"source": "a house", "cross": [0, 0.8], "self": [0, 0.4]}
-    about = settings_of(inverted=noted, batch_place=[1, 2], edit=edit)
+    about = settings_of(given=noted, batch_place=[1, 2], edit=edit)
     command, python, whole = repeat_edit(about, None)
     assert "--image given.png" in command[1] and "--size" not in whole[1]
     assert "image='given.png'" in python[1] or 'image="given.png"' in python[1]
     for way in (command, python):
         assert "given.png is your picture: it lies in the folder of the source" in way[2]
-    (only,) = repeat_run(settings_of(inverted=noted, batch_place=[0, 2]))
+    (only,) = repeat_run(settings_of(given=noted, batch_place=[0, 2]))
     assert only[1] == "heedmap repeat RUN"
     grid = repeat_grid(GridReport(source="a house", targets=("a sea",)), about)
     assert "--image given.png" in grid[0][1]

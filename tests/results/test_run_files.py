@@ -19,7 +19,7 @@ SOFT = Image.new("RGB", (128, 128), (40, 80, 120))
 def with_given(**more: Any) -> Run:
     """A run that was drawn from a picture, as the source of an edit."""
     noted = {"size": [300, 200], "sha256": digest_of(SOFT)}
-    run = noting(made_run(), inverted=noted, batch_place=[0, 2], **more)
+    run = noting(made_run(), given=noted, batch_place=[0, 2], **more)
     return Run(run.image, run.maps, run.settings, given=SOFT)
 
 
@@ -49,7 +49,7 @@ def test_another_picture_in_its_place_is_seen(tmp_path: Path):
 def test_a_picture_that_no_settings_tell_of_is_refused(tmp_path: Path):
     folder = with_given().save(tmp_path / "x", overlays=False)
     held = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    del held["settings"]["inverted"]
+    del held["settings"]["given"]
     (folder / "run.json").write_text(json.dumps(held), encoding="utf-8")
     with pytest.raises(RunError, match="its settings and the picture that was edited"):
         Run.load(folder)

@@ -17,7 +17,7 @@ from PIL import Image
 from heedmap.drawing.batch import Batch, Preview, Progress, draw, part_of
 from heedmap.drawing.blending import Blending
 from heedmap.drawing.edit_plans import EditBase, Plan
-from heedmap.drawing.inverting import Inverted, invert
+from heedmap.drawing.picture_source import PictureSource
 from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
 from heedmap.files.reports import ChangedWords, EditReport, returned
@@ -92,15 +92,13 @@ def draw_edits(
     size = options.size or (start.size if isinstance(start, Image.Image) else None)
     at_once = fitting(base.pipe, size, base.options.batch) - 1
 
-    drawn, inverted = DrawnEdits([]), None
-    if own is not None:
-        first, progress = part_of(progress, 0, 2), part_of(progress, 1, 2)
-        inverted = invert(base.pipe, own, base.table.prompt, seed, options, first)
+    drawn = DrawnEdits([])
+    picture = None if own is None else PictureSource.of(base.pipe, own, seed, options)
 
     def one(some: Sequence[Plan], done: int, left: int) -> int:
         """Draw some of them; only what is told of them is kept, not what it is made of."""
         mine = part_of(progress, done, done + left)
-        runs, recorder, blending = _draw(base, some, seed, options, inverted, mine, preview, probe)
+        runs, recorder, blending = _draw(base, some, seed, options, picture, mine, preview, probe)
         source = drawn.pairs[0].source if drawn.pairs else runs[0]
         pairs = []
         for number, plan in enumerate(some, 1):
@@ -120,7 +118,7 @@ def _draw(
     plans: Sequence[Plan],
     seed: int,
     options: DrawOptions,
-    inverted: Inverted | None,
+    picture: PictureSource | None,
     progress: Progress | None,
     preview: Preview | None,
     probe: Probe | None,
@@ -140,28 +138,28 @@ def _draw(
             [base.written, *(plan.written for plan in plans)],
             [seed] * (len(plans) + 1),
             tables=[base.table, *(plan.table for plan in plans)],
-            start=None if inverted is None else inverted.start(len(plans) + 1),
+            start=None if picture is None else picture.start(len(plans) + 1),
         ),
         replace(GenerateOptions.taken(given), arguments=given),
         Steering(rules, sources, windows, base.options.self_cells),
         progress=progress,
         preview=preview,
         watch=None if blending is None else blending.watch,
-        change=_changed(inverted, blending),
+        change=_changed(picture, blending),
         probe=probe,
     )
-    if inverted is not None:
-        runs = [inverted.noted(run) for run in runs]
+    if picture is not None:
+        runs = [picture.noted(run) for run in runs]
     return runs, recorder, blending
 
 
-def _changed(inverted: Inverted | None, blending: Blending | None) -> AfterStep | None:
-    """What is done to the latents after each call of the scheduler: set back, then blended."""
-    if inverted is None:
+def _changed(picture: PictureSource | None, blending: Blending | None) -> AfterStep | None:
+    """What is done to the latents after each call of the scheduler: carried, then blended."""
+    if picture is None:
         return blending
 
     def change(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
-        latents = inverted.set_back(moment, latents)
+        latents = picture.carried(moment, latents)
         return latents if blending is None else blending(recorder, moment, latents)
 
     return change

@@ -16,8 +16,8 @@ from heedmap.drawing.batch import Preview, Progress, as_noted, check_prompts, dr
 from heedmap.drawing.edit_batches import draw_edits, tell_notes
 from heedmap.drawing.edit_plans import EditBase, Plan, Planner, read_window
 from heedmap.drawing.grid_axes import Axes
-from heedmap.drawing.inverting import sized, taken_apart
 from heedmap.drawing.keywords import EditKeywords, GridKeywords, spelled_out
+from heedmap.drawing.picture_source import sized, taken_apart
 from heedmap.drawing.pipeline_arguments import noted_argument
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.notes import to_json

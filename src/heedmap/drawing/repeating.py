@@ -19,8 +19,8 @@ from heedmap.drawing import editing
 from heedmap.drawing.batch import Progress, part_of
 from heedmap.drawing.edit_batches import draw_edits
 from heedmap.drawing.edit_plans import Plan, Planner
-from heedmap.drawing.inverting import picture_of
 from heedmap.drawing.locating import look_again
+from heedmap.drawing.picture_source import picture_of
 from heedmap.drawing.redrawing import (
     check_room,
     draw_asked,

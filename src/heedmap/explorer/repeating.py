@@ -45,7 +45,7 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
         return repeat_edit(settings, None)
     if settings.located is not None:
         return _look_again(settings)
-    if settings.inverted is not None:  # the source of edits, which nothing draws but an edit
+    if settings.given is not None:  # the source of edits, which nothing draws but an edit
         return _ways(settings, "", "", [])[-1:]
     options, named = _shared(settings)
     placed = [spelling.confine_flag(edit) for edit in settings.edits]
@@ -231,7 +231,7 @@ def _ways(settings: Settings, command: str, call: str, more: Iterable[str]) -> l
         python.append("the edits of the attention (see the settings)")
     python += [part for part in more if part.startswith("the batch")] + loaded
     option = nameless_option(settings)
-    yours = [_YOURS] if settings.inverted else []
+    yours = [_YOURS] if settings.given else []
     without = [f"Not in it: {_listed(left)}.", *yours] if left else yours
     beside = [f"Add {_listed(python)}.", *yours] if python else yours
     nameless = [_NAMELESS] if option else []
@@ -263,8 +263,8 @@ def _shared(settings: Settings, *, seeded: bool = True) -> tuple[list[str], list
         usual |= {"steps": LocateOptions.steps, "guidance": settings.guidance}
     named_model = nameless_option(settings) or f"--model {spelling.shell_quoted(model)}"
     options = [] if model == EMBEDDED else [named_model]
-    options += ["--image given.png"] if settings.inverted else []
-    named: list[str] = ['image="given.png"'] if settings.inverted else []
+    options += ["--image given.png"] if settings.given else []
+    named: list[str] = ['image="given.png"'] if settings.given else []
     for name in ("seed", "steps", "guidance")[not seeded :]:
         value = getattr(settings, name)
         if value is not None and value != usual.get(name):

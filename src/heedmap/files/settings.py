@@ -188,7 +188,7 @@ class Settings(Note, frozen=True, kw_only=True):
             there were; None where it was drawn alone.
         edit: what was asked of an edit; None of any other run.
         located: what was looked at, where nothing was drawn (`heedmap.locate`): its own picture.
-        inverted: what was edited, where the source of an edit was not drawn from noise (`image=`).
+        given: what was edited, where the source of an edit was not drawn from noise (`image=`).
         untaught: the words of both prompts and of the concepts that the model's card does not list;
             None where there is no such list.
     """
@@ -226,9 +226,9 @@ class Settings(Note, frozen=True, kw_only=True):
     batch_place: tuple[Small, Small] | None = None
     edit: EditNoted | None = None
     located: GivenPicture | None = None
-    inverted: GivenPicture | None = None
+    given: GivenPicture | None = None
     untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset(
-        {"batch_place", "edit", "located", "inverted", "untaught"}
+        {"batch_place", "edit", "located", "given", "untaught"}
     )

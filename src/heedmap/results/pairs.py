@@ -30,7 +30,7 @@ _ASKED = (
     *("cross", "self_attention", "windows", "renormalize", "only"),
     *("protect", "self_cells", "blend_from", "threshold"),
 )
-_ALIKE = ("seed", "model", "steps", "guidance", "negative", "inverted")  # of both runs of a pair
+_ALIKE = ("seed", "model", "steps", "guidance", "negative", "given")  # of both runs of a pair
 MAX_PAIR_FILE = 4 * 2**20  # bytes of pair.json
 
 
@@ -182,7 +182,7 @@ def evidence_fits(about: EditReport, source: Run, edited: Run) -> bool:
         source.image.size == edited.image.size
         and all(getattr(about, name) == getattr(asked, name) for name in both)
         and all(getattr(one, name) == getattr(other, name) for name in _ALIKE)
-        and (about.reconstruction is None) == (one.inverted is None)
+        and (about.reconstruction is None) == (one.given is None)
         and _is_edit_of(edited, source)
         and _are_words(about.words.source, source)
         and _are_words(about.words.edited, edited)

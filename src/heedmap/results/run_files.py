@@ -24,7 +24,7 @@ def given_in(folder: Path, told: schemas.RunFile) -> Image.Image | None:
         return None
     reading.check_listed(folder / GIVEN, "run")
     given = reading.read_picture(folder / GIVEN, "RGB", size=told.settings.size)
-    noted = told.settings.inverted
+    noted = told.settings.given
     if noted is None or digest_of(given) != noted.sha256:
         raise reading.torn(folder, "its settings and the picture that was edited", "run")
     return given
@@ -81,9 +81,9 @@ def is_placed(about: Settings) -> bool:
     One that drew nothing was no edit, and alone; what a picture was edited into, or from, was not.
     """
     if about.located is not None:
-        alone = about.edit is None and about.batch_place is None and about.inverted is None
+        alone = about.edit is None and about.batch_place is None and about.given is None
         return alone and not about.edits
     if about.batch_place is None:
-        return about.inverted is None
+        return about.given is None
     number, size = about.batch_place
     return (about.edit is not None) <= number < size

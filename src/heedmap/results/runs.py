@@ -158,7 +158,7 @@ class Run:
     def _write(self, folder: Path, overlays: bool) -> None:
         schemas.written(self.settings, "run.json")  # before anything is made of them
         text = PngInfo()
-        if not (self.settings.located or self.settings.inverted):  # no settings make those
+        if not (self.settings.located or self.settings.given):  # no settings make those
             text.add_itxt("parameters", parameters_text(self.settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.given is not None:

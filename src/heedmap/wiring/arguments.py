@@ -58,12 +58,6 @@ def for_batch(
     }
 
 
-def unguided(pipe: Any) -> dict[str, float]:
-    """The arguments with which a pipeline's model is asked of the prompt alone."""
-    off = {"guidance_scale": 1.0, "pag_scale": 0.0}
-    return {name: value for name, value in off.items() if name in parameters(pipe)}
-
-
 def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any]:
     """The arguments for one step of a pipeline, whatever it starts from: pictures are grey.
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-KINDS = ("epsilon", "sample", "v_prediction")
-"""What a model's output may be: the noise, the clean latents, or the velocity between the two."""
 _ARGUMENTS = ("model_output", "timestep", "sample")
 """What every scheduler's step is given first."""
 
@@ -33,9 +31,10 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         given and gives (EDM), flows, and others that say no kind of prediction.
     """
     given = dict(zip(_ARGUMENTS, args, strict=False)) | kwargs
-    if not is_known(scheduler) or {*_ARGUMENTS} - {*given}:
+    kind = getattr(scheduler.config, "prediction_type", None)
+    known = kind in ("epsilon", "sample", "v_prediction")
+    if not known or hasattr(scheduler, "precondition_outputs") or {*_ARGUMENTS} - {*given}:
         return None
-    kind = scheduler.config.prediction_type
     mixed = level_of(scheduler, given["timestep"])
     if mixed is None:
         return None
@@ -50,12 +49,6 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> torch.Tensor | None:
         a * a + s * s
     ) ** 0.5  # 1, or larger where the scheduler scales what the model is given
     return (a / whole) * (x / whole) - (s / whole) * output
-
-
-def is_known(scheduler: Any) -> bool:
-    """Whether a scheduler says what its model's output is, and takes it as it is."""
-    kind = getattr(scheduler.config, "prediction_type", None)
-    return kind in KINDS and not hasattr(scheduler, "precondition_outputs")
 
 
 def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float] | None:

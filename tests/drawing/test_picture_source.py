@@ -1,6 +1,7 @@
 """Edits of a picture that one has: the source is that picture, whatever draws."""
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -79,38 +80,78 @@ def test_the_source_is_what_the_autoencoder_gives_back(pipe, name, steps, kind):
     assert back.mse == pytest.approx(float((off**2).mean()))
     assert back.psnr_db == pytest.approx(-10 * np.log10((off**2).mean()))
     for run in (pair.source, pair.edited):
-        about = run.settings.inverted
+        about = run.settings.given
         assert about is not None and about.size == (128, 128) and run.settings.size == (128, 128)
         assert np.array_equal(np.asarray(run.given), np.asarray(picture))
 
 
-def test_its_latents_are_those_of_the_inversion_at_each_step(pipe):
-    """Seen from without, by the model: what it is given of the source, in both branches."""
-    seen: list[tuple[float, torch.Tensor]] = []
+@torch.no_grad()
+def by_hand(pipe: Any, picture: Image.Image, prompts: list[str], seed: int, steps: int) -> Any:
+    """The definition, with the model and the scheduler alone: no attention is taken over.
 
-    def look(module: Any, args: Any, kwargs: Any) -> None:
-        seen.append((float(torch.as_tensor(args[1]).flatten()[0]), args[0].clone()))
+    Of each row: x ← step(x) + (picture with the next noise) − step(source); float64 but for the
+    model.
+    """
+    scheduler = deepcopy(pipe.scheduler)
+    scheduler.set_timesteps(steps)
+    states = pipe.encode_prompt(prompts, "cpu", 1, False)[0]
+    pixels = pipe.image_processor.preprocess(picture)
+    clean = pipe.vae.encode(pixels).latent_dist.mode().double() * pipe.vae.config.scaling_factor
+    chance = torch.Generator().manual_seed(seed)
+    noises = [torch.randn(clean.shape, generator=chance).double() for _ in range(steps)]
 
-    hook = pipe.unet.register_forward_pre_hook(look, with_kwargs=True)
-    try:
-        edit(pipe, SOURCE, [TARGET, "a red sea"], image=painted(), seed=3, steps=4, guidance=5)
-    finally:
-        hook.remove()
-    back, there = seen[:4], seen[4:]
-    assert all(len(x) == 1 for _, x in back) and all(len(x) == 6 for _, x in there)
-    # The k-th latents on the way back are the source's, in both branches, when it comes there.
-    for (_, given), (_, drawn) in zip(back[1:], list(reversed(there))[:3], strict=True):
-        for row in (0, 3):
-            assert torch.allclose(drawn[row], given[0], atol=1e-5)
-    assert torch.equal(there[0][1][0], there[0][1][1])  # edits begin where their source does
-    assert (there[-1][1][0] - there[-1][1][1]).abs().max() > 1e-3  # and go their own way
+    def at(step: int) -> torch.Tensor:
+        if step == steps:
+            return clean
+        kept = scheduler.alphas_cumprod[scheduler.timesteps[step]].double()
+        return kept**0.5 * clean + (1 - kept) ** 0.5 * noises[step]
+
+    x = at(0).repeat(len(prompts), 1, 1, 1)
+    for step, t in enumerate(scheduler.timesteps):
+        output = pipe.unet(x.float(), t, encoder_hidden_states=states).sample.double()
+        made = scheduler.step(output, t, x).prev_sample
+        x = made + at(step + 1) - made[:1]
+    return x
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_edits_are_carried_as_their_difference_from_the_source(pipe, steps):
+    prompts, seen = [SOURCE, TARGET, "a red sea"], []
+    wanted = by_hand(pipe, painted(), prompts, 3, steps)
+    edit(
+        pipe, SOURCE, prompts[1:], image=painted(), seed=3, steps=steps, guidance=1.0,
+        cross=0.0, self_attention=0.0, preview=seen.append,
+    )  # fmt: skip
+    assert torch.allclose(seen[-1].double(), wanted, atol=1e-4)
+    assert (wanted[1] - wanted[2]).abs().max() > 1e-3
+
+
+def test_an_edit_that_draws_as_its_source_does_is_the_picture(pipe):
+    """Under guidance, too: what that does to the source it does to the edit, and is taken off."""
+    seen: list[torch.Tensor] = []
+    how: dict[str, Any] = {"image": painted(), "seeds": 3, "steps": 6, "guidance": 3}
+    grid(pipe, SOURCE, weights={"red": [1, 3]}, preview=seen.append, **how)
+    source, same, other = seen[-1]
+    pixels = pipe.image_processor.preprocess(painted())
+    with torch.no_grad():
+        clean = pipe.vae.encode(pixels).latent_dist.mode()[0] * pipe.vae.config.scaling_factor
+    assert torch.allclose(source, clean, atol=1e-6)
+    assert (same - clean).abs().max() < 1e-3  # a model of random weights multiplies rounding
+    assert (other - clean).abs().max() > 0.1
+
+
+def test_other_noise_is_another_edit(pipe):
+    how: dict[str, Any] = {"image": painted(), "steps": 3, "cross": 0.0, "self_attention": 0.0}
+    one, other = (edit(pipe, SOURCE, "a blue sea", seed=seed, **how) for seed in (3, 4))
+    assert apart(one.source.image, np.asarray(other.source.image).astype(int)) == 0
+    assert apart(one.edited.image, np.asarray(other.edited.image).astype(int)) > 0
 
 
 @pytest.mark.parametrize("size", [(128, 64), (64, 136)])
 def test_any_size(pipe, size):
     pair = edit(pipe, SOURCE, TARGET, image=painted(640, 480), seed=3, steps=2, size=size)
     assert pair.source.image.size == pair.edited.image.size == size
-    noted = pair.edited.settings.inverted
+    noted = pair.edited.settings.given
     assert noted is not None and noted.size == (640, 480)
 
 
@@ -148,13 +189,6 @@ def test_keep_and_steps_of_maps_change_no_picture(pipe):
     assert other.source.step_pictures is not None
 
 
-def test_progress_counts_both_ways(pipe):
-    seen: list[tuple[int, int]] = []
-    told = lambda done, of: seen.append((done, of))  # noqa: E731
-    edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=3, progress=told)
-    assert seen == [(n, 6) for n in range(1, 7)]
-
-
 def test_weights_draw_in_the_edit(pipe):
     picture = painted()
     pair = edit(pipe, "a (red:4) house", image=picture, seed=3, steps=3)
@@ -168,7 +202,7 @@ def test_a_pipeline_that_takes_an_image_is_given_it():
     )
     made.set_progress_bar_config(disable=True)
     pair = edit(made, SOURCE, TARGET, image=painted(), strength=0.5, seed=3, steps=4)
-    assert pair.source.settings.inverted is None and pair.source.given is None
+    assert pair.source.settings.given is None and pair.source.given is None
     assert "image" in pair.source.settings.arguments
 
 
@@ -194,7 +228,7 @@ def test_saved_loaded_and_drawn_again(pipe, pair: Pair, tmp_path: Path):
 
 def test_a_grid_of_it(pipe, tmp_path: Path):
     made = grid(pipe, SOURCE, image=painted(), weights={"red": [-1, 1, 3]}, seeds=3, steps=2)
-    assert {cell.pair.source.settings.inverted for cell in made.cells} != {None}
+    assert {cell.pair.source.settings.given for cell in made.cells} != {None}
     folder = made.save(tmp_path / "x")
     assert Grid.load(folder).about == made.about
     assert repeat(pipe, folder).same
@@ -283,8 +317,8 @@ def test_models_that_cannot_be_shown_one():
     with pytest.raises(ModelError, match="so that your picture would not come back: expected"):
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
     pipe = random_pipeline()
-    pipe.scheduler = diffusers.EDMEulerScheduler()
-    with pytest.raises(ModelError, match="so no picture can be taken back to noise"):
+    pipe.scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
+    with pytest.raises(ModelError, match="does not say how much noise there is at a step, so no"):
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
 
 

@@ -1,8 +1,12 @@
-"""A picture that a user has as the source of edits: taken back to noise, and set back to.
+"""A picture that a user has as the source of edits.
 
-Direct inversion (Ju et al., 2023, arXiv 2310.01506): the first row of the batch is the source, and
-after each step its latents are those that the inversion had there, so that what it shows is the
-picture itself, whatever the guidance.
+At each step the source is the picture itself with fresh noise of that step's strength, and the
+edits are carried as their difference from it: by as much as a step of the scheduler misses the
+source's next latents, it is taken to miss those of the edits. So no noise is looked for that the
+picture might have come from, and where an edit draws as its source does, it is the picture.
+
+After FlowEdit (Kulikov et al., 2024, arXiv 2412.08629) and InfEdit (Xu et al., 2023, arXiv
+2312.04965); for any scheduler that says its noise, and with the attention of prompt-to-prompt.
 """
 
 from collections.abc import Mapping
@@ -13,7 +17,7 @@ import torch
 from msgspec import structs
 from PIL import Image
 
-from heedmap.drawing.batch import Progress, with_own
+from heedmap.drawing.batch import with_own
 from heedmap.drawing.given_pictures import (
     SeenPicture,
     at_size,
@@ -29,43 +33,63 @@ from heedmap.models.pipelines import check_size
 from heedmap.options import DrawOptions, EditOptions
 from heedmap.results.runs import Run
 from heedmap.wiring import arguments as called
-from heedmap.wiring.family import Pipeline, parameters
-from heedmap.wiring.inversion import NoiseWay, inverting
+from heedmap.wiring.family import Pipeline, default_of, parameters
+from heedmap.wiring.noise_levels import NoiseLevels, noise_levels
 from heedmap.wiring.registry import family_of
 from heedmap.wiring.schedules import Moment
 
 _SET = ("latents", "denoising_end", *called.STEP_LISTS)
-"""Arguments of pipelines that the way of a picture to noise decides."""
+"""Arguments of pipelines that a picture in the place of noise decides."""
 
 
 @dataclass(frozen=True, eq=False)
-class Inverted:
-    """A picture with its way to noise.
+class PictureSource:
+    """A picture, and the noise that it is given at each step.
 
     Attributes:
-        given: the picture.
-        way: its latents, step by step.
+        seen: the picture as the model sees it.
+        levels: how strong the noise is where each step begins.
+        noises: of variance 1, one a step, each (1, C, h, w).
     """
 
-    given: SeenPicture
-    way: NoiseWay
+    seen: SeenPicture
+    levels: NoiseLevels
+    noises: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def of(
+        cls, pipe: Pipeline, picture: Image.Image, seed: int, options: DrawOptions
+    ) -> "PictureSource":
+        """An opened picture, to be edited as options say, which have its size."""
+        assert options.size is not None
+        steps = with_own(pipe, options).steps or default_of(pipe, called.THEIR_NAMES["steps"])
+        shown, chance = seen(pipe, picture, options.size), called.noise(seed)
+        shape, where = shown.latents.shape, shown.latents.device
+        noises = tuple(torch.randn(shape, generator=chance).to(where) for _ in range(steps))
+        return cls(shown, noise_levels(pipe, steps), noises)
 
     def start(self, count: int) -> torch.Tensor:
-        """The first latents (B, C, h, w) of a source and its edits, so many in all."""
-        return self.way.first.repeat(count, 1, 1, 1)
+        """What the pipeline is to be given for a source and its edits, so many: (B, C, h, w)."""
+        return (self._at(0) / self.levels.scale).repeat(count, 1, 1, 1)
 
-    def set_back(self, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
+    def carried(self, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
         """The latents (B, C, h, w) to go on with after a call of the scheduler."""
         if not moment.last:
             return latents
-        latents = latents.clone()
-        latents[0] = self.way.after(moment.step + 1)[0].to(latents)
-        return latents
+        there, made = self._at(moment.step + 1), latents.float()
+        kept = made + (there - made[:1])
+        kept[:1] = there
+        return kept.to(latents)
 
     def noted(self, run: Run) -> Run:
         """A run of the batch, which tells of the picture."""
-        about = structs.replace(run.settings, inverted=self.given.noted)
-        return replace(run, settings=about, given=self.given.image)
+        about = structs.replace(run.settings, given=self.seen.noted)
+        return replace(run, settings=about, given=self.seen.image)
+
+    def _at(self, step: int) -> torch.Tensor:
+        """The source's latents (1, C, h, w) where a step begins; after the last, the picture's."""
+        noise = self.noises[min(step, len(self.noises) - 1)]
+        return self.levels.at(step, self.seen.latents, noise)
 
 
 def taken_apart(
@@ -100,43 +124,13 @@ def sized(pipe: Pipeline, how: EditOptions, options: DrawOptions) -> DrawOptions
     return replace(options, size=check_size(pipe, usual_for(pipe, how.image.size)))
 
 
-@torch.no_grad()
-def invert(
-    pipe: Any,
-    picture: Any,
-    prompt: str,
-    seed: int,
-    options: DrawOptions,
-    progress: Progress | None = None,
-) -> Inverted:
-    """Take a picture back to noise, by what a prompt says of it.
-
-    Args:
-        pipe: a pipeline.
-        picture: opened.
-        prompt: what the picture shows, without weights.
-        seed: of the pipeline's own noise, where its scheduler makes some.
-        options: how the edits of it are drawn, with their size.
-        progress: called after every step.
-    """
-    assert options.size is not None
-    given = seen(pipe, picture, options.size)
-    arguments = {n: v for n, v in options.arguments.items() if n not in called.CALLBACKS}
-    plain = replace(options, arguments=arguments, guidance=None, negative=None)
-    call = called.for_batch(pipe, [prompt], [seed], with_own(pipe, plain))
-    call |= called.unguided(pipe)
-    with called.without_bar(pipe), inverting(pipe, given.latents, progress) as way:
-        pipe(**call, latents=given.latents.to(pipe.dtype), output_type="latent")
-    return Inverted(given, way)
-
-
 def picture_of(run: Run, given: Mapping[str, Any]) -> tuple[Image.Image | None, dict[str, Any]]:
     """The picture that a saved run was edited from, and what else was given to draw it again.
 
     Raises:
         ArgumentError: if it is not there, or another picture was given in its place.
     """
-    noted, rest = run.settings.inverted, dict(given)
+    noted, rest = run.settings.given, dict(given)
     if noted is None:
         return None, rest
     picture = rest.pop("image", run.given)
