@@ -2,7 +2,8 @@
 
 A run with weights, a region, every axis and the maps of its negative prompt; a plain run; an edit
 that was blended; one of a picture that one has; a grid; a run that was located, with a concept; an
-explanation of the first; the second without a word. Pictures of 32×32 pixels of the embedded model, two steps: 0.1 MB each.
+explanation of the first; the second without a word. Pictures of 32×32 pixels of the embedded
+model, two steps: 0.1 MB each.
 """
 
 import shutil
@@ -33,7 +34,7 @@ def draw(pipe: Any, out: Path) -> None:
     hm.explain(pipe, out / "every", "red", (9, 9), step=1).save(out / "why")
     hm.ablate(pipe, out / "run", "red").save(out / "without")
     hm.edit(pipe, "a cat on grass", "a dog on grass", only="cat->dog", **how).save(out / "pair")
-    hm.edit(pipe, "a house", "a tree", image=drawn, **how).save(out / "own")
+    hm.edit(pipe, "a (red:4) house", image=drawn, **how).save(out / "own")
     size = {name: value for name, value in how.items() if name != "seed"}
     hm.grid(pipe, "a red house", weights={"red": [-1.0, 2.0]}, seeds=[3], **size).save(out / "grid")
 

@@ -401,7 +401,11 @@ def test_a_weight_stays_and_a_prompt_of_others_is_refused():
 
 
 def test_a_run_that_drew_nothing_has_no_word_to_leave_out():
-    looked = noting(made_run(), located={"size": [128, 128], "sha256": "0" * 64})
+    noted = {"size": [128, 128], "sha256": "0" * 64}
+    own = noting(made_run(), given=noted, batch_place=[0, 2])
+    with pytest.raises(ArgumentError, match="is made of a picture of your own, which no word drew"):
+        ablations.ablated_run(own, "house")
+    looked = noting(made_run(), located=noted)
     with pytest.raises(ArgumentError) as caught:
         ablations.ablated_run(looked, "house", "outputs/photo")
     assert str(caught.value) == (

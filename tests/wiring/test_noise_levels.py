@@ -90,13 +90,14 @@ def test_the_scheduler_is_left_as_it_was():
     assert torch.equal(scheduler.timesteps, timesteps) and torch.equal(scheduler.sigmas, sigmas)
 
 
-def test_a_scheduler_that_does_not_say_its_noise_is_refused():
+@pytest.mark.parametrize("name", ["FlowMatchEulerDiscreteScheduler", "RePaintScheduler"])
+def test_a_scheduler_that_does_not_say_its_noise_is_refused(name):
     pipe = random_pipeline()
-    pipe.scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
+    pipe.scheduler = getattr(diffusers, name)()
     with pytest.raises(ModelError) as caught:
         noise_levels(pipe, 3)
     assert str(caught.value) == (
-        "FlowMatchEulerDiscreteScheduler does not say how much noise there is at a step, so no "
+        f"{name} does not say how much noise there is at a step, so no "
         "picture can be given to it in the place of noise: expected one of the schedulers of "
         "Stable Diffusion"
     )

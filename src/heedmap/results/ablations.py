@@ -290,6 +290,11 @@ def ablated_run(saved: object, word: str, called: object = None) -> Run:
             f"nothing was drawn in {quoted(called or saved)}, where words were looked for in a "
             "picture: expected a run that drew its picture, whose words can be left out"
         )
+    if isinstance(saved, Run) and saved.settings.given is not None:
+        raise ArgumentError(
+            f"{quoted(called or saved)} is made of a picture of your own, which no word drew: "
+            "expected a run that drew its picture, whose words can be left out"
+        )
     if not isinstance(saved, Run) or saved.settings.edit is not None:
         raise ArgumentError(
             f"the run to leave a word out of is {quoted(called or saved)}: expected one that took "

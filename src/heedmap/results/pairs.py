@@ -84,7 +84,7 @@ class Pair:
         top = max([float(heat.values.max()) for heat in heats], default=1.0)
         low = min([0.0, *(float(heat.values.min()) for heat in heats)])  # negative weights
         given, back = self.source.given, self.about.reconstruction
-        panels = []
+        panels: list[Panel] = []
         if given is not None and back is not None:
             panels.append(Panel("your picture", enlarge(given), returned(back.psnr_db)))
         panels += [

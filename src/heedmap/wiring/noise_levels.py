@@ -43,7 +43,10 @@ def noise_levels(pipe: Any, steps: int) -> NoiseLevels:
     scheduler.set_timesteps(steps)
     found: list[tuple[float, float]] = []
     for call in first_calls(scheduler):
-        mixed = level_of(scheduler, scheduler.timesteps[call], call)
+        try:
+            mixed = level_of(scheduler, scheduler.timesteps[call], call)
+        except (NotImplementedError, IndexError):  # some have the method, and no use for it
+            mixed = None
         if mixed is None:
             raise ModelError(
                 f"{type(scheduler).__name__} does not say how much noise there is at a step, so no "
