@@ -85,6 +85,6 @@ def table(figures: Figures) -> str:
     for name, way in (("with `only=`", "edit"), ("in the whole picture", "without_blend")):
         told = [(one[way]["success"], one[way]["outside_mse_ratio"]) for one in kinds]
         rows.append(f"| {name} | " + " | ".join(f"{a:.1%} | {b:.3f}" for a, b in told) + " |")
-    drawn = " | ".join(f"{one['drawn']:.1%} | " for one in kinds)
-    rows.append(f"| pictures that the model drew, with `only=` | {drawn}|")
+    drawn = " | ".join(f"{one['drawn']:.1%} |" for one in kinds)
+    rows.append(f"| pictures that the model drew, with `only=` | {drawn} |")
     return "\n".join(rows)

@@ -1,6 +1,7 @@
 """How edits are measured: the measures against worked numbers, and figures that answer to edits."""
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,10 +15,10 @@ from PIL import Image
 
 import evaluate
 import heedmap
-from evaluation import blends, cases, judge, kinds, measures, places, swaps, weights
+from evaluation import blends, cases, judge, kinds, measures, own_pictures, places, swaps, weights
 from evaluation.cases import Plan, Swap
 from heedmap.drawing.edit_batches import LEAST_CHANGE
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, HeedmapWarning
 from heedmap.models import pipelines
 from heedmap.options import USUAL
 from heedmap.text.tokens import tokenize
@@ -532,3 +533,21 @@ def test_the_page_has_every_kind_with_the_windows_of_edit_in_bold():
         assert bold[0] == "{:g}, {:g}".format(*USUAL[kind])
         done, ratio = figures[kind]["success_of_attainable"], figures[kind]["outside_mse_ratio"]
         assert bold[column] == f"**{100 * done:.0f} %, {ratio:.2f}**"
+
+
+def test_pictures_of_ones_own_give_the_promised_figures(embedded: Any):
+    """Two steps draw nothing right; what is told of them is counted all the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HeedmapWarning)  # that they change almost nothing
+        figures, drawn = own_pictures.measure(
+            embedded, 1, 0, judge.load(), lambda *_: None, steps=2, guidance=4.0
+        )
+    assert len(drawn) == 2 and figures.keys() == {"noun_swap", "colour_swap"}
+    for one, rows in zip(drawn, figures.values(), strict=True):
+        scene = scenes.render(one.swap.source.layout).image
+        off = (one.pictures["source"].astype(float) - scene) / 255
+        back = -10 * np.log10((off**2).mean())
+        assert rows["psnr_db"] == pytest.approx({"mean": back, "least": back}, abs=1e-3)
+        assert rows["edit"]["n"] == 1 and rows["drawn"] in (0, 1)
+    lines = own_pictures.table(figures).splitlines()
+    assert len(lines) == 5 and all(line.count("|") == 6 for line in lines)
