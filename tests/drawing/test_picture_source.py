@@ -9,7 +9,7 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-from diffusers import StableDiffusionImg2ImgPipeline
+from diffusers import DDPMScheduler, StableDiffusionImg2ImgPipeline
 from families import models
 from making import random_pipeline, state_of
 from PIL import Image
@@ -145,6 +145,34 @@ def test_other_noise_is_another_edit(pipe):
     one, other = (edit(pipe, SOURCE, "a blue sea", seed=seed, **how) for seed in (3, 4))
     assert apart(one.source.image, np.asarray(other.source.image).astype(int)) == 0
     assert apart(one.edited.image, np.asarray(other.edited.image).astype(int)) > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["DDIMScheduler", "EulerDiscreteScheduler", "HeunDiscreteScheduler"]
+)
+def test_the_model_sees_the_picture_with_fresh_noise_at_each_step(pipe, name):
+    """As it is given it: of variance 1 in all, whatever a scheduler multiplies its latents by."""
+    own, seen = pipe.scheduler, []
+    whole = {"prediction_type": "epsilon", "timestep_spacing": "trailing"}  # whole timesteps
+    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, **whole})
+    hook = pipe.unet.register_forward_pre_hook(lambda m, args: seen.append((args[1], args[0])))
+    try:
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=4, guidance=5)
+        kept = DDPMScheduler(**BETAS).alphas_cumprod
+    finally:
+        pipe.scheduler = own
+        hook.remove()
+    with torch.no_grad():
+        pixels = pipe.image_processor.preprocess(painted())
+        clean = pipe.vae.encode(pixels).latent_dist.mode()[0] * pipe.vae.config.scaling_factor
+    chance = torch.Generator().manual_seed(3)
+    firsts = seen[:1] + seen[1:][1::2] if name.startswith("Heun") else seen
+    assert len(firsts) == 4
+    for t, given in firsts:
+        noise = torch.randn((1, *clean.shape), generator=chance)[0]
+        a = float(kept[int(t)])
+        for row in (0, 2):  # of both branches
+            assert torch.allclose(given[row], a**0.5 * clean + (1 - a) ** 0.5 * noise, atol=1e-3)
 
 
 @pytest.mark.parametrize("size", [(128, 64), (64, 136)])
@@ -317,7 +345,10 @@ def test_models_that_cannot_be_shown_one():
     with pytest.raises(ModelError, match="so that your picture would not come back: expected"):
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
     pipe = random_pipeline()
-    pipe.scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
+    vae, pipe.vae = pipe.vae, None
+    with pytest.raises(ModelError, match="has no autoencoder that encodes a picture"):
+        edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
+    pipe.vae, pipe.scheduler = vae, diffusers.FlowMatchEulerDiscreteScheduler()
     with pytest.raises(ModelError, match="does not say how much noise there is at a step, so no"):
         edit(pipe, SOURCE, TARGET, image=painted(), seed=3, steps=2)
 
