@@ -51,6 +51,7 @@ BESIDES: dict[str, tuple[str, ...]] = {
     "drawing/batch.py": ("drawing/test_generation", "drawing/test_repeating"),
     "drawing/edit_batches.py": ("drawing/test_editing", "drawing/test_picture_source", *_DEFINED),
     "drawing/given_pictures.py": ("drawing/test_locating", "drawing/test_picture_source"),
+    "drawing/picture_source.py": ("drawing/test_repeating",),
     "results/run_files.py": ("results/test_runs", "drawing/test_locating"),
     "drawing/edit_plans.py": ("drawing/test_editing", *_DEFINED),
     "drawing/redrawing.py": ("drawing/test_repeating", "drawing/test_ablating"),

@@ -32,8 +32,12 @@ from benchmarking.replay import (
 )
 
 CONCEPTS = ("sky", "grass", "dog", "window")
+TARGET = PROMPT.replace("house", "boat")
 BAR = 3.0  # percent: of `locate`
-NO_BAR = ("locate with concepts", "generate", "generate with concepts", "ablate")
+NO_BAR = (
+    *("locate with concepts", "generate", "generate with concepts", "ablate"),
+    *("edit", "edit of a picture"),
+)
 
 
 def shaped(options: argparse.Namespace) -> Any:
@@ -63,6 +67,10 @@ def ways(pipe: Any, picture: Image.Image, steps: int) -> dict[str, Callable[[int
         "locate with concepts": lambda n: seen(seed=n, concepts=some),
         "generate": lambda n: drawn(seed=n),
         "generate with concepts": lambda n: drawn(seed=n, concepts=some),
+        "edit": lambda n: heedmap.edit(pipe, PROMPT, TARGET, steps=steps, seed=n),
+        "edit of a picture": lambda n: heedmap.edit(
+            pipe, PROMPT, TARGET, image=picture, steps=steps, seed=n
+        ),
         "ablate": lambda n: heedmap.ablate(pipe, PROMPT, "house", steps=steps, seed=n),
     }
 

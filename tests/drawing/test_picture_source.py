@@ -191,6 +191,12 @@ def test_a_size_is_chosen_as_locate_chooses_it(pipe):
     assert np.array_equal(np.asarray(pair.source.given), np.asarray(found.image))
 
 
+@pytest.mark.slow
+def test_steps_that_nobody_said_are_the_pipelines_own(pipe):
+    pair = edit(pipe, SOURCE, TARGET, image=painted(), seed=3)
+    assert pair.about.steps == 50 and apart(pair.source.image, returned(pipe, painted())) <= 1
+
+
 def test_a_file_is_a_picture_too(pipe, tmp_path: Path):
     painted().save(tmp_path / "x.png")
     one = edit(pipe, SOURCE, TARGET, image=tmp_path / "x.png", seed=3, steps=2)

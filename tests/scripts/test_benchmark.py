@@ -121,6 +121,7 @@ def test_the_prompt_has_twelve_tokens_with_its_ends():
     assert [len(word.tokens) for word in table.words] == [1] * 10
 
 
+@pytest.mark.filterwarnings("ignore:the picture comes back at")  # of random weights
 def test_what_calls_take_beside_their_passes(capsys: pytest.CaptureFixture[str]):
     """Each pass is made once more, bare; what calls do by themselves is no pass."""
     threads = torch.get_num_threads()
@@ -130,7 +131,7 @@ def test_what_calls_take_beside_their_passes(capsys: pytest.CaptureFixture[str])
     torch.set_num_threads(threads)
     assert {name: figures[name]["passes"] for name in ("locate", *passes.NO_BAR)} == {
         "locate": 2, "locate with concepts": 2, "generate": 2, "generate with concepts": 2,
-        "ablate": 6,
+        "edit": 2, "edit of a picture": 2, "ablate": 6,
     }  # fmt: skip
     for name in ("locate", *passes.NO_BAR):
         low, middle, high = figures[name]["extra_percent"]
