@@ -84,7 +84,9 @@ def table(figures: Figures) -> str:
     kinds = [figures[f"{kind}_swap"] for kind in KINDS]
     for name, way in (("with `only=`", "edit"), ("in the whole picture", "without_blend")):
         told = [(one[way]["success"], one[way]["outside_mse_ratio"]) for one in kinds]
-        rows.append(f"| {name} | " + " | ".join(f"{a:.1%} | {b:.3f}" for a, b in told) + " |")
-    drawn = " | ".join(f"{one['drawn']:.1%} |" for one in kinds)
+        rows.append(
+            f"| {name} | " + " | ".join(f"{100 * a:.1f} % | {b:.3f}" for a, b in told) + " |"
+        )
+    drawn = " | ".join(f"{100 * one['drawn']:.1f} % |" for one in kinds)
     rows.append(f"| pictures that the model drew, with `only=` | {drawn} |")
     return "\n".join(rows)
