@@ -271,3 +271,27 @@ def test_what_is_below_the_words_here_stays_while_one_points(show: Any, run_page
             opened.page.wait_for_timeout(100)
             seen.add(opened.page.locator("#why").bounding_box()["y"])
     assert len(seen) == 1, seen
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("page", ["run_page", "pair_page"])
+def test_settings_stay_where_they_are_while_a_word_is_left(
+    show: Any, page: str, width: int, request: pytest.FixtureRequest
+):
+    """Else who comes from a word presses on what has slipped there meanwhile."""
+    opened = show(request.getfixturevalue(page), viewport={"width": width, "height": 900})
+
+    def settings() -> float:
+        opened.page.wait_for_timeout(100)
+        return opened.page.locator("#controls").bounding_box()["y"]
+
+    opened.bare()
+    assert not opened.page.locator("#reading li").count()
+    seen = [settings()]
+    for word in opened.page.locator("#prompts button").all()[:3]:
+        word.hover()
+        seen.append(settings())
+        assert opened.page.locator("#reading li").count()
+        opened.page.mouse.move(0, 0)
+        seen.append(settings())
+    assert max(seen) - min(seen) < 4, seen

@@ -19,7 +19,8 @@ function renderCurve() {
     const means = meansOf(term);
     return means ? [{ term, means }] : [];
   });
-  $("curve").hidden = !curves.length;
+  $("curve").hidden = !there;
+  $("curve").classList.toggle("unseen", !curves.length);
   if (!curves.length) return;
   const { w, h, left, right, top, bottom } = CURVE;
   const steps = bounds.at(-1);

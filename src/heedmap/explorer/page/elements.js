@@ -21,6 +21,11 @@ function makeSvg(tag, attributes = {}) {
   return element;
 }
 
+/** An emptied part keeps the room it had: what is below does not flee from one who points elsewhere. */
+function keepRoom(part, empty) {
+  part.style.minHeight = empty ? `${part.getBoundingClientRect().height}px` : "";
+}
+
 const said = { text: "", timer: 0 };
 
 /** Tell screen readers, at most about twice a second: the last thing said counts. */

@@ -24,8 +24,9 @@ function renderExplaining() {
   const place = placeNow();
   const term = place && wordMeant();
   const found = term && lookUp(term, term.run);
-  $("why").hidden = !found || found.word === null;
-  if ($("why").hidden) return;
+  const none = !found || found.word === null;
+  $("why").classList.toggle("unseen", none);
+  if (none) return;
   const [w, h] = data.runs[term.run].size;
   const x = Math.min(w - 1, Math.floor(place[0] * w));
   const y = Math.min(h - 1, Math.floor(place[1] * h));

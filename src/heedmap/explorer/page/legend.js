@@ -54,6 +54,7 @@ function renderLegend() {
   const [bar, list, text] = $("legend").children;
   $("legend").classList.toggle("several", heats.length > 1);
   const drawn = runsInSight();
+  keepRoom($("legend"), !heats.length);
   bar.hidden = heats.length !== 1 || !drawn;
   list.hidden = !heats.length;
   list.replaceChildren();

@@ -54,6 +54,7 @@ function renderPoint() {
     }
   }
   renderExplaining();
+  keepRoom(box, !place);
   for (const { button } of shown.chips) button.style.setProperty("--lit", "0");
   if (!place) {
     box.replaceChildren();
