@@ -5,7 +5,8 @@
     python scripts/benchmark.py record --width 64 --latent 32 --rounds 5       a quick look
     python scripts/benchmark.py record --device cuda    whole runs by the clock, SD 1.5 and SDXL
     python scripts/benchmark.py edit                    an edit beside plain pictures, same shape
-    python scripts/benchmark.py passes                  locate, concepts, ablate beside their passes
+    python scripts/benchmark.py passes                  locate, edit, ablate beside their passes
+    python scripts/benchmark.py passes --calls locate   one of them
     python scripts/benchmark.py start                   from the command to the saved run
     python scripts/benchmark.py start --verb inspect --python venv/bin/python --tree . ../other
 
@@ -101,6 +102,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for_recording.add_argument("--repeats", type=int, default=3, help="pairs of peaks measured (3)")
     for_recording.add_argument("--steps", type=int, default=50, help="of a run on a GPU (50)")
     for_passes.add_argument("--steps", type=int, default=10, help="passes of a picture (10)")
+    for_passes.add_argument(
+        "--calls", nargs="+", choices=passes.CALLS, default=passes.CALLS, metavar="CALL",
+        help=f"of {', '.join(passes.CALLS)} (all of them)",
+    )  # fmt: skip
     for_peak.add_argument("--recorded", action="store_true", help="with heedmap")
     for_start = verbs.add_parser("start", help="what a user waits for")
     starting.add_options(for_start)

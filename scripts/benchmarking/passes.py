@@ -9,7 +9,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,9 +33,9 @@ from benchmarking.replay import (
 
 CONCEPTS = ("sky", "grass", "dog", "window")
 TARGET = PROMPT.replace("house", "boat")
-BAR = 3.0  # percent: of `locate`
-NO_BAR = (
-    *("locate with concepts", "generate", "generate with concepts", "ablate"),
+BARS = {"locate": 3.0}  # percent
+CALLS = (
+    *("locate", "locate with concepts", "generate", "generate with concepts", "ablate"),
     *("edit", "edit of a picture"),
 )
 
@@ -57,12 +57,14 @@ def shaped(options: argparse.Namespace) -> Any:
     return whole
 
 
-def ways(pipe: Any, picture: Image.Image, steps: int) -> dict[str, Callable[[int], object]]:
+def ways(
+    pipe: Any, picture: Image.Image, steps: int, calls: Sequence[str] = CALLS
+) -> dict[str, Callable[[int], object]]:
     """What is measured, by name: each takes the number of its round for a seed."""
     seen = partial(heedmap.locate, pipe, picture, PROMPT, steps=steps)
     drawn = partial(heedmap.generate, pipe, PROMPT, steps=steps)
     some = list(CONCEPTS)
-    return {
+    every: dict[str, Callable[[int], object]] = {
         "locate": lambda n: seen(seed=n),
         "locate with concepts": lambda n: seen(seed=n, concepts=some),
         "generate": lambda n: drawn(seed=n),
@@ -73,6 +75,7 @@ def ways(pipe: Any, picture: Image.Image, steps: int) -> dict[str, Callable[[int
         ),
         "ablate": lambda n: heedmap.ablate(pipe, PROMPT, "house", steps=steps, seed=n),
     }
+    return {name: every[name] for name in calls}
 
 
 class Passes:
@@ -122,7 +125,7 @@ def passes(options: argparse.Namespace) -> Figures:
     pipe = shaped(options)
     side = 8 * options.latent
     pixels = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    every = ways(pipe, Image.fromarray(pixels), options.steps)
+    every = ways(pipe, Image.fromarray(pixels), options.steps, options.calls)
     beside = Passes(pipe)
     pipe(PROMPT, num_inference_steps=1)  # to warm up
     found: dict[str, list[Figures]] = {name: [] for name in every}
@@ -152,11 +155,11 @@ def report(figures: Figures) -> None:
     table.add_column("call")
     for column in ("passes", "more than these", "quartiles", "bar", "autoencoder, in passes"):
         table.add_column(column, justify="right")
-    for name in ("locate", *NO_BAR):
+    for name in (name for name in CALLS if name in figures):
         row = figures[name]
         low, middle, high = row["extra_percent"]
         table.add_row(
             name, f"{row['passes']}", f"{middle:.2f} %", f"{low:.2f} to {high:.2f}",
-            "" if name in NO_BAR else f"{BAR} %", f"{row['vae_passes'][1]:.2f}",
+            f"{BARS[name]} %" if name in BARS else "", f"{row['vae_passes'][1]:.2f}",
         )  # fmt: skip
     Console(highlight=False, width=110).print(table)

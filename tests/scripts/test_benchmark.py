@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from PIL import Image
 
 import benchmark
 from benchmarking import editing, passes, recording, replay
@@ -129,12 +130,14 @@ def test_what_calls_take_beside_their_passes(capsys: pytest.CaptureFixture[str])
     asked = ["passes", "--width=64", "--latent=8", "--dtype=float32", "--rounds=1", "--steps=2"]
     figures = passes.passes(benchmark.parse(asked))
     torch.set_num_threads(threads)
-    assert {name: figures[name]["passes"] for name in ("locate", *passes.NO_BAR)} == {
+    assert {name: figures[name]["passes"] for name in passes.CALLS} == {
         "locate": 2, "locate with concepts": 2, "generate": 2, "generate with concepts": 2,
         "edit": 2, "edit of a picture": 2, "ablate": 6,
     }  # fmt: skip
-    for name in ("locate", *passes.NO_BAR):
+    for name in passes.CALLS:
         low, middle, high = figures[name]["extra_percent"]
         assert -50 < low <= middle <= high and figures[name]["vae_passes"][0] > 0
     passes.report(json.loads(json.dumps(figures)))
     assert "locate with concepts" in capsys.readouterr().out
+    some = benchmark.parse(["passes", "--calls", "edit", "locate"]).calls
+    assert list(passes.ways(None, Image.new("RGB", (8, 8)), 1, some)) == ["edit", "locate"]

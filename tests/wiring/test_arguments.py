@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers import StableDiffusionImg2ImgPipeline
 from families import models
 
 from heedmap.errors import ArgumentError, ModelError
@@ -104,3 +105,6 @@ def test_names_that_nobody_takes(pipe):
     ):
         with pytest.raises(ArgumentError, match=rf"takes no argument {name}: .*{re.escape(hint)}$"):
             check_names(pipe, [name], ["steps", "seed"])
+    with pytest.raises(ArgumentError, match=r"argument image: .* hm\.edit edits a picture"):
+        check_names(pipe, ["image"], ["steps", "seed"])
+    check_names(models.sd1(StableDiffusionImg2ImgPipeline), ["image"], ["steps", "seed"])

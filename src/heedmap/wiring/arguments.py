@@ -28,6 +28,11 @@ def check_names(pipe: Any, given: Iterable[str], ours: Iterable[str]) -> None:
     """Raise an ArgumentError if a keyword is neither ours nor the pipeline's, with the nearest."""
     theirs = [*parameters(pipe)][1:]  # many take any name, and do nothing with it
     for name in {*given} - {*ours, *theirs, *_UNTOLD}:
+        if name == "image":
+            raise ArgumentError(
+                f"{type(pipe).__name__} takes no argument image: it draws from a text alone; "
+                "hm.edit edits a picture of your own, hm.locate looks at one"
+            )
         begun = [one for one in ours if one.startswith(name)]
         near = begun or get_close_matches(name, [*ours, *theirs], n=1)
         hint = f"did you mean {near[0]}?" if near else "leave it out"
