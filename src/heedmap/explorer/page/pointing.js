@@ -55,6 +55,7 @@ function renderPoint() {
   }
   renderExplaining();
   keepRoom(box, !place);
+  help.classList.toggle("unseen", !place);
   for (const { button } of shown.chips) button.style.setProperty("--lit", "0");
   if (!place) {
     box.replaceChildren();
