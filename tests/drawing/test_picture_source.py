@@ -293,6 +293,10 @@ def test_without_its_picture_it_is_not_drawn_again(pipe, pair: Pair, tmp_path: P
         "again, or pass it, as in hm.repeat(pipe, run, image=…)"
     )
     assert repeat(pipe, read, image=pair.source.given).same
+    whole = painted(200, 100)  # which the model saw in a size of its own
+    assert whole.size != pair.source.image.size and repeat(pipe, read, image=whole).same
+    whole.save(tmp_path / "photo.png")
+    assert repeat(pipe, read, image=tmp_path / "photo.png").same
     with pytest.raises(ArgumentError, match="is not the one that this run is an edit of"):
         repeat(pipe, read, image=painted(200, 100, seed=1))
 

@@ -77,9 +77,7 @@ class PictureSource:
         if not moment.last:
             return latents
         there, made = self._at(moment.step + 1), latents.float()
-        kept = made + (there - made[:1])
-        kept[:1] = there
-        return kept.to(latents)
+        return (there + (made - made[:1])).to(latents)  # a row that is the source's is `there`
 
     def noted(self, run: Run) -> Run:
         """A run of the batch, which tells of the picture."""
