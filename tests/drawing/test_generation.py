@@ -5,6 +5,7 @@ import sys
 import warnings
 from functools import wraps
 
+import diffusers
 import numpy as np
 import pytest
 import torch
@@ -12,7 +13,7 @@ from making import random_pipeline
 from PIL import Image
 
 from heedmap.drawing.generation import generate, generate_batch
-from heedmap.errors import ArgumentError, TruncatedWordError
+from heedmap.errors import ArgumentError, ModelError, TruncatedWordError
 from heedmap.recording import room
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
@@ -349,3 +350,13 @@ def test_what_is_looked_for_changes_nothing_that_is_drawn(pipe):
         assert run.concepts.refined["cat"].refined
     with pytest.raises(ArgumentError, match="the concept 'cat' is asked for twice: expected each"):
         generate(pipe, "a house", concepts=["cat", "cat"], steps=1)
+
+
+def test_latents_that_are_not_finite_are_no_picture():
+    """diffusers' own UniPC of the first kind of B(h) divides by nothing in its last step."""
+    pipe = random_pipeline()
+    pipe.scheduler = diffusers.UniPCMultistepScheduler.from_config(
+        pipe.scheduler.config, solver_type="bh1"
+    )
+    with pytest.raises(ModelError, match="after 8 steps the latents hold values that are not fin"):
+        generate(pipe, "a house", seed=1, steps=8)

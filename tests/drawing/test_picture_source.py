@@ -4,6 +4,7 @@ import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import diffusers
 import numpy as np
@@ -16,10 +17,13 @@ from PIL import Image
 
 import heedmap
 from heedmap import Grid, Pair, Run, edit, explain, grid, repeat
+from heedmap.drawing.edit_batches import LEAST_KEPT
+from heedmap.drawing.picture_source import PictureSource
 from heedmap.errors import ArgumentError, ModelError, RunError
+from heedmap.options import DrawOptions
 
 # An autoencoder of random weights gives no picture back well.
-pytestmark = pytest.mark.filterwarnings("ignore:the picture comes back at")
+pytestmark = pytest.mark.filterwarnings("ignore:the picture (comes back at|changed outside)")
 SOURCE, TARGET = "a red house", "a blue house"
 BETAS: dict[str, Any] = {
     "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
@@ -55,6 +59,7 @@ def pipe():
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:PNDMScheduler goes by what the model said")
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
@@ -369,3 +374,51 @@ def test_a_picture_that_comes_back_badly_is_warned_of(pipe):
     with pytest.warns(heedmap.HeedmapWarning, match=r"comes back at \d+\.\d dB"):
         pair = edit(pipe, SOURCE, TARGET, image=noise, seed=3, steps=2)
     assert pair.about.notes is not None and any("dB" in note for note in pair.about.notes)
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "steps", "rough"),
+    [
+        ("PNDMScheduler", 29, True), ("LMSDiscreteScheduler", 4, True),
+        ("PNDMScheduler", 30, False), ("DDIMScheduler", 4, False),
+    ],
+)  # fmt: skip
+def test_few_steps_of_a_scheduler_that_looks_back_are_told(name, steps, rough, monkeypatch):
+    pipe = random_pipeline()
+    pipe.scheduler = getattr(diffusers, name).from_config({**BETAS, "skip_prk_steps": True})
+    with catch_warnings(record=True) as caught:
+        simplefilter("always")
+        pair = edit(pipe, SOURCE, TARGET, image=painted(64, 64), seed=3, steps=steps)
+        drawn = edit(pipe, SOURCE, TARGET, seed=3, steps=4)
+    said = f"{name} goes by what the model said at the steps before"
+    assert any(said in note for note in pair.about.notes or ()) == rough
+    assert any(said in str(one.message) for one in caught) == rough
+    assert not any(said in note for note in drawn.about.notes or ())
+
+
+def test_a_step_more_than_was_asked_for_has_noise_of_its_own():
+    pipe = random_pipeline()
+    pipe.scheduler = diffusers.EulerDiscreteScheduler.from_config(
+        {**BETAS, "interpolation_type": "log_linear", "timestep_type": "continuous",
+         "prediction_type": "v_prediction", "sigma_min": 0.002, "sigma_max": 700.0}
+    )  # fmt: skip
+    source = PictureSource.of(pipe, painted(), 3, DrawOptions(steps=6, size=(128, 128)))
+    pipe.scheduler.set_timesteps(6)
+    assert len(source.noises) == len(pipe.scheduler.timesteps) == 7
+    assert (source.noises[6] - source.noises[5]).abs().max() > 1
+
+
+@pytest.mark.filterwarnings("ignore:the picture")
+def test_what_else_changed_of_the_picture_is_told(pipe):
+    """Where the edit is in the whole picture; a blend keeps the rest."""
+    how: dict[str, Any] = {"image": painted(), "seed": 3, "steps": 2}
+    pair = edit(pipe, SOURCE, TARGET, **how)
+    outside = pair.about.change.outside.psnr_db
+    told = [note for note in pair.about.notes or () if "outside of the edit's words" in note]
+    assert outside is not None
+    assert len(told) == (outside < LEAST_KEPT) and all(f"{outside:.1f} dB" in one for one in told)
+    blended = edit(pipe, SOURCE, TARGET, only="red->blue", **how)
+    drawn = edit(pipe, SOURCE, TARGET, seed=3, steps=2)
+    for one in (blended, drawn):
+        assert not any("outside of the edit's words" in note for note in one.about.notes or ())

@@ -122,7 +122,9 @@ def test_the_prompt_has_twelve_tokens_with_its_ends():
     assert [len(word.tokens) for word in table.words] == [1] * 10
 
 
-@pytest.mark.filterwarnings("ignore:the picture comes back at")  # of random weights
+@pytest.mark.filterwarnings(
+    "ignore:the picture (comes back at|changed outside)"
+)  # of random weights
 def test_what_calls_take_beside_their_passes(capsys: pytest.CaptureFixture[str]):
     """Each pass is made once more, bare; what calls do by themselves is no pass."""
     threads = torch.get_num_threads()

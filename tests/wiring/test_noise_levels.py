@@ -104,3 +104,16 @@ def test_a_scheduler_that_does_not_say_its_noise_is_refused(name):
         "picture can be given to it in the place of noise: expected one of the schedulers of "
         "Stable Diffusion"
     )
+
+
+@pytest.mark.parametrize(
+    "sigmas", [{}, {"use_karras_sigmas": True}, {"use_exponential_sigmas": True}], ids=str
+)
+def test_a_scheduler_that_adds_noise_otherwise_than_it_steps(sigmas):
+    """SASolver's own add_noise knows the steps of the training alone; the model sees its sigmas."""
+    pipe = piped("SASolverScheduler", sigmas)
+    pipe.scheduler.set_timesteps(30)
+    held = pipe.scheduler.sigmas.double()[:-1]
+    told = noise_levels(pipe, 30).mixed[:-1]
+    for (a, s), sigma in zip(told, held.tolist(), strict=True):
+        assert s / a == pytest.approx(sigma, rel=1e-5) and a * a + s * s == pytest.approx(1)

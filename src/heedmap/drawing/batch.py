@@ -13,7 +13,7 @@ from heedmap.drawing import settings
 from heedmap.drawing.given_pictures import SeenPicture
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.drawing.step_watch import StepWatch
-from heedmap.errors import ArgumentError, Either, Is, Named, quoted, warn
+from heedmap.errors import ArgumentError, Either, Is, ModelError, Named, quoted, warn
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
@@ -318,10 +318,8 @@ def _after_step(
     change: AfterStep | None,
     preview: Preview | None,
     seen: StepWatch | None,
-) -> AfterStep | None:
+) -> AfterStep:
     """All that is done after a step, as one."""
-    if progress is None and change is None and preview is None and seen is None:
-        return None
 
     def after_step(recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
         if progress is not None and moment.last:
@@ -333,6 +331,11 @@ def _after_step(
         if preview is not None and moment.last:
             # A copy: whoever looks must not be able to change the picture.
             preview(latents.detach().clone())
+        if moment.last and moment.step + 1 == moment.steps and not bool(latents.isfinite().all()):
+            raise ModelError(
+                f"after {moment.steps} steps the latents hold values that are not finite, of which "
+                "no picture can be made: draw with another scheduler, or in float32"
+            )
         return latents
 
     return after_step

@@ -65,8 +65,10 @@ class PictureSource:
         steps = with_own(pipe, options).steps or default_of(pipe, called.THEIR_NAMES["steps"])
         shown, chance = seen(pipe, picture, options.size), called.noise(seed)
         shape, where = shown.latents.shape, shown.latents.device
-        noises = tuple(torch.randn(shape, generator=chance).to(where) for _ in range(steps))
-        return cls(shown, noise_levels(pipe, steps), noises)
+        levels = noise_levels(pipe, steps)
+        # One for each step that is taken: some schedulers take more than are asked of them.
+        noises = tuple(torch.randn(shape, generator=chance).to(where) for _ in levels.mixed[:-1])
+        return cls(shown, levels, noises)
 
     def start(self, count: int) -> torch.Tensor:
         """What the pipeline is to be given for a source and its edits, so many: (B, C, h, w)."""

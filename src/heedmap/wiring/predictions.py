@@ -2,7 +2,7 @@
 
 A scheduler is given latents `x = a·z + s·n` with clean `z` and noise `n` of variance 1, and the
 model's output, which is a prediction of `n`, of `z`, or of the velocity between the two. `a` and
-`s` are asked of the scheduler's own `add_noise`, so that nothing here counts as it does.
+`s` are asked of the scheduler's own arithmetic, so that nothing here counts as it does.
 
 Axes: B image · C channel · h, w rows and columns of the latent.
 """
@@ -67,6 +67,10 @@ def level_of(scheduler: Any, timestep: Any, call: int = 0) -> tuple[float, float
     other = copy(scheduler)  # some move a table of theirs to the device of what they are given
     if hasattr(other, "set_begin_index") and hasattr(other, "step_index"):
         other.set_begin_index(call)  # then a count says where it is: rounded timesteps repeat
+    if hasattr(other, "_sigma_to_alpha_sigma_t"):  # SASolver steps by it, and adds noise otherwise
+        at = call if other.step_index is None else other.step_index
+        a, s = other._sigma_to_alpha_sigma_t(other.sigmas[at])
+        return float(a), float(s)
     clean = torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
     now = torch.as_tensor(timestep).detach().cpu().reshape(1).expand(2)
     a, s = other.add_noise(clean, clean.flip(0), now).flatten().tolist()
