@@ -235,7 +235,7 @@ def test_weights_draw_in_the_edit(pipe):
     assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
 
 
-def test_a_pipeline_that_takes_an_image_is_given_it():
+def test_a_pipeline_that_takes_an_image_is_given_it(tmp_path: Path):
     made = StableDiffusionImg2ImgPipeline(
         **random_pipeline().components, requires_safety_checker=False
     )
@@ -243,6 +243,9 @@ def test_a_pipeline_that_takes_an_image_is_given_it():
     pair = edit(made, SOURCE, TARGET, image=painted(), strength=0.5, seed=3, steps=4)
     assert pair.source.settings.given is None and pair.source.given is None
     assert "image" in pair.source.settings.arguments
+    painted().save(tmp_path / "x.png")
+    file = edit(made, SOURCE, TARGET, image=tmp_path / "x.png", strength=0.5, seed=3, steps=4)
+    assert np.array_equal(np.asarray(file.edited.image), np.asarray(pair.edited.image))
 
 
 # --- saved, and drawn again -----------------------------------------------------------------------

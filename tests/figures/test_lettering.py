@@ -88,6 +88,12 @@ def test_every_character_has_its_font(text):
     assert len(TextPath((0, 0), line, prop=font(line, 12)).vertices) > 0  # and none is missed
 
 
+def test_a_mark_that_the_font_of_its_letter_lacks_is_spelled(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lettering, "_family", lambda sign: {"e": "A", "?": None}.get(sign, "B"))
+    monkeypatch.setattr(lettering, "_has", lambda family, sign: (family, sign) == ("B", "\u0323"))
+    assert lettering._lacking("e\u0323 \u0323x\u0323?\u200de") == ".x....xj."
+
+
 def test_another_family_helps_out():
     stix, dejavu = characters(fontManager.findfont("STIXGeneral")), characters(DEJAVU)
     lacking = (chr(code) for code in sorted(stix) if code not in dejavu and chr(code).isalpha())
@@ -112,6 +118,7 @@ def test_fonts_are_plain_whatever_the_style():
 # --- in lines ---------------------------------------------------------------------------------
 
 
+@example("漢\u0301", 96)  # a letter and a mark of two fonts, where there is a Chinese one
 @example("W漢漢-", 96)  # a word wider than the column that ends in a joint
 @settings(max_examples=60, deadline=None)
 @given(

@@ -27,7 +27,7 @@ OWN = 120
 """Connections of one address: all visitors of a proxy share one, and a browser has up to six."""
 _SENT = 2**17  # bytes that the system takes ahead: reading is noticed in portions of this size
 _LOOK = 1.0  # seconds from one look at a connection to the next
-_END = 0.5  # seconds that answers have when the server ends: uvicorn's own patience is the double
+_END = 0.5  # seconds that answers have when the server ends; uvicorn itself waits longer
 
 _FULL = b"Too many connections: try again in a while."
 _REFUSAL = (
@@ -171,7 +171,7 @@ def configured(app: Any) -> Config:
         lifespan="on",
         log_level="warning",
         access_log=False,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=3,  # whoever is still there then hung: all were sent away before
         server_header=False,
         proxy_headers=False,  # otherwise anybody could claim any address
     )

@@ -11,6 +11,7 @@ After FlowEdit (Kulikov et al., 2024, arXiv 2412.08629) and InfEdit (Xu et al., 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any
 
 import torch
@@ -105,7 +106,8 @@ def taken_apart(
     if how.image is None:
         return how, arguments
     if "image" in parameters(pipe):
-        return replace(how, image=None), {**arguments, "image": how.image}
+        theirs = upright_rgb(how.image) if isinstance(how.image, str | PathLike) else how.image
+        return replace(how, image=None), {**arguments, "image": theirs}
     check_pipeline(pipe)
     if family_of(pipe).why_unblended(pipe) is not None:
         raise ModelError(

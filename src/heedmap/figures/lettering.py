@@ -40,14 +40,34 @@ def drawable(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _spelled(line: str) -> str:
-    def number(found: re.Match[str]) -> str:
-        before, after = line[: found.start()][-1:], line[found.end() :][:1]
-        said = "·".join(f"{ord(sign):04X}" for sign in found[0] if sign not in _JOINERS)
-        return f"{'·' if before.strip() else ''}U+{said}{'·' if after.strip() else ''}"
-
     line = "".join(filter(_is_seen, unicodedata.normalize("NFC", line))).lstrip(_JOINERS)
-    lacking = re.escape("".join({s for s in line if s not in _JOINERS + " " and not _family(s)}))
-    return re.sub(f"[{lacking}][{lacking}{_JOINERS}]*", number, line) if lacking else line
+    parts, done = [], 0
+    for found in re.finditer(r"x[xj]*", _lacking(line)):
+        start, end = found.span()
+        said = "·".join(f"{ord(sign):04X}" for sign in line[start:end] if sign not in _JOINERS)
+        before, after = line[:start][-1:].strip(), line[end:][:1].strip()
+        parts += [line[done:start], f"{'·' if before else ''}U+{said}{'·' if after else ''}"]
+        done = end
+    return "".join([*parts, line[done:]])
+
+
+def _lacking(line: str) -> str:
+    """Of each sign: x where none draws it, j where it joins others, else a point.
+
+    A letter and its marks are set in one font, so a mark is lacking that the letter's has not.
+    """
+    found, letter = "", None
+    for sign in line:
+        family = None if sign in _JOINERS or sign == " " else _family(sign)
+        if sign in _JOINERS:
+            found += "j"
+        elif sign == " ":
+            found, letter = f"{found}.", None
+        elif unicodedata.category(sign)[0] == "M" and family and letter:
+            found += "." if _has(letter, sign) else "x"
+        else:
+            found, letter = f"{found}{'.' if family else 'x'}", family
+    return found
 
 
 def _is_seen(sign: str) -> bool:
