@@ -72,3 +72,22 @@ def test_how_a_call_is_noted():
     asked = EditCall(source="a", batch=3, limit=9)
     assert to_json(asked) == {"source": "a", "targets": None, "kind": None, "batch": 3, "limit": 9}
     assert to_json(CallLimits(batch=3)) == {"batch": 3, "limit": None}
+
+
+@pytest.mark.parametrize(
+    ("mse", "psnr", "said"),
+    [
+        (0.5, 99.0, "psnr_db is not that"), (0.01, None, "psnr_db is not that"),
+        (None, 3.0, "psnr_db is not that"), (0.0, 60.0, "psnr_db is not that"),
+        (-5.0, -5.0, "at least 0.0"), (2.0, -3.01, "at most 1.0"),
+    ],
+)  # fmt: skip
+def test_figures_that_no_pictures_have(mse, psnr, said):
+    with pytest.raises(RunError, match=said):
+        report_of(reconstruction={"share": 1.0, "ssim": 0.5, "mse": mse, "psnr_db": psnr})
+
+
+@pytest.mark.parametrize("both", [(0.01, 20.0), (1.0, 0.0), (0.0, None), (None, None)])
+def test_figures_that_pictures_have(both):
+    told = {"share": 1.0, "ssim": 0.5, **dict(zip(("mse", "psnr_db"), both, strict=True))}
+    assert report_of(reconstruction=told).reconstruction is not None

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from math import isclose, log10
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct, field
@@ -26,9 +27,15 @@ class Measures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     share: Fraction
-    mse: Number | None
+    mse: Fraction | None
     psnr_db: Number | None
     ssim: Number | None
+
+    def __post_init__(self) -> None:
+        told = -10 * log10(self.mse) if self.mse else None
+        agree = told is None or isclose(told, self.psnr_db or 0, rel_tol=1e-6, abs_tol=1e-6)
+        if (told is None) != (self.psnr_db is None) or not agree:
+            raise ValueError(f"psnr_db is not that of an mse of {self.mse}")
 
     def __repr__(self) -> str:
         return fields_shown(self)
