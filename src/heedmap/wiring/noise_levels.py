@@ -1,7 +1,7 @@
 """How noisy the latents are at each step of a scheduler.
 
 Latents that a scheduler holds are `a·z + s·n`, of clean latents `z` and noise `n` of variance 1.
-`a` and `s` are asked of its own `add_noise`, so that nothing here counts as it does.
+`a` and `s` are asked of its own arithmetic, so that nothing here counts as it does.
 """
 
 from copy import deepcopy
