@@ -147,6 +147,44 @@ def test_its_edits_and_weights_stay_unless_they_name_the_word(random_model):
     assert same_pixels(found.unread.image, again.image)
 
 
+def test_a_word_of_several_tokens_and_places(random_model):
+    """All of them are told, and all are taken away."""
+    run = hm.generate(random_model, PROMPT, **HOW)
+    found = hm.ablate(random_model, run, "a")
+    places = [word.tokens for word in run.maps.words if word.text == "a"]
+    assert len(places) == 2 and found.tokens == (*places[0], *places[1])
+    assert [(found.columns.maps.token(n).values == 0).all() for n in found.tokens] == [True, True]
+    phrase = hm.ablate(random_model, run, "red house")
+    red, house = (word.tokens for word in run.maps.words[1:3])
+    assert phrase.tokens == (*red, *house) and len(phrase.tokens) > 1
+
+
+def test_a_prompt_with_weights_is_read_without_its_brackets(random_model):
+    """Its words are told by what the model reads: "red house" stands in it, and its edit stays."""
+    prompt, edits = "a (red:2) house, a tree", [hm.Reweight("red house", 2)]
+    found = hm.ablate(random_model, prompt, "tree", edits=edits, **HOW)
+    assert found.run.settings.prompt == prompt
+    assert found.unread.settings.prompt == "a (red:2) house, a"
+    for one in (found.run, found.unread):
+        assert [edit.word for edit in one.settings.edits] == ["red house"]
+    drawn = hm.generate(random_model, "a (red:2) house, a", edits=edits, **HOW)
+    assert same_pixels(found.unread.image, drawn.image)
+
+
+def test_what_a_prompt_is_read_with_is_what_the_pipeline_is_given(random_model, monkeypatch):
+    """A family may ask for any argument of its pipeline, and is shown no other."""
+    given, real = [], ablating.prompt_table
+
+    def noted(pipe: Any, prompt: str, arguments: Any) -> Any:
+        given.append((prompt, dict(arguments)))
+        return real(pipe, prompt, arguments)
+
+    monkeypatch.setattr(ablating, "prompt_table", noted)
+    edits = [hm.Reweight("red", 2)]
+    hm.ablate(random_model, PROMPT, "house", edits=edits, eta=0.5, **HOW)
+    assert given == [(PROMPT, {"eta": 0.5}), ("a red , a tree", {"eta": 0.5})]
+
+
 def test_a_rule_of_ones_own_is_to_be_passed_and_acts_in_both(random_model):
     calls: list[int] = []
 

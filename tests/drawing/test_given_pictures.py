@@ -1,17 +1,25 @@
 """A picture that a user has, as a model sees it: its size, its turn, what it is made of."""
 
+import re
+import struct
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline
+from diffusers import (
+    StableDiffusionImg2ImgPipeline,
+    StableDiffusionInpaintPipeline,
+    StableDiffusionPipeline,
+)
 from making import random_pipeline
-from PIL import Image
+from PIL import Image, ImageOps
 
-from heedmap import locate
-from heedmap.drawing.given_pictures import seen
-from heedmap.errors import ModelError
+from heedmap import edit, locate
+from heedmap.drawing.given_pictures import check_pipeline, seen, upright_rgb
+from heedmap.errors import ArgumentError, ModelError
 
 PROMPT = "a red house"
 
@@ -26,6 +34,8 @@ def painted(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
     [
         ((128, 128), (128, 128)),
         ((128, 96), (128, 96)),  # three quarters of the pixels: as it is
+        ((128, 64), (128, 64)),  # half
+        ((128, 56), (192, 88)),  # fewer
         ((256, 128), (256, 128)),  # twice as many
         ((256, 136), (176, 96)),  # more
         ((130, 131), (128, 128)),  # no multiples
@@ -68,6 +78,63 @@ def test_files_and_modes(tmp_path: Path):
         assert np.array_equal(np.asarray(found.image), np.asarray(expected)), given
 
 
+def broken_note(data: bytes) -> Image.Image:
+    image = painted(16, 8)
+    image.info["exif"] = data
+    return image
+
+
+TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0"  # cut short
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("data", [b"garbage!", b"a", b"II*\0\x08", b"Exif\0\0MM\0*\0\0\0"])
+def test_of_a_broken_note_nothing_is_taken_or_told(tmp_path: Path, data):
+    """No turn is known of it, and the pixels are fine."""
+    with pytest.raises((SyntaxError, struct.error)):
+        ImageOps.exif_transpose(broken_note(data))
+    assert np.array_equal(np.asarray(upright_rgb(broken_note(data))), np.asarray(painted(16, 8)))
+    painted(16, 8).save(tmp_path / "x.png", exif=data)
+    assert np.array_equal(np.asarray(upright_rgb(tmp_path / "x.png")), np.asarray(painted(16, 8)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_pillow_warns_of_in_a_note_is_no_concern_of_the_user(tmp_path: Path):
+    painted(16, 8).save(tmp_path / "x.jpg", exif=TURNED)
+    with warnings.catch_warnings(action="ignore"), Image.open(tmp_path / "x.jpg") as opened:
+        image = opened.copy()
+    with pytest.warns(UserWarning, match="Corrupt EXIF data"):
+        assert ImageOps.exif_transpose(image).size == (8, 16)
+    assert upright_rgb(image).size == upright_rgb(tmp_path / "x.jpg").size == (8, 16)
+
+
+def test_pictures_that_cannot_be_read(tmp_path: Path):
+    pipe = random_pipeline()
+    painted().save(tmp_path / "x.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "x.png").read_bytes()[:9000])
+    how: dict[str, Any] = {"seed": 1, "steps": 1}
+    for name in ("cut.png", "x.png"):
+        with Image.open(tmp_path / name) as image:
+            if name == "x.png":
+                image.close()
+            with pytest.raises(ArgumentError) as caught:
+                locate(pipe, image, PROMPT, **how)
+            with pytest.raises(ArgumentError, match=f"^{re.escape(str(caught.value))}$"):
+                edit(pipe, PROMPT, "a blue house", image=image, **how)
+            assert str(caught.value) == (
+                "the picture, of mode 'RGB', 128×128, cannot be read, since it is broken or "
+                "closed: expected one that Pillow reads to its end; open it again, or take another"
+            )
+
+
+def test_a_file_of_16_bits_of_grey(tmp_path: Path):
+    grey = np.asarray(painted(16, 8).convert("L"))
+    Image.fromarray(grey.astype(np.uint16) * 257).save(tmp_path / "x.png")
+    with Image.open(tmp_path / "x.png") as image:
+        assert image.mode == "I;16"
+    assert np.array_equal(np.asarray(upright_rgb(tmp_path / "x.png")), np.stack([grey] * 3, -1))
+
+
 @torch.no_grad()
 def test_its_latents_are_those_of_diffusers():
     pipe, picture = random_pipeline(), painted(128, 64)
@@ -85,6 +152,23 @@ def test_pipelines_that_begin_with_a_picture_are_refused(kind):
         f"{kind.__name__} begins with a picture of its own: expected a pipeline of the same model "
         "that draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
     )
+
+
+def _without_latents(self: Any, prompt: str, height: int = 128, width: int = 128) -> None: ...
+def _without_a_size(self: Any, prompt: str, latents: Any = None) -> None: ...
+def _of_a_strength(
+    self: Any, prompt: str, latents: Any, height: int, width: int, strength: float
+) -> None: ...
+
+
+@pytest.mark.parametrize("call", [_without_latents, _without_a_size, _of_a_strength])
+def test_pipelines_that_cannot_be_shown_a_picture(call):
+    """Of those of no class of diffusers, too: each of what is asked for has to be there."""
+    pipe = type("Own", (StableDiffusionPipeline,), {"__call__": call})(
+        **random_pipeline().components, requires_safety_checker=False
+    )
+    with pytest.raises(ModelError, match=r"^Own begins with a picture of its own: expected a pip"):
+        check_pipeline(pipe)
 
 
 def test_a_model_without_its_autoencoder_is_refused():

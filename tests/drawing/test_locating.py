@@ -17,6 +17,8 @@ from PIL import Image
 
 import heedmap
 from heedmap import generate, locate, repeat, trace
+from heedmap.drawing.locating import look_again
+from heedmap.drawing.saved_options import saved_call
 from heedmap.errors import ArgumentError, HeedmapError, RunError
 from heedmap.files.pictures import digest_of
 from heedmap.results.runs import Run
@@ -176,7 +178,9 @@ def test_what_is_refused(pipe, tmp_path: Path):
             f"the pipeline argument {name} is set by the picture: leave it out"
         )
     for steps in (0, 1000, 2.5, True):
-        with pytest.raises(ArgumentError, match=r"^steps is "):
+        with pytest.raises(
+            ArgumentError, match=r"^steps is .*: expected a whole number from 1 to 999"
+        ):
             locate(pipe, painted(), PROMPT, steps=steps)  # pyright: ignore[reportArgumentType]
     for name in ("guidance", "negative", "strenght"):
         with pytest.raises(ArgumentError, match=f"takes no argument {name}"):
@@ -209,6 +213,38 @@ def test_it_repeats(pipe, tmp_path: Path):
         "the picture of this run is not the one that was looked at: put that in its place, or "
         "locate the words in this one"
     )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"keep": {"layer", "head"}}, {"keep": {"step"}, "tokens": "all"}, {"size": (64, 96)},
+        {"steps": 10}, {"eta": 0.5}, {"concepts": ["sky"], "keep": set(), "size": (96, 64)},
+    ],
+)  # fmt: skip
+def test_it_repeats_as_it_was_asked_for(pipe, tmp_path: Path, asked):
+    found = locate(pipe, painted(), PROMPT, seed=4, **{"steps": 2, **asked})
+    again = repeat(pipe, found.save(tmp_path / "run"))
+    assert again.same and again.changed == {}
+    made = again.run
+    assert isinstance(made, Run) and made.settings == found.settings
+    assert made.maps.recording.keep == found.maps.recording.keep == {*asked.get("keep", ["layer"])}
+    assert made.image.size == found.image.size and made.stability == found.stability
+    for one, other in zip(made.maps.recording.arrays, found.maps.recording.arrays, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_a_repeat_has_the_room_that_it_is_given(pipe):
+    found = locate(pipe, painted(), PROMPT, seed=4, steps=2)
+    asked = saved_call(found.settings, pipe, {})
+    with pytest.raises(HeedmapError, match=r"limit"):
+        look_again(pipe, found, replace(asked, options=replace(asked.options, limit=1)))
+
+
+def test_progress_of_a_repeat(pipe):
+    found, told = locate(pipe, painted(), PROMPT, seed=4, steps=2), []
+    assert repeat(pipe, found, progress=lambda *at: told.append(at)).same
+    assert told == [(1, 2), (2, 2)]
 
 
 def test_another_scheduler_looks_alike(pipe):

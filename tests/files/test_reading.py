@@ -302,3 +302,38 @@ def test_photographs_are_measured_before_they_are_decoded(tmp_path, monkeypatch)
     for name in ("cut.png", "pipe.png"):
         with pytest.raises(ArgumentError, match="is no picture that can be read"):
             read_photograph(tmp_path / name)
+
+
+def test_what_is_in_the_place_of_a_photograph_is_told(tmp_path):
+    """A folder, a link to nothing, and a link to a picture, which is one."""
+    kinds = "a PNG, JPEG, WebP or BMP file"
+    (tmp_path / "nothing.png").symlink_to("nowhere.png")
+    (tmp_path / "round.png").symlink_to("round.png")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "to a folder.png").symlink_to("folder.png")
+    for name in ("nothing.png", "round.png", "x" * 300):
+        with pytest.raises(ArgumentError) as caught:
+            read_photograph(tmp_path / name)
+        assert str(caught.value) == (
+            f"there is no file {tmp_path / name}: expected a picture (PNG, JPEG, WebP or BMP)"
+        )
+    for name in ("folder.png", "to a folder.png"):
+        with pytest.raises(ArgumentError) as caught:
+            read_photograph(tmp_path / name)
+        assert str(caught.value) == (
+            f"{tmp_path / name} is no picture that can be read, but a folder: expected {kinds}"
+        )
+    Image.new("RGB", (8, 6)).save(tmp_path / "folder.png" / "x.png")
+    (tmp_path / "photo.png").symlink_to("folder.png/x.png")
+    assert read_photograph(tmp_path / "photo.png").size == (8, 6)
+
+
+@pytest.mark.parametrize("size", [(2**13 + 1, 2**13), (2**14, 2**14), (2**31 - 1, 2**31 - 1)])
+def test_photographs_of_too_many_pixels_are_told_as_such_whoever_counts(tmp_path, size):
+    """Pillow refuses the larger ones itself, before it tells their size."""
+    (tmp_path / "x.png").write_bytes(empty_png(*size))
+    with pytest.raises(ArgumentError) as caught:
+        read_photograph(tmp_path / "x.png")
+    told = str(caught.value).removeprefix(f"{tmp_path / 'x.png'} has ").split(" pixels: ")
+    assert told[0] in (f"{size[0]}×{size[1]}", "too many")
+    assert told[1] == "expected at most 67108864 in all, and 16384 on a side"

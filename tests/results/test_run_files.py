@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import made_run, noting
+from making import made_run, noting, settings_of
 from PIL import Image
 
 from heedmap import Run
 from heedmap.errors import RunError
 from heedmap.files.pictures import digest_of
+from heedmap.results.run_files import is_placed
 
 SOFT = Image.new("RGB", (128, 128), (40, 80, 120))
 
@@ -67,6 +68,43 @@ def test_what_cannot_have_been_is_refused(tmp_path: Path, changed: dict[str, Any
     told(folder, **changed)
     with pytest.raises(RunError):
         Run.load(folder)
+
+
+GIVEN = {"size": [300, 200], "sha256": digest_of(SOFT)}
+LOOKED: dict[str, Any] = {"located": {"size": [128, 128], "sha256": "x"}}
+EDIT = {"source": "at sea", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
+WEIGHED = [{"kind": "reweight", "word": "house", "weight": 2.0, "renormalize": False}]
+
+
+@pytest.mark.parametrize(
+    ("noted", "placed"),
+    [
+        ({}, True), ({"edits": WEIGHED}, True),
+        ({"edit": EDIT}, True),  # as older versions noted it
+        ({"given": GIVEN}, False), ({"given": GIVEN, "edit": EDIT}, False),
+        # A number below how many there were; that of an edit is none of the first.
+        ({"batch_place": [0, 1]}, True), ({"batch_place": [1, 2]}, True),
+        ({"batch_place": [0, 0]}, False), ({"batch_place": [1, 1]}, False),
+        ({"batch_place": [2, 1]}, False), ({"batch_place": [0, 2], "given": GIVEN}, True),
+        ({"batch_place": [0, 2], "edit": EDIT}, False),
+        ({"batch_place": [1, 2], "edit": EDIT}, True),
+        ({"batch_place": [1, 2], "edit": EDIT, "given": GIVEN}, True),
+        ({"batch_place": [2, 2], "edit": EDIT, "given": GIVEN}, False),
+        # What drew nothing was no edit, and alone.
+        (LOOKED, True), (LOOKED | {"edit": EDIT}, False), (LOOKED | {"given": GIVEN}, False),
+        (LOOKED | {"batch_place": [0, 1]}, False), (LOOKED | {"edits": WEIGHED}, False),
+    ],
+)  # fmt: skip
+def test_the_places_that_a_run_can_have_had(noted: dict[str, Any], placed: bool):
+    assert is_placed(settings_of(**noted)) is placed
+
+
+def test_a_picture_that_is_listed_and_gone_is_told(tmp_path: Path):
+    folder = with_given().save(tmp_path / "x", overlays=False)
+    (folder / "given.png").unlink()
+    with pytest.raises(RunError) as caught:
+        Run.load(folder)
+    assert str(caught.value) == (f"{folder} lacks given.png, which it lists: make the run again")
 
 
 def test_a_users_own_file_of_that_name_is_no_part_of_a_run(tmp_path: Path):

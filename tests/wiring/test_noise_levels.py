@@ -93,7 +93,16 @@ def test_the_scheduler_is_left_as_it_was():
     assert torch.equal(scheduler.timesteps, timesteps) and torch.equal(scheduler.sigmas, sigmas)
 
 
-@pytest.mark.parametrize("name", ["FlowMatchEulerDiscreteScheduler", "RePaintScheduler"])
+def test_a_scheduler_that_multiplies_nothing_need_not_say_so():
+    pipe = piped("DDIMScheduler", {})
+    wanted = noise_levels(pipe, 3)
+    del pipe.scheduler.init_noise_sigma
+    assert noise_levels(pipe, 3) == wanted and wanted.scale == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["FlowMatchEulerDiscreteScheduler", "RePaintScheduler", "ScoreSdeVeScheduler"]
+)
 def test_a_scheduler_that_does_not_say_its_noise_is_refused(name):
     pipe = random_pipeline()
     pipe.scheduler = getattr(diffusers, name)()

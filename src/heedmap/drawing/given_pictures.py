@@ -1,5 +1,6 @@
 """A picture that a user has, as a model sees it: to be looked at, or to be edited."""
 
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,8 +72,7 @@ def upright_rgb(picture: object) -> Image.Image:
     """A picture of Pillow, or of a file, upright and in RGB; what is transparent is white.
 
     Raises:
-        ArgumentError: if it is none.
-        RunError: if the file cannot be read.
+        ArgumentError: if it is none, or cannot be read.
     """
     if isinstance(picture, str | PathLike):
         picture = reading.read_photograph(reading.path_of(picture))
@@ -81,7 +81,8 @@ def upright_rgb(picture: object) -> Image.Image:
             f"the picture is {quoted(picture)}: expected a Pillow image, or the path of a file"
         )
     upright = picture
-    with suppress(Exception):  # of a broken note nobody knows which way it turns
+    # Of a broken note nobody knows which way it turns, and what Pillow says of it helps nobody.
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):
         upright = ImageOps.exif_transpose(picture)
     return to_rgb(upright)
 

@@ -99,9 +99,8 @@ def taken_apart(
     """Options with the opened picture that is edited; a pipeline's own image is its argument.
 
     Raises:
-        ArgumentError: if it is no picture, or an argument does not go with it.
+        ArgumentError: if it is no picture, cannot be read, or an argument does not go with it.
         ModelError: if the pipeline cannot be shown one.
-        RunError: if its file cannot be read.
     """
     if how.image is None:
         return how, arguments

@@ -252,16 +252,39 @@ def _box(size: object) -> tuple[int, int]:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """A picture of any mode as RGB; what is transparent shows white."""
+    """A picture of any mode as RGB; what is transparent shows white, and 16 bits of grey are 8."""
     if not isinstance(image, Image.Image):
         raise ArgumentError(f"the picture is of {type(image).__name__}: expected a Pillow image")
-    if min(image.size) < 1 or image.mode[0] in "IF":
-        given = f"of mode {image.mode!r}, {image.width}×{image.height}"
+    given = f"of mode {image.mode!r}, {image.width}×{image.height}"
+    if min(image.size) < 1:
         raise ArgumentError(f"the picture is {given}: expected pixels with 8-bit colours")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert("RGB")
+    if image.mode in ("I", "F"):  # whose least and greatest values nobody knows
+        raise ArgumentError(
+            f"the picture is {given}: expected pixels with 8-bit colours; scale its values to 0 to "
+            "255, and convert it to mode 'L'"
+        )
+    try:
+        if image.mode.startswith("I;16"):
+            image = _eight_bits(image)
+        if image.mode == "La":  # from which Pillow comes to no other mode
+            image = image.convert("LA")
+        if image.has_transparency_data:
+            white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+            image = Image.alpha_composite(white, image.convert("RGBA"))
+        return image.convert("RGB")
+    except Exception as error:  # pixels may be read as late as here: Pillow raises anything then
+        raise ArgumentError(
+            f"the picture, {given}, cannot be read, since it is broken or closed: expected one "
+            "that Pillow reads to its end; open it again, or take another"
+        ) from error
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """A picture of 16 bits of grey with 8 of them; what is transparent is white."""
+    wide = np.asarray(image)
+    grey = np.rint(wide / 257).astype(np.uint8)
+    grey[wide == image.info.get("transparency", -1)] = 255
+    return Image.fromarray(grey)
 
 
 def _map(values: ArrayLike) -> NDArray[np.float32]:

@@ -180,8 +180,9 @@ def read_photograph(path: Path) -> Image.Image:
         ArgumentError: if it is no such file, is broken, or too large.
     """
     wrong = (
-        f"{path} is no picture that can be read: expected a PNG, JPEG, WebP or BMP file"
-        if is_there(path)
+        f"{path} is no picture that can be read{', but a folder' if is_folder(path) else ''}: "
+        "expected a PNG, JPEG, WebP or BMP file"
+        if os.path.exists(path)  # a link to nothing is none
         else f"there is no file {path}: expected a picture (PNG, JPEG, WebP or BMP)"
     )
     try:
@@ -198,6 +199,8 @@ def read_photograph(path: Path) -> Image.Image:
             return image.copy()
     except ArgumentError:
         raise
+    except Image.DecompressionBombError as error:  # before its size is known here
+        raise ArgumentError(f"{path} has too many pixels: {_most()}") from error
     except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
         raise ArgumentError(wrong) from error
 
@@ -206,10 +209,12 @@ def _too_many(path: Path, size: tuple[int, int]) -> str:
     """What to say of a picture of so many pixels (W, H); nothing where they are not too many."""
     if max(size) <= MAX_SIDE and size[0] * size[1] <= MAX_PIXELS:
         return ""
-    return (
-        f"{path} has {size[0]}×{size[1]} pixels: expected at most {MAX_PIXELS} in all, and "
-        f"{MAX_SIDE} on a side"
-    )
+    return f"{path} has {size[0]}×{size[1]} pixels: {_most()}"
+
+
+def _most() -> str:
+    """What is expected of the pixels of a picture."""
+    return f"expected at most {MAX_PIXELS} in all, and {MAX_SIDE} on a side"
 
 
 def _too_large(path: Path, most: int) -> RunError:
