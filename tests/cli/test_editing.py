@@ -171,8 +171,16 @@ def test_a_picture_of_ones_own(model, desk):
     (drawn,) = json.loads(good(*SWAP, "--out", "drawn", "--json"))["edits"]
     assert "given_image" not in drawn["files"]
     weighed = ("grid", "a red house", "--weight", "red=1,2", "--steps", 1)
-    told_badly(*weighed, "--image", "photo.png", "--out", "g")
-    assert Grid.load("g").cells[0].pair.source.given is not None
+    said = told_badly(*weighed, "--image", "photo.png", "--out", "g")
+    made = Grid.load("g").cells[0].pair
+    back = made.about.reconstruction
+    assert made.source.given is not None and back is not None
+    assert said.count(f"Your picture comes back at {back.psnr_db:.1f} dB (PSNR).") == 1
+    asked = (*weighed, "--image", "photo.png", "--seed", made.source.settings.seed, "--json")
+    told = json.loads(told_badly(*asked, "--out", "j"))["grid"]
+    assert told["reconstruction"] == to_json(back)
+    drawn = (*weighed, "--seed", 7, "--out", "d", "--json")
+    assert "reconstruction" not in json.loads(good(*drawn))["grid"]
 
 
 @pytest.mark.parametrize("verb", [SWAP, ("grid", "a red house", "--weight", "red=1,2")])

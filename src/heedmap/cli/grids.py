@@ -136,13 +136,14 @@ def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
     """What `grid --json` says of a grid."""
     from heedmap.files.notes import to_json
 
-    about = to_json(grid.about)
+    about, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
     names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {
         "folder": str(folder),
         **{name: about[name] for name in names},
         "varies": grid.axes,
+        **({} if back is None else {"reconstruction": to_json(back)}),
         "files": {name: str(folder / file) for name, file in files.items()},
         "cells": [row | {"file": str(folder / row["file"])} for row in grid.rows()],
     }
@@ -150,6 +151,8 @@ def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
 
 def print_grid(about: Mapping[str, Any]) -> None:
     """Print what was saved of a grid, and what each of its cells did."""
+    from heedmap.files.reports import returned
+
     cells, seeds = about["cells"], about["seeds"]
     what = {
         "index.html": "the page of all: open it in a browser",
@@ -173,6 +176,8 @@ def print_grid(about: Mapping[str, Any]) -> None:
     columns = ("cell", *varies, "moved", *(f"MSE {side}" for side in _SIDES))
     columns = tuple(_HEADS.get(name, name) for name in columns)
     print_table(columns, rows, right={column for column in columns if column != "target"})
+    if "reconstruction" in about:
+        say(f"Your picture {returned(about['reconstruction']['psnr_db'])}.")
     again = "once" if about["sources_drawn"] == 1 else plural(about["sources_drawn"], "time")
     say(
         f"{plural(len(cells), 'edit')} of “{printable(about['source'])}”, up to "
