@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heedmap.cli.console import print_files, progress_bar, warnings_told
+from heedmap.cli.console import print_files, progress_bar, say, warnings_told
 from heedmap.cli.generating import about_run
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
@@ -120,3 +120,8 @@ def print_located(about: Mapping[str, Any]) -> None:
             about["settings"]: "all that is needed to look again",
         },
     )
+    if about["steps"] == 1:
+        say(
+            "One look has no other to be held against: from --steps 2 on it is told how stable the "
+            "maps are."
+        )
