@@ -165,6 +165,8 @@ def test_a_picture_of_ones_own(model, desk):
     assert pair.edited.settings.given.size == (200, 96)
     assert f"Your picture comes back at {back.psnr_db:.1f} dB (PSNR)." in said
     assert "your picture, as the model saw it" in said
+    assert "your picture, as it comes back: " in said
+    assert "“a red sea”, made of your picture" in said and "“a red house”: " not in said
     asked = (*SWAP, "--image", "photo.png", "--out", "again", "--json")
     (one,) = json.loads(told_badly(*asked))["edits"]
     assert (desk / one["files"]["given_image"]).is_file()
