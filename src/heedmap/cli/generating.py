@@ -104,7 +104,6 @@ def generate(
 
 def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     """What `generate --json` says of a run."""
-    from heedmap.results.run_files import CONCEPTS
     from heedmap.results.runs import concept_file, word_file
 
     told = ("prompt", "seed", "steps", "guidance", "size", "model")
@@ -118,7 +117,7 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
     beside = {
         "step_pictures": ("steps.png", run.step_pictures),
         "concept_sheet": ("concepts.png", run.concepts),
-        "concept_maps": (CONCEPTS, run.concepts),
+        "concept_maps": ("concepts.safetensors", run.concepts),
     }
     files |= {name: file for name, (file, there) in beside.items() if there is not None}
     return {

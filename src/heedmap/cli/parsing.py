@@ -13,7 +13,7 @@ from heedmap.options import AXES
 from heedmap.text import option_texts
 
 OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _DIGITS = 9  # of a whole number
 _LONGEST = 4096  # characters of a path: no system takes more
 _T = TypeVar("_T")
@@ -183,7 +183,7 @@ def check_words(what: str, text: str, instead: str) -> None:
     """
     from heedmap.files import reading
 
-    if text.lower().endswith(PICTURES) and reading.is_file(Path(text)):
+    if text.lower().endswith(_ENDINGS) and reading.is_file(Path(text)):
         raise ArgumentError(
             f"{what} is {quoted(text)}, which is the file of a picture: expected the words of a "
             f"prompt; {instead}"
