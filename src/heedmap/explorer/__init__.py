@@ -169,6 +169,7 @@ def _written(
             "repeat": _repeats(run, kinds.get(number)),
             "nameless": nameless_option(run.settings),
             "untaught": told.untaught_said(run.settings),
+            "own": told.own_picture(run.settings),
             "weights": told.written_weights(run),
         }
         for number, run in enumerate(runs)

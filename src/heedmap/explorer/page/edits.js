@@ -76,6 +76,10 @@ function startPair() {
   if (data.pairs.length) {
     $("kind").textContent = data.grid ? `grid of edits · ${label}` : data.pairs.length > 1 ? `edits · ${label}` : "edit";
   }
+  if (located()) {
+    $("kind").textContent = "locate";
+    $("hint").textContent = $("hint").textContent.replace("where it acted", "where it is seen");
+  }
   buildPrompts();
   buildControls();
   buildAbout();
