@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import small, stable_diffusion
+from making import noting, small, stable_diffusion
 
 from browser.conftest import canvas, outline, point, readings, runs_at, same
 from heedmap import explorer
@@ -39,6 +39,18 @@ def test_the_legend_names_the_word_the_scale_and_its_range(show: Any, run: Any, 
     low, high = run.maps["tree"].span("word")
     opened.word("tree").hover()
     assert f"each word its own: {low:.2g} to {high:.2g}" in opened.legend()
+
+
+def test_a_located_run_says_that_it_was_looked_at(show: Any, run: Any):
+    noted = {"size": [300, 200], "sha256": "0" * 64}
+    opened = show(explorer.page(noting(run, located=noted)))
+    assert opened.page.locator("#kind").inner_text() == "locate"
+    assert "Point at a word to see where it is seen." in opened.page.locator("#hint").inner_text()
+    opened.word("tree").hover()
+    assert "all 6 looks" in opened.legend() and "steps" not in opened.legend()
+    assert "over the 6 looks: mean" in opened.page.locator("#curve figcaption").inner_text()
+    opened.steps(2, 3)
+    assert opened.steps_said() == "look 2 of 0–5"
 
 
 def test_layers_steps_and_heads_are_those_that_python_selects(show: Any, run: Any, run_page: str):

@@ -2,10 +2,12 @@
 
 import re
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from making import report_of
 
 from browser.conftest import MISSING, canvas, outline, runs_at, same
 from heedmap import explorer
@@ -40,6 +42,16 @@ def test_it_is_a_grid_with_its_rows_and_columns(show: Any, grid: Any):
         width = source.evaluate("e => e.naturalWidth")
         assert width == wanted.shape[1]
     assert opened.page.title() == "a red house · red ×−1, 1, 3 · heedmap"
+
+
+def test_a_picture_of_ones_own_says_above_the_grid_how_it_came_back(show: Any, grid: Any):
+    measured = {"share": 1.0, "mse": 0.01, "psnr_db": 20.0, "ssim": 0.5}
+    about = report_of(reconstruction=measured)
+    cells = (replace(cell, pair=replace(cell.pair, about=about)) for cell in grid)
+    opened = show(replace(grid, cells=tuple(cells)).explorer())
+    said = "Your picture comes back at 20.0 dB (PSNR)."
+    assert opened.page.locator("#strip caption").all_inner_texts() == [said]
+    assert show(grid.explorer()).page.locator("#strip caption").count() == 0
 
 
 def test_under_a_negative_weight_the_ring_is_where_the_map_is_lowest(show: Any, grid: Any):

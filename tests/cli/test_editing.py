@@ -165,14 +165,24 @@ def test_a_picture_of_ones_own(model, desk):
     assert pair.edited.settings.given.size == (200, 96)
     assert f"Your picture comes back at {back.psnr_db:.1f} dB (PSNR)." in said
     assert "your picture, as the model saw it" in said
+    assert "your picture, as it comes back: " in said
+    assert "“a red sea”, made of your picture" in said and "“a red house”: " not in said
     asked = (*SWAP, "--image", "photo.png", "--out", "again", "--json")
     (one,) = json.loads(told_badly(*asked))["edits"]
     assert (desk / one["files"]["given_image"]).is_file()
     (drawn,) = json.loads(good(*SWAP, "--out", "drawn", "--json"))["edits"]
     assert "given_image" not in drawn["files"]
     weighed = ("grid", "a red house", "--weight", "red=1,2", "--steps", 1)
-    told_badly(*weighed, "--image", "photo.png", "--out", "g")
-    assert Grid.load("g").cells[0].pair.source.given is not None
+    said = told_badly(*weighed, "--image", "photo.png", "--out", "g")
+    made = Grid.load("g").cells[0].pair
+    back = made.about.reconstruction
+    assert made.source.given is not None and back is not None
+    assert said.count(f"Your picture comes back at {back.psnr_db:.1f} dB (PSNR).") == 1
+    asked = (*weighed, "--image", "photo.png", "--seed", made.source.settings.seed, "--json")
+    told = json.loads(told_badly(*asked, "--out", "j"))["grid"]
+    assert told["reconstruction"] == to_json(back)
+    drawn = (*weighed, "--seed", 7, "--out", "d", "--json")
+    assert "reconstruction" not in json.loads(good(*drawn))["grid"]
 
 
 @pytest.mark.parametrize("verb", [SWAP, ("grid", "a red house", "--weight", "red=1,2")])

@@ -31,6 +31,19 @@ def test_generate_saves_a_run_and_says_what(model, desk: Path):
     assert Run.load(folder).maps["house"].values.shape == (64, 64)
 
 
+def test_every_file_that_is_written_is_listed(model, desk: Path):
+    more = ("--keep", "layer,step", "--concept", "sky")
+    said = good("generate", PROMPT, *more, "--steps", 2, "-o", "x")
+    found = files(desk / "x")
+    assert {"steps.png", "concepts.png", "concepts.safetensors"} < found
+    assert {line.split()[0] for line in said.splitlines()[2:]} == found
+    about = json.loads(good("generate", PROMPT, *more, "--steps", 2, "--json", "-o", "y"))
+    (run,) = about["runs"]
+    assert run["step_pictures"] == "y/steps.png"
+    plain = json.loads(good("generate", PROMPT, "--steps", 1, "--json", "-o", "z"))
+    assert not {"step_pictures", "concept_sheet", "concept_maps"} & plain["runs"][0].keys()
+
+
 def test_generate_json_is_one_object(model, desk: Path):
     about = json.loads(good("generate", PROMPT, "--seed", 7, "--steps", 1, "--json"))
     (run,) = about["runs"]

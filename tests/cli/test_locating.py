@@ -101,3 +101,32 @@ def test_what_is_looked_for_beside_the_prompt_is_told_and_saved(model, desk: Pat
     }
     assert "looked at again, its maps are the same to the byte" in good("repeat", "out")
     assert "sky" in good("inspect", "out", "--concepts")
+
+
+def test_what_is_made_of_a_located_run_says_how_stable_it_is(model, desk: Path, photo: Path):
+    """The maps of a model of random weights are unsteady, or nearly so; which, the run tells."""
+    good("locate", photo, PROMPT, "--concept", "sky", "--steps", 2, "--seed", 1, "-o", "out")
+    run = Run.load("out")
+    words = {word.text: run.stability[word.number] for word in run.maps.words}
+    phrase = min(words["red"], words["house"])
+    (told,) = json.loads(good("segment", "out", "--json", "-o", "s"))["phrases"]
+    assert told["stability"] == phrase
+    said = good("segment", "out", "-o", "t")
+    assert "stability" in said and stability_said(phrase).removeprefix("stability ") in said
+    of = json.loads(good("inspect", "out", "--json", "-o", "i", "-w", "red house", "-w", "a"))
+    assert [one["stability"] for one in of["words"]] == [phrase, words["a"]]
+    sought = run.concepts.stability[0]
+    of = json.loads(good("inspect", "out", "--concepts", "--json", "-o", "c"))
+    assert [one["stability"] for one in of["words"]] == [sought]
+    said = good("inspect", "out", "--concepts", "-o", "d")
+    assert stability_said(sought).removeprefix("stability ") in said
+    assert stability_said(words["a"]).removeprefix("stability ") in good(
+        "inspect", "out", "-o", "e"
+    )
+
+
+def test_a_single_look_says_that_nothing_is_known_of_its_stability(model, desk: Path, photo: Path):
+    told = "from --steps 2 on it is told how stable the maps are"
+    assert told in good("locate", photo, PROMPT, "--steps", 1, "-o", "one")
+    assert told not in good("locate", photo, PROMPT, "--steps", 2, "-o", "two")
+    assert "stability" not in good("segment", "one") + good("inspect", "one")

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from cli.calling import call, good
+from cli.calling import bad, call, good, raising
 from heedmap import cli
 from heedmap.cli import parsing
 from heedmap.errors import ArgumentError
+from heedmap.models import pipelines
 
 
 @pytest.mark.parametrize(
@@ -246,3 +247,35 @@ def test_an_empty_name_is_not_the_folder_one_is_in(arguments):
     result = call(*arguments)
     assert result.exit_code == 2 and result.stdout == ""
     assert "is '': expected a file or folder; write . for the one you are in\n" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["mine.png", "My Photo.JPEG"])
+def test_a_picture_in_the_place_of_a_prompt_is_told_so(desk: Path, name: str):
+    parsing.check_words("SOURCE", name, "do this")  # there is none of that name
+    parsing.check_words("SOURCE", f"{name}\0" + "x" * 9999 + ".png", "do this")
+    (desk / name).touch()
+    (desk / "house").touch()
+    parsing.check_words("SOURCE", "house", "do this")  # a word, whatever lies here
+    with pytest.raises(ArgumentError) as caught:
+        parsing.check_words("SOURCE", name, "do this")
+    assert str(caught.value) == (
+        f"SOURCE is '{name}', which is the file of a picture: expected the words of a prompt; do "
+        "this"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["edit", "mine.png", "a cat", "a dog"], "SOURCE is 'mine.png', which is the file of a"),
+        (["grid", "a cat", "mine.png"], "pass it as --image mine.png"),
+        (["locate", "a cat", "mine.png"], "PROMPT is 'mine.png', which is the file of a picture"),
+        (["generate", "mine.png"], "`heedmap locate` looks at a picture of yours"),
+        (["edit", "--image", "mine.png", "a cat"], "TARGET is left out, and SOURCE, 'a cat', has"),
+    ],
+)
+def test_that_is_told_before_a_model_is_loaded(desk: Path, monkeypatch, arguments, said: str):
+    monkeypatch.setattr(pipelines, "load", raising(AssertionError("no model is needed")))
+    (desk / "mine.png").touch()
+    assert said in bad(*arguments)
+    assert [path.name for path in desk.iterdir()] == ["mine.png"]

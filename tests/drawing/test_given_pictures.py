@@ -53,6 +53,24 @@ def test_the_size_that_the_model_sees(given, seen):
     assert np.array_equal(np.asarray(again.image), np.asarray(found.image))
 
 
+@pytest.mark.parametrize("given", [(4000, 10), (1, 5000), (8, 2048), (2048, 24)])
+def test_a_strip_is_refused_for_its_own_shape(given: tuple[int, int]):
+    pipe, strip = random_pipeline(), Image.new("RGB", given, (90, 120, 200))
+    for refused in (
+        lambda: locate(pipe, strip, PROMPT, seed=1, steps=1),
+        lambda: edit(pipe, PROMPT, "a red tree", image=strip, seed=1, steps=1),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            refused()
+        assert str(caught.value) == (
+            f"the picture is {given[0]}×{given[1]} pixels, which is too long to be seen in its "
+            "proportions: expected no side above 64 times the other; cut a part out of it, or pass "
+            "the size, to which it is stretched"
+        )
+    found = locate(pipe, strip, PROMPT, seed=1, steps=1, size=(128, 64))
+    assert found.image.size == (128, 64)
+
+
 def test_a_size_of_ones_own():
     found = locate(random_pipeline(), painted(), PROMPT, seed=1, steps=1, size=(64, 96))
     assert found.image.size == (64, 96)

@@ -247,6 +247,17 @@ def test_progress_of_a_repeat(pipe):
     assert told == [(1, 2), (2, 2)]
 
 
+def test_more_looks_than_there_can_be_are_the_runs_own_mistake(pipe):
+    """And not that of an argument, which who repeats a run has not given."""
+    found = locate(pipe, painted(), PROMPT, seed=1, steps=1)
+    odd = replace(found, settings=structs.replace(found.settings, steps=1000))
+    with pytest.raises(RunError) as caught:
+        repeat(pipe, odd)
+    assert str(caught.value) == (
+        "the settings of this run tell of 1000 looks: expected 1 to 999; locate the words again"
+    )
+
+
 def test_another_scheduler_looks_alike(pipe):
     """The noise is that of the training, whichever scheduler draws."""
     picture = painted()

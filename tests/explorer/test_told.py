@@ -9,6 +9,7 @@ from msgspec import structs
 from heedmap.explorer.told import (
     correspondence,
     figures,
+    own_picture,
     rows,
     stable,
     weighted,
@@ -22,6 +23,13 @@ def test_how_stable_words_are_is_told_by_their_numbers():
     assert stable(maps) == []
     told = stable(replace(maps, stability={0: 0.5, 2: 0.984}))
     assert told == [[0, "stability 0.50, unsteady"], [2, "stability 0.98"]]
+
+
+def test_what_a_run_has_to_do_with_a_picture_of_ones_own():
+    noted = {"size": [300, 200], "sha256": "0" * 64}
+    assert own_picture(settings_of(located=noted)) == "located"
+    assert own_picture(settings_of(given=noted)) == "edited"
+    assert own_picture(settings_of()) == ""
 
 
 def edit(

@@ -167,6 +167,23 @@ def test_saved_files_are_read_back(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+def test_a_phrase_says_on_its_sheet_and_as_json_how_stable_its_least_stable_word_is():
+    maps = made("a red house next to a blue tree at sea")
+    words = {word.text: word.number for word in maps.words}
+    held = {words["red"]: 0.95, words["house"]: 0.6, words["tree"]: 0.9}
+    found = replace(maps, stability=held).segment(["house", "blue tree", "sea"])
+    assert found.stability == (0.6, 0.9, None)
+    told = [one.get("stability") for one in found.about("x")["phrases"]]
+    assert told == [0.6, 0.9, None] and "stability" not in found.about("x")["phrases"][2]
+    said = {
+        text.get_text() for text in found.figure().findobj(lambda one: hasattr(one, "get_text"))
+    }
+    ends = [text.partition(" · ")[2] for text in said if "stability" in text]
+    assert sorted(ends) == ["stability 0.60, unsteady", "stability 0.90"]
+    unknown = maps.segment(["house", "sea"])
+    assert unknown.stability == () and "stability" not in unknown.about("x")["phrases"][0]
+
+
 @pytest.mark.parametrize("odd", [[], [""], [3.0], {"a": 1}, [True], [None], 0.5])
 def test_odd_phrases_are_refused(odd):
     with pytest.raises((ArgumentError, UnknownWordError)):

@@ -10,7 +10,7 @@ from making import recording
 from torch.nn.functional import interpolate
 
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.stability import stability_at, stability_of, stability_said
+from heedmap.maps.stability import least_stability, stability_at, stability_of, stability_said
 
 GRIDS = ((16, 16), (8, 8))
 
@@ -113,6 +113,15 @@ def test_a_map_has_that_of_the_word_that_it_is_of():
     assert HeatMaps(made)["house"].stability is None
     assert stability_at({}, made.table.words, made.table.words[1].tokens) is None
     assert stability_at(known, made.table.words, list(made.table.words[1].tokens)) == -0.5
+
+
+def test_a_phrase_is_no_steadier_than_its_least_stable_word():
+    words = recording("at house, at sea").table.words
+    known = {0: 0.9, 1: -0.5, 3: 0.25}
+    for numbers, least in (([0, 1], -0.5), ([3], 0.25), ([2, 3], 0.25), ([2], None), ([], None)):
+        tokens = [token for number in numbers for token in words[number].tokens]
+        assert least_stability(known, words, tokens) == least
+        assert least_stability(None, words, tokens) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from heedmap.errors import ArgumentError, ModelError
 from heedmap.models import pipelines
 from heedmap.tiny.card import FOLDER
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import cross_attention_layers
+from heedmap.wiring.registry import cross_attention_layers, usual_size
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +176,17 @@ def test_sizes_of_patches():
         pipelines.check_size(pipe, (64, 40))
     with pytest.raises(ArgumentError, match="expected a width and a height"):
         pipelines.check_size(pipe, {64, 48})  # which is which?
+
+
+@pytest.mark.parametrize("size", ["64x48", 64, (64,), (64, 48, 3), None])
+def test_a_size_of_another_kind_is_told_what_a_size_is(size: object):
+    """And not that it is no multiple."""
+    pipe = random_pixart()
+    with pytest.raises(ArgumentError) as caught:
+        pipelines.check_size(pipe, size)
+    said = str(caught.value)
+    assert said.startswith(f"the size {size!r} does not fit the model: expected a width and a heig")
+    assert said.endswith(f"in pixels, as in {usual_size(pipe)}") and "multiples" not in said
 
 
 def test_the_same_parts_in_a_pipeline_of_another_class():

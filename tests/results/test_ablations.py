@@ -405,6 +405,9 @@ def test_a_run_that_drew_nothing_has_no_word_to_leave_out():
     own = noting(made_run(), given=noted, batch_place=[0, 2])
     with pytest.raises(ArgumentError, match="is made of a picture of your own, which no word drew"):
         ablations.ablated_run(own, "house")
+    edited = replace(made_pair(), source=own)  # whose folder source would be refused as well
+    with pytest.raises(ArgumentError, match="is made of a picture of your own, which no"):
+        ablations.ablated_run(edited, "house", "x")
     looked = noting(made_run(), located=noted)
     with pytest.raises(ArgumentError) as caught:
         ablations.ablated_run(looked, "house", "outputs/photo")

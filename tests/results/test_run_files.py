@@ -47,6 +47,29 @@ def test_another_picture_in_its_place_is_seen(tmp_path: Path):
         Run.load(folder)
 
 
+def test_a_picture_that_was_lost_is_told_so_and_may_be_put_there_again(tmp_path: Path):
+    folder = with_given().save(tmp_path / "x", overlays=False)
+    (folder / "given.png").unlink()
+    with pytest.raises(RunError) as caught:
+        Run.load(folder)
+    assert str(caught.value) == (
+        f"{folder} lacks given.png, which it lists, the picture that was edited: put it there "
+        "again (both runs of an edit have it), or make the run again"
+    )
+    held = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    held["files"].remove("given.png")
+    (folder / "run.json").write_text(json.dumps(held), encoding="utf-8")
+    assert Run.load(folder).given is None
+    for other in (Image.new("RGB", (128, 128), (1, 2, 3)), SOFT.resize((64, 64))):
+        other.save(folder / "given.png")
+        assert Run.load(folder).given is None  # a user's own
+    (folder / "given.png").write_bytes(b"nothing")
+    assert Run.load(folder).given is None
+    SOFT.save(folder / "given.png")
+    found = Run.load(folder).given
+    assert found is not None and np.array_equal(np.asarray(found), np.asarray(SOFT))
+
+
 def test_a_picture_that_no_settings_tell_of_is_refused(tmp_path: Path):
     folder = with_given().save(tmp_path / "x", overlays=False)
     held = json.loads((folder / "run.json").read_text(encoding="utf-8"))

@@ -66,7 +66,7 @@ def test_a_concept_is_found_as_a_whole():
     assert table.find("house") == (2,) and table.find("Red House") == (1,)
     assert table.find("sky, red house") == (0, 1)
     for part in ("red", "sky red"):
-        with pytest.raises(UnknownWordError, match=f"'{part}' is not in the prompt"):
+        with pytest.raises(UnknownWordError, match=f"'{part}' is not among the concepts"):
             table.find(part)
 
 
@@ -108,3 +108,14 @@ def test_a_concept_past_the_encoders_length_is_refused():
     )
     # What is behind them may be cut.
     assert concept_places(concepts, read(concepts, "a cat", limit=short + 1))[2]
+
+
+def test_only_a_table_of_concepts_says_that_a_word_is_not_among_them():
+    """Also one whose encoder read as many tokens as the prompt has words."""
+    with pytest.raises(
+        UnknownWordError, match=r"^'cat' is not among the concepts: expected a word"
+    ):
+        concept_table(["sky", "red house"]).find("cat")
+    for limit in (3, 5, 77):
+        with pytest.raises(UnknownWordError, match=r"^'cat' is not in the prompt: expected a word"):
+            tokenize("a b c", letter_tokenizer(), limit=limit).find("cat")

@@ -12,18 +12,10 @@ from heedmap.cli.console import (
     say,
     warnings_told,
 )
-from heedmap.cli.grids import Source, Targets
+from heedmap.cli.grids import EditDrawFlags, Source, Targets, check_prompts_of_edit
 from heedmap.cli.interrupts import kept_told
-from heedmap.cli.options import (
-    DrawFlags,
-    EditFlags,
-    LoadFlags,
-    OutputFlags,
-    PageFlags,
-    SaveFlags,
-    grouped,
-)
-from heedmap.errors import plural
+from heedmap.cli.options import EditFlags, LoadFlags, OutputFlags, PageFlags, SaveFlags, grouped
+from heedmap.errors import ArgumentError, plural, quoted
 
 if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
@@ -35,7 +27,7 @@ def edit(
     targets: Targets = None,
     *,
     loaded: LoadFlags,
-    drawn: DrawFlags,
+    drawn: EditDrawFlags,
     changed: EditFlags,
     saved: SaveFlags,
     shown: PageFlags,
@@ -49,8 +41,16 @@ def edit(
     """
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
+    from heedmap.text.weights import parse_weights
 
     asked = targets or [source]
+    check_prompts_of_edit(source, targets)
+    if not targets and not parse_weights(source).spans:  # before a picture or a model is loaded
+        raise ArgumentError(
+            f"TARGET is left out, and SOURCE, {quoted(source)}, has no weights, so that both would "
+            "have the same words and the same weights: name as TARGET what it shall become, or "
+            "weight a word as in '(word:1.5)'"
+        )
     place = Destination(saved.out, kinds.PAIR, force=saved.force, many=len(asked) > 1)
     options = changed.options() | drawn.options()
     pipe = loaded.pipeline(hidden=told.hidden)
@@ -117,9 +117,12 @@ def print_pair(about: Mapping[str, Any]) -> None:
     """Print what was saved of an edit, what it was, and how much it changed."""
     size = "×".join(map(str, about["size"]))
     drawn = f"{size}, seed {about['seed']}, {plural(about['steps'], 'step')}"
+    own = "given_image" in about["files"]
+    source = "your picture, as it comes back" if own else f"“{about['source']}”"
+    origin = "made of your picture" if own else "from the same noise"
     what = {
-        "source_image": f"“{about['source']}”: {drawn}",
-        "edited_image": f"“{about['edited']}”, from the same noise",
+        "source_image": f"{source}: {drawn}",
+        "edited_image": f"“{about['edited']}”, {origin}",
         "given_image": "your picture, as the model saw it",
         "page": "the page, side by side: open it in a browser",
         "sheet": "both, their difference, and where the changed words acted",

@@ -17,7 +17,7 @@ from heedmap.cli.options import (
     SaveFlags,
     grouped,
 )
-from heedmap.cli.parsing import parse_box
+from heedmap.cli.parsing import check_words, parse_box
 from heedmap.errors import ArgumentError, plural
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def generate(
     from heedmap.files.writing import Destination, slug
     from heedmap.text.concepts import checked_concepts
 
+    instead = "`heedmap locate` looks at a picture of yours, and `heedmap edit --image` edits one"
+    check_words("PROMPT", prompt, instead)
     place = Destination(saved.out, kinds.RUN, force=saved.force, many=count > 1)
     concepts = checked_concepts(concept or ())  # before a model is loaded
     abouts: list[dict[str, Any]] = []
@@ -112,6 +114,12 @@ def about_run(folder: Path, run: "Run") -> dict[str, Any]:
         "maps": "maps.safetensors",
         "settings": "run.json",
     }
+    beside = {
+        "step_pictures": ("steps.png", run.step_pictures),
+        "concept_sheet": ("concepts.png", run.concepts),
+        "concept_maps": ("concepts.safetensors", run.concepts),
+    }
+    files |= {name: file for name, (file, there) in beside.items() if there is not None}
     return {
         "folder": str(folder),
         **{name: getattr(run.settings, name) for name in told},
@@ -143,6 +151,16 @@ def _stable(maps: "HeatMaps | None", word: "Word") -> dict[str, float]:
     return {"stability": known[word.number]} if word.number in known else {}
 
 
+def files_beside(about: Mapping[str, Any]) -> dict[str, str]:
+    """What lies in a run's folder beside what each has: by its file, what it is."""
+    said = {
+        "step_pictures": "the picture at each step, small, row by row",
+        "concept_sheet": "what was looked for beside the prompt, on one scale",
+        "concept_maps": "the maps of that",
+    }
+    return {about[name]: what for name, what in said.items() if name in about}
+
+
 def print_run(about: Mapping[str, Any]) -> None:
     """Print what was saved: each file and what it is."""
     size = "×".join(map(str, about["size"]))
@@ -154,6 +172,7 @@ def print_run(about: Mapping[str, Any]) -> None:
         **{word["file"]: f"where “{word['word']}” acted" for word in about["words"]},
         **{one["file"]: f"where “{one['concept']}” would act" for one in about["concepts"]},
         about["maps"]: "the maps, for `heedmap inspect`",
+        **files_beside(about),
         about["settings"]: "all that is needed to draw it again",
     }
     print_files(about["folder"], files)

@@ -1,6 +1,7 @@
 """`heedmap grid`: a prompt's edits over several weights, windows, targets and seeds."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,9 +20,9 @@ from heedmap.cli.options import (
     by_word,
     grouped,
 )
-from heedmap.cli.parsing import parse_strip, parse_windows
+from heedmap.cli.parsing import check_words, parse_size, parse_strip, parse_windows
 from heedmap.errors import plural
-from heedmap.options import EditOptions
+from heedmap.options import DrawOptions, EditOptions
 
 if TYPE_CHECKING:
     from heedmap.results.grids import Grid
@@ -34,6 +35,14 @@ Targets = Annotated[
         help="What it shall become. Left out: SOURCE with its weights, as (word:1.5).",
     ),
 ]
+
+
+def check_prompts_of_edit(source: str, targets: Sequence[str] | None) -> None:
+    """Raise an ArgumentError where one of them is a picture's file: --image was forgotten."""
+    for what, texts in (("SOURCE", [source]), ("TARGET", targets or ())):
+        for text in texts:
+            instead = f"to edit a picture of yours pass it as --image {shlex.quote(text)}"
+            check_words(what, text, instead)
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,21 @@ class GridEditFlags(EditFlags):
             "--self", parser=parse_windows, metavar="A:B", help="The same of self-attention."
         ),
     ] = EditOptions.self_attention
+
+
+@dataclass(frozen=True)
+class EditDrawFlags(DrawFlags):
+    """How edits are drawn: a picture of one's own has proportions."""
+
+    size: Annotated[
+        Any,
+        typer.Option(
+            parser=parse_size,
+            metavar="WxH",
+            help="In pixels, as 512x768. Left out: the model's; with --image as many as it draws, "
+            "in the picture's proportions.",
+        ),
+    ] = DrawOptions.size
 
 
 @dataclass(frozen=True)
@@ -86,7 +110,7 @@ def grid(
     varied: VaryFlags,
     changed: GridEditFlags,
     loaded: LoadFlags,
-    drawn: DrawFlags,
+    drawn: EditDrawFlags,
     saved: SaveFlags,
     shown: PageFlags,
     told: OutputFlags,
@@ -96,6 +120,7 @@ def grid(
     Every combination of them. Saves each as an edit, a contact sheet of all, a page and a table of
     figures.
     """
+    check_prompts_of_edit(source, targets)
     asked, weights = targets or [source], varied.weights()
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
@@ -136,13 +161,14 @@ def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
     """What `grid --json` says of a grid."""
     from heedmap.files.notes import to_json
 
-    about = to_json(grid.about)
+    about, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
     names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {
         "folder": str(folder),
         **{name: about[name] for name in names},
         "varies": grid.axes,
+        **({} if back is None else {"reconstruction": to_json(back)}),
         "files": {name: str(folder / file) for name, file in files.items()},
         "cells": [row | {"file": str(folder / row["file"])} for row in grid.rows()],
     }
@@ -150,6 +176,8 @@ def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
 
 def print_grid(about: Mapping[str, Any]) -> None:
     """Print what was saved of a grid, and what each of its cells did."""
+    from heedmap.files.reports import returned
+
     cells, seeds = about["cells"], about["seeds"]
     what = {
         "index.html": "the page of all: open it in a browser",
@@ -173,6 +201,8 @@ def print_grid(about: Mapping[str, Any]) -> None:
     columns = ("cell", *varies, "moved", *(f"MSE {side}" for side in _SIDES))
     columns = tuple(_HEADS.get(name, name) for name in columns)
     print_table(columns, rows, right={column for column in columns if column != "target"})
+    if "reconstruction" in about:
+        say(f"Your picture {returned(about['reconstruction']['psnr_db'])}.")
     again = "once" if about["sources_drawn"] == 1 else plural(about["sources_drawn"], "time")
     say(
         f"{plural(len(cells), 'edit')} of “{printable(about['source'])}”, up to "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heedmap.cli.console import dumps, print_table, printable, say
-from heedmap.cli.heats import HEAT_COLUMNS, about_heat, heat_cells
+from heedmap.cli.heats import HEAT_COLUMNS, about_heat, about_stability, heat_cells, stability_cells
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
     Format,
@@ -219,7 +219,12 @@ class Inspection:
             "sheet": str(folder / f"sheet.{self.kind}"),
             **({"over": [str(folder / file) for file in self.over]} if self.over else {}),
             "words": [
-                {"word": heat.label, **about_heat(heat), "file": str(folder / file)}
+                {
+                    "word": heat.label,
+                    **about_heat(heat),
+                    **about_stability(heat, self.maps),
+                    "file": str(folder / file),
+                }
                 for file, heat in self.chosen.items()
             ],
         }
@@ -319,11 +324,12 @@ def print_inspection(folder: Path, about: Mapping[str, Any]) -> None:
     from heedmap.maps.recordings import AVERAGED
     from heedmap.maps.word_map import REFINED_BY
 
+    held = stability_cells(about["words"])
     rows = [
-        (word["word"], *heat_cells(word), Path(word["file"]).relative_to(folder).as_posix())
-        for word in about["words"]
+        (word["word"], *heat_cells(word), *more, Path(word["file"]).relative_to(folder).as_posix())
+        for word, more in zip(about["words"], held[1:], strict=True)
     ]
-    print_table(("word", *HEAT_COLUMNS, "file"), rows, title=str(folder))
+    print_table(("word", *HEAT_COLUMNS, *held[0], "file"), rows, title=str(folder))
     chosen = [
         f"{axis} {value if isinstance(value, str) else ', '.join(map(str, value))}"
         for axis, value in about["selection"].items()

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from heedmap.cli.console import print_files, progress_bar, warnings_told
-from heedmap.cli.generating import about_run
+from heedmap.cli.console import print_files, progress_bar, say, warnings_told
+from heedmap.cli.generating import about_run, files_beside
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
     Concepts,
@@ -20,7 +20,7 @@ from heedmap.cli.options import (
     Seed,
     grouped,
 )
-from heedmap.cli.parsing import parse_path, parse_size
+from heedmap.cli.parsing import check_words, parse_path, parse_size
 from heedmap.errors import plural
 from heedmap.options import LocateOptions
 
@@ -78,6 +78,7 @@ def locate(
     from heedmap.files.writing import Destination, slug
     from heedmap.text.concepts import checked_concepts
 
+    check_words("PROMPT", prompt, "name the picture first, and then what is to be found in it")
     place = Destination(saved.out, kinds.RUN, force=saved.force)
     concepts = checked_concepts(concept or ())  # before a model is loaded
     picture = reading.read_photograph(image)
@@ -117,6 +118,12 @@ def print_located(about: Mapping[str, Any]) -> None:
             **{word["file"]: seen_at(word["word"], word) for word in about["words"]},
             **{one["file"]: seen_at(one["concept"], one) for one in about["concepts"]},
             about["maps"]: "the maps, for `heedmap inspect` and `heedmap segment`",
+            **files_beside(about),
             about["settings"]: "all that is needed to look again",
         },
     )
+    if about["steps"] == 1:
+        say(
+            "One look has no other to be held against: from --steps 2 on it is told how stable the "
+            "maps are."
+        )

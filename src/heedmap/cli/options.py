@@ -215,7 +215,7 @@ class EditFlags:
         typer.Option(
             parser=parse_path,
             metavar="IMAGE",
-            help="Edit a picture of yours, which SOURCE describes; as of `heedmap locate`.",
+            help="Edit a picture of yours (PNG, JPEG, WebP, BMP), which SOURCE describes.",
         ),
     ] = EditOptions.image
     batch: Annotated[

@@ -13,6 +13,7 @@ from heedmap.options import AXES
 from heedmap.text import option_texts
 
 OVER = (("steps",), ("layers",), ("heads",), ("layers", "heads"))
+_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 _DIGITS = 9  # of a whole number
 _LONGEST = 4096  # characters of a path: no system takes more
 _T = TypeVar("_T")
@@ -170,6 +171,23 @@ class Refused(typer.BadParameter):
 
     def __init__(self, text: str, expected: str) -> None:
         super().__init__(f"{quoted(text)}: expected {expected}")
+
+
+def check_words(what: str, text: str, instead: str) -> None:
+    """Raise an ArgumentError where a picture's file is named in the place of a prompt.
+
+    Args:
+        what: the argument, as --help calls it.
+        text: that was given for it.
+        instead: what to do.
+    """
+    from heedmap.files import reading
+
+    if text.lower().endswith(_ENDINGS) and reading.is_file(Path(text)):
+        raise ArgumentError(
+            f"{what} is {quoted(text)}, which is the file of a picture: expected the words of a "
+            f"prompt; {instead}"
+        )
 
 
 def numbered(query: str) -> str | int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from heedmap.cli.console import open_in_browser, print_table, printable, say
+from heedmap.cli.heats import stability_cells
 from heedmap.cli.inspecting import folder_beside
 from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import (
@@ -106,18 +107,20 @@ def segment(
 
 
 def print_segments(folder: Path, about: Mapping[str, Any]) -> None:
-    """Print how much of the picture each phrase has, and where."""
+    """Print how much of the picture each phrase has, and where; and how stable, where known."""
+    held = stability_cells(about["phrases"])
     rows = [
         (
             str(one["label"]),
             one["name"],
             f"{100 * one['share']:.1f} %",
             "no pixel" if one["box"] is None else "{}, {}, {}×{}".format(*one["box"]),
+            *more,
             Path(one["file"]).relative_to(folder).as_posix(),
         )
-        for one in about["phrases"]
+        for one, more in zip(about["phrases"], held[1:], strict=True)
     ]
-    columns = ("#", "phrase", "share", "left, top, size", "mask")
+    columns = ("#", "phrase", "share", "left, top, size", *held[0], "mask")
     print_table(columns, rows, title=str(folder), right=("#", "share"))
     rest = 100 * (1 - sum(one["share"] for one in about["phrases"]))
     empty = [one["name"] for one in about["phrases"] if one["box"] is None]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from heedmap.errors import ArgumentError, Either, ModelError, quoted
+from heedmap.errors import ArgumentError, Either, ModelError, Named, quoted
 from heedmap.figures.overlays import to_rgb
 from heedmap.files import reading
 from heedmap.files.pictures import digest_of
@@ -88,12 +88,24 @@ def upright_rgb(picture: object) -> Image.Image:
 
 
 def usual_for(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
-    """The (width, height) at which a picture of such a size is seen, where nobody says one."""
+    """The (width, height) at which a picture of such a size is seen, where nobody says one.
+
+    Raises:
+        ArgumentError: if it is so long that nothing of its shape is drawn.
+    """
     factor, (width, height) = unit(pipe), usual_size(pipe)
     part = width * height / (own[0] * own[1])
-    if not any(side % factor for side in own) and _FEW <= 1 / part <= _MANY:
-        return own
-    w, h = (max(1, round(side * sqrt(part) / factor)) * factor for side in own)
+    w, h = own
+    if any(side % factor for side in own) or not _FEW <= 1 / part <= _MANY:
+        w, h = (max(1, round(side * sqrt(part) / factor)) * factor for side in own)
+    if max(w, h) > reading.MAX_ASPECT * min(w, h):
+        raise ArgumentError(
+            f"the picture is {own[0]}×{own[1]} pixels, which is too long to be seen in its "
+            f"proportions: expected no side above {reading.MAX_ASPECT} times the other; cut a part "
+            "out of it, or pass ",
+            Named("the size"),
+            ", to which it is stretched",
+        )
     return w, h
 
 

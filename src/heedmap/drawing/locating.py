@@ -33,6 +33,8 @@ from heedmap.wiring.registry import cross_attention_layers
 
 _OURS = {"latents", "num_images_per_prompt", *STEP_LISTS}
 """Arguments of pipelines that are set by what is looked at."""
+MOST_LOOKS = 999
+"""Of more parts of a training's thousand timesteps the middles would be none of their own."""
 
 
 @spelled_out(LocateOptions)
@@ -77,7 +79,7 @@ def locate(
     _check_asked(prompt, rest)
     given = upright_rgb(picture)
     noted = GenerateOptions(
-        steps=checks.whole("steps", asked.steps, least=1, most=999),
+        steps=checks.whole("steps", asked.steps, least=1, most=MOST_LOOKS),
         guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
         size=usual_for(pipe, given.size) if asked.size is None else asked.size,
         keep=asked.keep,
@@ -109,13 +111,18 @@ def look_again(
     """Look at a run's picture again, as its settings say.
 
     Raises:
-        RunError: if the picture is not the one that was looked at.
+        RunError: if the picture is not the one that was looked at, or so many looks there are not.
     """
     located, options = run.settings.located, asked.options
     if located is None or digest_of(run.image) != located.sha256:
         raise RunError(
             "the picture of this run is not the one that was looked at: put that in its place, or "
             "locate the words in this one"
+        )
+    if options.steps is not None and options.steps > MOST_LOOKS:
+        raise RunError(
+            f"the settings of this run tell of {options.steps} looks: expected 1 to {MOST_LOOKS}; "
+            "locate the words again"
         )
     given = LocateOptions(
         steps=LocateOptions.steps if options.steps is None else options.steps,

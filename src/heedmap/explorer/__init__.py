@@ -71,12 +71,14 @@ class GridShown:
         columns: what each column is.
         rows: what each row is, and its cells: the number of an edit, or None for its source.
         about: what the edits have in common.
+        note: above it, how a picture of your own came back; "" where the source was drawn.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[int | None]]]
     about: GridReport
+    note: str = ""
 
 
 def pairs_page(
@@ -129,6 +131,7 @@ def pairs_page(
         "columns": list(grid.columns),
         "rows": [[name, list(cells)] for name, cells in grid.rows],
         "repeat": repeat_grid(grid.about, settings),
+        "note": as_sentence(grid.note) if grid.note else "",
     }
     return _written(runs, pairs, limit, kinds, title=grid.title, grid=laid)
 
@@ -166,6 +169,7 @@ def _written(
             "repeat": _repeats(run, kinds.get(number)),
             "nameless": nameless_option(run.settings),
             "untaught": told.untaught_said(run.settings),
+            "own": told.own_picture(run.settings),
             "weights": told.written_weights(run),
         }
         for number, run in enumerate(runs)

@@ -138,6 +138,11 @@ def beneath_prompts(runs: Sequence[RunLike], notes: Iterable[str] = ()) -> set[s
     return said - {""}
 
 
+def own_picture(settings: Settings) -> str:
+    """What a run has to do with a picture of a user's own: "located" in it, or "edited" from it."""
+    return "located" if settings.located else "edited" if settings.given else ""
+
+
 def _said(value: Any) -> str:
     if value is None or value == [] or value == {}:
         return ""

@@ -235,7 +235,7 @@ class HeatMaps:
         picture = self.image if image is None else image
         assert whole is not None
         check_picture(picture, whole.size)
-        return segmented(whole, phrases, picture, threshold)
+        return segmented(whole, phrases, picture, threshold, self.stability)
 
     @property
     def layers(self) -> tuple[Layer, ...]:

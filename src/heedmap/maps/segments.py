@@ -5,7 +5,7 @@ Axes: H, W the picture's pixels.
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from heedmap.figures.layout import Panel
 from heedmap.files.writing import kinds, slug, whole_folder
 from heedmap.maps.recordings import Recording
 from heedmap.maps.soft_masks import meant, phrase_tokens, soft_masks
+from heedmap.maps.stability import least_stability, stability_said
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
 
@@ -42,6 +43,8 @@ class Segments:
         image: the picture, where it is known.
         prompt: that the phrases are of.
         threshold: what a soft mask had to have at least.
+        stability: of each phrase that of the least stable map of its words, as `Run.stability` has
+            it; None where that is not known, and empty where none is.
     """
 
     names: tuple[str, ...]
@@ -49,6 +52,7 @@ class Segments:
     image: Image.Image | None = None
     prompt: str = ""
     threshold: float = MASK_THRESHOLD
+    stability: tuple[float | None, ...] = ()
 
     def __repr__(self) -> str:
         height, width = self.labels.shape
@@ -122,17 +126,11 @@ class Segments:
     def about(
         self, folder: str | Path, *, run: str | Path | None = None, kind: str = "png"
     ) -> dict[str, Any]:
-        """What `segment.json` says of them, of plain JSON types.
-
-        Args:
-            folder: where they are saved.
-            run: the folder of the run, where it has one.
-            kind: of the sheet's file.
-        """
-        folder = Path(folder)
+        """What `segment.json` says of them, of plain JSON types; arguments as of `save`."""
+        folder, known = Path(folder), dict(enumerate(self.stability, 1))
         phrases: list[dict[str, Any]] = []
         for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
-            mask = self.labels == number
+            mask, held = self.labels == number, known.get(number)
             phrases.append(
                 {
                     "name": name,
@@ -140,6 +138,7 @@ class Segments:
                     "share": round(share, 6),
                     "pixels": int(mask.sum()),
                     "box": _box(mask),
+                    **({} if held is None else {"stability": held}),
                     "file": str(folder / _mask_file(number, name)),
                 }
             )
@@ -212,6 +211,7 @@ class Segments:
 
     def _laid(self, title: str | None) -> layout.Laid:
         said = self.prompt if title is None else checks.text("title", title)
+        known = dict(enumerate(self.stability, 1))
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
         base = overlays.enlarge(overlays.shrunk(base, layout.MAX_WIDTH // 2))
         labels = np.asarray(
@@ -225,7 +225,9 @@ class Segments:
             )
         for number, (name, share) in enumerate(zip(self.names, self.shares, strict=True), 1):
             alone = np.where(labels == number, labels, 0)
-            panels.append(Panel(name, overlays.labelled(base, alone), _percent(share)))
+            held = known.get(number)
+            told = _percent(share) + ("" if held is None else f" · {stability_said(held)}")
+            panels.append(Panel(name, overlays.labelled(base, alone), told))
         note = f"a pixel shows a phrase from {self.threshold:g} of its soft mask on"
         return layout.laid_out(layout.in_rows(panels), title=said, note=note)
 
@@ -238,6 +240,7 @@ def segmented(
     queries: Sequence[str | int] | None,
     picture: Image.Image | None,
     threshold: float,
+    stability: Mapping[int, float] | None = None,
 ) -> Segments:
     """Label each pixel with the phrase whose soft mask is greatest there, if it is enough.
 
@@ -246,6 +249,7 @@ def segmented(
         queries: words or phrases of the prompt, or numbers of words; None for all its phrases.
         picture: of the recording's size.
         threshold: 0 to 1, what the soft mask must have at least; else it is background.
+        stability: of words, by number, where it is known.
 
     Raises:
         ArgumentError: if there is nothing to tell apart, or two queries are of one phrase.
@@ -279,7 +283,9 @@ def segmented(
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False
-    return Segments(tuple(names), labels, picture, table.prompt, threshold)
+    held = tuple(least_stability(stability, table.words, one) for one in places)
+    known = held if any(one is not None for one in held) else ()
+    return Segments(tuple(names), labels, picture, table.prompt, threshold, known)
 
 
 def _checked_queries(queries: object) -> list[str | int]:

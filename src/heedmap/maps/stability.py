@@ -16,7 +16,7 @@ from heedmap.maps.selections import Selection
 from heedmap.mathematics.agreement import rank_correlation
 from heedmap.text.words import Word
 
-__all__ = ["UNSTEADY", "stability_at", "stability_of", "stability_said"]
+__all__ = ["UNSTEADY", "least_stability", "stability_at", "stability_of", "stability_said"]
 
 UNSTEADY = 0.8
 """Below it a map is called unsteady: the halves' maps of two nouns agree as far, of a picture with
@@ -63,6 +63,18 @@ def stability_at(
         return None
     own = tuple(positions)
     return next((stability.get(word.number) for word in words if word.tokens == own), None)
+
+
+def least_stability(
+    stability: Mapping[int, float] | None, words: Iterable[Word], positions: Iterable[int]
+) -> float | None:
+    """That of the least stable word with tokens among these: a phrase is no steadier than it.
+
+    None where none of them has one.
+    """
+    own, known = set(positions), stability or {}
+    held = (known.get(word.number) for word in words if not own.isdisjoint(word.tokens))
+    return min((one for one in held if one is not None), default=None)
 
 
 def stability_said(stability: float) -> str:

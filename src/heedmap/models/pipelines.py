@@ -161,7 +161,7 @@ def _index(where: Path | str) -> dict[str, Any]:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """A size (width, height) in pixels; ArgumentError unless a pipeline can draw it."""
-    from heedmap.wiring.registry import unit
+    from heedmap.wiring.registry import unit, usual_size
 
     factor = unit(pipe)
     sides = checks.in_order(size) or []
@@ -177,12 +177,14 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
                     f"above {MAX_ASPECT} times the other",
                 )
             return width, height
+    expected = f"that are multiples of {factor} pixels, up to {MAX_SIDE}"
+    if len(sides) != 2:  # a text, one number, a set
+        expected = f"in pixels, as in {usual_size(pipe)}"
     raise ArgumentError(
         Named("the size"),
         " ",
         Value("size", size),
-        " does not fit the model: expected a width and a height that are multiples of "
-        f"{factor} pixels, up to {MAX_SIDE}",
+        f" does not fit the model: expected a width and a height {expected}",
     )
 
 

@@ -31,6 +31,7 @@ from heedmap.files.settings import Reweighted
 from heedmap.files.writing import whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.mathematics import agreement
+from heedmap.results.folders import first_run
 from heedmap.results.runs import Run, read_run
 from heedmap.text.omissions import leave_out
 from heedmap.text.weights import parse_weights
@@ -285,20 +286,18 @@ def ablated_run(saved: object, word: str, called: object = None) -> Run:
         UnknownWordError: if the prompt has no such word.
         TruncatedWordError: if the model did not read it.
     """
-    if isinstance(saved, Run) and saved.settings.located is not None:
-        raise ArgumentError(
-            f"nothing was drawn in {quoted(called or saved)}, where words were looked for in a "
-            "picture: expected a run that drew its picture, whose words can be left out"
-        )
-    if isinstance(saved, Run) and saved.settings.given is not None:
-        raise ArgumentError(
-            f"{quoted(called or saved)} is made of a picture of your own, which no word drew: "
-            "expected a run that drew its picture, whose words can be left out"
-        )
+    name, first, why = quoted(called or saved), first_run(saved), ""
+    if first is not None and first.settings.located is not None:
+        why = f"nothing was drawn in {name}, where words were looked for in a picture"
+    elif first is not None and first.settings.given is not None:  # nor in any part of it
+        why = f"{name} is made of a picture of your own, which no word drew"
+    if why:
+        expected = "expected a run that drew its picture, whose words can be left out"
+        raise ArgumentError(f"{why}: {expected}")
     if not isinstance(saved, Run) or saved.settings.edit is not None:
         raise ArgumentError(
-            f"the run to leave a word out of is {quoted(called or saved)}: expected one that took "
-            "nothing from another; of an edit or a grid name a source, such as its folder source"
+            f"the run to leave a word out of is {name}: expected one that took nothing from "
+            "another; of an edit or a grid name a source, such as its folder source"
         )
     check_word(saved.settings.prompt, saved.maps.tokens, word)
     return saved

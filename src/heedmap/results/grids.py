@@ -15,7 +15,7 @@ from heedmap.errors import ArgumentError, Either, RunError, plural, quoted, with
 from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.files import kinds, reading, schemas
-from heedmap.files.reports import GridReport
+from heedmap.files.reports import GridReport, returned
 from heedmap.files.writing import whole_folder
 from heedmap.results.amounts import excess
 from heedmap.results.cells import Cell, label, weights_said
@@ -139,6 +139,7 @@ class Grid:
             columns,
             [(name, [place for place, _ in runs]) for name, runs in rows],
             self.about,
+            "".join(self._returned()),
         )
         said = (" · ".join(label(name, cell.place()[name]) for name in axes) for cell in self)
         pairs = (cell.pair for cell in self)
@@ -272,7 +273,12 @@ class Grid:
         fixed.append("{}×{} px".format(*cell.pair.source.image.size))
         if self.about.only:
             fixed.append(f"only {self.about.only}")
-        return " · ".join([*fixed, settings.model])
+        return " · ".join([*fixed, settings.model, *self._returned()])
+
+    def _returned(self) -> list[str]:
+        """How near to itself a picture of your own came back: once, for every cell has it alike."""
+        back = self.cells[0].pair.about.reconstruction
+        return [] if back is None else [f"your picture {returned(back.psnr_db)}"]
 
 
 def _csv(value: Any) -> Any:

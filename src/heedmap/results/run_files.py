@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec import UNSET
 from PIL import Image
 
+from heedmap.errors import RunError
 from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic
 from heedmap.files import reading, schemas
 from heedmap.files.notes import FrozenDict
@@ -19,15 +20,31 @@ _DISTORTED = 2  # times: so much wider or higher no picture of a step is
 
 
 def given_in(folder: Path, told: schemas.RunFile) -> Image.Image | None:
-    """The picture that a source stands for, where the run says that it has one."""
+    """The picture that a source stands for, where the run says that it has one.
+
+    One that was lost and put there again is not listed; it is known by what the settings note.
+    """
+    path, noted = folder / GIVEN, told.settings.given
     if told.files is UNSET or GIVEN not in told.files:
-        return None
-    reading.check_listed(folder / GIVEN, "run")
-    given = reading.read_picture(folder / GIVEN, "RGB", size=told.settings.size)
-    noted = told.settings.given
+        return None if noted is None else _put_again(path, told.settings)
+    if not reading.is_there(path):
+        raise RunError(
+            f"{folder} lacks {GIVEN}, which it lists, the picture that was edited: put it there "
+            "again (both runs of an edit have it), or make the run again"
+        )
+    given = reading.read_picture(path, "RGB", size=told.settings.size)
     if noted is None or digest_of(given) != noted.sha256:
         raise reading.torn(folder, "its settings and the picture that was edited", "run")
     return given
+
+
+def _put_again(path: Path, about: Settings) -> Image.Image | None:
+    """The picture that settings note, if that file is it; None of any other file of a user's."""
+    try:
+        found = reading.read_picture(path, "RGB", size=about.size)
+    except RunError:
+        return None
+    return found if about.given and digest_of(found) == about.given.sha256 else None
 
 
 def maps_in(

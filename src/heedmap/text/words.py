@@ -197,8 +197,9 @@ class TokenTable:
             if whole and (not found or found[-1] != place):
                 found.append(place)
         if not found:
+            where = "among the concepts" if self._of_concepts else "in the prompt"
             raise UnknownWordError(
-                f"{quoted(query)} is not in the prompt: {self._inventory(' '.join(wanted))}"
+                f"{quoted(query)} is not {where}: {self._inventory(' '.join(wanted))}"
                 f"{self._nearest(wanted, keys)}"
             )
         return tuple(found)
@@ -291,6 +292,12 @@ class TokenTable:
             return False
         between = self.prompt[self.words[number].end : self.words[number + 1].start]
         return between.strip(" \t") in ("", "-")
+
+    @property
+    def _of_concepts(self) -> bool:
+        """Whether it tells of concepts (`concepts.concept_table`): an encoder adds tokens."""
+        whole = all(word.tokens == (word.number,) for word in self.words)
+        return whole and 0 < len(self.words) == len(self.tokens)
 
     def _unread(self, what: str) -> TruncatedWordError:
         """The error of a word that was asked for and not read."""

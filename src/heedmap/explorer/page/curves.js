@@ -42,7 +42,7 @@ function renderCurve() {
   box.replaceChildren(...band, base, ...lines);
   const names = curves.map(({ term }) => `“${term.label}”`).join(", ");
   $("curve").querySelector("figcaption").textContent =
-    `${names} over the ${steps} steps: mean over the picture, on a scale from ${number(least)} to ${number(most)}`;
+    `${names} over the ${steps} ${stepCalled()}s: mean over the picture, on a scale from ${number(least)} to ${number(most)}`;
 }
 
 function bindCurve() {

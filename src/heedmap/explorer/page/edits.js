@@ -43,7 +43,7 @@ function editButton(i, name) {
 
 /** The grid as it is: what varies across and down, each cell to open; sources as pictures. */
 function gridOfEdits() {
-  const { columns, rows } = data.grid;
+  const { columns, rows, note } = data.grid;
   const columnHead = (text) => make("th", { scope: "col", textContent: text });
   const source = (cells, n) => {
     const found = cells[n] ?? cells.find((cell) => cell !== null);
@@ -56,7 +56,8 @@ function gridOfEdits() {
     return make("tr", {}, make("th", { scope: "row", textContent: name }), ...own);
   });
   const head = make("tr", {}, make("td"), ...columns.map(columnHead));
-  return make("table", {}, make("thead", {}, head), make("tbody", {}, ...lines));
+  const caption = note ? [make("caption", { textContent: note })] : [];
+  return make("table", {}, ...caption, make("thead", {}, head), make("tbody", {}, ...lines));
 }
 
 function choosePair(i) {
@@ -74,6 +75,10 @@ function startPair() {
   const label = pairNow()?.label;
   if (data.pairs.length) {
     $("kind").textContent = data.grid ? `grid of edits · ${label}` : data.pairs.length > 1 ? `edits · ${label}` : "edit";
+  }
+  if (located()) {
+    $("kind").textContent = "locate";
+    $("hint").textContent = $("hint").textContent.replace("where it acted", "where it is seen");
   }
   buildPrompts();
   buildControls();

@@ -52,7 +52,8 @@ async function buildFigures() {
   };
   runs.forEach((run, n) => {
     const side = pair ? Object.keys(SIDES)[n] : "";
-    const one = figure("run", run, pair ? SIDES[side] : "", side);
+    const own = side === "source" && data.runs[run].own === "edited" ? ": your picture, as it comes back" : "";
+    const one = figure("run", run, pair ? `${SIDES[side]}${own}` : "", side);
     one.picture = taken[n];
     put(one, new ImageData(Uint8ClampedArray.from(taken[n].pixels), taken[n].w, taken[n].h));
   });

@@ -34,8 +34,9 @@ function layersSaid() {
 /** The steps in words, counted from 0 as everywhere: what --step and select() take. */
 function stepsSaid({ from, to } = selection()) {
   const steps = mainView().steps;
-  if (from === 0 && to === steps) return steps === 1 ? "its one step" : `all ${steps} steps`;
-  const some = to - from === 1 ? `step ${from}` : `steps ${from}–${to - 1}`;
+  const one = stepCalled();
+  if (from === 0 && to === steps) return steps === 1 ? `its one ${one}` : `all ${steps} ${one}s`;
+  const some = to - from === 1 ? `${one} ${from}` : `${one}s ${from}–${to - 1}`;
   return `${some} of 0–${steps - 1}`;
 }
 

@@ -55,6 +55,9 @@ const runsNow = () => {
 const runsInSight = () => !pairNow() || ["side", "wipe"].includes(state.mode);
 /** Where in the page's folder that lies of which is shown: of a grid, a cell. */
 const cellNow = () => (data.grid ? `/cells/${String(state.pair + 1).padStart(3, "0")}` : "");
+/** Whether nothing was drawn, but words were located in a picture of the user's: a step is a look. */
+const located = () => data.runs[runsNow()[0]].own === "located";
+const stepCalled = () => (located() ? "look" : "step");
 const mainView = () => data.runs[runsNow()[0]].views[0];
 const viewOf = ({ run, view }) => data.runs[run].views[view];
 /** What a view is called beside the prompt, and in Python. */
