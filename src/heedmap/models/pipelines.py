@@ -178,7 +178,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
                 )
             return width, height
     expected = f"that are multiples of {factor} pixels, up to {MAX_SIDE}"
-    if len(sides) != 2:  # a text, one number, a set
+    if checks.in_order(size) is None:  # a text, one number, a set
         expected = f"in pixels, as in {usual_size(pipe)}"
     raise ArgumentError(
         Named("the size"),
