@@ -127,7 +127,10 @@ def test_a_picture_that_is_listed_and_gone_is_told(tmp_path: Path):
     (folder / "given.png").unlink()
     with pytest.raises(RunError) as caught:
         Run.load(folder)
-    assert str(caught.value) == (f"{folder} lacks given.png, which it lists: make the run again")
+    assert str(caught.value) == (
+        f"{folder} lacks given.png, which it lists, the picture that was edited: put it there again "
+        "(both runs of an edit have it), or make the run again"
+    )
 
 
 def test_a_users_own_file_of_that_name_is_no_part_of_a_run(tmp_path: Path):
