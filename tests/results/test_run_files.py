@@ -128,8 +128,8 @@ def test_a_picture_that_is_listed_and_gone_is_told(tmp_path: Path):
     with pytest.raises(RunError) as caught:
         Run.load(folder)
     assert str(caught.value) == (
-        f"{folder} lacks given.png, which it lists, the picture that was edited: put it there again "
-        "(both runs of an edit have it), or make the run again"
+        f"{folder} lacks given.png, which it lists, the picture that was edited: put it there "
+        "again (both runs of an edit have it), or make the run again"
     )
 
 
