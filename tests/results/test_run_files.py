@@ -122,17 +122,6 @@ def test_the_places_that_a_run_can_have_had(noted: dict[str, Any], placed: bool)
     assert is_placed(settings_of(**noted)) is placed
 
 
-def test_a_picture_that_is_listed_and_gone_is_told(tmp_path: Path):
-    folder = with_given().save(tmp_path / "x", overlays=False)
-    (folder / "given.png").unlink()
-    with pytest.raises(RunError) as caught:
-        Run.load(folder)
-    assert str(caught.value) == (
-        f"{folder} lacks given.png, which it lists, the picture that was edited: put it there "
-        "again (both runs of an edit have it), or make the run again"
-    )
-
-
 def test_a_users_own_file_of_that_name_is_no_part_of_a_run(tmp_path: Path):
     folder = made_run().save(tmp_path / "x", overlays=False)
     SOFT.save(folder / "given.png")
