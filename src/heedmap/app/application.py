@@ -17,9 +17,11 @@ from heedmap.app.options import Options
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 
 if TYPE_CHECKING:
+    from heedmap.app.connections import Server
     from heedmap.app.routes import Routes
 
 _ARENAS = -8  # glibc's M_ARENA_MAX
+_PATIENCE = 10.0  # seconds; the server is given fewer to end (`connections.configured`)
 
 
 class Application:
@@ -178,8 +180,9 @@ def serve(options: Options, *, ready: Callable[[str, bool], Any] | None = None) 
         from heedmap.app.connections import Server, configured
 
         server = Server(configured(made.routes))
+        # A descriptor of the server's own: it may still listen when this one is closed.
         thread = threading.Thread(
-            target=server.run, kwargs={"sockets": [bound]}, name="heedmap-server", daemon=True
+            target=_run, args=(server, bound.dup()), name="heedmap-server", daemon=True
         )
         thread.start()
         try:
@@ -195,7 +198,12 @@ def serve(options: Options, *, ready: Callable[[str, bool], Any] | None = None) 
             server.should_exit = True
             with contextlib.suppress(KeyboardInterrupt):
                 made.queue.close()
-                thread.join(3)
+                thread.join(_PATIENCE)
+
+
+def _run(server: "Server", own: socket.socket) -> None:
+    with own:
+        server.run(sockets=[own])
 
 
 def _share_memory() -> None:
