@@ -65,6 +65,19 @@ class Opened:
             if box.is_visible() and box.is_enabled():
                 box.uncheck()
 
+    def settle(self) -> None:
+        """Wait until what follows by the page's own clock has come: a link, a word that was left.
+
+        The page's clock, not ours: a busy machine's page may stand still while ours goes on.
+        """
+        self.page.evaluate(
+            """async () => {
+              for (let n = 0; n < 2; n++) await new Promise(requestAnimationFrame);
+              await new Promise((done) => setTimeout(done, 400));
+              await new Promise(requestAnimationFrame);
+            }"""
+        )
+
     def choose(self, label: str, value: str) -> None:
         self.page.get_by_label(label, exact=True).select_option(value)
 
@@ -78,6 +91,15 @@ class Opened:
 
     def steps_said(self) -> str:
         return self.page.locator("#steps-said").inner_text()
+
+
+def again(opened: Any, address: str) -> None:
+    """Open an address of the page, as who follows a link does."""
+    opened.page.goto("about:blank")
+    opened.page.goto(address)
+    opened.page.wait_for_selector("html[data-ready=yes]")
+    opened.asked.clear()
+    opened.asked.append(address)  # the one file that a page may ask for
 
 
 # --- what is seen ------------------------------------------------------------------------------

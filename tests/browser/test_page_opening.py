@@ -176,13 +176,13 @@ def test_in_a_frame_of_the_app_holes_are_small(
     )
     opened = show(text, viewport={"width": width, "height": 1000})
     expect(opened.page.locator("#thumbs canvas").first).to_be_visible()
-    opened.page.wait_for_timeout(300)
+    opened.settle()
     assert opened.page.evaluate(MEASURE)["worst"] <= 125
     before = opened.page.locator("#overview").bounding_box()
     for x in (0.2, 0.5, 0.8):
         point(opened, x, 0.5)
     opened.page.mouse.move(0, 0)
-    opened.page.wait_for_timeout(200)
+    opened.settle()
     assert opened.page.locator("#overview").bounding_box() == before  # nothing jumps meanwhile
 
 
@@ -245,7 +245,7 @@ ROWS = """() => {
 def test_no_word_is_cut_off_and_those_below_are_told_of(show: Any, words: str, width: int):
     opened = show(explorer.page(small(words)), viewport={"width": width, "height": 900})
     expect(opened.page.locator("#thumbs canvas").first).to_be_visible()
-    opened.page.wait_for_timeout(300)
+    opened.settle()
     there, said = opened.page.evaluate(ROWS)
     assert len(there) == len(words.split())
     assert "cut" not in there and there[0] == "whole"
@@ -268,7 +268,7 @@ def test_what_is_below_the_words_here_stays_while_one_points(show: Any, run_page
             if click:
                 opened.page.mouse.click(*at)
             opened.page.mouse.move(0, 0)
-            opened.page.wait_for_timeout(100)
+            opened.settle()
             seen.add(opened.page.locator("#why").bounding_box()["y"])
     assert len(seen) == 1, seen
 
@@ -282,7 +282,7 @@ def test_settings_stay_where_they_are_while_a_word_is_left(
     opened = show(request.getfixturevalue(page), viewport={"width": width, "height": 900})
 
     def settings() -> float:
-        opened.page.wait_for_timeout(100)
+        opened.settle()
         return opened.page.locator("#controls").bounding_box()["y"]
 
     opened.bare()

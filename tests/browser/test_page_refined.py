@@ -10,7 +10,7 @@ import pytest
 from making import data_of, small, with_refined
 from PIL import Image
 
-from browser.conftest import canvas, outline, point, readings, runs_at, same
+from browser.conftest import again, canvas, outline, point, readings, runs_at, same
 from heedmap import explorer
 from heedmap.figures import overlays
 
@@ -130,7 +130,7 @@ def test_a_link_keeps_which_maps_are_shown(show: Any, run_page: str):
     opened = show(run_page)
     opened.choose("Maps", "refined")
     opened.word("house").click()
-    opened.page.wait_for_timeout(600)
+    opened.settle()
     assert "maps=refined" in opened.page.evaluate("location.hash")
     before = canvas(opened).pixels(), opened.legend()
     opened.page.reload()
@@ -138,7 +138,7 @@ def test_a_link_keeps_which_maps_are_shown(show: Any, run_page: str):
     opened.asked.pop()  # the reload
     assert np.array_equal(canvas(opened).pixels(), before[0]) and opened.legend() == before[1]
     opened.choose("Maps", "read")
-    opened.page.wait_for_timeout(600)
+    opened.settle()
     assert "maps=" not in opened.page.evaluate("location.hash")
 
 
@@ -147,10 +147,7 @@ def test_a_run_without_refined_maps_offers_none(show: Any, run: Any):
     page = explorer.page(replace(run, maps=older, negative_maps=None))
     opened = show(page)
     assert not opened.page.get_by_label("Maps", exact=True).is_visible()
-    opened.page.evaluate("location.hash = 'maps=refined&outline=1'")
-    opened.page.reload()
-    opened.page.wait_for_selector("html[data-ready=yes]")
-    opened.asked.pop()
+    again(opened, f"{opened.page.url.partition('#')[0]}#maps=refined&outline=1")
     assert not opened.page.get_by_label("Layers", exact=True).is_disabled()
     assert "refined" not in opened.legend()
     opened.word("house").hover()

@@ -24,21 +24,29 @@ function linkNow() {
   return said.toString();
 }
 
-const linking = { timer: 0 };
+const linking = { timer: 0, kept: location.hash };
 
-/** Bring the address in line with what is shown, not more often than browsers allow. */
+/** Bring the address in line with what is shown, not more often than browsers allow. One that has
+    been typed or gone back to since is not written over: `followLink` is about to read it. */
 function keepLink() {
   if (linking.timer) return;
   linking.timer = setTimeout(() => {
     linking.timer = 0;
+    if (location.hash !== linking.kept) return;
     const said = linkNow();
     if (said === location.hash.slice(1)) return;
     try {
       history.replaceState(null, "", said ? `#${said}` : location.href.split("#")[0]);
+      linking.kept = location.hash;
     } catch {
       // a page within a frame may have no address of its own
     }
   }, 250);
+}
+
+/** Show what another address of this page says; our own writing of it is told to nobody. */
+function followLink() {
+  addEventListener("hashchange", () => location.reload());
 }
 
 const within = (value, low, high) => Number.isFinite(value) && value >= low && value <= high;
