@@ -4,10 +4,10 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from heedmap.figures import overlays
 from heedmap.figures.sheet import Sheet
 from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import schemas
+from heedmap.files.ablations import Agreement, Trust, WayTold
 from heedmap.files.explanations import About, Had, TokenTold, as_packed
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport
@@ -170,6 +171,13 @@ def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted
     return Ablation(word, run.maps.tokens.find(word), run, columns, unread)
 
 
+def made_trust(rank: float | None = 0.624, auc: float | None = 0.9051) -> Trust:
+    """Figures of an ablation; of refined maps those of plain ones, turned round."""
+    heat, refined = Agreement(rank, auc), Agreement(None if rank is None else -rank, auc)
+    way = WayTold(most=0.5, mean=0.1, heat=heat, refined=refined, mask=heat)
+    return Trust(columns=way, unread=way, between=0.5)
+
+
 def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:
     """One of numbers by chance: three heads of four numbers, six tokens, ten channels."""
     rng = np.random.default_rng(0)
@@ -218,6 +226,7 @@ class Made:
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
+    trust: Mapping[str, Trust] = field(default_factory=dict)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import noisy_run, noting, small, with_refined
+from making import made_trust, noisy_run, noting, small, with_refined
 
 from browser.conftest import MISSING, PINS, canvas, point, readings, same
 from heedmap import explorer
@@ -85,6 +85,33 @@ def test_the_legend_says_how_stable_a_words_map_is(show: Any):
     opened.page.mouse.move(0, 0)
     assert opened.page.locator(PINS).all_inner_texts() == ["red house"]
     assert "red house" in opened.legend() and "stability" not in opened.legend()
+
+
+def test_the_legend_says_how_far_attention_and_cause_agree(show: Any):
+    """Of the word or phrase that was left out, by the maps that are shown; of a part it is none."""
+    made = with_refined(small("a red house", frozenset({"layer", "step"})))
+    causes = {"red": made_trust(), "red house": made_trust(0.31, 0.7)}
+    opened = show(explorer.page(replace(made, trust=causes)))
+    held = opened.page.locator("#legend li small")
+    opened.word("red").hover()
+    assert held.all_inner_texts() == ["attention and cause: rank 0.62, AUC 0.91"]
+    assert "0.5 by chance" in held.get_attribute("title")
+    opened.choose("Maps", "refined")
+    opened.word("red").hover()
+    assert held.all_inner_texts() == ["attention and cause: rank −0.62, AUC 0.91"]
+    opened.choose("Maps", "read")
+    opened.word("house").hover()
+    assert held.count() == 0
+    opened.choose("Layers", "layer 2")
+    opened.word("red").hover()
+    assert "cause" not in opened.legend()
+    opened.choose("Layers", "all")
+    opened.word("red").click()
+    opened.page.keyboard.down("Shift")
+    opened.word("house").click()
+    opened.page.keyboard.up("Shift")
+    opened.page.mouse.move(0, 0)
+    assert held.all_inner_texts() == ["attention and cause: rank 0.31, AUC 0.70"]
 
 
 @pytest.mark.parametrize("words", [("house", "tree"), ("red", "snow", "blue")])

@@ -102,6 +102,7 @@ def test_several_words_share_the_run(random_model, run, found):
     )
     assert told == [(n, 10) for n in range(1, 11)]
     assert house.run is tree.run and tree.word == "red"
+    assert house.run.trust == {"house": house.trust, "red": tree.trust} and not run.trust
     assert same_pixels(house.unread.image, found.unread.image)
     assert tree.unread.settings.prompt == "a house, a tree"
 

@@ -15,6 +15,7 @@ from making import (
     PROMPT,
     Edited,
     data_of,
+    made_trust,
     noting,
     report_of,
     settings_of,
@@ -80,8 +81,16 @@ def test_a_page_has_how_stable_the_maps_of_each_of_its_prompts_are():
     made = small("a red house")
     held = replace(made.maps, stability={1: 0.984})
     page = explorer.page(replace(made, maps=held, concepts=made.maps))
-    views = {view["name"]: view["stable"] for view in data_of(page)["runs"][0]["views"]}
-    assert views == {"prompt": [[1, "stability 0.98"]], "concepts": []}
+    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
+    said = {"words": [1], "kind": "stable", "read": "stability 0.98", "refined": ""}
+    assert views == {"prompt": [said], "concepts": []}
+
+
+def test_a_page_has_how_far_attention_and_cause_agree_in_the_prompt_alone():
+    made = small("a red house")
+    page = explorer.page(replace(made, trust={"red": made_trust()}, concepts=made.maps))
+    views = {view["name"]: view["trust"] for view in data_of(page)["runs"][0]["views"]}
+    assert [one["words"] for one in views["prompt"]] == [[1]] and views["concepts"] == []
 
 
 # --- what is typed stays text -----------------------------------------------------------------

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from making import Edited, noisy_run, report_of, settings_of, small
+from making import Edited, made_trust, noisy_run, report_of, settings_of, small
 from msgspec import structs
 
 from heedmap.explorer.told import (
@@ -11,7 +11,7 @@ from heedmap.explorer.told import (
     figures,
     own_picture,
     rows,
-    stable,
+    trust,
     weighted,
     what_was_done,
     written_weights,
@@ -20,9 +20,30 @@ from heedmap.explorer.told import (
 
 def test_how_stable_words_are_is_told_by_their_numbers():
     maps = small("a red house").maps
-    assert stable(maps) == []
-    told = stable(replace(maps, stability={0: 0.5, 2: 0.984}))
-    assert told == [[0, "stability 0.50, unsteady"], [2, "stability 0.98"]]
+    assert trust(maps, {}) == []
+    told = trust(replace(maps, stability={0: 0.5, 2: 0.984}), {})
+    assert told == [
+        {"words": [0], "kind": "stable", "read": "stability 0.50, unsteady", "refined": ""},
+        {"words": [2], "kind": "stable", "read": "stability 0.98", "refined": ""},
+    ]
+
+
+def test_how_far_attention_and_cause_agree_is_told_by_the_words_that_were_left_out():
+    """Of a word at all its places, of a phrase, of a run without refined maps."""
+    told = made_trust(None, None)
+    causes = {
+        "red": made_trust(),
+        "red tree": made_trust(-0.3, None),
+        "a": structs.replace(told, columns=structs.replace(told.columns, refined=None)),
+    }
+    found = trust(small("a red house, a red tree").maps, causes)
+    said = "attention and cause: "
+    assert [(one["words"], one["read"], one["refined"]) for one in found] == [
+        ([1, 4], f"{said}rank 0.62, AUC 0.91", f"{said}rank −0.62, AUC 0.91"),
+        ([4, 5], f"{said}rank −0.30", f"{said}rank 0.30"),
+        ([0, 3], f"{said}nothing to compare", ""),
+    ]
+    assert {one["kind"] for one in found} == {"cause"}
 
 
 def test_what_a_run_has_to_do_with_a_picture_of_ones_own():

@@ -5,7 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import made_ablation, made_pair, made_run, noise, noisy_run, noting, with_refined
+from making import (
+    data_of,
+    made_ablation,
+    made_pair,
+    made_run,
+    noise,
+    noisy_run,
+    noting,
+    with_refined,
+)
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
@@ -230,7 +239,7 @@ def test_written_whole_and_read_back_equal(found, tmp_path):
         (found.run, found.columns, found.unread), (back.run, back.columns, back.unread), strict=True
     ):
         assert other.settings == one.settings and other.image.tobytes() == one.image.tobytes()
-    assert back.trust == found.trust
+    assert back.trust == found.trust and back.run.trust == {"house": found.trust}
     for way in ablations.WAYS:
         np.testing.assert_array_equal(back.difference(way), found.difference(way))
         held = np.load(folder / f"{way}.npy", allow_pickle=False)
@@ -245,6 +254,52 @@ def test_written_whole_and_read_back_equal(found, tmp_path):
     files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert check_folder(folder, kinds.ABLATION, force=True) == files
     assert Run.load(folder / "unread").settings.prompt == "at , at sea"
+
+
+def test_the_run_says_how_far_attention_and_cause_agree_on_its_sheet_page_and_file(
+    found, tmp_path, framed
+):
+    other = replace(found, word="at", tokens=found.run.maps.tokens.find("at"))
+    first, second = ablations.with_trust([found, other])
+    assert first.run is second.run
+    assert first.run.trust == {"house": found.trust, "at": other.trust}
+    folder = first.save(tmp_path / "x")
+    held = json.loads((folder / "run" / "run.json").read_text())["trust"]
+    assert held == {"house": to_json(found.trust), "at": to_json(other.trust)}
+    assert "trust" not in json.loads((folder / "columns" / "run.json").read_text())
+    back = Ablation.load(folder)
+    assert back.run.trust == first.run.trust
+    with pytest.raises(TypeError):
+        back.run.trust["house"] = found.trust
+    framed.clear()
+    back.run.figure()
+    (frame,) = framed
+    said = [f"“{word}” {one.trust.columns.heat}" for word, one in (("house", found), ("at", other))]
+    assert frame["note"] == "attention and cause: " + " · ".join(said)
+    with Image.open(folder / "run" / "sheet.png") as sheet:
+        assert sheet.tobytes() == back.run.sheet().tobytes()
+    (view,) = data_of((folder / "run" / "index.html").read_text())["runs"][0]["views"]
+    assert [one["words"] for one in view["trust"]] == [[1], [0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda trust: trust.update(cat=trust["house"]), "its words and its maps are of different"),
+        (lambda trust: trust["house"]["columns"]["heat"].update(rank="x"), "got text at"),
+        (lambda trust: trust["house"]["columns"]["heat"].update(auc=2), "at most 1"),
+        (lambda trust: trust.update(house=None), "got null"),
+        (lambda trust: trust.update({str(n): trust["house"] for n in range(3000)}), "length"),
+    ],
+)
+def test_what_a_runs_file_says_of_trust_is_checked(found, tmp_path, change, sentence):
+    (told,) = ablations.with_trust([found])
+    folder = told.run.save(tmp_path / "x", overlays=False)
+    about = json.loads((folder / "run.json").read_text())
+    change(about["trust"])
+    (folder / "run.json").write_text(json.dumps(about))
+    with pytest.raises(RunError, match=sentence):
+        Run.load(folder)
 
 
 def test_only_ablations_are_replaced(found, tmp_path):

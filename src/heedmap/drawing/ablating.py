@@ -14,7 +14,7 @@ from heedmap.errors import ArgumentError, UnknownWordError, quoted, warn
 from heedmap.files import reading
 from heedmap.options import GenerateOptions
 from heedmap.recording.edits import Edit, Reweight, WordEdit
-from heedmap.results.ablations import Ablation, ablated_run, check_word, shortened
+from heedmap.results.ablations import Ablation, ablated_run, check_word, shortened, with_trust
 from heedmap.results.folders import load_result
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
@@ -36,6 +36,7 @@ def ablate(
         found = heedmap.ablate(pipe, "outputs/house", "house")
         found.columns.image, found.unread.image, found.difference("columns"), found.sheet()
         found.trust.columns.heat.rank        # does the heat say where the word acted?
+        found.run.trust["house"]             # the same: it is on the run's sheet, page and file
 
     Two ways, since neither is the cause itself. `columns`: the word's tokens are not attended to,
     their probabilities being 0 in every layer and step; what they would have drawn goes to no other
@@ -113,10 +114,12 @@ def ablate_each(
                 f"up to {apart.largest} of 255; the word was left out of the one drawn again"
             )
     pairs = zip(runs[::2], runs[1::2], strict=True)
-    return [
-        Ablation(word.strip(), mine.maps.tokens.find(word), mine, columns, unread)
-        for word, (columns, unread) in zip(words, pairs, strict=True)
-    ]
+    return with_trust(
+        [
+            Ablation(word.strip(), mine.maps.tokens.find(word), mine, columns, unread)
+            for word, (columns, unread) in zip(words, pairs, strict=True)
+        ]
+    )
 
 
 def _is_folder(run: str | Path) -> bool:

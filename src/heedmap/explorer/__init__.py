@@ -179,7 +179,11 @@ def _written(
     content = []
     for run, (link, exact), own, texts in zip(runs, shown, steps, said, strict=True):
         views = [
-            {"name": name, "stable": told.stable(maps), **pack(maps.recording, budget, maps.image)}
+            {
+                "name": name,
+                "trust": told.trust(maps, run.trust if name == "prompt" else {}),
+                **pack(maps.recording, budget, maps.image),
+            }
             for name, maps in _views(run).items()
         ]
         content.append(

@@ -1,11 +1,13 @@
 """What a page shows: a run, an edit of one into another."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from PIL import Image
 
 from heedmap.figures.step_pictures import StepPictures
+from heedmap.files.ablations import Trust
 from heedmap.files.reports import EditReport
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
@@ -42,6 +44,11 @@ class RunLike(Protocol):
     @property
     def step_pictures(self) -> StepPictures | None:
         """The picture at each step."""
+        ...
+
+    @property
+    def trust(self) -> Mapping[str, Trust]:
+        """How far attention and cause agree, by the word that was left out."""
         ...
 
 

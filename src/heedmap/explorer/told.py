@@ -6,6 +6,7 @@ from typing import Any
 
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural
 from heedmap.explorer.shown import PairLike, RunLike
+from heedmap.files.ablations import Trust
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures, returned
 from heedmap.files.settings import Settings
@@ -101,9 +102,25 @@ def _measured(change: Measures) -> list[str]:
     return [f"{change.share * 100:.0f}\u00a0%", *said]
 
 
-def stable(maps: HeatMaps) -> list[list[Any]]:
-    """How stable words' maps are over noises, where that is known: [number, as it is told]."""
-    return [[number, stability_said(held)] for number, held in (maps.stability or {}).items()]
+def trust(maps: HeatMaps, causes: Mapping[str, Trust]) -> list[dict[str, Any]]:
+    """How far maps are to be trusted, where that is known: of which words, and how it is told.
+
+    By their numbers, of their map as it is read and as it is refined: how stable it is over noises,
+    or how far it agrees with what changes where nothing attends to them.
+    """
+    found = [
+        {"words": [number], "kind": "stable", "read": stability_said(held), "refined": ""}
+        for number, held in (maps.stability or {}).items()
+    ]
+    for called, told in causes.items():
+        tokens, ways = {*maps.tokens.find(called)}, told.columns
+        words = [word.number for word in maps.words if not tokens.isdisjoint(word.tokens)]
+        read, refined = (
+            "" if one is None else f"attention and cause: {one}"
+            for one in (ways.heat, ways.refined)
+        )
+        found.append({"words": words, "kind": "cause", "read": read, "refined": refined})
+    return found
 
 
 def rows(settings: Settings) -> list[list[str]]:

@@ -27,6 +27,11 @@ class Agreement(Struct, frozen=True):
     rank: Number | None
     auc: Fraction | None
 
+    def __str__(self) -> str:
+        held = (("rank", self.rank), ("AUC", self.auc))
+        figures = (f"{name} {value:.2f}" for name, value in held if value is not None)
+        return ", ".join(figures).replace("-", "−") or "nothing to compare"
+
     def __repr__(self) -> str:
         return fields_shown(self)
 

@@ -18,12 +18,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from heedmap.errors import RunError, reason
 from heedmap.files import reading
+from heedmap.files.ablations import Trust
 from heedmap.files.notes import Note, noted, to_json
 from heedmap.files.reports import EditReport, GridReport
 from heedmap.files.settings import Settings
 from heedmap.files.values import (
     MAX_CELLS,
     MAX_STEPS,
+    MAX_TOKENS,
     Correlation,
     Files,
     Name,
@@ -71,7 +73,11 @@ class StepsFile(Struct, frozen=True):
 
 
 class RunFile(Struct, frozen=True, kw_only=True):
-    """`run.json`; older versions list no files. Its words are for people; see `stabilities`."""
+    """`run.json`; older versions list no files. Its words are for people; see `stabilities`.
+
+    Attributes:
+        trust: of a run that words were left out of, by the word.
+    """
 
     format: int
     files: Files = UNSET
@@ -79,6 +85,7 @@ class RunFile(Struct, frozen=True, kw_only=True):
     steps: StepsFile | UnsetType = UNSET
     words: Any = UNSET
     concepts: Any = UNSET
+    trust: Annotated[Mapping[Text, Trust], Meta(max_length=MAX_TOKENS)] | UnsetType = UNSET
 
 
 class PairFile(Struct, frozen=True, kw_only=True):

@@ -296,11 +296,9 @@ class HeatMaps:
         *,
         title: str | None = None,
         scale: Scale = "shared",
+        note: str = "",
     ) -> tuple[Laid, Iterator[Image.Image]]:
-        """What `figure` shows, and what each of its maps has as `overlay`; neither is drawn twice.
-
-        The arguments and errors are those of `figure`. A map without a picture has its heat alone.
-        """
+        """As `figure`, with a note below its title; and each map's `overlay`, drawn but once."""
         check_scale(scale)
         title = self.tokens.prompt if title is None else checks.text("title", title)
         if chosen is None:
@@ -313,7 +311,7 @@ class HeatMaps:
                 "there is nothing to draw: expected a word, a chosen map or a picture; pass maps, "
                 "as in sheet([maps.token(0)])"
             )
-        note = "" if heats or self.words else "the prompt has no words that the model read"
+        note = note if heats or self.words else "the prompt has no words that the model read"
         return map_sheets.sheet_of(heats, self.image, title, scale, note=note)
 
     def _repr_png_(self) -> bytes | None:

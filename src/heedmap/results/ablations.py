@@ -1,8 +1,8 @@
 """A picture, and what it would have been without one of its words: cause beside attention."""
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -26,7 +26,7 @@ from heedmap.files.ablations import (
     Way,
     WayTold,
 )
-from heedmap.files.notes import to_json
+from heedmap.files.notes import FrozenDict, to_json
 from heedmap.files.settings import Reweighted
 from heedmap.files.writing import whole_folder
 from heedmap.maps.heatmaps import HeatMap
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 WAYS: tuple[Way, ...] = get_args(Way)
 _SAID: Mapping[Way, str] = {"columns": "nothing attends to {}", "unread": "{} is not read"}
 _ALIKE = ("seed", "model", "steps", "guidance", "negative", "size")  # of all three runs
-_MAPS = ("heat", "refined", "mask")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +101,7 @@ class Ablation:
             np.asarray(overlays.to_rgb(run.image), dtype=np.int16)
             for run in (self.run, self.without(way))
         )
-        total = np.abs(before - after).sum(axis=-1)
-        return (total / np.float32(3 * 255)).astype(np.float32)
+        return (np.abs(before - after).sum(axis=-1) / np.float32(3 * 255)).astype(np.float32)
 
     @cached_property
     def trust(self) -> Trust:
@@ -236,7 +234,14 @@ class Ablation:
         found = cls(told.word, told.tokens, run, *others)
         if not _fits(found):
             raise reading.torn(folder, "its three runs and ablate.json", "ablation")
-        return found
+        return with_trust([found])[0]
+
+
+def with_trust(found: Sequence[Ablation]) -> list[Ablation]:
+    """Ablations of one run, which is told of each word how far attention and cause agree."""
+    trust = FrozenDict({**found[0].run.trust, **{one.word: one.trust for one in found}})
+    run = replace(found[0].run, trust=trust)
+    return [replace(one, run=run) for one in found]
 
 
 _LETTERS = 16  # px
@@ -254,20 +259,16 @@ def _told(values: np.ndarray, cells: np.ndarray, maps: Mapping[str, np.ndarray])
         name: Agreement(agreement.rank_correlation(one, cells), agreement.auc(one, region))
         for name, one in maps.items()
     }
-    heat, refined, mask = map(found.get, _MAPS)
-    assert heat is not None and mask is not None
+    heat, mask = found["heat"], found["mask"]
     most, mean = float(values.max()), float(values.mean(dtype=np.float64))
-    return WayTold(most=most, mean=mean, heat=heat, refined=refined, mask=mask)
+    return WayTold(most=most, mean=mean, heat=heat, refined=found.get("refined"), mask=mask)
 
 
 def _noted(told: WayTold) -> str:
     """A quiet line beneath a difference."""
     if told.heat.rank is None or told.heat.auc is None:
         return "nothing" if told.most == 0 else "the same everywhere"
-    return (
-        f"up to {told.most:.0%} of full range; heat and change agree: "
-        f"rank {told.heat.rank:.2f}, AUC {told.heat.auc:.2f}"
-    )
+    return f"up to {told.most:.0%} of full range; heat and change agree: {told.heat}"
 
 
 # --- what is left out -------------------------------------------------------------------------

@@ -1,19 +1,22 @@
 """What lies in a run's folder beside its picture, as far as the run says so; never trusted."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from msgspec import UNSET
 from PIL import Image
 
-from heedmap.errors import RunError
+from heedmap.errors import HeedmapError, RunError
 from heedmap.figures.step_pictures import StepPictures, mosaic_size, of_mosaic
 from heedmap.files import reading, schemas
+from heedmap.files.ablations import Trust
 from heedmap.files.notes import FrozenDict
 from heedmap.files.pictures import digest_of
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.text.words import TokenTable
 
 NEGATIVE, CONCEPTS, GIVEN = "negative.safetensors", "concepts.safetensors", "given.png"
 _DISTORTED = 2  # times: so much wider or higher no picture of a step is
@@ -62,6 +65,17 @@ def maps_in(
     if not held.keys() <= {word.number for word in recording.table.read_words}:
         raise reading.torn(folder, "its words and its maps", "run")
     return HeatMaps(recording, image, stability=FrozenDict(held) or None)
+
+
+def trust_in(folder: Path, told: schemas.RunFile, table: TokenTable) -> FrozenDict:
+    """How far attention and cause agree, by the word that was left out, where a run says so."""
+    held: Mapping[str, Trust] = {} if told.trust is UNSET else told.trust
+    try:
+        for word in held:
+            table.find(word)
+    except HeedmapError:
+        raise reading.torn(folder, "its words and its maps", "run") from None
+    return FrozenDict(held)
 
 
 def recorded_in(path: Path, told: schemas.RunFile) -> Recording | None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,11 @@ from heedmap.checks import flag
 from heedmap.errors import RunError, plural, quoted
 from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
+from heedmap.figures.layout import Laid
 from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import kinds, reading, schemas
+from heedmap.files.ablations import Trust
+from heedmap.files.notes import FrozenDict
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
 from heedmap.maps import layer_heads, timelines
@@ -33,6 +36,7 @@ from heedmap.results.run_files import (
     maps_in,
     recorded_in,
     steps_in,
+    trust_in,
 )
 from heedmap.text.concepts import concept_table
 from heedmap.text.words import Word
@@ -62,6 +66,8 @@ class Run:
             followed (`figures.step_pictures`).
         given: of the source and the edits of a picture of your own that picture, as the model saw
             it.
+        trust: of the run of an ablation, how far attention and cause agree, by the word that was
+            left out: `run.trust["house"].columns.heat.rank`.
     """
 
     image: Image.Image
@@ -71,6 +77,7 @@ class Run:
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
     given: Image.Image | None = None
+    trust: Mapping[str, Trust] = field(default_factory=FrozenDict)
 
     def __repr__(self) -> str:
         (width, height), about = self.image.size, self.settings
@@ -92,14 +99,18 @@ class Run:
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """What `figure` shows, as a picture."""
-        return self.maps.sheet(title=self.settings.prompt, scale=scale)
+        return self._laid(scale).image()
 
     def figure(self, *, scale: Scale = "shared") -> "Sheet":
         """The picture, then one overlay a word, captioned, with the scale that was used.
 
         A matplotlib Figure: `run.figure().save("house.pdf")` (`HeatMaps.figure`).
         """
-        return self.maps.figure(title=self.settings.prompt, scale=scale)
+        return self._laid(scale).figure()
+
+    def _laid(self, scale: Scale) -> Laid:
+        about = self.settings
+        return self.maps.laid_out(title=about.prompt, scale=scale, note=_trusted(self.trust))[0]
 
     def timeline(
         self, word: str | int, *, frames: int = timelines.FRAMES, scale: Scale = "word"
@@ -167,10 +178,11 @@ class Run:
         sought: dict[int, str] = {}
         if overlays:
             (folder / "words").mkdir()
-            files = _write_sheet(folder, self.maps, "sheet.png", self.settings.prompt, word_file)
+            title, note = self.settings.prompt, _trusted(self.trust)
+            files = _write_sheet(folder, self.maps, "sheet.png", word_file, title, note)
             if self.concepts is not None:
-                title = f"{self.settings.prompt} · {SOUGHT}"
-                sought = _write_sheet(folder, self.concepts, "concepts.png", title, concept_file)
+                title = f"{title} · {SOUGHT}"
+                sought = _write_sheet(folder, self.concepts, "concepts.png", concept_file, title)
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
         self.maps.recording.save(folder / "maps.safetensors")
         for maps, name in ((self.negative_maps, NEGATIVE), (self.concepts, CONCEPTS)):
@@ -188,6 +200,7 @@ class Run:
             else schemas.StepsFile(len(steps.frames), steps.size, steps.shows),
             words=_told(self.maps, files),
             concepts=UNSET if self.concepts is None else _told(self.concepts, sought),
+            trust=self.trust or UNSET,
         )
         schemas.write_file(folder / "run.json", content)
 
@@ -229,15 +242,27 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
     concepts = None if sought is None else maps_in(folder, "concepts", told, sought, image)
     steps = steps_in(folder, told, len(recording.timesteps), image.size)
     given = given_in(folder, told)
-    return Run(image, maps, about, negative_maps, steps, concepts, given)
+    trust = trust_in(folder, told, recording.table)
+    return Run(image, maps, about, negative_maps, steps, concepts, given, trust)
+
+
+def _trusted(trust: Mapping[str, Trust]) -> str:
+    """A quiet line on a sheet: how far the heat of words and what changes without them agree."""
+    said = (f"“{word}” {told.columns.heat}" for word, told in trust.items())
+    return "attention and cause: " + " · ".join(said) if trust else ""
 
 
 def _write_sheet(
-    folder: Path, maps: HeatMaps, name: str, title: str, file_of: Callable[[Word], str]
+    folder: Path,
+    maps: HeatMaps,
+    name: str,
+    file_of: Callable[[Word], str],
+    title: str,
+    note: str = "",
 ) -> dict[int, str]:
     """Write a sheet of maps and the overlay of each word; by its number the overlay's file."""
     files: dict[int, str] = {}
-    sheet, drawn = maps.laid_out(title=title)
+    sheet, drawn = maps.laid_out(title=title, note=note)
     # What packs a picture lets others work meanwhile: the sheet takes as long as the rest.
     with ThreadPoolExecutor(1) as aside:
         packed = aside.submit(png, sheet.image())

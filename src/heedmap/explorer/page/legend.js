@@ -76,11 +76,11 @@ function renderLegend() {
     const scale = make("span", { className: drawn ? "scale" : "swatch" });
     scale.style.setProperty("--hue", `rgb(${heat.hue.join(" ")})`);
     const label = make("bdi", { textContent: labelsOf(heat.term) });
-    const held = stableSaid(heat);
-    if (heats.length === 1) list.append(make("li", {}, label, ...(held ? [make("small", { textContent: held, title: STABLE })] : [])));
+    const [held, title] = trustSaid(heat);
+    if (heats.length === 1) list.append(make("li", {}, label, ...(held ? [make("small", { textContent: held, title })] : [])));
     else {
       const said = [drawn ? range(heat) : "", held].filter(Boolean).join(" · ");
-      list.append(make("li", {}, scale, label, said ? make("small", { textContent: said, title: held && STABLE }) : ""));
+      list.append(make("li", {}, scale, label, said ? make("small", { textContent: said, title }) : ""));
     }
   }
   const chosen = chosenSaid();
@@ -98,16 +98,23 @@ function renderLegend() {
   text.textContent = `${scale} · ${chosen}${cells}${line}.${beneath}`;
 }
 
-const STABLE =
-  "How far the maps of the even steps and of the odd ones agree, each step with noise of its own (rank correlation). " +
-  "What is stable is not therefore true.";
+const TRUST = {
+  stable:
+    "How far the maps of the even steps and of the odd ones agree, each step with noise of its own (rank correlation). " +
+    "What is stable is not therefore true.",
+  cause:
+    "How far the map agrees with what changes in the picture where nothing attends to the word: the rank correlation of both, " +
+    "and the AUC of the map for the region that changes most (0.5 by chance).",
+};
 
-/** How stable the map of a word is over noises: as read, of the whole run, and not a share. */
-function stableSaid({ of: { run, v, entries } }) {
-  if (refined() || !wholeRun() || state.scale === "content" || entries.length > 1) return "";
+/** How far the map of a word or phrase is to be trusted, and what that means: of the whole run, and not of a share. */
+function trustSaid({ of: { run, v, entries } }) {
+  if (!wholeRun() || state.scale === "content") return ["", ""];
   const view = data.runs[run].views[v];
-  const { number } = view.entries[entries[0]];
-  return view.stable.find(([word]) => word === number)?.[1] ?? "";
+  const mine = entries.map((entry) => view.entries[entry].number);
+  const found = view.trust.find(({ words }) => words.length === mine.length && words.every((n, i) => n === mine[i]));
+  const said = found ? (refined() ? found.refined : found.read) : "";
+  return said ? [said, TRUST[found.kind]] : ["", ""];
 }
 
 /** Whose scale it is while some of the steps are shown. */
