@@ -31,7 +31,7 @@ PAGES = {"card": CARD, "layers": CARD, "edits": EDITS}
 GALLERY = ROOT / "outputs" / "gallery"
 MISREAD = (("relation", 4), ("colour", 7), ("colour", 17))
 """Words of `evaluate.py trust --seed 0` whose heat is not where they act, with their pictures."""
-GONE_WRONG: dict[Literal["noun", "colour"], tuple[int, ...]] = {"noun": (18,), "colour": (12,)}
+GONE_WRONG: dict[Literal["noun", "colour"], tuple[int, ...]] = {"noun": (2, 18), "colour": (12,)}
 """The swaps that `evaluate.py edits --n 100 --seed 0` finds wrong: what is swapped, and numbers."""
 
 

@@ -52,6 +52,8 @@ class Held:
     edited: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)
     grids: dict[str, tuple[int, int]] = field(default_factory=dict)
     own: int = 0  # self-attentions that took something
+    order: list[tuple[str, int, tuple[int, int]]] = field(default_factory=list)  # as they ran
+    among: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)  # P (B, H, Q, Q)
     moved: list[float] = field(default_factory=list)  # of the last image, by site
 
 
@@ -107,14 +109,17 @@ def beside(
         if mask is not None:
             scores = scores + mask.double().reshape(len(x), 1, 1, -1)
         p = scores.softmax(-1)
-        if text is not None:
-            grid = _grid(x.shape[1], at["latent"])
+        grid = _grid(x.shape[1], at["latent"])
+        held.order.append((name, step, grid))
+        if text is None:
+            held.among[name, step] = p[list(rows)]
+        else:
+            held.grids[name] = grid
             held.plain[name, step] = p[list(rows)]
             p[list(rows)] = torch.stack(
                 list(rule(Here(name, step, steps, grid, scores[list(rows)])))
             )
             held.edited[name, step] = p[list(rows)]
-            held.grids[name] = grid
             change = (held.edited[name, step] - held.plain[name, step])[-1]
             held.moved.append(float(change.abs().sum(-1).mean()) / 2)
         project = layer.to_out[0]

@@ -11,7 +11,7 @@ from heedmap.options import USUAL, DrawOptions, EditOptions, EditPurpose, Genera
 def test_each_class_takes_its_own_and_leaves_the_rest():
     given = {"cross": 0.5, "only": "a->b", "steps": 3, "keep": ("step",), "eta": 0.1}
     edit, draw = EditOptions.taken(given), DrawOptions.taken(given)
-    assert (edit.cross, edit.only, edit.threshold) == (0.5, "a->b", 0.4)
+    assert (edit.cross, edit.only, edit.threshold) == (0.5, "a->b", 0.25)
     assert (draw.steps, draw.keep, draw.limit) == (3, ("step",), 2 * 1024**3)
     assert given == {"eta": 0.1}
     assert GenerateOptions.taken({"steps": 2, "tokens": "all"}).tokens == "all"
@@ -22,7 +22,7 @@ def test_what_holds_where_nothing_is_said():
     edit, draw = EditOptions(), GenerateOptions()
     assert (edit.cross, edit.self_attention, edit.self_cells) == (None, None, 1024)
     assert USUAL["swap"] == USUAL[None] == (0.8, 0.4)
-    assert (edit.blend_from, edit.threshold, edit.batch, edit.kind) == (0.2, 0.4, None, None)
+    assert (edit.blend_from, edit.threshold, edit.batch, edit.kind) == (0.2, 0.25, None, None)
     assert (draw.keep, draw.tokens, draw.branches) == (("layer",), "prompt", ("conditional",))
     unsaid = (draw.steps, draw.guidance, draw.size, draw.negative)
     assert unsaid == (None,) * 4 and draw.arguments == {}

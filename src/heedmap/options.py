@@ -188,15 +188,16 @@ class EditOptions(_Taken):
         self_attention: while the source's self-attention is taken; if None, the same.
         self_cells: the largest grid, in cells, at which it is; 32 × 32 as published.
         renormalize: whether weighted rows are made to sum to 1 again.
-        only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend).
+        only: "cat->dog": outside of where these words act the source's latents stay (LocalBlend),
+            by their refined maps as far as the run has come, against those of the other phrases.
             Their phrases are meant ("red cat" in "a red cat"), whose maps hold more of the thing;
             '"cat"->"dog"' means the words alone, as published.
         protect: a word of the source, or several, whose places stay, with `only`.
         blend_from: fraction of the run from which latents are blended, below 1; before, maps say
-            little.
+            little. Maps are refined in the later half of the run; until then the plain ones decide.
         threshold: above which a word is taken to act at a place; 0 is where it acts least, 1 where
-            most. On the embedded model the mask then holds nearly all of the thing and about a
-            third of the picture.
+            most. On the embedded model the mask then holds nearly all of the thing and some two
+            fifths of the picture.
         image: a picture of your own (of Pillow, or a file) that is edited, in the place of one
             that is drawn from noise; the source says what it shows. Its size is chosen as
             `heedmap.locate` does it. A pipeline that takes an image is given it, as it always was.
@@ -213,7 +214,7 @@ class EditOptions(_Taken):
     only: str | None = None
     protect: Iterable[str] = ()
     blend_from: float = 0.2
-    threshold: float = 0.4
+    threshold: float = 0.25
     image: Any = None
     batch: int | None = None
 

@@ -302,7 +302,8 @@ def test_a_red_house_becomes_a_blue_one_and_the_rest_stays(embedded, seed):
 # --- what is recorded decides nothing ---
 
 
-SWAPS = ({"only": "house->sea"}, {"only": "house->sea", "protect": "red"}, {})
+PROTECTED = {"only": "house->sea", "protect": "red", "threshold": 0.5}
+SWAPS = ({"only": "house->sea"}, PROTECTED, {})
 
 
 @pytest.fixture(scope="module")

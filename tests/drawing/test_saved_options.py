@@ -9,6 +9,7 @@ from heedmap.drawing import saved_options
 from heedmap.drawing.saved_options import _check_masks
 from heedmap.errors import ArgumentError, RunError
 from heedmap.files.settings import Confined, Mask, Ruled
+from heedmap.options import EditOptions
 from heedmap.recording.edits import Confine, Reweight
 
 EDIT = {"source": "a cat", "cross": [0, 0.7], "self": [0.1, 0.2]}
@@ -86,6 +87,9 @@ def test_an_edit_reads_what_edit_was_asked_for():
     assert (options.threshold, options.self_cells) == (0.3, 64)
     older = settings_of(edit={**EDIT, "kind": "refine"})  # which did not note what was asked
     assert saved_options.read_edit(older).options.kind == "refine"
+    # What blended nothing was asked for no threshold, whatever it notes.
+    plain = settings_of(edit={**EDIT, "threshold": 0.4, "blend_from": 0.3})
+    assert saved_options.read_edit(plain).options == EditOptions(words={})
 
 
 def test_a_run_that_is_no_edit_has_none():

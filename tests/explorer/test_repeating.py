@@ -140,8 +140,9 @@ def test_the_command_of_an_edit_reads_back_as_its_settings(prompt, about, edit):
     assert {"auto": None}.get(params["kind"], params["kind"]) == edit["kind_asked"]
     assert params["only"] == edit["only"]
     assert list(params["protect"] or ()) == edit["protect"]
-    for name, usual in (("threshold", 0.4), ("blend_from", 0.2)):
-        assert (usual if params[name] is None else params[name]) == edit[name]
+    for name, usual in (("threshold", 0.25), ("blend_from", 0.2)):
+        expected = edit[name] if edit["only"] else usual
+        assert (usual if params[name] is None else params[name]) == expected
     assert ways[0][2] == ""
     compile(ways[1][1], "repeat", "exec")
 

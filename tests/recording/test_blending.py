@@ -7,26 +7,52 @@ import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor2_0
 from oracle import HOUSE, RED, SIZE, K, columns, edited, injected, oracled
+from torch.nn.functional import interpolate
 
 
-def acting(held, image, tokens, step):
-    """Where tokens acted up to a step, on layers of 16 to 32 cells or else the finest."""
-    middle = [name for name, grid in held.grids.items() if 16 <= min(grid) <= 32]
-    finest = max(min(grid) for grid in held.grids.values())
-    middle = middle or [name for name, grid in held.grids.items() if min(grid) == finest]
-    size = max(held.grids[name] for name in middle)
-    planes = []
-    for name in middle:
-        passes = [held.edited[name, before][image] for before in range(step + 1)]
-        heat = torch.stack(passes)[..., tokens].sum(-1).mean((0, 1))
-        heat = heat.reshape(1, 1, *held.grids[name])
-        planes.append(torch.nn.functional.interpolate(heat, size=size, mode="bilinear"))
-    return torch.stack(planes).mean(0)
+def maps(held, image, step, steps):
+    """The mean of P so far, and what self-attention made of it in the later half: (h, w, K)."""
+    own = {grid for name, at, grid in held.order if (name, at) in held.among}
+    middle = [grid for grid in own if 16 <= min(grid) <= 48]
+    grid = min(middle) if middle else max(own)
+    drawn, heard, carried, shares = 0, 0, 0, 0
+    for name, at, here in held.order:
+        if at > step:
+            break
+        late = at >= steps / 2 or at == steps - 1
+        if (name, at) in held.edited:
+            p = held.edited[name, at][image].mean(0)
+            plane = p.T.reshape(1, K, *here)
+            plane = interpolate(plane, size=grid, mode="bilinear", antialias=True)
+            drawn, heard = drawn + plane[0].flatten(1).T, heard + 1
+        elif heard and late and here == grid:
+            square = held.among[name, at][image] ** 2
+            made = (square / square.sum(-1, keepdim=True)) @ (drawn / heard)
+            carried, shares = carried + made.mean(0), shares + 1
+    plain = drawn / heard
+    refined = carried / shares if shares else plain
+    return [each.reshape(*grid, K) for each in (refined, plain)]
 
 
-def mask_of(heat, size, threshold):
+def acting(held, image, step, steps, tokens, rivals=()):
+    """Where tokens act, lessened where those of another phrase stand out more."""
+    refined, plain = maps(held, image, step, steps)
+    strength = []
+    for part in (tokens, *rivals):
+        heat = plain[..., part].abs().sum(-1)
+        above = (heat - heat.mean()).clamp(min=0)
+        strength.append((above / above.max()) ** 4)
+    own = refined[..., tokens].abs().sum(-1)
+    own = (own - own.min()) / (own.max() - own.min())
+    if rivals:
+        mine, rival = strength[0], torch.stack(strength[1:]).amax(0)
+        own = own * (1 - torch.where(rival > 0, rival / (mine + rival), 0))
+    return own[None, None]
+
+
+def cut(heat, size, threshold):
     pooled = torch.nn.functional.max_pool2d(heat, 3, stride=1, padding=1)
-    large = torch.nn.functional.interpolate(pooled, size=size, mode="bilinear")[0, 0]
+    large = interpolate(pooled, size=size, mode="bilinear")[0, 0]
     return large > large.min() + threshold * (large.max() - large.min())
 
 
@@ -36,8 +62,19 @@ def mask_of(heat, size, threshold):
         (SIZE, 5, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),  # 16 and 8 cells
         (SIZE, 5, {"blend_from": 0.3, "protect": "red"}, ("step",)),
         (SIZE, 5, {"only": '"house"->"at"', "threshold": 0.5}, ("layer",)),  # these words alone
-        (SIZE, 2, {"only": "house->at, a->a", "protect": ["red", "house"]}, ("layer",)),
+        (
+            SIZE,
+            2,
+            {"only": "house->at, a->a", "protect": ["red", "house"], "threshold": 0.5},
+            ("layer",),
+        ),
         (SIZE, 2, {"only": "a->a, house->at", "threshold": 0.8}, ("head", "layer")),
+        (
+            SIZE,
+            5,
+            {"self_attention": 1.0, "blend_from": 0.0, "threshold": 0.5},
+            (),
+        ),  # the source's decides
         ((96, 96), 5, {}, ("layer", "step", "head")),  # 12 cells and fewer
         ((264, 256), 2, {"blend_from": 0.0}, ()),  # 33 × 32 and 17 × 16 cells
         ((264, 264), 2, {"threshold": 0.5}, ("layer",)),  # 33 × 33 and 17 × 17
@@ -59,9 +96,34 @@ def test_blended_latents_of_a_transformer(size, steps, options, keep):
     blended(oracled("pixart", AttnProcessor2_0), size, steps, options, keep)
 
 
-def blended(pipe, size, steps, options, keep):
+@pytest.mark.parametrize("protect", [[], ["house"]])
+@pytest.mark.parametrize(("kind", "house"), [("unet", 1), ("pixart", 0)])
+def test_a_place_is_whose_phrase_stands_out_most(kind, house, protect):
+    pipe, sea = oracled(kind, AttnProcessor2_0), [house + 2, house + 3, house + 4]
+
+    def mask_of(acts):
+        mask = acts(0, sea, [[house]]) | acts(1, sea, [[house]])
+        return mask & ~acts(0, [house], [sea]) if protect else mask
+
+    options = {"only": "sea->bed", "threshold": 0.3, "protect": protect}
+    blended(pipe, (256, 192), 3, options, (), ("house at sea", "house at bed"), mask_of)
+
+
+def where_the_house_is(acts, options):
+    """Of "a red house" and "a red at": "at" stands for no thing, and so in no phrase."""
+    house = HOUSE if '"' in options.get("only", "") else RED + HOUSE
+    mask = acts(0, house) | acts(1, HOUSE)
+    if "a->a" in options.get("only", ""):
+        mask = mask | acts(0, [1]) | acts(1, [1])
+    protect = options.get("protect", ())
+    for word in [protect] if isinstance(protect, str) else protect:
+        mask = mask & ~acts(0, {"red": RED, "house": HOUSE}[word])
+    return mask
+
+
+def blended(pipe, size, steps, options, keep, prompts=("a red house", "a red at"), mask_of=None):
     """Draw an edit that is blended, and hold the latents of each step against the definition."""
-    begin, threshold = options.get("blend_from", 0.2), options.get("threshold", 0.4)
+    begin, threshold = options.get("blend_from", 0.2), options.get("threshold", 0.25)
     same = columns(*(([n], [n]) for n in range(K)))
     before, after = [], []
     step = pipe.scheduler.step
@@ -77,8 +139,9 @@ def blended(pipe, size, steps, options, keep):
     vars(pipe.scheduler)["step"] = stepped
     try:
         _, held = edited(
-            pipe, "a red house", "a red at", rule, size=size, cross=0.6, keep=keep,
-            preview=after.append, steps=steps, **({"only": "house->at"} | options),
+            pipe, *prompts, rule, size=size, cross=0.6, keep=keep, preview=after.append,
+            steps=steps, sharing=(lambda *_: [0, 0]) if "self_attention" in options else None,
+            **({"only": "house->at"} | options),
         )  # fmt: skip
     finally:
         del vars(pipe.scheduler)["step"]
@@ -89,17 +152,11 @@ def blended(pipe, size, steps, options, keep):
         if number >= Fraction(str(begin)) * steps:
             cells = plain.shape[-2:]
 
-            def acts(image, tokens, number=number, cells=cells):
-                return mask_of(acting(held, image, tokens, number), cells, threshold)
+            def acts(image, tokens, rivals=(), number=number, cells=cells):
+                heat = acting(held, image, number, steps, tokens, rivals)
+                return cut(heat, cells, threshold)
 
-            # "at" stands for no thing, and so in no phrase.
-            house = HOUSE if '"' in options.get("only", "") else RED + HOUSE
-            mask = acts(0, house) | acts(1, HOUSE)
-            if "a->a" in options.get("only", ""):
-                mask = mask | acts(0, [1]) | acts(1, [1])
-            protect = options.get("protect", ())
-            for word in [protect] if isinstance(protect, str) else protect:
-                mask = mask & ~acts(0, {"red": RED, "house": HOUSE}[word])
+            mask = where_the_house_is(acts, options) if mask_of is None else mask_of(acts)
             assert 0 < mask.float().mean() < 1
             expected[1] = torch.where(mask, plain[1], plain[0])
             blends += 1

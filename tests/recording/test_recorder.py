@@ -7,7 +7,10 @@ from diffusers.models.attention_processor import AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, sizes
+from heedmap.mathematics.rules import Weights
+from heedmap.recording import refining
 from heedmap.recording.steering import Steering
+from heedmap.recording.tallies import regrid
 from heedmap.recording.tracing import steered, trace
 from heedmap.wiring.processors import RecordingProcessor
 from heedmap.wiring.registry import cross_attention_layers, self_attention_layers
@@ -271,23 +274,36 @@ def test_self_attention_is_followed_where_a_call_replaces_its_processors():
     assert recorder.steerer.shared == {1: len(layers)}
 
 
-def test_what_was_watched_is_the_mean_of_the_layers_of_middle_resolution(pipe):
-    """The latent is 16×16, whose finest layers are those of 16 cells on a side."""
-    seen = []
+@pytest.mark.parametrize("carry", [True, False])
+def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, carry):
+    """The latent is 16×16, whose layers of 16 cells on a side carry; signs do not cancel."""
+    seen, tokens = [], [2, 3]
+    if not carry:
+        monkeypatch.setattr(refining, "CARRYING", (1, 1))  # all are finer
 
     def look(recorder, moment, latents):
-        seen.append(recorder.so_far(0, [2, 3]).clone())
+        seen.append(recorder.so_far(0, tokens))
         return latents
 
-    with steered(pipe, {"layer", "step"}, watch={0: [2, 3]}, after_step=look) as recorder:
+    weights = Weights(torch.where(torch.arange(77) == 3, -2.0, 1.0))
+    with steered(
+        pipe, {"layer", "step"}, watch={0: [2, 3, 4]}, after_step=look,
+        steering=Steering({0: [weights]}),
+    ) as recorder:  # fmt: skip
         run(pipe, "a house", steps=3)
     (recording,) = recorder.recordings
-    fine = [
-        array[:, 0][..., [recording.positions.index(n) for n in (2, 3)]].sum(-1)
-        for layer, array in zip(recording.layers, recording.arrays, strict=True)
-        if layer.grid == (16, 16)
-    ]
-    assert len(fine) >= 2
-    for step, found in enumerate(seen):
-        expected = np.mean([one[: step + 1].mean(0) for one in fine], 0).reshape(16, 16)
-        np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+    columns = [recording.positions.index(n) for n in tokens]
+    planes = np.array(
+        [
+            [regrid(torch.tensor(p), layer.grid, (16, 16))[0].numpy() for p in array]
+            for layer, array in zip(recording.layers, recording.arrays, strict=True)
+        ]
+    )[..., columns]
+    for step, (refined, plain) in enumerate(seen):
+        expected = np.abs(planes[:, : step + 1].mean((0, 1))).sum(-1).reshape(16, 16)
+        np.testing.assert_allclose(plain, expected, atol=1e-6)
+        assert np.array_equal(refined, plain) == (step < 2 or not carry)
+    assert (recording.refined is not None) == carry
+    if carry:
+        expected = np.abs(recording.refined[..., columns]).sum(-1)
+        np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)

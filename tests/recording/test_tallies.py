@@ -67,7 +67,6 @@ def test_means_of_each_layer(step, head, passes, device):
         whole = whole if head else whole.mean(1, keepdim=True)
         steps = range(STEPS) if step else [0]
         torch.testing.assert_close(tally.mean(image, name, steps), whole)
-        torch.testing.assert_close(tally.so_far(image, name), whole)
     if step:
         back = tally.mean(0, "fine", [1, 0])
         assert torch.equal(back, tally.mean(0, "fine", [0, 1]).flip(0))

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from functools import cache
 
+import numpy as np
 import torch
 
 from heedmap.drawing.edit_plans import EditBase, Plan
+from heedmap.maps.soft_masks import contested, phrase_tokens
 from heedmap.mathematics.rules import blend, blend_mask
 from heedmap.mathematics.windows import steps_within
 from heedmap.recording.recorder import Trace
+from heedmap.text.words import TokenTable
 from heedmap.wiring.schedules import Moment
 
 
@@ -19,19 +22,22 @@ class Blending:
         options = base.options
         self.plans = plans
         self.protected = [base.table.find(word) for word in options.protect]
+        self._tables = [base.table, *(plan.table for plan in plans)]
         self.begin, self.threshold = options.blend_from, options.threshold
         self._masks: dict[int, torch.Tensor] = {}
 
     @property
     def watch(self) -> dict[int, tuple[int, ...]]:
-        """For each image the tokens whose places decide."""
-        mine = {token for tokens in self.protected for token in tokens}
-        found = {}
+        """For each image the tokens whose places decide: those asked for, and their rivals."""
+        asked = {0: list(self.protected), **{n: [] for n in range(1, len(self._tables))}}
         for number, plan in enumerate(self.plans, 1):
-            mine |= {token for before, _ in plan.swaps for token in before}
-            theirs = {token for _, after in plan.swaps for token in after}
-            found[number] = tuple(sorted(theirs))
-        return {0: tuple(sorted(mine)), **found}
+            for before, after in plan.swaps:
+                asked[0].append(before)
+                asked[number].append(after)
+        return {
+            image: tuple(sorted({t for part in (*parts, *phrase_tokens(table)) for t in part}))
+            for (image, parts), table in zip(asked.items(), self._tables, strict=True)
+        }
 
     def __call__(self, recorder: Trace, moment: Moment, latents: torch.Tensor) -> torch.Tensor:
         """The latents (B, C, h, w) to go on with."""
@@ -42,7 +48,10 @@ class Blending:
         @cache  # all edits ask for the same places of the source
         def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
             size = (latents.shape[-2], latents.shape[-1])
-            return blend_mask(recorder.so_far(image, tokens), size, self.threshold)
+            parts = tokens, *rivals(self._tables[image], tokens)
+            both = [recorder.so_far(image, part) for part in parts]
+            stands_out = contested(*np.stack(both, axis=1))[0]
+            return blend_mask(torch.from_numpy(stands_out), size, self.threshold)
 
         for number, plan in enumerate(self.plans, 1):
             mask = torch.zeros(latents.shape[-2:], dtype=torch.bool)
@@ -57,3 +66,13 @@ class Blending:
     def mask(self, number: int) -> torch.Tensor | None:
         """The last mask of an image, bool (h, w) of the latent; None if it was never blended."""
         return self._masks.get(number)
+
+
+def rivals(table: TokenTable, tokens: Sequence[int]) -> list[tuple[int, ...]]:
+    """The phrases whose places are not those of these tokens, each as its tokens' positions.
+
+    What stands in no phrase names neither a thing nor a property, and has none.
+    """
+    phrases = phrase_tokens(table)
+    others = [part for part in phrases if {*part}.isdisjoint(tokens)]
+    return others if len(others) < len(phrases) else []

@@ -99,6 +99,8 @@ def read_edit(about: Settings) -> SavedEdit:
     edit = checked_settings(about).edit
     if edit is None:
         raise _wrong("edit", None, "what was asked of an edit")
+    # Of what is not blended an older version noted its own.
+    told = {} if edit.only is None else {n: getattr(edit, n) for n in ("blend_from", "threshold")}
     options = EditOptions(
         kind=edit.kind if "kind_asked" in edit.unnoted else edit.kind_asked,
         words=edit.windows,
@@ -106,8 +108,7 @@ def read_edit(about: Settings) -> SavedEdit:
         only=edit.only,
         protect=edit.protect,
         self_cells=edit.self_cells,
-        blend_from=edit.blend_from,
-        threshold=edit.threshold,
+        **told,
     )
     cross, own = (
         read_window(edit.cross, "cross"),

@@ -209,7 +209,7 @@ def _terms(
         ("threshold", edit.threshold, EditOptions.threshold),
         ("blend_from", edit.blend_from, EditOptions.blend_from),
     ):
-        if value != usual:
+        if edit.only and value != usual:  # of what is not blended an older version noted its own
             options.append(f"--{name.replace('_', '-')} {spelling.number(value)}")
             named.append(f"{name}={spelling.number(value)}")
     more: list[str] = []

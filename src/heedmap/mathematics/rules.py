@@ -310,12 +310,13 @@ def linear(rules: Iterable[Rule]) -> bool:
 def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float) -> torch.Tensor:
     """Where a word acts, for `blend`: pooled, enlarged, brought to 0 to 1, cut.
 
-    Prompt-to-prompt divides by the maximum alone. Maps may lie on a high floor (on the embedded
-    model about half of the maximum), which is everywhere and says nothing: it is taken off first.
-    Where the floor is low, as on larger models, both are nearly the same.
+    The LocalBlend of prompt-to-prompt (arXiv 2208.01626), which divides by the maximum alone. Maps
+    may lie on a high floor (on the embedded model about half of the maximum), which is everywhere
+    and says nothing: it is taken off first. Where the floor is low, as on larger models, both are
+    nearly the same.
 
     Args:
-        maps: (h, w), a word's attention averaged over heads, layers of middle resolution and steps.
+        maps: (h, w), how far a word acts at each place, on a scale of its own.
         size: (h, w) of the latent.
         threshold: 0 to 1, between the least and the greatest value.
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from torch.nn.functional import interpolate
 
 from heedmap.errors import NothingRecordedError, TraceError
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
@@ -18,10 +18,6 @@ from heedmap.text.words import TokenTable
 from heedmap.wiring.encodings import Branch, Encoding
 from heedmap.wiring.family import Family, GridShape
 from heedmap.wiring.schedules import Moment, Schedule, matches
-
-MIDDLE = (16, 32)
-"""Cells on the short side of the layers that a blend of latents is decided by, as published: finer
-ones are speckled, coarser ones blocks."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,9 @@ class Call:
         read: what was encoded before the first pass; the pipeline's own is among it.
         encoding: the one whose states the model is given, from the first pass on.
         sides: the branches that are recorded, and the concepts.
-        watch: for each image that is watched for a blend, the means of its tokens in `watched`.
+        watch: what the tokens of `watched` do, for a blend; None where none is watched. It hears
+            for itself: what is kept of the run plays no part in what is drawn.
+        watched: for each image the tokens that are.
         schedule: the calls of the scheduler to come, from the first pass on.
         done: how many of them were made.
         over: whether the pipeline has finished.
@@ -97,8 +95,8 @@ class Call:
     read: list[Encoding]
     encoding: Encoding | None = None
     sides: dict[SideName, BranchRecord] = field(default_factory=dict)
-    watch: Tally | None = None
-    watched: tuple[str, ...] = ()
+    watch: Refiner | None = None
+    watched: Sequence[tuple[int, ...]] = ()
     schedule: Schedule | None = None
     done: int = 0
     over: bool = False
@@ -234,17 +232,14 @@ class Call:
             side.heard = True
             side.timesteps.setdefault(now, timestep)
 
-    def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
-        """Where watched tokens act (h, w), as `Trace.so_far` has it."""
+    def so_far(self, image: int, tokens: Sequence[int]) -> np.ndarray:
+        """Where watched tokens act (2, h, w), as `Trace.so_far` has it."""
         assert self.watch is not None
-        columns = [self.watch.positions[image].index(token) for token in tokens]
-        largest = max(self.grids[name] for name in self.watched)
-        total = torch.zeros(largest)
-        for name in self.watched:
-            mean = self.watch.so_far(image, name)[..., columns].sum(dim=-1).mean(dim=(0, 1)).cpu()
-            plane = mean.reshape(1, 1, *self.grids[name])
-            total += interpolate(plane, size=largest, mode="bilinear")[0, 0]
-        return total / len(self.watched)
+        columns = [self.watched[image].index(token) for token in tokens]
+        plain = self.watch.plain(image)
+        refined = self.watch.mean(image)
+        both = [plain if refined is None else refined, plain]
+        return np.stack([np.abs(maps[..., columns]).sum(axis=-1) for maps in both])
 
     def recording(
         self, name: SideName, image: int, heads: Mapping[str, int], factor: int
@@ -332,14 +327,6 @@ def sides(encoding: Encoding, wanted: Wanted) -> dict[SideName, BranchRecord]:
         positions = [table.positions(*kinds) for table in branch.tables]
         found[name] = BranchRecord(branch.tables, Tally(wanted.keep, positions, wanted.halves))
     return found
-
-
-def middle(shapes: Mapping[str, GridShape]) -> tuple[str, ...]:
-    """The layers that a blend is decided by: of middle resolution, else the finest."""
-    finest = max(min(grid) for grid in shapes.values())
-    low, high = MIDDLE
-    found = tuple(name for name, grid in shapes.items() if low <= min(grid) <= high)
-    return found or tuple(name for name, grid in shapes.items() if min(grid) == finest)
 
 
 def _foreign(states: torch.Tensor) -> TraceError:

@@ -7,7 +7,7 @@ from heedmap.mathematics.rules import Site
 from heedmap.recording.calls import Call
 from heedmap.recording.refining import Refiner, carriers, carries
 from heedmap.recording.steering import Steerer
-from heedmap.recording.tallies import unedited
+from heedmap.recording.tallies import averaged, unedited
 from heedmap.wiring.family import GridShape
 from heedmap.wiring.registry import check_places
 
@@ -32,9 +32,9 @@ def hear(call: Call, name: str, scores: Scores, steerer: Steerer | None) -> None
             p = side.tally.add(image, site, of, *where, call.passes)
             if side.refiner is not None:
                 side.refiner.hear(image, p, site.grid, call.passes)
-            watch = call.watch if conditional and name in call.watched else None
-            if watch is not None and watch.positions[image]:
-                watch.add(image, site, of, *where)
+            if conditional and call.watch is not None and (tokens := call.watched[image]):
+                p = averaged(of, tokens, heads, device)
+                call.watch.hear(image, p, site.grid, call.passes)
 
 
 def refine(call: Call, own: Mapping[str, GridShape]) -> Mapping[str, GridShape]:
@@ -51,6 +51,9 @@ def refine(call: Call, own: Mapping[str, GridShape]) -> Mapping[str, GridShape]:
     grid = next(iter(call.carriers.values()), None)
     for side in call.sides.values():
         side.refiner = None if grid is None else Refiner(grid)
+    if any(call.watched):
+        found = carriers(call.grids)  # where none carries, plain maps of such a grid decide
+        call.watch = Refiner(grid or (call.grids[found[0]] if found else max(call.grids.values())))
     return call.carriers
 
 
@@ -62,8 +65,10 @@ def carry(call: Call, name: str, scores: Scores) -> None:
     # hides places from one another.
     if places != h * w or scores.mask is not None or not carries(call.moment.step, call.steps):
         return
-    for side in call.sides.values():
+    for side_name, side in call.sides.items():
+        watch = call.watch if side_name == "conditional" else None
         for image in range(call.images if side.block is not None else 0):
             row = (side.block or 0) * call.images + image
-            if side.refiner is not None and row < rows:
-                side.refiner.carry(image, scores, row, call.passes)
+            for refiner in (side.refiner, watch):
+                if refiner is not None and row < rows:
+                    refiner.carry(image, scores, row, call.passes)

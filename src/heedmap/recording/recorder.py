@@ -21,13 +21,12 @@ from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.recording import hearing
 from heedmap.recording.beside import concept_side
-from heedmap.recording.calls import Call, SideName, Wanted, middle, sides
+from heedmap.recording.calls import Call, SideName, Wanted, sides
 from heedmap.recording.edits import rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.interventions import Intervention
 from heedmap.recording.room import check_limit
 from heedmap.recording.steering import Now, Steerer, Steering
-from heedmap.recording.tallies import Tally
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.family import GridShape
@@ -111,12 +110,13 @@ class Trace:
         """The layers of the last call at each of its steps."""
         return self._done()[-1].sites
 
-    def so_far(self, image: int, tokens: Sequence[int]) -> torch.Tensor:
-        """Where watched tokens act, as far as the open run has come: (h, w), for a blend.
+    def so_far(self, image: int, tokens: Sequence[int]) -> np.ndarray:
+        """Where watched tokens act, as far as the open run has come: (2, h, w), for a blend.
 
-        The mean over steps, heads and the layers of middle resolution (16 to 32 cells on the short
-        side; where there are none, the finest), of the summed probabilities of the tokens. What is
-        kept for the maps plays no part in it.
+        The refined maps of the tokens (`refining`), added up whatever their signs, and the plain
+        ones: the mean over layers, heads and steps that is carried. Before the later half of the
+        run, in which there is a refined one, both are plain. What is kept for the maps plays no
+        part in it.
         """
         return self._calls[-1].so_far(image, tokens)
 
@@ -315,17 +315,14 @@ class Trace:
         call.sides = sides(call.encoding, self._wanted)
         concepts = concept_side(call.encoding, self._wanted, self._layers, self._pipe)
         call.sides |= {} if concepts is None else {"concepts": concepts}
+        watch = self._intervention.watch
+        call.watched = [tuple(watch.get(image, ())) for image in range(call.images)]
         own = grids(self._pipe, self._installation.own, call.latent)
         self._installation.hear_own(hearing.refine(call, own), self._carry)
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
         call.size = call.bytes(self._wanted.keep, heads, schedule.count)
         check_limit(self._calls, self._wanted)
-        if self._intervention.watch:
-            watch = self._intervention.watch
-            positions = [tuple(watch.get(image, ())) for image in range(call.images)]
-            call.watch = Tally(frozenset({"layer"}), positions)
-            call.watched = middle(call.grids)
         call.schedule = schedule
         if self._intervention.edits and self.steerer is not None:
             h, w = call.latent

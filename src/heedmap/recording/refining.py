@@ -81,6 +81,10 @@ class Refiner:
             return None
         return (self._carried[image] / self._shares[image]).reshape(*self.grid, -1).cpu().numpy()
 
+    def plain(self, image: int) -> np.ndarray:
+        """The maps (h, w, K) of an image that are carried, as far as the run has come, float32."""
+        return (self._drawn[image] / self._heard[image]).reshape(*self.grid, -1).cpu().numpy()
+
 
 def carries(step: int, steps: int) -> bool:
     """Whether a step is in the part of the run in which layers carry."""

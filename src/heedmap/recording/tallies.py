@@ -63,16 +63,8 @@ class Tally:
             ArgumentError: if heads are kept and layers, of different numbers of heads, are not.
         """
         tokens = self.positions[image]
-        if "head" in self.keep:
-            p = of(slice(None), tokens)
-        elif device.type != "cpu":
-            p = of(slice(None), tokens).mean(dim=0, keepdim=True)
-        else:
-            # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
-            p = of(slice(0, 1), tokens)
-            for head in range(1, heads):
-                p += of(slice(head, head + 1), tokens)
-            p /= heads
+        kept = "head" in self.keep
+        p = of(slice(None), tokens) if kept else averaged(of, tokens, heads, device)
         there = p
         if self.halves is not None:
             self.halves.add(image, site, p)
@@ -100,9 +92,18 @@ class Tally:
         slots = [(image, layer, step) for step in steps]
         return torch.stack([self._sums[slot] / self._shares[slot] for slot in slots])
 
-    def so_far(self, image: int, layer: str) -> torch.Tensor:
-        """The means (S, H, Q, K) of a layer at the steps there are."""
-        return self.mean(image, layer, (s for i, n, s in self._sums if (i, n) == (image, layer)))
+
+def averaged(
+    of: Probabilities, tokens: Sequence[int], heads: int, device: torch.device
+) -> torch.Tensor:
+    """The mean (1, Q, K) over heads of the probabilities of one image at one site."""
+    if device.type != "cpu":
+        return of(slice(None), tokens).mean(dim=0, keepdim=True)
+    # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
+    p = of(slice(0, 1), tokens)
+    for head in range(1, heads):
+        p += of(slice(head, head + 1), tokens)
+    return p.div_(heads)
 
 
 def unedited(scores: Scores, row: int) -> Probabilities:
