@@ -94,6 +94,11 @@ def test_what_is_alone_or_even_takes_and_loses_nothing():
     even = np.full((1, 1, 3), 0.9)
     made = contested(np.concatenate([hill, even]), np.concatenate([hill, even]))
     np.testing.assert_allclose(made, [[[0, 0.2, 1]], [[0, 0, 0]]], atol=1e-6)
+    rounded = 0.3 + 1e-7 * np.random.default_rng(0).random((1, 1, 3), np.float32)
+    assert not contested(rounded, rounded).any()  # no rounding is stretched to a map
+    made = contested(np.concatenate([hill, rounded]), np.concatenate([hill, rounded]))
+    np.testing.assert_allclose(made[0], [[0, 0.2, 1]], atol=1e-6)
+    assert not made[1].any()
     assert contested(np.empty((0, 2, 2)), np.empty((0, 2, 2))).shape[0] == 0
 
 

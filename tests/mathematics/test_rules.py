@@ -277,7 +277,11 @@ def test_blend():
     assert mask.shape == (8, 12)
     assert mask[2, 4] and not mask[7, 11]
     assert torch.equal(blend_mask(0.5 + maps, (8, 12), 0.4), mask), "a floor says nothing"
-    assert not blend_mask(torch.ones(4, 4), (8, 12), 0.4).any(), "nor does a flat map"
+    for flat in (n / 60 for n in range(1, 61)):  # which enlarging leaves uneven, by rounding
+        for grid, size in (((4, 4), (8, 12)), ((2, 2), (16, 16)), ((2, 2), (16, 24))):
+            assert not blend_mask(torch.full(grid, flat), size, 0.25).any(), "nor a flat map"
+    uneven = torch.tensor([[0.1, 0.9], [0.4, 0.2]])  # of which pooling leaves nothing
+    assert not blend_mask(uneven, (16, 24), 0.25).any()
     source, target = torch.zeros(3, 8, 12), torch.ones(3, 8, 12)
     mixed = blend(source, target, mask)
     assert torch.equal(mixed[0], mask.float()) and torch.equal(mixed[0], mixed[2])

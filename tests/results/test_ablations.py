@@ -288,6 +288,8 @@ def test_the_run_says_how_far_attention_and_cause_agree_on_its_sheet_page_and_fi
         (lambda trust: trust.update(cat=trust["house"]), "its words and its maps are of different"),
         (lambda trust: trust["house"]["columns"]["heat"].update(rank="x"), "got text at"),
         (lambda trust: trust["house"]["columns"]["heat"].update(auc=2), "at most 1"),
+        (lambda trust: trust["house"]["columns"]["heat"].update(rank=1e29), "at most 1"),
+        (lambda trust: trust["house"].update(between=-1.01), "at least -1"),
         (lambda trust: trust.update(house=None), "got null"),
         (lambda trust: trust.update({str(n): trust["house"] for n in range(3000)}), "length"),
     ],

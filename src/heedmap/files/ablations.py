@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from heedmap.errors import fields_shown
-from heedmap.files.values import MAX_TOKENS, Files, Fraction, Number, Small, Text
+from heedmap.files.values import MAX_TOKENS, Correlation, Files, Fraction, Small, Text
 
 FORMAT = 1
 MAX_ABLATION = 2**20
@@ -24,7 +24,7 @@ class Agreement(Struct, frozen=True):
             threshold parts from the rest of the difference (`mathematics.agreement`).
     """
 
-    rank: Number | None
+    rank: Correlation | None
     auc: Fraction | None
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Trust(Struct, frozen=True, kw_only=True):
 
     columns: WayTold
     unread: WayTold
-    between: Number | None
+    between: Correlation | None
 
     def __repr__(self) -> str:
         return fields_shown(self)

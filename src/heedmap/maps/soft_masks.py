@@ -18,6 +18,9 @@ from heedmap.maps.recordings import Recording
 from heedmap.maps.selections import Selection
 from heedmap.text.words import TokenTable
 
+ROUNDING = 1e-5
+"""How far a map that is the same everywhere may seem to vary, by its greatest value: it was summed
+up in float32."""
 SHARPNESS = 4
 """The power by which the phrase that stands out more at a place takes it. On the drawn world 2 to 8
 are within a point of each other."""
@@ -149,10 +152,15 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
 def scaled(values: np.ndarray) -> np.ndarray:
     """A map from 0 at the least to 1 at the greatest value; a constant map is 0."""
     low, high = float(values.min()), float(values.max())
-    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+    return np.zeros_like(values) if _constant(values) else (values - low) / (high - low)
+
+
+def _constant(values: np.ndarray) -> bool:
+    """Whether a map is the same everywhere, but for rounding."""
+    return float(np.ptp(values)) <= ROUNDING * float(np.abs(values).max())
 
 
 def _excess(values: np.ndarray) -> np.ndarray:
     """How far each place stands above the mean, by how far the highest does: 0 to 1."""
     above = np.maximum(values.astype(np.float64) - values.mean(dtype=np.float64), 0)
-    return above / above.max() if above.any() else above
+    return np.zeros_like(above) if _constant(values) else above / above.max()

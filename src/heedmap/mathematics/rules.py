@@ -321,9 +321,11 @@ def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float) -> t
         threshold: 0 to 1, between the least and the greatest value.
 
     Returns:
-        bool (h, w) of the latent.
+        bool (h, w) of the latent; nothing where a map is the same everywhere.
     """
     pooled = max_pool2d(maps[None, None].float(), kernel_size=3, stride=1, padding=1)
+    if pooled.min() == pooled.max():  # which enlarging would not leave the same everywhere
+        return torch.zeros(size, dtype=torch.bool, device=maps.device)
     large = interpolate(pooled, size=size, mode="bilinear")[0, 0]
     low, high = large.aminmax()
     return large > low + threshold * (high - low)
