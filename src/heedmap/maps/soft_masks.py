@@ -156,8 +156,8 @@ def scaled(values: np.ndarray) -> np.ndarray:
 
 
 def _constant(values: np.ndarray) -> bool:
-    """Whether a map is the same everywhere, but for rounding."""
-    return float(np.ptp(values)) <= ROUNDING * float(np.abs(values).max())
+    """Whether a map is the same everywhere, but for rounding, or not a number."""
+    return not float(np.ptp(values)) > ROUNDING * float(np.abs(values).max())
 
 
 def _excess(values: np.ndarray) -> np.ndarray:
