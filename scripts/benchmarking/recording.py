@@ -103,8 +103,10 @@ class Cost(NamedTuple):
 
 def heard(pipe: Any) -> list[str]:
     """The layers heedmap listens to: all that read the text, and those that refine its maps."""
-    own, size = self_attention_layers(pipe), pipe.unet.config.sample_size
-    return [*cross_attention_layers(pipe), *carriers(grids(pipe, own, (size, size)))]
+    size = pipe.unet.config.sample_size
+    layers = self_attention_layers(pipe), cross_attention_layers(pipe)
+    own, cross = (grids(pipe, some, (size, size)) for some in layers)
+    return [*cross, *carriers(own, cross)]
 
 
 def compare(

@@ -343,12 +343,10 @@ def row(found: Ablation, word: Word) -> list[Panel]:
         Panel(f"heat of {word.text}", found.heat.overlay(short_side=128), word.kind),
     ]
     for way, told in found.trust.ways().items():
-        rank, auc = told.heat.rank, told.heat.auc
-        said = "–" if rank is None or auc is None else f"rank {rank:.2f}, AUC {auc:.2f}"
         changed = found.difference(way)
         top = max(float(changed.max()), 1 / 255)
         drawn_hot = heat(changed, found.run.image.size, low=0, high=top)
         without = {"columns": "nothing attends to it", "unread": "it is not read"}[way]
         panels.append(Panel(without, found.without(way).image))
-        panels.append(Panel(f"changes up to {told.most:.0%}", drawn_hot, said))
+        panels.append(Panel(f"changes up to {told.most:.0%}", drawn_hot, str(told.heat)))
     return panels

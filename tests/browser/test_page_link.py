@@ -64,15 +64,19 @@ def test_an_edit_and_how_it_is_compared_come_back(show: Any, pair_page: str):
         "%E0%A4%A&&&===",
         "steps=2-2&at=1.5,0.5",
         "steps=6-7&at=0.5,-0.1",
+        "at=,&opacity=&threshold=%20",
+        "at=0x0,1e-1&opacity=1e-3&threshold=0x1",
     ],
 )
 def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: str):
     opened = show(run_page)
     wanted = canvas(opened).pixels()
+    chosen = opened.page.evaluate("[state.opacity, state.threshold]")
     again(opened, f"{opened.page.url}#{said}")
     assert opened.page.locator(PINS).count() == 0
     assert opened.steps_said() == "all 6 steps"
     assert opened.page.evaluate("[state.steps, state.place]") == [None, None]
+    assert opened.page.evaluate("[state.opacity, state.threshold]") == chosen
     assert np.array_equal(canvas(opened).pixels(), wanted)
 
 

@@ -112,6 +112,10 @@ def test_the_legend_says_how_far_attention_and_cause_agree(show: Any):
     opened.page.keyboard.up("Shift")
     opened.page.mouse.move(0, 0)
     assert held.all_inner_texts() == ["attention and cause: rank 0.31, AUC 0.70"]
+    opened.word("red").click()  # by itself, beside the phrase
+    opened.page.mouse.move(0, 0)
+    assert held.count() == 2
+    assert all("0.5 by chance" in (one.get_attribute("title") or "") for one in held.all())
 
 
 @pytest.mark.parametrize("words", [("house", "tree"), ("red", "snow", "blue")])

@@ -49,3 +49,17 @@ def test_both_ways_by_name():
     for held, begins in ((trust, "Trust(columns="), (one, "WayTold(most=0.5"), (read(), "Ablat")):
         assert repr(held).startswith(begins)
     assert repr(Agreement(0.5, None)) == "Agreement(rank=0.5, auc=None)"
+
+
+@pytest.mark.parametrize(
+    ("most", "rank", "auc", "said"),
+    [
+        (0, None, None, "nothing"),
+        (0.2, None, None, "the same everywhere"),
+        (0.2, None, 0.5, "up to 20% of full range; the heat is the same everywhere"),
+        (0.2, -0.5, 0.25, "up to 20% of full range; heat and change agree: rank −0.50, AUC 0.25"),
+    ],
+)
+def test_a_way_in_words(most, rank, auc, said):
+    heat = Agreement(rank, auc)
+    assert str(WayTold(most=most, mean=0, heat=heat, refined=None, mask=heat)) == said

@@ -249,6 +249,7 @@ class _Odd(Struct, forbid_unknown_fields=True):
     way: Literal["up", "down"] = "up"
     count: Annotated[int, Meta(ge=1, le=9)] = 1
     name: Annotated[str, Meta(max_length=2)] = ""
+    named: dict[Annotated[str, Meta(max_length=2)], int] = {}
 
 
 @pytest.mark.parametrize(
@@ -273,6 +274,8 @@ class _Odd(Struct, forbid_unknown_fields=True):
         ({"count": 10}, ": expected a whole number of at most 9 at count"),
         ({"count": None}, ": expected a whole number, got null at count"),
         ({"name": "abc"}, ": expected text of length at most 2 at name"),
+        ({"named": {"abc": 1}}, ": expected text of length at most 2 at a name in named"),
+        ({"named": {"ab": "c"}}, ": expected a whole number, got text at named[...]"),
     ],
 )
 def test_types_and_bounds_are_told_in_words(held, sentence):

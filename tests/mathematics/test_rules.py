@@ -286,3 +286,15 @@ def test_blend():
     mixed = blend(source, target, mask)
     assert torch.equal(mixed[0], mask.float()) and torch.equal(mixed[0], mixed[2])
     assert not source.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_blend_is_of_latents_to_the_bit(dtype):
+    generator = torch.Generator().manual_seed(0)
+    source, target = (torch.randn(4, 6, 5, generator=generator).to(dtype) * 9 for _ in range(2))
+    mask = torch.rand(6, 5, generator=generator) > 0.5
+    target[:, ~mask] = float("inf")  # what is not let in spoils nothing
+    mixed = blend(source, target, mask)
+    assert mixed.dtype is dtype
+    assert torch.equal(mixed[:, ~mask], source[:, ~mask])
+    assert torch.equal(mixed[:, mask], target[:, mask])

@@ -1,6 +1,8 @@
 """What a call takes of layers that have run; whole runs: test_tracing and test_refining."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -37,3 +39,22 @@ def test_only_what_is_known_place_by_place_carries(pipe, monkeypatch, made, refi
     with trace(pipe) as recorder:
         run(pipe, ["a red house", "at the cat"], (1, 2), guidance_scale=1.0)
     assert tuple(one.refined is not None for one in recorder.recordings) == refined
+
+
+@pytest.mark.parametrize(
+    ("own", "cross", "carries", "watched"),
+    [
+        ([(16, 24), (8, 12)], [(64, 96), (16, 24)], True, (16, 24)),
+        ([(2, 2)], [(64, 64), (16, 24), (8, 12)], False, (16, 24)),  # in its middle alone
+        ([], [(49, 64), (64, 96)], False, (64, 96)),
+    ],
+)
+def test_what_is_watched_is_brought_to_the_middle_grid(own, cross, carries, watched):
+    call: Any = SimpleNamespace(sides={}, watched=[(1,)], watch=None)
+    call.grids = {f"attn2 {n}": grid for n, grid in enumerate(cross)}
+    found = hearing.refine(call, {f"attn1 {n}": grid for n, grid in enumerate(own)})
+    assert bool(found) == carries and call.carriers == found
+    assert call.watch.grid == watched
+    call.watched, call.watch = [()], None
+    hearing.refine(call, {})
+    assert call.watch is None

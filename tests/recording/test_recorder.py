@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from diffusers.models.attention_processor import AttnProcessor2_0
 from making import random_pipeline, run, state_without_timing
 
@@ -307,3 +308,39 @@ def test_what_was_watched_is_refined_once_there_is_something(pipe, monkeypatch, 
     if carry:
         expected = np.abs(recording.refined[..., columns]).sum(-1)
         np.testing.assert_allclose(seen[-1][0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scheduler", [EulerDiscreteScheduler, HeunDiscreteScheduler])
+def test_what_is_watched_is_what_is_recorded_of_the_prompt_alone(pipe, scheduler):
+    """Whatever else is recorded, and of however many passes a step is made."""
+    pipe.scheduler = scheduler.from_config(pipe.scheduler.config)
+    seen = []
+
+    def look(recorder, moment, latents):
+        seen.append(recorder.so_far(0, [2, 3])[0])
+        return latents
+
+    watched = {"watch": {0: [2, 3]}, "after_step": look, "steering": Steering({})}
+    both = ("conditional", "negative")
+    with steered(pipe, branches=both, **watched) as recorder:
+        run(pipe, "a house", steps=4, negative_prompt="at sea", guidance_scale=5.0)
+    (recording,) = recorder.recordings
+    columns = [recording.positions.index(n) for n in (2, 3)]
+    expected = np.abs(recording.refined[..., columns]).sum(-1)
+    np.testing.assert_allclose(seen[-1], expected, rtol=1e-5)
+    (against,) = recorder.negative_recordings
+    assert not np.allclose(against.refined[..., columns], recording.refined[..., columns])
+
+
+def test_rules_change_nothing_of_the_negative_branch(pipe):
+    """Neither its picture nor what is recorded of it, though both have as many tokens."""
+    made = []
+    for rules in ({}, {0: [Weights(torch.full((77,), 0.5))]}):
+        with steered(
+            pipe, branches=("conditional", "negative"), steering=Steering(rules)
+        ) as recorder:
+            run(pipe, "a house", steps=1, negative_prompt="at sea", guidance_scale=5.0)
+        made.append([*recorder.recordings, *recorder.negative_recordings])
+    (first, against), (halved, same) = ([one.arrays[0] for one in each] for each in made)
+    np.testing.assert_array_equal(against, same)
+    np.testing.assert_allclose(halved, first / 2, rtol=1e-5)

@@ -6,7 +6,7 @@ from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from making import run
 from torch.nn.functional import interpolate
 
-from heedmap.recording.refining import Refiner, carriers, carries
+from heedmap.recording.refining import Refiner, carriers, carries, middle_grid
 from heedmap.recording.tracing import trace
 
 SELF, CROSS = "attn1", "attn2"
@@ -179,14 +179,41 @@ def named(*grids):
     ],
 )
 def test_a_middle_grid_carries(sides, expected):
-    found = carriers(named(*((side, side) for side in sides)))
+    every = named(*((side, side) for side in sides))
+    found = carriers(every, every or named((16, 16)))
     assert list(found) == [f"layer {n}" for n in expected]
 
 
 def test_all_that_carry_have_one_grid():
     """Stages of a narrow picture may have as few rows as one another, and other columns."""
-    assert carriers(named((1, 3), (1, 2), (1, 3))) == ("layer 0", "layer 2")
-    assert carriers(named((16, 24), (16, 32), (16, 24))) == ("layer 0", "layer 2")
+    for every in (named((1, 3), (1, 2), (1, 3)), named((16, 24), (16, 32), (16, 24))):
+        assert carriers(every, every) == ("layer 0", "layer 2")
+
+
+@pytest.mark.parametrize(
+    ("own", "cross", "count"),
+    [
+        ((2, 2), [(16, 16), (8, 8)], 0),  # self-attention in the middle alone
+        ((8, 8), [(64, 64)], 0),
+        ((8, 12), [(9, 9), (8, 12)], 0),
+        ((8, 12), [(8, 12), (4, 6)], 1),
+        ((16, 16), [(64, 64)], 1),  # fine enough, however fine the text's are
+    ],
+)
+def test_maps_are_not_carried_where_they_would_be_coarser(own, cross, count):
+    assert len(carriers(named(own), named(*cross))) == count
+
+
+@pytest.mark.parametrize(
+    ("grids", "expected"),
+    [
+        ([(64, 64), (32, 32), (16, 24), (16, 16), (8, 8)], (16, 16)),
+        ([(8, 8), (4, 4)], (8, 8)),
+        ([(64, 96), (49, 64)], None),
+    ],
+)
+def test_the_middle_grid(grids, expected):
+    assert middle_grid(grids) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from making import (
     made_ablation,
     made_pair,
     made_run,
+    made_trust,
     noise,
     noisy_run,
     noting,
@@ -291,6 +292,11 @@ def test_the_run_says_how_far_attention_and_cause_agree_on_its_sheet_page_and_fi
         (lambda trust: trust["house"]["columns"]["heat"].update(rank=1e29), "at most 1"),
         (lambda trust: trust["house"].update(between=-1.01), "at least -1"),
         (lambda trust: trust.update(house=None), "got null"),
+        (lambda trust: trust.update(HOUSE=trust["house"]), "its words and its maps are of"),
+        (
+            lambda trust: trust.update({"a" * 100_001: 1}),
+            "of length at most 100000 at a name in tr",
+        ),
         (lambda trust: trust.update({str(n): trust["house"] for n in range(3000)}), "length"),
     ],
 )
@@ -302,6 +308,16 @@ def test_what_a_runs_file_says_of_trust_is_checked(found, tmp_path, change, sent
     (folder / "run.json").write_text(json.dumps(about))
     with pytest.raises(RunError, match=sentence):
         Run.load(folder)
+
+
+def test_what_an_ablation_tells_is_its_own(found, tmp_path):
+    """Not what the run's file says of its word, in whatever spelling; of other words it is kept."""
+    folder = found.save(tmp_path / "x")
+    path = folder / "run" / "run.json"
+    about = json.loads(path.read_text())
+    about["trust"] = {" House": to_json(made_trust()), "sea": to_json(made_trust())}
+    path.write_text(json.dumps(about))
+    assert Ablation.load(folder).run.trust == {"house": found.trust, "sea": made_trust()}
 
 
 def test_only_ablations_are_replaced(found, tmp_path):

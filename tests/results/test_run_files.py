@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import made_run, noting, settings_of
+from making import made_run, made_trust, noting, settings_of
 from PIL import Image
 
 from heedmap import Run
 from heedmap.errors import RunError
 from heedmap.files.pictures import digest_of
-from heedmap.results.run_files import is_placed
+from heedmap.files.schemas import RunFile
+from heedmap.results.run_files import is_placed, trust_in
 
 SOFT = Image.new("RGB", (128, 128), (40, 80, 120))
 
@@ -126,3 +127,23 @@ def test_a_users_own_file_of_that_name_is_no_part_of_a_run(tmp_path: Path):
     folder = made_run().save(tmp_path / "x", overlays=False)
     SOFT.save(folder / "given.png")
     assert Run.load(folder).given is None
+
+
+@pytest.mark.parametrize(
+    "noted",
+    [
+        {"located": {"size": [300, 200], "sha256": "0" * 64}},
+        {"given": {"size": [300, 200], "sha256": "0" * 64}},
+        {"edit": {"source": "x", "cross": [0, 1], "self": [0, 1]}},
+    ],
+)
+def test_what_no_word_can_be_left_out_of_says_nothing_of_trust(tmp_path: Path, noted: Any):
+    table, trust = made_run().maps.tokens, {"house": made_trust()}
+    plain, other = (
+        RunFile(format=1, settings=settings_of(**one), trust=trust) for one in ({}, noted)
+    )
+    assert trust_in(tmp_path, plain, table) == trust
+    with pytest.raises(RunError, match="its settings and what it says of trust are of different"):
+        trust_in(tmp_path, other, table)
+    silent = RunFile(format=1, settings=settings_of(**noted))
+    assert not trust_in(tmp_path, silent, table)

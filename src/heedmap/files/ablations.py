@@ -53,6 +53,13 @@ class WayTold(Struct, frozen=True, kw_only=True):
     refined: Agreement | None
     mask: Agreement
 
+    def __str__(self) -> str:
+        if self.heat.auc is None:
+            return "nothing" if self.most == 0 else "the same everywhere"
+        even, agree = "the heat is the same everywhere", f"heat and change agree: {self.heat}"
+        said = even if self.heat.rank is None else agree
+        return f"up to {self.most:.0%} of full range; {said}"
+
     def __repr__(self) -> str:
         return fields_shown(self)
 

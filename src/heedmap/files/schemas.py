@@ -343,6 +343,8 @@ def _where(error: Exception) -> str:
     # A value and a field's name are shown as they stand there, whatever they are.
     said = re.sub(r"(^Expected|, got) `([^`]*)`", _types, said)
     said = " ".join(f"{said[:1].lower()}{said[1:]}".replace("`", "").split())
-    return f": {said}" + (
-        f" at {place.removeprefix('$').removeprefix('.').rstrip('`')}" if place else ""
-    )
+    holder = place.removeprefix("key` in `")
+    at = holder.removeprefix("$").removeprefix(".").rstrip("`")
+    if holder != place:
+        at = f"a name in {at}"
+    return f": {said}" + (f" at {at}" if place else "")

@@ -332,11 +332,11 @@ def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float) -> t
 
 
 def blend(source: torch.Tensor, target: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """`x_src + mask · (x_tgt − x_src)`: the target inside of the mask, the source's outside.
+    """The target inside of the mask, to the bit, and the source outside of it.
 
     Args:
         source: (C, h, w) latent of the source.
         target: (C, h, w) latent of the target.
-        mask: bool or 0 to 1, (h, w).
+        mask: bool (h, w).
     """
-    return source + mask.to(source) * (target - source)
+    return torch.where(mask, target, source)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.recording.calls import Call
-from heedmap.recording.refining import Refiner, carriers, carries
+from heedmap.recording.refining import Refiner, carriers, carries, middle_grid
 from heedmap.recording.steering import Steerer
 from heedmap.recording.tallies import averaged, unedited
 from heedmap.wiring.family import GridShape
@@ -47,13 +47,14 @@ def refine(call: Call, own: Mapping[str, GridShape]) -> Mapping[str, GridShape]:
     Returns:
         Those that carry.
     """
-    call.carriers = {name: own[name] for name in carriers(own)}
+    call.carriers = {name: own[name] for name in carriers(own, call.grids)}
     grid = next(iter(call.carriers.values()), None)
     for side in call.sides.values():
         side.refiner = None if grid is None else Refiner(grid)
     if any(call.watched):
-        found = carriers(call.grids)  # where none carries, plain maps of such a grid decide
-        call.watch = Refiner(grid or (call.grids[found[0]] if found else max(call.grids.values())))
+        # Where none carries, plain maps of such a grid decide.
+        drawn = call.grids.values()
+        call.watch = Refiner(grid or middle_grid(drawn) or max(drawn))
     return call.carriers
 
 

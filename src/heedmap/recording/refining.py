@@ -5,7 +5,7 @@ picture to itself in layers of one middle grid, in the later part of the run, wh
 its shapes. What is kept is two sums an image, whatever the number of steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -26,15 +26,30 @@ WINDOW = (0.5, 1.0)
 """The part of the run in which they do."""
 
 
-def carriers(grids: Mapping[str, GridShape]) -> tuple[str, ...]:
-    """The self-attention layers that carry, of all those with their grids (h, w); maybe none."""
+def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
+    """The grid (h, w) whose layers carry, of all these; None where all are too fine."""
     least, most = CARRYING
-    there = {grid for grid in grids.values() if min(grid) <= most}
+    there = {grid for grid in grids if min(grid) <= most}
     fine = {grid for grid in there if min(grid) >= least}
-    if not there:
+    if fine:
+        return min(fine, key=_size)
+    return max(there, key=_size, default=None)
+
+
+def carriers(own: Mapping[str, GridShape], cross: Mapping[str, GridShape]) -> tuple[str, ...]:
+    """The self-attention layers that carry; maybe none.
+
+    Args:
+        own: all of them, with their grids (h, w).
+        cross: the layers that read the prompt, with theirs. Where the text acts on a finer grid,
+            as in a model with self-attention in its middle alone, coarser maps would be no truer.
+    """
+    best = middle_grid(own.values())
+    if best is None:
         return ()
-    best = min(fine, key=_size) if fine else max(there, key=_size)
-    found = [name for name, grid in grids.items() if grid == best]
+    if min(best) < min(CARRYING[0], max(map(min, cross.values()))):
+        return ()
+    found = [name for name, grid in own.items() if grid == best]
     count = min(LAYERS, len(found))
     return tuple(found[(2 * i + 1) * len(found) // (2 * count)] for i in range(count))
 

@@ -239,17 +239,21 @@ class Steerer:
         apart = self.steering.by_head(image) and made is None
         if not apart and made is None:
             made = self._edited(scores, first, image, site)
-        noted: set[tuple[int | None, int | None]] = set()
+        moved, at, count = self.moved[image], len(self.moved[image]), scores.query.shape[1]
+        moved.append(0.0)
+        unseen = set(range(count))  # heads, which may be asked for one by one and more than once
 
         def of(heads: slice, tokens: Sequence[int]) -> torch.Tensor:
             if made is None:
                 before, after = self.steering.probabilities(scores, first, image, site, heads)
             else:
                 before, after = made[0][heads], made[1][heads]
-            if (heads.start, heads.stop) not in noted:
-                noted.add((heads.start, heads.stop))
-                moved = float((after - before).abs().sum(dim=-1).mean()) / 2
-                self.moved[image].append(moved)
+            given = range(count)[heads]
+            fresh = [n for n, head in enumerate(given) if head in unseen]
+            if fresh:
+                unseen.difference_update(given)
+                change = (after - before).abs()[fresh].sum(dim=-1)
+                moved[at] += float(change.mean(dim=-1).sum()) / (2 * count)
             return after[..., list(tokens)]
 
         return of

@@ -163,7 +163,7 @@ class Ablation:
             notes = {"columns": "its probabilities at 0", "unread": run.settings.prompt}
             above.append(Panel(_SAID[way].format(heat.label), _shown(run), notes[way]))
             drawn = overlays.heat(changed, above[0].picture.size, low=0, high=max(top, 1 / 255))
-            below.append(Panel("what that changes", drawn, _noted(told)))
+            below.append(Panel("what that changes", drawn, str(told)))
         rows = layout.in_rows([*above, *below], columns=3)
         # The room and the letters are those of the bar that `laid_out` sets below.
         bar = ScaleBar(f"the heat of {heat.label}", low, high).block(rows.width, _LETTERS)
@@ -239,8 +239,10 @@ class Ablation:
 
 def with_trust(found: Sequence[Ablation]) -> list[Ablation]:
     """Ablations of one run, which is told of each word how far attention and cause agree."""
-    trust = FrozenDict({**found[0].run.trust, **{one.word: one.trust for one in found}})
-    run = replace(found[0].run, trust=trust)
+    run, table = found[0].run, found[0].run.maps.tokens
+    told = {table.find(word): (word, trust) for word, trust in run.trust.items()}
+    told |= {one.tokens: (one.word, one.trust) for one in found}
+    run = replace(run, trust=FrozenDict(dict(told.values())))
     return [replace(one, run=run) for one in found]
 
 
@@ -262,13 +264,6 @@ def _told(values: np.ndarray, cells: np.ndarray, maps: Mapping[str, np.ndarray])
     heat, mask = found["heat"], found["mask"]
     most, mean = float(values.max()), float(values.mean(dtype=np.float64))
     return WayTold(most=most, mean=mean, heat=heat, refined=found.get("refined"), mask=mask)
-
-
-def _noted(told: WayTold) -> str:
-    """A quiet line beneath a difference."""
-    if told.heat.rank is None or told.heat.auc is None:
-        return "nothing" if told.most == 0 else "the same everywhere"
-    return f"up to {told.most:.0%} of full range; heat and change agree: {told.heat}"
 
 
 # --- what is left out -------------------------------------------------------------------------

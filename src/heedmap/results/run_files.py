@@ -70,11 +70,16 @@ def maps_in(
 def trust_in(folder: Path, told: schemas.RunFile, table: TokenTable) -> FrozenDict:
     """How far attention and cause agree, by the word that was left out, where a run says so."""
     held: Mapping[str, Trust] = {} if told.trust is UNSET else told.trust
+    about = told.settings
+    if held and (about.located or about.given or about.edit):  # of which no word is left out
+        raise reading.torn(folder, "its settings and what it says of trust", "run")
+    torn = reading.torn(folder, "its words and its maps", "run")
     try:
-        for word in held:
-            table.find(word)
+        meant = {table.find(word) for word in held}
     except HeedmapError:
-        raise reading.torn(folder, "its words and its maps", "run") from None
+        raise torn from None
+    if len(meant) < len(held):  # two spellings of one
+        raise torn
     return FrozenDict(held)
 
 

@@ -55,6 +55,7 @@ const within = (value, low, high) => Number.isFinite(value) && value >= low && v
 function readLink() {
   const said = new URLSearchParams(location.hash.slice(1));
   const whole = (text) => (/^-?\d+$/.test(text || "") ? Number(text) : NaN);
+  const decimal = (text) => (/^\d*\.?\d+$/.test(text || "") ? Number(text) : NaN);
   if (within(whole(said.get("edit")), 0, data.pairs.length - 1)) state.pair = whole(said.get("edit"));
   for (const name of TICKED) if (said.has(name)) state[name] = said.get(name) === "1";
   const view = mainView();
@@ -62,15 +63,15 @@ function readLink() {
   if (Object.hasOwn(SCALES, said.get("scale") || "")) state.scale = said.get("scale");
   if (Object.hasOwn(tables, said.get("colours") || "")) state.colours = said.get("colours");
   for (const name of ["opacity", "threshold"]) {
-    if (said.has(name) && within(Number(said.get(name)), 0, 1)) state[name] = Number(said.get(name));
+    if (within(decimal(said.get(name)), 0, 1)) state[name] = decimal(said.get(name));
   }
   if (within(whole(said.get("head")), 0, view.heads - 1)) state.head = whole(said.get("head"));
   if (said.has("layers") && view.chosen({ layers: said.get("layers"), head: -1 }).length) state.layers = said.get("layers");
   if (data.pairs.length && ["wipe", "difference", "blend"].includes(said.get("mode"))) state.mode = said.get("mode");
   const [from, to] = (said.get("steps") || "").split("-").map(whole);
   if (within(from, 0, view.steps - 1) && within(to, from + 1, view.steps)) state.steps = [from, to];
-  const [x, y] = (said.get("at") || "").split(",").map(Number);
-  if (said.has("at") && within(x, 0, 0.9999) && within(y, 0, 0.9999)) state.place = [x, y];
+  const [x, y] = (said.get("at") || "").split(",").map(decimal);
+  if (within(x, 0, 0.9999) && within(y, 0, 0.9999)) state.place = [x, y];
   state.bare = said.get("bare") === "1";
   for (const text of said.getAll("pin").slice(0, 16)) pinLinked(text.split(".").map(whole));
 }
