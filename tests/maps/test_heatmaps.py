@@ -146,6 +146,12 @@ def test_refined_maps_name_themselves_and_say_what_they_are_not_of():
     assert repr(maps.refined).endswith(", refined>") and "refined" not in repr(maps)
     assert repr(maps.refined["house"]).endswith(", refined>")
     assert "refined" not in repr(maps["house"])
+    for word in ("house", "at"):
+        assert repr(maps.refined.share(word)).endswith(", refined>")
+        assert "refined" not in repr(maps.share(word))
+    assert maps.refined.refined["house"].values is not None
+    same = maps.refined.refined
+    np.testing.assert_array_equal(same["house"].values, maps.refined["house"].values)
     assert maps.steps and maps.heads
     for axis in ("steps", "heads"):  # and not that they were averaged: these were kept
         with pytest.raises(SelectionError, match="refined maps are of all layers, steps and heads"):

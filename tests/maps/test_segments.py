@@ -77,6 +77,7 @@ def test_phrases_are_asked_for_by_words_and_numbers():
     assert whole.names == ("tree", "red house")
     np.testing.assert_array_equal(maps.segment([5, 0]).labels, whole.labels)
     assert maps.segment([5, 0]).names == ("blue tree", "red house")
+    assert maps.segment([" tree ", "red house\n"]).names == whole.names
     one = maps.segment("house")
     np.testing.assert_array_equal(one.mask("house"), maps["house"].mask())
     np.testing.assert_array_equal(maps.refined.segment("house").labels, one.labels)
@@ -120,6 +121,8 @@ def test_runs_by_hand():
     found = Segments(("a", "b", "c"), labels).coco()["annotations"]
     assert [one["segmentation"]["counts"] for one in found] == [[0, 2, 1, 1, 2], [5, 1]]
     assert [one["bbox"] for one in found] == [[0, 0, 2, 2], [2, 1, 1, 1]]
+    last = Segments(("a", "b", "c"), np.array([[1, 3]], np.uint8)).coco()["annotations"]
+    assert [(one["id"], one["category_id"]) for one in last] == [(1, 1), (2, 3)]
     full = Segments(("a",), np.ones((2, 3), np.uint8))
     assert full.coco()["annotations"][0]["segmentation"]["counts"] == [0, 6]
 
@@ -218,6 +221,20 @@ def test_the_sheet_has_a_panel_a_phrase(count, shape):
     said = {text.get_text() for text in sheet.findobj(lambda one: hasattr(one, "get_text"))}
     assert {*found.names, "What is where", "the picture"} <= said
     assert ("background" in " ".join(said)) == (count > 1)
+
+
+def test_each_phrase_alone_has_the_colour_it_has_among_all(panels):
+    found = drawn(("a", "b", "c"))
+    found.sheet()
+    _, together, *alone = (np.asarray(panel.picture, dtype=int) for panel in panels)
+    scale = together.shape[0] // found.labels.shape[0]
+    labels = np.kron(found.labels, np.ones((scale, scale), np.uint8))
+    inner = [np.roll(labels, n, axis) == labels for n in (-4, 4) for axis in (0, 1)]
+    inside = np.logical_and.reduce(inner)  # no outline
+    for number, picture in enumerate(alone, 1):
+        mine, others = (labels == number) & inside, (labels != number) & inside
+        assert mine.any() and (picture[mine] == together[mine]).all()
+        assert not (picture[others & (labels > 0)] == together[others & (labels > 0)]).all(-1).any()
 
 
 @pytest.mark.parametrize("query", ["chasing", "dog", "cats", "dog chasing", '"dog"', 0, 1, 2, 3])

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from diffusers import EulerDiscreteScheduler, HeunDiscreteScheduler
 from making import run
 from torch.nn.functional import interpolate
 
+from heedmap.mathematics.probabilities import Scores
 from heedmap.recording.refining import Refiner, carriers, carries, middle_grid
 from heedmap.recording.tracing import trace
 
@@ -221,6 +223,16 @@ def test_the_middle_grid(grids, expected):
 )
 def test_they_carry_in_the_later_half_and_always_in_the_last_step(steps, first):
     assert [step for step in range(steps) if carries(step, steps)] == list(range(first, steps))
+
+
+def test_scores_have_their_own_scale():
+    """Of the layer, not 1/√d; by hand: scores of ln 3 and 0 carry 9/10 and 1/10."""
+    query = torch.tensor([[[[np.log(3)] * 4, [0.0] * 4]]], dtype=torch.float32)
+    key = torch.tensor([[[[1.0] * 4, [0.0] * 4]]])
+    refiner = Refiner((1, 2))
+    refiner.hear(0, torch.tensor([[[1.0], [0.0]]]), (1, 2), 1)
+    refiner.carry(0, Scores(query, key, 0.25), 0, 1)
+    np.testing.assert_allclose(refiner.mean(0)[0, :, 0], [0.9, 0.5], rtol=1e-6)
 
 
 def test_nothing_was_carried_where_nothing_was_drawn():

@@ -14,11 +14,13 @@ from making import (
     noise,
     noisy_run,
     noting,
+    recording,
     with_refined,
 )
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, TruncatedWordError, UnknownWordError
+from heedmap.figures import overlays
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
 from heedmap.files.notes import to_json
@@ -141,6 +143,26 @@ def test_a_heat_that_is_the_change_itself():
     below = replace(maps, recording=replace(maps.recording, arrays=arrays))
     turned = replace(made, run=replace(made.run, maps=below))
     assert turned.trust.columns == made.trust.columns
+    with_both = [replace(one, run=with_refined(one.run)) for one in (made, turned)]
+    own = with_both[1].run.maps
+    held = replace(own.recording, refined=-own.recording.refined)
+    lowest = replace(with_both[1], run=replace(with_both[1].run, maps=replace(own, recording=held)))
+    assert lowest.trust.columns.refined == with_both[0].trust.columns.refined
+
+
+def test_of_a_picture_that_is_no_square():
+    """Wider than high: 24×16 cells, drawn at eight pixels each; the difference is the heat."""
+    found = made_ablation()
+    wide = recording("at house, at sea", latent=(16, 24))
+    black = Image.new("RGB", (192, 128))
+    maps = replace(found.run.maps, recording=wide, image=black)
+    heat = maps["house"].values
+    assert heat.shape == (64, 96) and wide.size == (192, 128)
+    shown = overlays.resize_map(np.abs(heat), black.size)
+    lit = Image.fromarray(np.rint(255 * shown / shown.max()).astype(np.uint8)).convert("RGB")
+    runs = [replace(one, image=lit) for one in (found.columns, found.unread)]
+    made = Ablation("house", found.tokens, replace(found.run, image=black, maps=maps), *runs)
+    assert made.trust.columns.heat.rank > 0.95 and made.trust.between == 1
 
 
 def test_a_word_without_influence():
@@ -199,6 +221,10 @@ def test_both_changes_are_on_one_scale(found, panels):
     first, second = (np.asarray(panel.picture, dtype=int) for panel in panels[4:])
     assert second.max() > 200
     assert first.max() < 60  # on a scale of its own its one pixel would glow
+    even = np.asarray(found.run.image) ^ np.uint8(128)  # half of full range, and no less anywhere
+    panels.clear()
+    changed_at(changed_at(found, "columns", even), "unread", even).sheet()
+    assert np.asarray(panels[4].picture).min() > 60
     nothing = changed_at(changed_at(found, "columns", faint), "unread", np.asarray(found.run.image))
     panels.clear()
     nothing.sheet()
@@ -246,8 +272,10 @@ def test_written_whole_and_read_back_equal(found, tmp_path):
         held = np.load(folder / f"{way}.npy", allow_pickle=False)
         assert held.dtype == np.float32
         np.testing.assert_array_equal(held, found.difference(way))
+        top = max(found.difference(one).max() for one in ablations.WAYS)
+        wanted = overlays.heat(held, (128, 128), low=0, high=float(top))
         with Image.open(folder / f"{way}.png") as picture:
-            assert picture.size == (128, 128)
+            assert picture.tobytes() == wanted.tobytes()
     with Image.open(folder / "sheet.png") as sheet:
         assert sheet.tobytes() == found.sheet().tobytes()
     about = json.loads((folder / "ablate.json").read_text())
@@ -415,6 +443,14 @@ def test_runs_of_others_are_refused(found, tmp_path, other):
         found = replace(found, **{name: noting(getattr(found, name), **noted)})
     folder = found.save(tmp_path / "x")
     with pytest.raises(RunError, match="does not hold together"):
+        Ablation.load(folder)
+
+
+def test_a_run_of_another_prompt_is_refused(found, tmp_path):
+    edits = to_json(found.columns.settings.edits)
+    other = noting(noisy_run("at sea, at house", 1), edits=edits)
+    folder = replace(found, columns=other).save(tmp_path / "x")
+    with pytest.raises(RunError, match="does not hold together: its three runs"):
         Ablation.load(folder)
 
 

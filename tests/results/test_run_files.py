@@ -1,19 +1,20 @@
 """What lies beside a run's picture: read where the run says so, and never another's."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from making import made_run, made_trust, noting, settings_of
+from making import made_run, made_trust, noting, recording, settings_of, table
 from PIL import Image
 
 from heedmap import Run
 from heedmap.errors import RunError
 from heedmap.files.pictures import digest_of
 from heedmap.files.schemas import RunFile
-from heedmap.results.run_files import is_placed, trust_in
+from heedmap.results.run_files import is_placed, maps_in, trust_in
 
 SOFT = Image.new("RGB", (128, 128), (40, 80, 120))
 
@@ -147,3 +148,14 @@ def test_what_no_word_can_be_left_out_of_says_nothing_of_trust(tmp_path: Path, n
         trust_in(tmp_path, other, table)
     silent = RunFile(format=1, settings=settings_of(**noted))
     assert not trust_in(tmp_path, silent, table)
+
+
+def test_of_words_that_were_not_read_nothing_is_stable(tmp_path: Path):
+    made = recording("house at sea")
+    cut = replace(made, table=table("house at sea", limit=4))
+    unread = next(word for word in cut.table.words if word not in cut.table.read_words)
+    located = settings_of(located={"size": [300, 200], "sha256": "0" * 64})
+    about = RunFile(format=1, settings=located, words=[{"number": unread.number, "stability": 0.5}])
+    assert maps_in(tmp_path, "words", about, made, SOFT).stability == {unread.number: 0.5}
+    with pytest.raises(RunError, match="its words and its maps are of different runs"):
+        maps_in(tmp_path, "words", about, cut, SOFT)
