@@ -158,7 +158,7 @@ class LocateOptions(_Taken):
             40 are alike.
         size: (width, height) in pixels that the model sees; if None the picture's own, where the
             model can draw it and it has about as many pixels as the model's (half to twice), else
-            as many as the model's in the picture's proportions.
+            about as many as the model's, as nearly in the picture's proportions as it draws them.
         keep: as of `DrawOptions`.
         limit: as of `DrawOptions`.
         tokens: as of `GenerateOptions`.

@@ -7,13 +7,14 @@ import struct
 import subprocess
 import time
 import tracemalloc
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.calling import files
-from making import deep_in
+from making import deep_in, noise
 
 from app.serving import PROMPT, zipped
 from heedmap.app import archives
@@ -60,13 +61,18 @@ def test_a_zip_comes_back_as_the_run_or_the_edit(random_model, run: Run, tmp_pat
             assert back.explorer() == result.explorer()
 
 
-@pytest.mark.parametrize("kind", ["run", "edit", "grid", "explanation"])
+@pytest.mark.parametrize("kind", ["run", "edit", "own", "own grid", "grid", "explanation"])
 def test_what_the_app_gives_out_it_opens_again(random_model, run: Run, tmp_path: Path, kind: str):
     """The very zip, of each kind of result; its page is that of the result."""
     asked: dict[str, Any] = {"seed": 3, "steps": 2}
     result: Any = run
     if kind == "edit":
         result = editing.edit(random_model, PROMPT, "a red sea", only="house->sea", **asked)
+    elif kind.startswith("own"):  # of a picture that somebody has
+        draw: Any = editing.edit if kind == "own" else editing.grid
+        target = "a red sea" if kind == "own" else ["a red sea", "a red cat"]
+        with warnings.catch_warnings(action="ignore"):  # a random model edits it badly
+            result = draw(random_model, PROMPT, target, image=noise(5), steps=2)
     elif kind == "grid":
         weights = {"red": [0, 2]}
         result = editing.grid(

@@ -5,7 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import Edited, Made, maps_of, report_of, settings_of, small, stable_diffusion
+from making import (
+    Edited,
+    Made,
+    made_trust,
+    maps_of,
+    report_of,
+    settings_of,
+    small,
+    stable_diffusion,
+)
 
 from browser.conftest import MISSING, canvas, point, readings, same
 from heedmap import explorer
@@ -295,3 +304,12 @@ def test_settings_stay_where_they_are_while_a_word_is_left(
         opened.page.mouse.move(0, 0)
         seen.append(settings())
     assert max(seen) - min(seen) < 4, seen
+
+
+def test_the_page_of_an_ablation_opens_with_what_was_left_out(show: Any):
+    """Where a word stands twice, with both of its places."""
+    made = small("a red house by a red tree")
+    assert show(explorer.page(made)).legend()
+    for word in ("tree", "red house", "red"):
+        opened = show(explorer.page(replace(made, trust={word: made_trust()})))
+        assert word in opened.legend() and "attention and cause: rank 0.62" in opened.legend()

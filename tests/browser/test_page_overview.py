@@ -1,16 +1,18 @@
 """All words at once, layers × heads, pins with scales, and how a number comes about."""
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from making import small
+from making import recording, small
 from PIL import Image
 
 from browser.conftest import MISSING, PINS, point
 from heedmap import explorer
 from heedmap.figures import overlays
+from heedmap.maps.heatmaps import HeatMaps
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -157,3 +159,23 @@ def test_of_an_edit_it_is_the_edited_picture_that_is_explained(show: Any, pair_p
     opened = show(pair_page)
     command, python = explained(opened)
     assert command[4] == "dog" and python.startswith('hm.explain(pipe, pair.edited, "dog"')
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("latent", [(64, 8), (8, 64), (48, 32)])
+def test_pictures_of_any_shape_are_seen_whole(show: Any, width: int, latent: tuple[int, int]):
+    """One that is high is no higher than the window, and nor are its words; the legend has room."""
+    h, w = latent
+    image = Image.new("RGB", (8 * w, 8 * h), "grey")
+    made = replace(
+        small(), image=image, maps=HeatMaps(recording("a red house", latent=latent), image)
+    )
+    opened = show(explorer.page(made), viewport={"width": width, "height": 844})
+    picture = opened.page.locator("#figures canvas").bounding_box()
+    assert picture["height"] <= 844
+    assert picture["width"] / picture["height"] == pytest.approx(w / h, rel=0.02)
+    for thumb in opened.page.locator("#thumbs canvas").all():
+        assert thumb.bounding_box()["height"] <= 260
+    bar, legend = (opened.page.locator(one).bounding_box() for one in ("#legend canvas", "#legend"))
+    assert bar["x"] + bar["width"] <= legend["x"] + legend["width"]
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width

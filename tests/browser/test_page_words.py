@@ -230,6 +230,24 @@ def test_what_was_looked_for_stands_below_the_prompt(show: Any, sought: Any):
     same(canvas(opened), sought.concepts.refined["grass"].overlay(scale="word"))
 
 
+def test_a_phrase_is_not_cut_off_at_what_its_words_draw(show: Any):
+    """The scale is one for all that is shown: it holds the words, and the phrase."""
+    made = small("a red house by a tree", frozenset({"layer", "step"}))
+    opened = show(explorer.page(made))
+    low, high = made.maps["red house"].span("shared")
+    assert high > made.maps["red"].shared[1]
+    opened.word("red").click()
+    opened.page.keyboard.down("Shift")
+    opened.word("house").click()
+    opened.page.keyboard.up("Shift")
+    opened.page.mouse.move(0, 0)
+    assert opened.page.locator(PINS).all_inner_texts() == ["red house"]
+    same(canvas(opened), made.maps["red house"].drawn(low, high))
+    assert f"{low:.2g} to {high:.2g}" in opened.legend()
+    opened.word("red").hover()
+    same(canvas(opened), made.maps["red"].overlay(scale="shared"))
+
+
 # --- keyboard, screen readers and touch -----------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
 from heedmap.maps import layer_heads
 from heedmap.maps.heatmaps import HeatMap
+from heedmap.maps.word_map import span_of
 from heedmap.results.runs import Run
 
 
@@ -58,7 +59,7 @@ def test_inspect_finds_words_phrases_and_numbers(saved: Path, run: Run):
         assert told == tuple(round(one, 6) for one in told)  # six digits, not noise
         assert tuple(word["peak"]) == heat.peak
         with Image.open(word["file"]) as picture:
-            expected = heat.overlay(scale="shared")
+            expected = heat.drawn(*span_of(heats, "shared"))  # one scale for all that is shown
             assert np.array_equal(np.asarray(picture), np.asarray(expected))
 
 
@@ -248,9 +249,9 @@ def test_inspect_of_what_was_not_kept(random_model, desk: Path):
     assert "averaged over all layers. The words" in good("inspect", "bare", "--out", "seen")
     for axis, value in (("layer", "up"), ("step", "0:1"), ("head", "0")):
         said = bad("inspect", "bare", f"--{axis}s", value)
-        assert said.endswith(f": draw again with --keep {axis}\n")
+        assert said.endswith(f": make the run again with --keep {axis}\n")
         said = bad("inspect", "bare", "-w", "red", "--over", f"{axis}s")
-        assert said.endswith(f": draw again with --keep {axis}\n")
+        assert said.endswith(f": make the run again with --keep {axis}\n")
 
 
 def test_inspect_of_what_is_no_run(desk: Path):

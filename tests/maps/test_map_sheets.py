@@ -99,3 +99,18 @@ def test_a_sheet_and_a_figure_of_refined_maps_name_them(monkeypatch, scale):
     maps.sheet([maps["house"], maps.refined["house"]], scale=scale)
     assert bars == [SCALES[scale]]
     assert [note.endswith(", refined") for note in notes] == [False, True]
+
+
+def test_what_is_shown_together_has_one_scale_that_holds_a_phrase(panels, framed):
+    """A phrase draws more than any of its words, and nothing is cut off at the words' most."""
+    maps = HeatMaps(recording("red house"), Image.new("RGB", (128, 128), "grey"))
+    heats = [maps["red"], maps["red house"]]
+    _, drawn = maps.laid_out(heats, scale="shared")
+    low = min(heat.values.min() for heat in maps)
+    high = maps["red house"].values.max()
+    assert high > maps["red"].shared[1]
+    (frame,) = framed
+    assert (frame["bar"].low, frame["bar"].high) == pytest.approx((low, high))
+    for heat, panel, picture in zip(heats, panels[1:], drawn, strict=True):
+        wanted = heat.drawn(float(low), float(high))
+        assert panel.picture.tobytes() == wanted.tobytes() == picture.tobytes()

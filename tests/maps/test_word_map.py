@@ -7,7 +7,7 @@ from PIL import Image
 
 from heedmap.errors import ArgumentError
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.word_map import HeatMap, check_scale
+from heedmap.maps.word_map import HeatMap, check_scale, span_of
 
 
 def test_overlays_and_scales():
@@ -45,6 +45,10 @@ def test_the_span_of_each_scale():
     assert made.span("word") == pytest.approx((0.1, 0.4))
     assert made.span("shared") == (0.05, 0.9)
     assert made.span("raw") == (0, 1)
+    # A phrase, or a token that is no word, may draw more or less than any of the words.
+    beyond = heat(np.array([[0.0, 1.25]]), (2, 1), shared=(0.5, 0.75))
+    assert beyond.span("shared") == (0, 1.25)
+    assert span_of([made, beyond], "shared") == (0, 1.25)
     for scale in ("word", "shared", "raw"):
         check_scale(scale)
     for odd in ("loud", None, 3, ["raw"]):

@@ -477,7 +477,7 @@ def test_a_run_by_itself(found):
     run = found.run
     assert ablations.ablated_run(run, "house") is run
     edited = noting(run, edit={"source": "x", "cross": [0, 1], "self": [0, 1]}, batch_place=[1, 2])
-    for other, called in ((made_pair(), None), (edited, "outputs/x"), (7, None)):
+    for other, called in ((made_pair(), None), (edited, "outputs/x")):
         with pytest.raises(ArgumentError) as told:
             ablations.ablated_run(other, "house", called)
         said = str(told.value)
@@ -486,6 +486,9 @@ def test_a_run_by_itself(found):
             "such as its folder source"
         )
         assert (repr(called) in said) is (called is not None)
+    for odd in (7, None):
+        with pytest.raises(ArgumentError, match="expected a run, its folder, or a prompt"):
+            ablations.ablated_run(odd, "house")
 
 
 def test_words_that_cannot_be_left_out(found):

@@ -160,7 +160,7 @@ def test_numbers(clip):
     with pytest.raises(ArgumentError, match="the word number is 'house': expected a whole number"):
         table.at("house")  # pyright: ignore[reportArgumentType]
     with pytest.raises(
-        ArgumentError, match=r"is 2: expected a text; for a word by its number, use"
+        ArgumentError, match=r"is 2: expected a text, as in 'house'; the map of a word by its"
     ):
         table.find(2)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError, match=r"the occurrence is .*: expected a whole number"):

@@ -15,7 +15,9 @@ from diffusers import (
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     HeunDiscreteScheduler,
+    LCMScheduler,
     PNDMScheduler,
+    TCDScheduler,
 )
 from making import random_pipeline
 
@@ -54,6 +56,26 @@ def test_the_noise_is_that_of_the_training(kind, count):
         expected = oracle.add_noise(LATENTS, fresh, torch.tensor([t]))
         assert torch.allclose(given, expected, atol=1e-6)
     assert torch.equal(seen[-1], LATENTS)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        LCMScheduler(),
+        LCMScheduler(original_inference_steps=40),
+        TCDScheduler(),
+        HeunDiscreteScheduler(),
+        DDIMScheduler.from_config(LCMScheduler().config),
+        EulerDiscreteScheduler(),
+    ],
+)
+def test_betas_that_a_scheduler_has_by_default_are_its_own(own):
+    """Not those that the class which shows the picture has."""
+    pipe = random_pipeline()
+    pipe.scheduler = own
+    with showing(pipe, LATENTS, torch.Generator().manual_seed(3), 5):
+        torch.testing.assert_close(pipe.scheduler.alphas_cumprod, own.alphas_cumprod)
+        assert pipe.scheduler.config.prediction_type == own.config.prediction_type
 
 
 def test_no_part_of_the_schedule_is_lost():

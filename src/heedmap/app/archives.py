@@ -16,7 +16,7 @@ from typing import IO
 from heedmap.errors import RunError, listed
 from heedmap.files import kinds
 
-_RUN = r"(?:run\.json|image\.png|(?:maps|negative|concepts)\.safetensors|steps\.png)"
+_RUN = r"(?:run\.json|(?:image|given|steps)\.png|(?:maps|negative|concepts)\.safetensors)"
 _CELL = r"cells/\d{3,5}"
 _TAKEN = {
     "grid.json": rf"grid\.json|(?:sources/-?\d{{1,19}}|{_CELL})/{_RUN}|{_CELL}/blend\.png",

@@ -249,8 +249,8 @@ class SaveFlags:
         Path | None,
         out_option(
             "FOLDER",
-            "A new or an empty one. Left out: a new one in outputs/. With several results: the one "
-            "that holds them.",
+            "A new or an empty one. Left out: a new one in outputs/. Of several results it is the "
+            "one that holds them.",
         ),
     ] = None
     force: Annotated[

@@ -4,7 +4,8 @@ import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import sqrt
+from itertools import product
+from math import ceil, floor, log, sqrt
 from os import PathLike
 
 import numpy as np
@@ -97,7 +98,15 @@ def usual_for(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
     part = width * height / (own[0] * own[1])
     w, h = own
     if any(side % factor for side in own) or not _FEW <= 1 / part <= _MANY:
-        w, h = (max(1, round(side * sqrt(part) / factor)) * factor for side in own)
+        exact = [side * sqrt(part) / factor for side in own]
+        across, down = ({max(1, floor(side)), ceil(side)} for side in exact)
+
+        def stretched(sides: tuple[int, int]) -> tuple[float, float]:
+            """How far from the proportions, and then from the number of pixels."""
+            wide, high = (log(side / like) for side, like in zip(sides, exact, strict=True))
+            return round(abs(wide - high), 9), abs(wide + high)
+
+        w, h = (side * factor for side in min(product(across, down), key=stretched))
     if max(w, h) > reading.MAX_ASPECT * min(w, h):
         raise ArgumentError(
             f"the picture is {own[0]}×{own[1]} pixels, which is too long to be seen in its "

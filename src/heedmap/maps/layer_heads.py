@@ -11,6 +11,7 @@ from heedmap.figures import layout
 from heedmap.figures.blocks import beside
 from heedmap.figures.layout import Panel
 from heedmap.maps.heatmaps import HeatMaps, Scale
+from heedmap.maps.word_map import span_of
 from heedmap.maps.word_sheets import (
     SIDE,
     check_many,
@@ -19,7 +20,6 @@ from heedmap.maps.word_sheets import (
     of_layer,
     scale_bar,
     shown_at,
-    span_of,
 )
 from heedmap.options import Axis
 

@@ -10,7 +10,7 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.layout import Laid, Panel
 from heedmap.maps.stability import stability_said
-from heedmap.maps.word_map import REFINED_BY, SCALES, HeatMap, Scale
+from heedmap.maps.word_map import REFINED_BY, SCALES, HeatMap, Scale, span_of
 
 __all__ = ["checked_maps", "sheet_of"]
 
@@ -53,21 +53,23 @@ def sheet_of(
         panels.append(Panel("", overlays.enlarge(small), "the picture"))
     wholes: list[Image.Image | None] = []
     refined = [heat.refined for heat in heats]
-    for heat in heats:
+    one = None if scale == "word" else span_of(heats, scale)
+    spans = [heat.span(scale) if one is None else one for heat in heats]
+    for heat, span in zip(heats, spans, strict=True):
         own = heat.image
         if own is not None:
             own = small if own is image else overlays.shrunk(own, most)
-        drawn = replace(heat, image=own).drawn(*heat.span(scale))
+        drawn = replace(heat, image=own).drawn(*span)
         wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
         way = "down" if heat.most < 0 else "up"
         only = ", refined" if heat.refined and not all(refined) else ""
         held = "" if heat.stability is None else f" · {stability_said(heat.stability)}"
         panels.append(Panel(heat.label, drawn, f"{way} to {heat.most:.2g}{only}{held}"))
-    ends = ("least", "most") if scale == "word" else heats[0].span(scale)
+    ends = ("least", "most") if one is None else one
     said = SCALES[scale] + (f" · {REFINED_BY}" if all(refined) else "")
     bar = layout.ScaleBar(said, *ends, alone=image is None)
     each = (
-        heat.overlay(scale=scale) if whole is None else whole
-        for heat, whole in zip(heats, wholes, strict=True)
+        heat.drawn(*span) if whole is None else whole
+        for heat, span, whole in zip(heats, spans, wholes, strict=True)
     )
     return layout.laid_out(layout.in_rows(panels), title=title, note=note, bar=bar), each

@@ -121,7 +121,7 @@ def _check_kept(recording: Recording, axis: Axis) -> None:
             f"{kept}): ",
             Either(
                 f"record again with '{axis}' in keep",
-                ("draw again with ", Written("keep", keep.split(","))),
+                ("make the run again with ", Written("keep", keep.split(","))),
             ),
         )
 

@@ -1,5 +1,6 @@
 """One word's heat map: its values, its colours over the picture, its mask."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -73,17 +74,18 @@ class HeatMap:
 
         Args:
             scale: "word" (from this map's least to its greatest value), "shared" (that of all the
-                prompt's words) or "raw" (0 to 1).
+                prompt's words, and of a phrase that draws more than any of them) or "raw" (0 to 1).
 
         Raises:
             ArgumentError: if there is no such scale.
         """
         check_scale(scale)
+        if scale == "raw":
+            return 0.0, 1.0
+        low, high = float(self.values.min()), float(self.values.max())
         if scale == "word":
-            return float(self.values.min()), float(self.values.max())
-        if scale == "shared":
-            return self.shared
-        return 0.0, 1.0
+            return low, high
+        return min(low, self.shared[0]), max(high, self.shared[1])
 
     def overlay(
         self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
@@ -213,3 +215,9 @@ class HeatMap:
         y, x = np.unravel_index(int(np.abs(self.values).argmax()), self.values.shape)
         h, w = self.values.shape
         return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
+
+
+def span_of(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
+    """The lowest and the highest value of one scale for several maps, see `HeatMap.span`."""
+    spans = [heat.span(scale) for heat in heats]
+    return min(low for low, _ in spans), max(high for _, high in spans)

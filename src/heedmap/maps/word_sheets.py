@@ -6,7 +6,6 @@ heads and layers are averaged as `HeatMaps.select` does, and named as it takes t
 count from 0.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from PIL import Image
@@ -61,12 +60,6 @@ def shown_at(maps: HeatMaps, side: int) -> HeatMaps:
     if image is not None:
         image = overlays.to_rgb(image).resize(size, Image.Resampling.LANCZOS)
     return replace(maps, image=image, recording=replace(maps.recording, size=size))
-
-
-def span_of(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
-    """The lowest and the highest value of one scale for several maps, see `HeatMap.span`."""
-    spans = [heat.span(scale) for heat in heats]
-    return min(low for low, _ in spans), max(high for _, high in spans)
 
 
 def scale_bar(scale: Scale, heat: HeatMap, where: str, low: float, high: float) -> ScaleBar:

@@ -290,6 +290,10 @@ def ablated_run(saved: object, word: str, called: object = None) -> Run:
     if why:
         expected = "expected a run that drew its picture, whose words can be left out"
         raise ArgumentError(f"{why}: {expected}")
+    if first is None:
+        raise ArgumentError(
+            f"the run to leave a word out of is {name}: expected a run, its folder, or a prompt"
+        )
     if not isinstance(saved, Run) or saved.settings.edit is not None:
         raise ArgumentError(
             f"the run to leave a word out of is {name}: expected one that took nothing from "

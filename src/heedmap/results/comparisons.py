@@ -21,8 +21,8 @@ from heedmap.figures.blocks import Block, beside
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
-from heedmap.maps.word_map import check_scale
-from heedmap.maps.word_sheets import SIDE, shown_at, span_of
+from heedmap.maps.word_map import check_scale, span_of
+from heedmap.maps.word_sheets import SIDE, shown_at
 from heedmap.results.runs import Run
 from heedmap.text.prompts import is_content
 

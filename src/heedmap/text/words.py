@@ -173,7 +173,8 @@ class TokenTable:
         """
         if not checks.is_text(query):
             raise ArgumentError(
-                f"the word is {quoted(query)}: expected a text; for a word by its number, use at()"
+                f"the word is {quoted(query)}: expected a text, as in 'house'; the map of a "
+                "word by its number is maps.at(number)"
             )
         checks.text("the word", query, most=MAX_PROMPT)
         wanted = word_keys(query)

@@ -5,6 +5,7 @@ Axes: C channel · h, w rows and columns of the latent.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from diffusers import DDPMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMSchedulerOutput
 
 from heedmap.errors import ModelError, TraceError
-from heedmap.wiring.advice import hushed
 
 _KINDS = ("epsilon", "sample", "v_prediction")
 _BETAS = ("num_train_timesteps", "beta_start", "beta_end", "beta_schedule", "prediction_type")
@@ -121,10 +121,10 @@ def _scheduler(own: Any) -> PictureScheduler:
     config = own.config
     known = all(name in config for name in _BETAS) and config.prediction_type in _KINDS
     if known and not config.get("use_flow_sigmas"):
+        # `from_config` leaves out what a scheduler had by default, and takes the other's defaults.
+        taken = signature(DDPMScheduler.__init__).parameters
         try:
-            with hushed():
-                made: Any = PictureScheduler.from_config(config)
-            return made
+            return PictureScheduler(**{name: config[name] for name in taken if name in config})
         except NotImplementedError:  # a schedule of betas by a name that it does not know
             pass
     raise ModelError(

@@ -37,7 +37,7 @@ function keepPng() {
   const terms = termsKept();
   for (const figure of shown.figures.filter((one) => one.kind === "run")) {
     const heats = terms.flatMap((term) => {
-      const heat = heatOf(term, figure.run);
+      const heat = heatOf(term, figure.run, terms);
       return heat ? [{ ...heat, label: labelsOf(term) }] : [];
     });
     if (!heats.length) continue;

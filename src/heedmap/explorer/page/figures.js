@@ -72,6 +72,7 @@ async function buildFigures() {
   const { w, h } = taken[0];
   box.closest("main").style.setProperty("--ratio", String(w / h));
   box.closest("main").dataset.form = !pair && w < 0.8 * h ? "tall" : "wide";
+  box.closest("main").toggleAttribute("data-narrow", w < 0.4 * h); // higher than a phone, if as wide
   box.replaceChildren(...made.map((one) => one.element));
   const views = runs.flatMap((run) => data.runs[run].views.flatMap((view) => view.parts));
   await Promise.all(views.map((view) => view.read(view.tables[0])));

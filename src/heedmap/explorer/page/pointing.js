@@ -97,7 +97,7 @@ function placeSaid() {
   if (!most && heatOf(term, term.run)) return `“${term.label}” acts nowhere in what is shown. Point at the picture to see which words do.`;
   const side = (run) => `in the ${Object.values(SIDES)[runsNow().indexOf(run)].toLowerCase()}`;
   const other = most && most.run !== term.run ? ` ${side(most.run)}; ${side(term.run)} it acts nowhere` : "";
-  return `At the ring, where “${term.label}” acts most${other}. Point at the picture for another place.`;
+  return `At the ring, where “${term.label}” ${located() ? "is seen" : "acts"} most${other}. Point at the picture for another place.`;
 }
 
 function readingRow({ text, share, value }) {

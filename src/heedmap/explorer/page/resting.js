@@ -12,11 +12,15 @@ function strengths(view, maps) {
 }
 
 /** The strongest content word over all layers, steps and heads: of an edit, of those that it
-    changed, if there are any. */
+    changed, if there are any. Of an ablation's run it is what was left out. */
 function strongest() {
   const pair = pairNow();
   const run = runsNow().at(-1);
   const view = data.runs[run].views[0];
+  const leftOut = view.trust.find(({ kind }) => kind === "cause")?.words || [];
+  const entries = view.words.filter((i) => leftOut.includes(view.entries[i].number));
+  const label = [...new Set(entries.map((i) => view.entries[i].text))].join(" ");
+  if (entries.length) return { run, view: 0, entries, label };
   const maps = view.maps({ layers: "all", from: 0, to: view.steps, head: -1, native: false });
   if (!maps) return null;
   const every = strengths(view, maps);

@@ -133,14 +133,19 @@ function atEachStep(run, v, what, measure) {
 
 const around = (spans) => [Math.min(...spans.map(([low]) => low)), Math.max(...spans.map(([, high]) => high))];
 
-/** The range that the words of all prompts in sight have in common. */
-function sharedSpan(view) {
+/** The range that the words of all prompts in sight have in common, and phrases that are shown:
+    one may draw more than any of its words. */
+function sharedSpan(view, terms) {
   const runs = runsNow().filter((run) => data.runs[run].views[view]);
   const own = runs.flatMap((run) => {
     const maps = mapsOf(run, view);
     if (!maps) return [];
     const steps = steady() && atEachStep(run, view, "span", ({ low, high }) => [low, high]);
-    return steps || [[maps.low, maps.high]];
+    const phrases = terms.flatMap((term) => {
+      const entries = term.view === view && term.entries.length > 1 && entriesIn(term, run);
+      return entries ? [ownSpan(run, view, entries, data.runs[run].views[view].sum(maps, entries))] : [];
+    });
+    return [...phrases, ...(steps || [[maps.low, maps.high]])];
   });
   return around(own);
 }
@@ -171,8 +176,9 @@ function entriesIn(term, run) {
   return real.length ? real : null;
 }
 
-/** The heat of a term in a run's picture, or null while it is read or where it has none. */
-function heatOf(term, run) {
+/** The heat of a term in a run's picture, on one scale with the terms that are shown; null while it
+    is read or where it has none. */
+function heatOf(term, run, terms = termsNow()) {
   const entries = entriesIn(term, run);
   const maps = entries && mapsOf(run, term.view);
   if (!maps) return null;
@@ -180,7 +186,7 @@ function heatOf(term, run) {
   const plane = state.scale === "content" ? view.share(maps, entries) : view.sum(maps, entries);
   let [low, high] = [0, 1];
   if (state.scale === "word") [low, high] = ownSpan(run, term.view, entries, plane);
-  if (state.scale === "shared") [low, high] = sharedSpan(term.view);
+  if (state.scale === "shared") [low, high] = sharedSpan(term.view, terms);
   const hue = rgb(term.hue || HUES[0]);
   const of = { run, v: term.view, entries };
   return { plane, w: maps.w, h: maps.h, low, high, hue, native: state.native, grids: maps.grids, of };
