@@ -1,12 +1,16 @@
 """`heedmap ablate`: three runs, a sheet and a file, beside the run; sentences for what is not."""
 
 import json
+from pathlib import Path
 
 import pytest
+from making import made_trust
 
 from cli.calling import bad, call, files, good, raising
 from heedmap import Ablation, edit
+from heedmap.cli.ablating import print_ablation
 from heedmap.drawing import repeating
+from heedmap.files.notes import to_json
 from heedmap.results.runs import Run
 
 
@@ -97,3 +101,13 @@ def test_what_is_missing_or_leads_elsewhere(model, saved, desk):
     (saved / "ablate").symlink_to(desk / "other")
     assert "is a link" in bad("ablate", saved, "house")
     assert not files(desk / "other")
+
+
+def test_maps_that_a_run_does_not_have_are_told_as_none(capsys):
+    trust = to_json(made_trust())
+    for way in trust.values():
+        if isinstance(way, dict):
+            way["refined"] = None
+    print_ablation(Path("x"), {"word": "house", "trust": trust})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if " % " in line]
+    assert len(rows) == 2 and all(row.count("-") == 2 for row in rows)

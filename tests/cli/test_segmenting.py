@@ -54,6 +54,14 @@ def test_segment_tells_its_phrases_as_json(saved: Path, run: Run):
         assert Path(one["file"]).is_file()
 
 
+def test_a_threshold_of_0_is_one(saved: Path, run: Run):
+    told = json.loads(good("segment", saved, "--threshold", "0", "--json"))
+    assert told["threshold"] == 0
+    assert np.array_equal(
+        np.load(Path(told["folder"]) / "labels.npy"), run.maps.segment(threshold=0).labels
+    )
+
+
 def test_an_empty_phrase_is_told(saved: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
     empty = replace(run.maps.segment(), names=("red house", "snow"))
     monkeypatch.setattr("heedmap.maps.heatmaps.segmented", lambda *_: empty)

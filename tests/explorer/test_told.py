@@ -21,9 +21,10 @@ from heedmap.explorer.told import (
 def test_how_stable_words_are_is_told_by_their_numbers():
     maps = small("a red house").maps
     assert trust(maps, {}) == []
-    told = trust(replace(maps, stability={0: 0.5, 2: 0.984}), {})
+    told = trust(replace(maps, stability={0: 0.5, 1: -0.2, 2: 0.984}), {})
     assert told == [
         {"words": [0], "kind": "stable", "read": "stability 0.50, unsteady", "refined": ""},
+        {"words": [1], "kind": "stable", "read": "stability −0.20, unsteady", "refined": ""},
         {"words": [2], "kind": "stable", "read": "stability 0.98", "refined": ""},
     ]
 

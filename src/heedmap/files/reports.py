@@ -134,7 +134,8 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
         steps: of the run; 0 where an older version did not note it.
         sites: at how many sites rules acted.
         self_sites: at how many self-attention was taken from the source.
-        moved: the share of attention that the rules moved, 0 to 1.
+        moved: the share of attention that the rules moved, 0 to 1; more where large weights made
+            probabilities of more than all.
         change: how much the picture changed.
         masked_by: the phrases that decided where the edit was let in; None if it was not blended.
         asked: how `edit` was called; None in the cells of a grid, which notes it itself.

@@ -146,7 +146,7 @@ class Steerer:
         steering: what is to be done.
         moved: for each image, at each pass of a layer at which a rule could act, the share of
             attention that went elsewhere: half of Σ |P' − P| over the tokens, averaged over places
-            and heads (0 to 1).
+            and heads (0 to 1; more where large weights made rows of far more than 1).
     """
 
     def __init__(self, steering: Steering, now: Callable[[], Now | None]) -> None:
