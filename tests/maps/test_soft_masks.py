@@ -230,3 +230,17 @@ def test_a_picture_of_another_size(size):
         heat.soft_mask(image=3)
     with pytest.raises(ArgumentError, match="its maps are of 128×128"):
         HeatMaps(placed(HOUSES)).segment(image=Image.new("RGB", size))
+
+
+def test_words_of_a_phrase_do_not_cancel_one_another():
+    """One takes away at each place what the other draws: both act there, and the phrase is seen."""
+    made = placed(HOUSES)
+    red, house = ([made.columns[t] for t in made.table.find(one)] for one in ("red", "house"))
+    house = house[: len(house) // 2]  # the first of two
+    refined, arrays = made.refined.copy(), [array.copy() for array in made.arrays]
+    for array in (refined, *arrays):
+        array[..., red] = -array[..., house].sum(axis=-1, keepdims=True) / len(red)
+    maps = HeatMaps(replace(made, refined=refined, arrays=tuple(arrays)))
+    soft = maps["red"].soft_mask()
+    np.testing.assert_allclose(soft, HeatMaps(made)["red"].soft_mask(), atol=1e-5)
+    assert halves(soft) == (1.0, pytest.approx(0, abs=0.02))
