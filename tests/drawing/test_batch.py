@@ -178,6 +178,9 @@ def test_words_that_the_model_was_not_taught_are_told_and_noted(embedded):
     assert [run.settings.untaught for run in runs] == [("Horse", "blurry"), ("blurry",)]
     with warnings.catch_warnings(action="error"):
         assert generate(embedded, "a red house", steps=1).settings.untaught == ()
+    with pytest.warns(HeedmapWarning, match="horse"):
+        sought = generate(embedded, "a red house", steps=1, concepts=["cat", "horse"])
+    assert sought.settings.untaught == ("horse",)
 
 
 def test_a_model_without_a_list_says_nothing_of_words(pipe):

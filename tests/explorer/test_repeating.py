@@ -409,7 +409,8 @@ def test_the_python_of_a_grid_is_the_grid_again(random_model):
 
 
 def test_a_picture_is_looked_at_again():
-    about = settings_of(**EMBEDDED, located={"size": [300, 200], "sha256": "0" * 64})
+    looked = {**EMBEDDED, "guidance": 1.0}  # as locate looks
+    about = settings_of(**looked, located={"size": [300, 200], "sha256": "0" * 64})
     (_, command, left), (_, code, beside), (_, again, _) = repeat_run(about)
     assert again == "heedmap repeat RUN"
     assert split(command)[:4] == ["heedmap", "locate", "RUN/image.png", about.prompt]
