@@ -231,7 +231,7 @@ def test_words_that_are_not_there():
         maps.at(3)
     with pytest.raises(UnknownWordError, match="9"):
         maps.at(9)
-    with pytest.raises(ArgumentError, match="use at"):
+    with pytest.raises(ArgumentError, match="a text, as in 'house'"):
         _ = maps[2]
     assert [heat.label for heat in maps] == ["at", "house", "x" * 90]
 

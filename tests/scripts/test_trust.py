@@ -173,9 +173,9 @@ def test_the_least_that_agree_are_shown_first(found):
     assert len(panels) == 3 * 6
     assert panels[1].caption == "heat of house" and panels[1].note == "noun"
     heat = found.trust.columns.heat
-    assert panels[3].note == f"rank {heat.rank:.2f}, AUC {heat.auc:.2f}"
+    assert panels[3].note == f"rank {heat.rank:.2f}, AUC {heat.auc:.2f}".replace("-", "−")
     assert panels[3].caption == "changes up to 78%"
-    assert (panels[5].caption, panels[5].note) == ("changes up to 0%", "–")
+    assert (panels[5].caption, panels[5].note) == ("changes up to 0%", "nothing to compare")
 
 
 @pytest.mark.slow
