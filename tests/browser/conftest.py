@@ -51,6 +51,14 @@ class Opened:
             "button", name=text, exact=True
         )
 
+    def pin_phrase(self, first: str, last: str) -> None:
+        """Pin what stands from one word to another, and point at nothing."""
+        self.word(first).click()
+        self.page.keyboard.down("Shift")
+        self.word(last).click()
+        self.page.keyboard.up("Shift")
+        self.page.mouse.move(0, 0)
+
     def legend(self) -> str:
         return self.page.locator("#legend").inner_text()
 

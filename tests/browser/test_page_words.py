@@ -78,11 +78,7 @@ def test_the_legend_says_how_stable_a_words_map_is(show: Any):
     assert "stability" not in one and " to " in one
     assert other.endswith(" · stability 0.98") and " to " in other
     opened.page.keyboard.press("Escape")
-    opened.word("red").click()
-    opened.page.keyboard.down("Shift")
-    opened.word("house").click()
-    opened.page.keyboard.up("Shift")
-    opened.page.mouse.move(0, 0)
+    opened.pin_phrase("red", "house")
     assert opened.page.locator(PINS).all_inner_texts() == ["red house"]
     assert "red house" in opened.legend() and "stability" not in opened.legend()
 
@@ -106,11 +102,7 @@ def test_the_legend_says_how_far_attention_and_cause_agree(show: Any):
     opened.word("red").hover()
     assert "cause" not in opened.legend()
     opened.choose("Layers", "all")
-    opened.word("red").click()
-    opened.page.keyboard.down("Shift")
-    opened.word("house").click()
-    opened.page.keyboard.up("Shift")
-    opened.page.mouse.move(0, 0)
+    opened.pin_phrase("red", "house")
     assert held.all_inner_texts() == ["attention and cause: rank 0.31, AUC 0.70"]
     opened.word("red").click()  # by itself, beside the phrase
     opened.page.mouse.move(0, 0)
@@ -236,11 +228,7 @@ def test_a_phrase_is_not_cut_off_at_what_its_words_draw(show: Any):
     opened = show(explorer.page(made))
     low, high = made.maps["red house"].span("shared")
     assert high > made.maps["red"].shared[1]
-    opened.word("red").click()
-    opened.page.keyboard.down("Shift")
-    opened.word("house").click()
-    opened.page.keyboard.up("Shift")
-    opened.page.mouse.move(0, 0)
+    opened.pin_phrase("red", "house")
     assert opened.page.locator(PINS).all_inner_texts() == ["red house"]
     same(canvas(opened), made.maps["red house"].drawn(low, high))
     assert f"{low:.2g} to {high:.2g}" in opened.legend()
