@@ -3,10 +3,12 @@
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from diffusers import StableDiffusionImg2ImgPipeline
+from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline
 from families import models
+from making import gradient
 
 from heedmap.errors import ArgumentError, ModelError
 from heedmap.options import GenerateOptions
@@ -46,6 +48,56 @@ def test_a_batch(pipe):
         "negative_prompt_2": ["c", "d"],
     }
     assert set(for_batch(pipe, ["a"], [1], GenerateOptions())) == {"prompt", "generator"}
+
+
+def rows(pipe, count: int = 3, **own) -> dict[str, Any]:
+    texts = [str(n) for n in range(count)]
+    return for_batch(pipe, texts, range(count), GenerateOptions(arguments=own))
+
+
+@pytest.mark.parametrize("name", ["image", "mask_image"])
+def test_one_picture_is_every_rows(name):
+    pipe, one = models.sd1(StableDiffusionInpaintPipeline), gradient(16, 24)
+    for given in (one, [one], (one,)):
+        made = rows(pipe, **{name: given})[name]
+        assert isinstance(made, list) and len(made) == 3 and all(each is one for each in made)
+    assert rows(pipe, 1, **{name: one})[name] is one
+    three = [one, gradient(16, 16), one]
+    assert rows(pipe, **{name: three})[name] is three
+    plain = np.asarray(one, np.float32) / 255
+    for alone in (plain, torch.from_numpy(plain).permute(2, 0, 1)):  # of one picture, without rows
+        made = rows(pipe, **{name: alone})[name]
+        assert len(made) == 3 and all(each is alone for each in made)
+    many = np.repeat(plain[None], 3, axis=0)
+    assert np.array_equal(rows(pipe, **{name: plain[None]})[name], many)
+    assert torch.equal(
+        rows(pipe, **{name: torch.from_numpy(plain[None])})[name], torch.from_numpy(many)
+    )
+
+
+def test_one_noise_is_every_rows(pipe):
+    latents = torch.randn(1, 4, 8, 8)
+    made = rows(pipe, latents=latents)["latents"]
+    assert made.shape == (3, 4, 8, 8) and all(torch.equal(row, latents[0]) for row in made)
+    assert rows(pipe, latents=made)["latents"] is made
+    assert "latents" not in rows(pipe, 1) and rows(pipe, latents=None)["latents"] is None
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "told"),
+    [
+        (3, [gradient()] * 2, "image has 2 rows, and pictures drawn at once: 3; expected one, "
+         "which holds for all, or one for each"),
+        (1, torch.zeros(4, 3, 8, 8), "image has 4 rows, and pictures drawn at once: 1; expected "
+         "one, which holds for all"),
+        (2, [], "image has 0 rows, and pictures drawn at once: 2; expected one, which holds for "
+         "all, or one for each"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_neither_one_nor_all_are_refused(count, given, told):
+    with pytest.raises(ArgumentError) as error:
+        rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
+    assert str(error.value) == told
 
 
 def test_a_users_argument_goes_before_a_familys():

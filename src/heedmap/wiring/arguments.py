@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -19,6 +20,8 @@ STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in the place of their number."""
 SECOND_TEXTS = ("prompt_2", "negative_prompt_2")
 """Texts for a second encoder, of which each picture of a batch may have its own."""
+ROWS = ("image", "mask_image", "latents")
+"""Arguments of which each picture of a batch has its own row."""
 CALLBACKS = ("callback", "callback_on_step_end")
 _UNTOLD = ("callback", "callback_steps")
 """Arguments of older versions that a pipeline still takes, without saying so."""
@@ -42,7 +45,11 @@ def check_names(pipe: Any, given: Iterable[str], ours: Iterable[str]) -> None:
 def for_batch(
     pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: DrawOptions
 ) -> dict[str, Any]:
-    """All arguments of a call that draws a picture for each prompt, from noise of its seed."""
+    """All arguments of a call that draws a picture for each prompt, from noise of its seed.
+
+    Raises:
+        ArgumentError: if an argument has neither one row nor one for each picture.
+    """
     count, own = len(prompts), options.arguments
     width, height = options.size or (None, None)
     said = {
@@ -59,8 +66,48 @@ def for_batch(
         **family_of(pipe).defaults,
         **{name: value for name, value in said.items() if value is not None},
         **own,
+        **_rows(pipe, own, count),
         **({"prompt_2": [second] * count} if isinstance(second, str) else {}),
     }
+
+
+def _rows(pipe: Any, own: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The arguments that have rows, one for each picture of a batch.
+
+    Pipelines differ in what they make of a single one: inpainting encodes it with the first
+    picture's generator alone, so that the others start from other noise; upscalers, adapters and
+    given latents fail.
+    """
+    if own.get("padding_mask_crop") is not None:
+        return {}  # which is of one picture, and refused where it is cropped
+    given = {name: own[name] for name in ROWS if own.get(name) is not None}
+    made: dict[str, Any] = {}
+    if "control_image" not in parameters(pipe) and isinstance(given.get("image"), list):
+        # Of several nets each has a picture, for all rows; adapters do not repeat theirs.
+        if hasattr(getattr(pipe, "controlnet", None), "nets"):
+            made["image"] = given.pop("image")
+        elif hasattr(getattr(pipe, "adapter", None), "adapters"):
+            theirs = given.pop("image")
+            made["image"] = [[one] * count for one in theirs] if count > 1 else theirs
+    return made | {name: _repeated(name, value, count) for name, value in given.items()}
+
+
+def _repeated(name: str, value: Any, count: int) -> Any:
+    """One row for each of so many pictures; what has them, and what has none, as it is."""
+    several = isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 3
+    rows = len(value) if several else 1
+    if rows not in (1, count):
+        one = "one, which holds for all" + (", or one for each" if count > 1 else "")
+        raise ArgumentError(
+            f"{name} has {rows} rows, and pictures drawn at once: {count}; expected {one}"
+        )
+    if rows == count:
+        return value
+    if isinstance(value, torch.Tensor) and several:
+        return value.repeat(count, *[1] * (value.ndim - 1))
+    if isinstance(value, np.ndarray) and several:
+        return value.repeat(count, axis=0)
+    return [*value] * count if several else [value] * count
 
 
 def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any]:
