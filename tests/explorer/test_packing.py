@@ -56,6 +56,20 @@ def test_rounding_stays_below_what_is_promised(bits: int, budget: int):
         assert (np.abs(planes - exact) <= allowed * 1.001 + 1e-8).all()
 
 
+def test_a_plane_that_is_even_but_for_rounding_is_even():
+    recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
+    first = recording.arrays[0].copy()
+    noise = np.random.default_rng(0).random(first.shape[:3], np.float32)
+    first[..., 2] = 0.25 + 1e-6 * noise
+    first[..., 3] = 0.25 + 1e-4 * noise  # a map
+    recording = replace(recording, arrays=(first, *recording.arrays[1:]))
+    planes = unpacked(pack(recording, 10**9)["tables"][-1], len(pack(recording, 10**9)["entries"]))
+    even, seen = (planes[0][:, :, entry] for entry in (1, 2))  # the columns 2 and 3
+    assert (np.ptp(even, axis=-1) == 0).all()
+    np.testing.assert_allclose(even, 0.25, rtol=1e-5)
+    np.testing.assert_allclose(seen, first[..., 3], rtol=0, atol=1e-8)
+
+
 def test_the_first_table_is_the_mean_of_all_steps_and_heads():
     recording = small(keep=frozenset({"layer", "step", "head"})).maps.recording
     packed = pack(recording, 10**9)

@@ -68,6 +68,10 @@ PIPELINES = {
         controlled(StableDiffusionControlNetInpaintPipeline, 2),
         {**PART, "control_image": [CONTROL] * 2},
     ),
+    "two nets' in a list": (
+        controlled(StableDiffusionControlNetInpaintPipeline, 2),
+        {**PART, "image": [picture(128, 128)], "control_image": [CONTROL] * 2},
+    ),
     "a net": (controlled(StableDiffusionControlNetPipeline, 1), {"image": CONTROL}),
     "two nets": (
         controlled(StableDiffusionControlNetPipeline, 2),

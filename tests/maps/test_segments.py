@@ -15,6 +15,7 @@ from heedmap.errors import ArgumentError, RunError, SelectionError, UnknownWordE
 from heedmap.figures import overlays
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.segments import Segments
+from heedmap.text.concepts import concept_table
 
 PROMPT = "red house next to blue tree at sea"
 
@@ -45,6 +46,20 @@ def decoded(counts: list[int], size: list[int]) -> np.ndarray:
     assert len(pixels) == height * width
     columns = [pixels[at : at + height] for at in range(0, len(pixels), height)]
     return np.array(columns).T
+
+
+def test_of_concepts_each_is_labelled_also_what_names_no_thing():
+    table = concept_table(["house", "with", "red"])
+    rng = np.random.default_rng(0)
+    found = recording("a red house", keep=())
+    kept = found.positions[: len(table.words)]
+    arrays = tuple(rng.random((*a.shape[:3], len(kept))).astype(np.float32) for a in found.arrays)
+    refined = rng.random((8, 8, len(kept))).astype(np.float32)
+    whole = replace(found, table=table, positions=kept, arrays=arrays, refined=refined)
+    maps = HeatMaps(whole, Image.new("RGB", found.size))
+    assert [phrase[0].text for phrase in table.phrases] == ["house", "red"]
+    assert maps.segment().names == ("house", "with", "red")
+    assert np.array_equal(maps.segment().labels, maps.segment(["house", "with", "red"]).labels)
 
 
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9, 1])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from making import recording
+from making import apart, recording
 from PIL import Image
 
 from heedmap.errors import ArgumentError
@@ -45,6 +45,12 @@ def test_the_span_of_each_scale():
     assert made.span("word") == pytest.approx((0.1, 0.4))
     assert made.span("shared") == (0.05, 0.9)
     assert made.span("raw") == (0, 1)
+    # What is the same everywhere is not stretched to a map of its rounding.
+    even = heat((0.3 + 1e-7 * np.random.default_rng(0).random((2, 2))), (2, 2))
+    assert np.ptp(even.values) > 0
+    assert even.span("word") == (even.values.min(), even.values.min())
+    flat, picture = heat(np.full((2, 2), 0.3), (2, 2)), Image.new("RGB", (2, 2))
+    assert apart(even.overlay(picture), flat.overlay(picture)) == 0
     # A phrase, or a token that is no word, may draw more or less than any of the words.
     beyond = heat(np.array([[0.0, 1.25]]), (2, 1), shared=(0.5, 0.75))
     assert beyond.span("shared") == (0, 1.25)

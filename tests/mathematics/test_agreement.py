@@ -63,6 +63,29 @@ def test_a_map_that_is_the_same_everywhere_has_no_order():
     assert agreement.rank_correlation(flat, flat) is None
 
 
+@pytest.mark.parametrize("level", [0.2, -3.0, 1e-7, 1e6])
+def test_a_map_that_is_even_but_for_rounding_has_no_order(level):
+    values = with_ties(0)
+    rounded = (level * (1 + 1e-6 * np.random.default_rng(1).standard_normal((9, 7)))).astype("f4")
+    assert np.ptp(rounded) > 0 and agreement.is_even(rounded)
+    assert agreement.rank_correlation(rounded, values) is None
+    assert agreement.rank_correlation(values, rounded) is None
+    assert agreement.auc(rounded, values > 7) == 0.5
+    assert not agreement.changed_region(rounded).any()
+    # A little more is a map, however small its values are.
+    seen = level * (1 + 1e-4 * values)
+    assert not agreement.is_even(seen)
+    assert agreement.rank_correlation(seen, values) == pytest.approx(1 if level > 0 else -1)
+    assert agreement.auc(seen, values > 7) == (level > 0)
+    assert agreement.changed_region(seen).any()
+
+
+def test_what_is_no_number_has_no_order():
+    odd = with_ties(0)
+    odd[2, 3] = np.nan
+    assert agreement.is_even(odd) and agreement.rank_correlation(odd, with_ties(1)) is None
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_auc_with_ties_by_definition(seed):
     values, inside = with_ties(seed), with_ties(seed + 20) > 7

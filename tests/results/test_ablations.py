@@ -125,6 +125,19 @@ def test_trust_by_its_parts():
     assert plain.trust.columns.heat == found.trust.columns.heat
 
 
+def test_a_refined_map_that_is_even_but_for_rounding_agrees_with_nothing():
+    found = made_ablation()
+    run = with_refined(found.run)
+    recording = run.maps.recording
+    rounded = 0.2 + 1e-7 * np.random.default_rng(0).random(recording.refined.shape, np.float32)
+    held = replace(recording, refined=rounded)
+    even = replace(found, run=replace(run, maps=replace(run.maps, recording=held)))
+    assert np.ptp(even.run.maps.refined["house"].values) > 0
+    for told in even.trust.ways().values():
+        assert told.refined == ablations.Agreement(None, 0.5)
+        assert told.heat.rank is not None
+
+
 def test_a_heat_that_is_the_change_itself():
     found = made_ablation()
     heat = found.heat.values

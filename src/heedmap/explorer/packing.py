@@ -32,6 +32,7 @@ from heedmap.files.values import TokenKind
 from heedmap.maps.layer_names import short_names, stage_of
 from heedmap.maps.recordings import REFINED, Layer, Recording, cells
 from heedmap.maps.soft_masks import meant, phrase_tokens, soft_masks
+from heedmap.mathematics.agreement import is_even
 from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable
 
@@ -85,7 +86,7 @@ def pack(recording: Recording, budget: int, picture: Image.Image | None = None) 
     entries, columns = _entries(recording)
     w, h = cells(recording.latent)
     refined = _refined(recording, columns, budget)
-    budget -= _size(refined)
+    budget -= len(refined["tables"][0]["data"]) if refined else 0
     kept = budget // _MASKS if refined else 0
     tables = list(_tables(recording, columns, budget - kept))
     budget -= sum(len(table["data"]) for table in tables)
@@ -263,11 +264,6 @@ def _masks(
     return None
 
 
-def _size(told: dict[str, Any] | None) -> int:
-    """Characters of what is told."""
-    return 0 if told is None else len(told["tables"][0]["data"])
-
-
 def _finest(
     recording: Recording, columns: Sequence[Sequence[int]], shapes: Iterable[_Shape], budget: int
 ) -> dict[str, Any] | None:
@@ -340,6 +336,7 @@ def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[np.ndarray, bytes]:
     low = planes.min(axis=1).astype(np.float32)
     top = 2**bits - 1
     unit = ((planes.max(axis=1).astype(np.float64) - low) / top).astype(np.float32)
+    unit[[is_even(plane) for plane in planes]] = 0  # or its rounding would be seen as heat
     scaled = (planes - low[:, None].astype(np.float64)) / np.where(unit > 0, unit, 1)[:, None]
     whole = np.clip(np.rint(scaled), 0, top).astype(np.int64)
     steps = np.diff(whole, axis=1, prepend=0) % (top + 1)

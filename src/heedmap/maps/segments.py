@@ -21,7 +21,7 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.files.writing import kinds, slug, whole_folder
 from heedmap.maps.recordings import Recording
-from heedmap.maps.soft_masks import meant, phrase_tokens, soft_masks
+from heedmap.maps.soft_masks import all_parts, meant, soft_masks
 from heedmap.maps.stability import least_stability, stability_said
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
@@ -259,7 +259,7 @@ def segmented(
     """
     threshold, table = checks.fraction("threshold", threshold), recording.table
     if queries is None:
-        places = phrase_tokens(table)
+        places = all_parts(table)
         names = [table.text_of(tokens) for tokens in places]
     else:
         asked = _checked_queries(queries)

@@ -16,11 +16,9 @@ from heedmap.figures.overlays import resize_map, to_rgb
 from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import Recording
 from heedmap.maps.selections import Selection
+from heedmap.mathematics.agreement import is_even
 from heedmap.text.words import TokenTable
 
-ROUNDING = 1e-5
-"""How far a map that is the same everywhere may seem to vary, by its greatest value: it was summed
-up in float32."""
 SHARPNESS = 4
 """The power by which the phrase that stands out more at a place takes it. On the drawn world 2 to 8
 are within a point of each other."""
@@ -107,6 +105,16 @@ def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
     return [tuple(t for word in words for t in word.tokens) for words in table.phrases]
 
 
+def all_parts(table: TokenTable) -> list[tuple[int, ...]]:
+    """What is masked where nothing is named: every phrase, and of concepts every one.
+
+    Each of these was asked for, also what names neither a thing nor a property.
+    """
+    if table.of_concepts:
+        return [word.tokens for word in table.read_words]
+    return phrase_tokens(table)
+
+
 def check_picture(picture: object, size: tuple[int, int]) -> None:
     """Raise an ArgumentError if a picture is given whose size is not that of the maps (W, H)."""
     if picture is None:
@@ -152,15 +160,10 @@ def contested(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
 def scaled(values: np.ndarray) -> np.ndarray:
     """A map from 0 at the least to 1 at the greatest value; a constant map is 0."""
     low, high = float(values.min()), float(values.max())
-    return np.zeros_like(values) if _constant(values) else (values - low) / (high - low)
-
-
-def _constant(values: np.ndarray) -> bool:
-    """Whether a map is the same everywhere, but for rounding, or not a number."""
-    return not float(np.ptp(values)) > ROUNDING * float(np.abs(values).max())
+    return np.zeros_like(values) if is_even(values) else (values - low) / (high - low)
 
 
 def _excess(values: np.ndarray) -> np.ndarray:
     """How far each place stands above the mean, by how far the highest does: 0 to 1."""
     above = np.maximum(values.astype(np.float64) - values.mean(dtype=np.float64), 0)
-    return np.zeros_like(above) if _constant(values) else above / above.max()
+    return np.zeros_like(above) if is_even(values) else above / above.max()

@@ -12,6 +12,7 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block
 from heedmap.maps.soft_masks import Mentioned, check_picture, scaled
+from heedmap.mathematics.agreement import is_even
 from heedmap.options import MASK_THRESHOLD
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class HeatMap:
         """The values that a picture shows as coldest and hottest.
 
         Args:
-            scale: "word" (from this map's least to its greatest value), "shared" (that of all the
+            scale: "word" (from this map's least to its greatest value; of one that is the same
+                everywhere, but for rounding, both are its least), "shared" (that of all the
                 prompt's words, and of a phrase that draws more than any of them) or "raw" (0 to 1).
 
         Raises:
@@ -84,7 +86,7 @@ class HeatMap:
             return 0.0, 1.0
         low, high = float(self.values.min()), float(self.values.max())
         if scale == "word":
-            return low, high
+            return low, low if is_even(self.values) else high
         return min(low, self.shared[0]), max(high, self.shared[1])
 
     def overlay(
@@ -184,8 +186,9 @@ class HeatMap:
         of "house"): refined, lessened where another phrase stands out more, and brought to the
         edges of the picture (`heedmap.maps.soft_masks`). A map of some layers, steps or heads, of a
         token, or of a share, and that of a run without refined maps, is cut by itself: from its
-        least value, 0, to its greatest, 1, whatever their sign, since under a negative weight a
-        word acts where its map is lowest.
+        least cell, 0, to its greatest, 1, whatever their sign, since under a negative weight a
+        word acts where its map is lowest. Enlarged, a pixel that lies between the middles of cells
+        has what is between theirs, so that a single cell's peak is not reached.
 
         Args:
             image: the picture, where the map does not know it (maps of a bare `trace`); without

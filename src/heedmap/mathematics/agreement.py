@@ -9,6 +9,15 @@ from itertools import combinations
 
 import numpy as np
 
+ROUNDING = 1e-5
+"""How far a map that is the same everywhere may seem to vary, by its greatest value: it was summed
+up in float32."""
+
+
+def is_even(values: np.ndarray) -> bool:
+    """Whether a map is the same everywhere, but for rounding, or holds what is not a number."""
+    return not float(np.ptp(values)) > ROUNDING * float(np.abs(values).max())
+
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """The rank of each value among all, from 1; equal ones have the mean of theirs.
@@ -34,19 +43,22 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
         b: the same of the other map.
 
     Returns:
-        -1 to 1; None where a map is the same everywhere, since it has no order.
+        -1 to 1; None where a map is the same everywhere, but for rounding, since it has no order.
     """
+    if is_even(a) or is_even(b):
+        return None
     one, other = (ranks(each).ravel() for each in (a, b))
     one, other = one - one.mean(), other - other.mean()
     size = float(np.sqrt((one @ one) * (other @ other)))
-    return None if size == 0 else float(np.clip(one @ other / size, -1, 1))
+    return float(np.clip(one @ other / size, -1, 1))
 
 
 def auc(values: np.ndarray, inside: np.ndarray) -> float | None:
     """The area under the curve of hits over false alarms, of all thresholds of a map.
 
     That is how often a place inside has more than one outside, of all such pairs; an equal pair
-    counts a half (Mann and Whitney, 1947; Hanley and McNeil, 1982). 0.5 is what chance has.
+    counts a half (Mann and Whitney, 1947; Hanley and McNeil, 1982). 0.5 is what chance has, and a
+    map that is the same everywhere, but for rounding.
 
     Args:
         values: (h, w).
@@ -59,6 +71,8 @@ def auc(values: np.ndarray, inside: np.ndarray) -> float | None:
     without = inside.size - within
     if not within or not without:
         return None
+    if is_even(values):
+        return 0.5
     above = float(ranks(values)[inside].sum()) - within * (within + 1) / 2
     return above / (within * without)
 
@@ -73,10 +87,10 @@ def changed_region(values: np.ndarray) -> np.ndarray:
         values: (h, w).
 
     Returns:
-        bool (h, w); empty where the map is the same everywhere.
+        bool (h, w); empty where the map is the same everywhere, but for rounding.
     """
     flat = np.sort(values, axis=None).astype(np.float64)
-    if flat.size < 2:
+    if is_even(flat):
         return np.zeros(values.shape, dtype=bool)
     count, below = flat.size, np.arange(1, flat.size)
     sums = np.cumsum(flat)

@@ -198,7 +198,7 @@ class TokenTable:
             if whole and (not found or found[-1] != place):
                 found.append(place)
         if not found:
-            where = "among the concepts" if self._of_concepts else "in the prompt"
+            where = "among the concepts" if self.of_concepts else "in the prompt"
             raise UnknownWordError(
                 f"{quoted(query)} is not {where}: {self._inventory(' '.join(wanted))}"
                 f"{self._nearest(wanted, keys)}"
@@ -295,7 +295,7 @@ class TokenTable:
         return between.strip(" \t") in ("", "-")
 
     @property
-    def _of_concepts(self) -> bool:
+    def of_concepts(self) -> bool:
         """Whether it tells of concepts (`concepts.concept_table`): an encoder adds tokens."""
         whole = all(word.tokens == (word.number,) for word in self.words)
         return whole and 0 < len(self.words) == len(self.tokens)

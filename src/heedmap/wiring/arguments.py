@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -105,8 +104,6 @@ def _repeated(name: str, value: Any, count: int) -> Any:
         return value
     if isinstance(value, torch.Tensor) and several:
         return value.repeat(count, *[1] * (value.ndim - 1))
-    if isinstance(value, np.ndarray) and several:
-        return value.repeat(count, axis=0)
     return [*value] * count if several else [value] * count
 
 
