@@ -312,4 +312,7 @@ def test_the_page_of_an_ablation_opens_with_what_was_left_out(show: Any):
     assert show(explorer.page(made)).legend()
     for word in ("tree", "red house", "red"):
         opened = show(explorer.page(replace(made, trust={word: made_trust()})))
-        assert word in opened.legend() and "attention and cause: rank 0.62" in opened.legend()
+        assert (
+            word in opened.legend()
+            and "attention and cause (columns): rank 0.62" in opened.legend()
+        )

@@ -90,11 +90,11 @@ def test_the_legend_says_how_far_attention_and_cause_agree(show: Any):
     opened = show(explorer.page(replace(made, trust=causes)))
     held = opened.page.locator("#legend li small")
     opened.word("red").hover()
-    assert held.all_inner_texts() == ["attention and cause: rank 0.62, AUC 0.91"]
+    assert held.all_inner_texts() == ["attention and cause (columns): rank 0.62, AUC 0.91"]
     assert "0.5 by chance" in held.get_attribute("title")
     opened.choose("Maps", "refined")
     opened.word("red").hover()
-    assert held.all_inner_texts() == ["attention and cause: rank −0.62, AUC 0.91"]
+    assert held.all_inner_texts() == ["attention and cause (columns): rank −0.62, AUC 0.91"]
     opened.choose("Maps", "read")
     opened.word("house").hover()
     assert held.count() == 0
@@ -103,7 +103,7 @@ def test_the_legend_says_how_far_attention_and_cause_agree(show: Any):
     assert "cause" not in opened.legend()
     opened.choose("Layers", "all")
     opened.pin_phrase("red", "house")
-    assert held.all_inner_texts() == ["attention and cause: rank 0.31, AUC 0.70"]
+    assert held.all_inner_texts() == ["attention and cause (columns): rank 0.31, AUC 0.70"]
     opened.word("red").click()  # by itself, beside the phrase
     opened.page.mouse.move(0, 0)
     assert held.count() == 2

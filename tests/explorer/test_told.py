@@ -38,7 +38,7 @@ def test_how_far_attention_and_cause_agree_is_told_by_the_words_that_were_left_o
         "a": structs.replace(told, columns=structs.replace(told.columns, refined=None)),
     }
     found = trust(small("a red house, a red tree").maps, causes)
-    said = "attention and cause: "
+    said = "attention and cause (columns): "
     assert [(one["words"], one["read"], one["refined"]) for one in found] == [
         ([1, 4], f"{said}rank 0.62, AUC 0.91", f"{said}rank −0.62, AUC 0.91"),
         ([4, 5], f"{said}rank −0.30", f"{said}rank 0.30"),

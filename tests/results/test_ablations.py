@@ -317,7 +317,7 @@ def test_the_run_says_how_far_attention_and_cause_agree_on_its_sheet_page_and_fi
     back.run.figure()
     (frame,) = framed
     said = [f"“{word}” {one.trust.columns.heat}" for word, one in (("house", found), ("at", other))]
-    assert frame["note"] == "attention and cause: " + " · ".join(said)
+    assert frame["note"] == "attention and cause (columns): " + " · ".join(said)
     with Image.open(folder / "run" / "sheet.png") as sheet:
         assert sheet.tobytes() == back.run.sheet().tobytes()
     (view,) = data_of((folder / "run" / "index.html").read_text())["runs"][0]["views"]

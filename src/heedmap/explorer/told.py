@@ -6,7 +6,7 @@ from typing import Any
 
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural
 from heedmap.explorer.shown import PairLike, RunLike
-from heedmap.files.ablations import Trust
+from heedmap.files.ablations import MARK, Trust
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures, returned
 from heedmap.files.settings import Settings
@@ -115,10 +115,7 @@ def trust(maps: HeatMaps, causes: Mapping[str, Trust]) -> list[dict[str, Any]]:
     for called, told in causes.items():
         tokens, ways = {*maps.tokens.find(called)}, told.columns
         words = [word.number for word in maps.words if not tokens.isdisjoint(word.tokens)]
-        read, refined = (
-            "" if one is None else f"attention and cause: {one}"
-            for one in (ways.heat, ways.refined)
-        )
+        read, refined = ("" if one is None else f"{MARK}{one}" for one in (ways.heat, ways.refined))
         found.append({"words": words, "kind": "cause", "read": read, "refined": refined})
     return found
 

@@ -13,6 +13,9 @@ MAX_ABLATION = 2**20
 Way = Literal["columns", "unread"]
 """How a word is left out: its columns of P taken away, or the prompt read without it."""
 
+MARK = "attention and cause (columns): "
+"""What stands before how far a word's map is to be trusted, where one way is told of two."""
+
 
 class Agreement(Struct, frozen=True):
     """How far a map and the cause agree, both on the grid of the map.

@@ -19,7 +19,7 @@ from heedmap.figures.formats import png
 from heedmap.figures.layout import Laid
 from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import kinds, reading, schemas
-from heedmap.files.ablations import Trust
+from heedmap.files.ablations import MARK, Trust
 from heedmap.files.notes import FrozenDict
 from heedmap.files.settings import Settings
 from heedmap.files.writing import slug, whole_folder
@@ -249,7 +249,7 @@ def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
 def _trusted(trust: Mapping[str, Trust]) -> str:
     """A quiet line on a sheet: how far the heat of words and what changes without them agree."""
     said = (f"“{word}” {told.columns.heat}" for word, told in trust.items())
-    return "attention and cause: " + " · ".join(said) if trust else ""
+    return MARK + " · ".join(said) if trust else ""
 
 
 def _write_sheet(
