@@ -11,6 +11,7 @@ from heedmap import Ablation, edit
 from heedmap.cli.ablating import print_ablation
 from heedmap.drawing import repeating
 from heedmap.files.notes import to_json
+from heedmap.models import pipelines
 from heedmap.results.runs import Run
 
 
@@ -111,3 +112,16 @@ def test_maps_that_a_run_does_not_have_are_told_as_none(capsys):
     print_ablation(Path("x"), {"word": "house", "trust": trust})
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if " % " in line]
     assert len(rows) == 2 and all(row.count("-") == 2 for row in rows)
+
+
+def test_the_model_is_loaded_as_it_is_asked_for_or_as_the_run_was(model, saved, monkeypatch):
+    loads: list[tuple] = []
+    monkeypatch.setattr(pipelines, "load", lambda name, **how: loads.append((name, how)) or model)
+    noted = json.loads((saved / "run.json").read_text())["settings"]
+    good("ablate", saved, "house", "--quiet")
+    other = ("--model", "other", "--device", "cuda", "--dtype", "bfloat16")
+    call("ablate", saved, "house", "--quiet", *other)
+    assert loads == [
+        (noted["model"], {"device": noted["device"], "dtype": noted["dtype"]}),
+        ("other", {"device": "cuda", "dtype": "bfloat16"}),
+    ]
