@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cli.calling import bad, files, good, raising
+from cli.calling import PROMPT, bad, files, good, raising
+from heedmap import generate
 from heedmap.cli import segmenting
 from heedmap.files import kinds
 from heedmap.files.destinations import check_folder
@@ -118,3 +119,22 @@ def test_segment_of_a_run_without_refined_maps(run: Run, desk: Path):
         "segment", "older"
     )
     assert not (desk / "older" / "segment").exists()
+
+
+def test_masks_of_concepts_go_beside_those_of_the_prompt(model, desk: Path):
+    run = generate(model, PROMPT, seed=3, steps=1, concepts=["sky", "cat"])
+    assert run.concepts is not None
+    run.save(desk / "sought")
+    for asked, name in (
+        ((), "all-concepts"),
+        (("-w", "sky"), "sky-concepts"),
+        (("-w", "sky", "--threshold", 0.3, "--format", "svg"), "sky-concepts-from-0-3-svg"),
+    ):
+        folder = Path("sought", "segment", name)
+        assert good("segment", "sought", "--concepts", *asked, "-q") == f"{folder}\n"
+    found = np.load(desk / "sought" / "segment" / "all-concepts" / "labels.npy")
+    assert np.array_equal(found, run.concepts.segment().labels)
+    good("segment", "sought")
+    assert {path.name for path in (desk / "sought" / "segment").iterdir()} == {
+        "all", "all-concepts", "sky-concepts", "sky-concepts-from-0-3-svg",
+    }  # fmt: skip
