@@ -130,3 +130,31 @@ def test_a_single_look_says_that_nothing_is_known_of_its_stability(model, desk: 
     assert told in good("locate", photo, PROMPT, "--steps", 1, "-o", "one")
     assert told not in good("locate", photo, PROMPT, "--steps", 2, "-o", "two")
     assert "stability" not in good("segment", "one") + good("inspect", "one")
+
+
+@pytest.mark.parametrize(
+    ("concepts", "said"),
+    [
+        (["sky", "sky"], "the concept 'sky' is asked for twice: expected each once"),
+        (["(sky:2)"], "the concept '(sky:2)' has a weight: expected plain words"),
+        (["..."], "the concept '...' has no word: expected one to look for"),
+    ],
+)
+def test_concepts_are_refused_before_a_picture_is_read_or_a_model_is_loaded(
+    desk: Path, photo: Path, monkeypatch, concepts, said
+):
+    monkeypatch.setattr(pipelines, "load", raising(AssertionError("no model is needed")))
+    asked = [part for one in concepts for part in ("--concept", one)]
+    assert said in bad("locate", photo, PROMPT, *asked)
+    assert said in bad("locate", "none.png", PROMPT, *asked)
+    assert files(desk) == {photo.name}
+
+
+def test_every_file_that_is_saved_is_told_with_what_it_is(model, desk: Path, photo: Path):
+    sought = ("--concept", "sky", "--keep", "layer,step", "--steps", 2, "--seed", 1)
+    said = good("locate", photo, "house", *sought, "-o", "out")
+    title, columns, *rows = (line.strip().split(maxsplit=1) for line in said.splitlines())
+    told = dict(rows)
+    assert (title, columns) == (["out"], ["file", "what it is"])
+    assert told.keys() == files(desk / "out")
+    assert len(set(told.values())) == len(told)
