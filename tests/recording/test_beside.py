@@ -1,14 +1,17 @@
 """What is looked for beside a prompt, in a trace; that it is exact: tests/families/test_beside."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from making import random_pipeline, run, state_without_timing
 
-from heedmap.errors import ArgumentError, NothingRecordedError, sizes
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, sizes
 from heedmap.recording.edits import Confine, Reweight
 from heedmap.recording.tracing import trace
 from heedmap.wiring.prompt_tables import prompt_table
+from heedmap.wiring.registry import cross_attention_layers
 
 EVERY = ("layer", "step", "head")
 
@@ -125,3 +128,15 @@ def test_concepts_beside_the_negative_branch_alone(pipe):
     mine, theirs = (one.concept_recordings[0].arrays for one in (recorder, other))
     assert all(map(np.array_equal, mine, theirs))
     assert recorder.negative_maps[0].tokens.prompt == "sea"
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_keys_that_are_no_numbers_are_not_taken_for_those_of_a_concept(pipe, odd):
+    """As of a layer whose half precision is too small: nothing can be held against such keys."""
+    name, layer = next(iter(cross_attention_layers(pipe).items()))
+    layer.to_k.weight.data[0, 0] = odd
+    with (
+        pytest.raises(TraceError, match=f"^{re.escape(name)} makes other keys of the prompt"),
+        trace(pipe, concepts=["cat"]),
+    ):
+        run(pipe, "a house", steps=1)
