@@ -8,9 +8,10 @@ from making import noting, same_pixels
 
 from heedmap import Run, generate
 from heedmap.drawing import generation
-from heedmap.drawing.redrawing import draw_varied
+from heedmap.drawing.redrawing import check_room, draw_varied, limit_of
 from heedmap.errors import ArgumentError, RunError
 from heedmap.models import batches
+from heedmap.options import DrawOptions
 
 PROMPT = "a red house"
 
@@ -68,3 +69,21 @@ def test_what_is_missing_or_too_large_is_told(random_model, run, monkeypatch):
     broken = noting(run, steps=9_999, arguments={"eta": "much"})
     with pytest.raises((RunError, ArgumentError)):
         draw_varied(random_model, broken, lambda asked: [asked], {}, None)
+
+
+def test_the_room_for_a_batch_is_for_all_maps_those_of_concepts_too(random_model, monkeypatch):
+    found = generate(
+        random_model, PROMPT, seed=1, steps=1, negative="sea", guidance=2.0,
+        branches={"conditional", "negative"}, concepts=["cat", "tree"], keep={"layer", "step"},
+    )  # fmt: skip
+    assert found.negative_maps is not None and found.concepts is not None
+    maps = (found.maps, found.negative_maps, found.concepts)
+    held = sum(array.nbytes for one in maps for array in one.recording.arrays)
+    room = 3 * (batches.image_bytes(random_model, (128, 128)) + held)
+    monkeypatch.setattr(batches, "free_bytes", lambda _: room)
+    check_room(random_model, found, 3)
+    monkeypatch.setattr(batches, "free_bytes", lambda _: room - 1)
+    with pytest.raises(RunError, match="a batch of 3 pictures"):
+        check_room(random_model, found, 3)
+    monkeypatch.setattr(DrawOptions, "limit", 0)
+    assert limit_of(found) == 2 * held
