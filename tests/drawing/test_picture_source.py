@@ -19,9 +19,12 @@ from PIL import Image
 import heedmap
 from heedmap import Grid, Pair, Run, edit, explain, grid, repeat
 from heedmap.drawing import edit_batches
+from heedmap.drawing.given_pictures import SeenPicture
 from heedmap.drawing.picture_source import PictureSource
 from heedmap.errors import ArgumentError, ModelError, RunError
 from heedmap.options import DrawOptions
+from heedmap.wiring.noise_levels import NoiseLevels
+from heedmap.wiring.schedules import Moment
 
 # An autoencoder of random weights gives no picture back well.
 pytestmark = pytest.mark.filterwarnings("ignore:the picture (comes back at|changed outside)")
@@ -262,6 +265,24 @@ def test_a_model_of_half_precision():
     assert apart(pair.edited.image, np.asarray(pair.source.image).astype(int)) > 3
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_what_edits_differ_by_is_reckoned_in_float32_whatever_the_model_holds(kind):
+    """And rounded once, at the end; numbers by chance, and the same in NumPy to the bit."""
+    chance = torch.Generator().manual_seed(0)
+    clean, noise, *_ = torch.randn((3, 1, 4, 8, 8), generator=chance)
+    latents = torch.randn((3, 4, 8, 8), generator=chance).to(kind)
+    levels = NoiseLevels(((0.6, 0.8), (0.75, 0.5), (1.0, 0.0)), 1.0)
+    source = PictureSource(SeenPicture(painted(), clean, (64, 64)), levels, (noise, noise))
+    made = latents.float().numpy()
+    there = np.float32(0.75) * clean.numpy() + np.float32(0.5) * noise.numpy()
+    wanted = torch.from_numpy(there + (made - made[:1])).to(kind)
+    carried = source.carried(Moment(0, 2, last=True), latents)
+    assert carried.dtype == kind and torch.equal(carried, wanted)
+    assert torch.equal(carried[:1], torch.from_numpy(there).to(kind))
+    rounded = (latents - latents[:1]).float()
+    assert torch.equal(rounded, latents.float() - latents[:1].float()) == (kind == torch.float32)
+
+
 def test_keep_and_steps_of_maps_change_no_picture(pipe):
     how: dict[str, Any] = {"image": painted(), "seed": 3, "steps": 3}
     one = edit(pipe, SOURCE, TARGET, **how)
@@ -469,6 +490,16 @@ def test_what_else_changed_of_the_picture_is_told(pipe, monkeypatch):
     above = edit(pipe, SOURCE, TARGET, **how)
     for one in (above, blended, drawn):
         assert not any("outside of the edit's words" in note for note in one.about.notes or ())
+
+
+def test_a_blend_is_not_told_to_blend(pipe, monkeypatch):
+    """However much the rest of its picture changed; the same edit without one is told to."""
+    monkeypatch.setattr(edit_batches, "LEAST_KEPT", 1000.0)
+    how: dict[str, Any] = {"image": painted(), "seed": 3, "steps": 2}
+    for only, told in ((None, True), ("red->blue", False)):
+        about = edit(pipe, SOURCE, TARGET, only=only, **how).about
+        assert about.change.outside.psnr_db is not None  # some of the rest did change
+        assert any("by a blend" in note for note in about.notes or ()) is told
 
 
 @pytest.mark.parametrize(("decibels", "told"), [(19.99, True), (20.0, False)])
