@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from diffusers import DDPMScheduler, EulerDiscreteScheduler
+from diffusers import DDPMScheduler, EulerDiscreteScheduler, StableDiffusionPipeline
 from making import state_of
 from msgspec import structs
 from PIL import Image
@@ -295,6 +295,30 @@ def test_progress_and_previews_of_it(pipe):
     told: list[tuple[int, int]] = []
     locate(pipe, painted(), PROMPT, seed=1, steps=3, progress=lambda *at: told.append(at))
     assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+class Unguided(StableDiffusionPipeline):
+    """A pipeline of a user's own, which draws without guidance and has no argument for it."""
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, prompt=None, height=None, width=None, num_inference_steps=50, timesteps=None,
+        latents=None, generator=None, output_type="pil", callback_on_step_end=None,
+        callback_on_step_end_tensor_inputs=("latents",),
+    ):  # fmt: skip
+        given = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
+        given["callback_on_step_end_tensor_inputs"] = [*callback_on_step_end_tensor_inputs]
+        return super().__call__(guidance_scale=1.0, **given)
+
+
+def test_a_pipeline_that_has_no_guidance_looks_alike_and_notes_none(pipe):
+    own = Unguided(**pipe.components, requires_safety_checker=False)
+    own.set_progress_bar_config(disable=True)
+    found, same = (locate(one, painted(), PROMPT, seed=4, steps=2) for one in (own, pipe))
+    assert (found.settings.guidance, same.settings.guidance) == (None, 1.0)
+    assert np.array_equal(found.maps["house"].values, same.maps["house"].values)
+    assert repeat(own, found).same
 
 
 @pytest.mark.slow
