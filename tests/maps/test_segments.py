@@ -228,7 +228,7 @@ def test_what_cannot_be_told_apart_is_refused():
         drawn(("a",)).mask("cat")
 
 
-@pytest.mark.parametrize("count", [1, 3, 8, 20])
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 20])
 @pytest.mark.parametrize("shape", [(64, 64), (40, 120), (120, 40)])
 def test_the_sheet_has_a_panel_a_phrase(count, shape):
     found = drawn(tuple(f"phrase {n}" for n in range(count)), shape)
@@ -236,6 +236,33 @@ def test_the_sheet_has_a_panel_a_phrase(count, shape):
     said = {text.get_text() for text in sheet.findobj(lambda one: hasattr(one, "get_text"))}
     assert {*found.names, "What is where", "the picture"} <= said
     assert ("background" in " ".join(said)) == (count > 1)
+
+
+def test_the_sheet_says_how_much_of_the_picture_a_phrase_has(panels):
+    """Of 200 pixels: none, one, two (a hundredth of them), one more, and the rest but 94."""
+    labels = np.repeat(np.arange(6, dtype=np.uint8), [94, 0, 1, 2, 1, 102]).reshape(10, 20)
+    Segments(("a", "b", "c", "d", "e"), labels).sheet()
+    assert [(panel.caption, panel.note) for panel in panels] == [
+        ("", "47 % background"), ("a", "no pixel"), ("b", "under 1 %"), ("c", "1 %"),
+        ("d", "under 1 %"), ("e", "51 %"),
+    ]  # fmt: skip
+
+
+def test_labels_of_a_picture_that_is_no_square_lie_as_its_pixels_do():
+    wide = HeatMaps(replace(made().recording, size=(160, 96)))
+    found = wide.segment(["house"])
+    assert found.labels.shape == (96, 160) and 0 < found.shares[0] < 1
+    np.testing.assert_array_equal(found.labels == 1, wide["house"].mask())
+
+
+def test_as_many_phrases_as_labels_tell_apart_and_not_one_more(monkeypatch: pytest.MonkeyPatch):
+    """Of a model with a longer text than any of today's; here of labels that tell two apart."""
+    monkeypatch.setattr("heedmap.maps.segments.MOST_PHRASES", 2)
+    assert made().segment(["house", "sea"]).names == ("house", "sea")
+    with pytest.raises(ArgumentError, match="the prompt has 3 phrases: expected 1 to 2 to tell"):
+        made().segment()
+    with pytest.raises(ArgumentError, match="you named 3 phrases: expected 1 to 2"):
+        made().segment(["house", "sea", "tree"])
 
 
 def test_each_phrase_alone_has_the_colour_it_has_among_all(panels):
