@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from making import data_of
 from PIL import Image
 
-from browser.conftest import MISSING, PINS, again, canvas, point, readings
+from browser.conftest import MISSING, PINS, again, canvas, point, readings, same
+from heedmap.drawing import editing
+from heedmap.figures import overlays
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -78,6 +81,77 @@ def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: s
     assert opened.page.evaluate("[state.steps, state.place]") == [None, None]
     assert opened.page.evaluate("[state.opacity, state.threshold]") == chosen
     assert np.array_equal(canvas(opened).pixels(), wanted)
+
+
+def test_in_a_grid_a_link_opens_its_cell_and_the_pins_of_both_sides(show: Any, random_model: Any):
+    grid = editing.grid(random_model, "a red house", weights={"red": [2, 3]}, seeds=[7, 8], steps=1)
+    opened = show(grid.explorer())
+    opened.page.locator("#strip tbody button").last.click()
+    for word, side in (("house", "edit"), ("red", "source")):
+        opened.word(word, side).click()
+    opened.page.mouse.move(0, 0)
+    before = [canvas(opened, nth).pixels() for nth in (0, 1)], opened.legend()
+    pins = opened.page.evaluate("state.pins.map(({ run, entries }) => [run, entries])")
+    address = link(opened)
+    assert "edit=3" in address and "&pin=1." in address and "&pin=0." in address
+    again(opened, address)
+    assert opened.page.evaluate("state.pins.map(({ run, entries }) => [run, entries])") == pins
+    assert len({run for run, _ in pins}) == 2 and opened.legend() == before[1]
+    for nth, pixels in enumerate(before[0]):
+        assert np.array_equal(canvas(opened, nth).pixels(), pixels)
+
+
+@pytest.mark.parametrize(
+    ("said", "pinned"),
+    [
+        ("pin=0.0.2.2", ["house"]),
+        ("pin=0.0.1.2", ["red house"]),
+        ("pin=0.0.2.1", []),  # ends before it begins
+        ("pin=0.0.11.11", []),  # past all words: the start token
+        ("pin=0.0.11.11&specials=1", ["start token"]),
+        ("pin=0.0.10.11&specials=1", []),  # no phrase goes on into it
+        ("pin=0.0.11.12&specials=1", []),
+        ("pin=0.1.1.1", []),  # of the negative prompt, which is not in sight
+        ("pin=0.1.1.1&negative=1", ["green"]),
+        ("pin=1.0.1.1", []),  # of another picture
+        ("&".join(f"pin=0.0.{n % 10}.{n % 10}" for n in range(40)), 16),
+    ],
+)
+def test_what_a_link_pins_is_what_could_be_pinned_by_hand(
+    show: Any, run_page: str, said: str, pinned: list[str] | int
+):
+    entries = data_of(run_page)["runs"][0]["views"][0]["entries"]
+    assert [one["kind"] for one in entries[10:12]] == ["word", "start"]
+    opened = show(run_page)
+    again(opened, f"{opened.page.url}#{said}")
+    found = opened.page.locator(PINS).all_inner_texts()
+    assert (len(found) if isinstance(pinned, int) else found) == pinned
+
+
+def test_a_link_chooses_no_head_and_no_step_past_the_last(show: Any, run: Any, run_page: str):
+    heads = max(layer.heads for layer in run.maps.recording.layers)
+    opened = show(run_page)
+    plain = opened.page.url
+    for said, head, steps in (
+        (f"head={heads - 1}&steps=4-6", str(heads - 1), "steps 4–5 of 0–5"),
+        (f"head={heads}&steps=4-7", "-1", "all 6 steps"),
+        ("head=-1&steps=5-6", "-1", "step 5 of 0–5"),
+        ("head=-2&steps=0-1", "-1", "step 0 of 0–5"),
+    ):
+        again(opened, f"{plain}#{said}")
+        chosen = opened.page.get_by_label("Head", exact=True).input_value()
+        assert (chosen, opened.steps_said()) == (head, steps), said
+
+
+def test_a_page_without_heat_comes_back_without(show: Any, run: Any, run_page: str):
+    opened = show(run_page)
+    opened.bare()
+    address = link(opened)
+    assert address.endswith("#bare=1")
+    again(opened, address)
+    same(canvas(opened), overlays.enlarge(run.image))
+    again(opened, address.replace("bare=1", "bare=0"))
+    assert opened.legend() != ""
 
 
 def test_another_address_of_the_page_is_followed_and_never_written_over(show: Any, run_page: str):
