@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from making import small
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from browser.conftest import canvas, same
 from heedmap import explorer
+from heedmap.figures import overlays
 
 
 def test_downloads_are_the_overlay_and_the_map(show: Any, run: Any, run_page: str, tmp_path: Path):
@@ -31,6 +32,114 @@ def test_downloads_are_the_overlay_and_the_map(show: Any, run: Any, run_page: st
             values = np.load(kept, allow_pickle=False)
             assert values.dtype == np.float32 and values.shape == heat.values.shape
             np.testing.assert_allclose(values, heat.values, atol=np.ptp(heat.values) / 1000)
+
+
+def keep(opened: Any, kind: str, folder: Path) -> Path:
+    """What one of the two buttons gives, under its name."""
+    with opened.page.expect_download() as waiting:
+        opened.page.locator(f"#{kind}").click()
+    kept = folder / waiting.value.suggested_filename
+    waiting.value.save_as(kept)
+    return kept
+
+
+def test_buttons_say_of_which_words_they_give_a_file(show: Any, run_page: str):
+    opened = show(run_page)
+    overlay, numbers = (opened.page.locator(f"#{kind}") for kind in ("png", "npy"))
+
+    def said() -> tuple[str, str, bool]:
+        off = [one.is_disabled() for one in (overlay, numbers)]
+        assert len(set(off)) == 1
+        return overlay.inner_text(), numbers.inner_text(), off[0]
+
+    opened.bare()
+    assert said() == ("Overlay, PNG", "Map, NPY", True)
+    opened.pin_phrase("house", "to")
+    assert said() == ("Overlay of house next to, PNG", "Map of house next to, NPY", False)
+    opened.word("snow").click()
+    assert said() == ("Overlay of 2 words, PNG", "Map of 2 words, NPY", False)
+    opened.bare()
+    opened.pin_phrase("red", "blue")
+    assert said() == ("Overlay of red house next to…, PNG", "Map of red house next to…, NPY", False)
+
+
+def test_a_file_is_named_after_all_that_was_chosen(show: Any, run_page: str, tmp_path: Path):
+    opened = show(run_page)
+    opened.pin_phrase("tree", "in")  # there is a comma between them
+    assert keep(opened, "npy", tmp_path).name == "tree-in.npy"
+    assert keep(opened, "png", tmp_path).name == "tree-in-shared.png"
+    opened.choose("Layers", "group up")
+    opened.choose("Head", "1")
+    opened.steps(1, 6)
+    opened.choose("Scale", "word")
+    opened.page.get_by_label("Native grid").check()
+    chosen = "up-layers-steps-1-5-head-1-native"
+    assert keep(opened, "png", tmp_path).name == f"tree-in-word-{chosen}.png"
+    opened.steps(0, 5)
+    chosen = chosen.replace("1-5", "0-4")
+    assert keep(opened, "npy", tmp_path).name == f"tree-in-{chosen}.npy"
+
+
+def test_a_long_phrase_gives_a_name_that_a_disk_takes(show: Any, tmp_path: Path):
+    words = [f"{letter}longworded" for letter in "abcdefghijklmnop"]
+    opened = show(explorer.page(small(" ".join(words))))
+    opened.pin_phrase(words[0], words[-1])
+    assert keep(opened, "npy", tmp_path).stem == "-".join(words)[:120]
+
+
+def test_of_several_words_the_numbers_lie_one_behind_the_other(
+    show: Any, run: Any, run_page: str, tmp_path: Path
+):
+    opened = show(run_page)
+    for word in ("tree", "house", "red"):
+        opened.word(word).click()
+    kept = keep(opened, "npy", tmp_path)
+    assert kept.name == "tree-house-red.npy"
+    exact = np.stack([run.maps[word].values for word in ("tree", "house", "red")])
+    np.testing.assert_allclose(np.load(kept, allow_pickle=False), exact, atol=np.ptp(exact) / 65535)
+
+
+def test_an_overlay_is_kept_as_it_is_seen_with_its_outline(
+    show: Any, run: Any, run_page: str, tmp_path: Path
+):
+    """Colours and opacity too; a phrase, which may draw more than any word, on the same scale."""
+    opened = show(run_page)
+    opened.pin_phrase("red", "tree")
+    opened.choose("Colours", "cividis")
+    opened.slide("Opacity", 25)
+    plain = np.asarray(Image.open(keep(opened, "png", tmp_path)).convert("RGB")).astype(int)
+    same(canvas(opened), Image.fromarray(plain.astype(np.uint8)))
+    opened.page.get_by_label("Outline", exact=True).check()
+    lined = np.asarray(Image.open(keep(opened, "png", tmp_path)).convert("RGB")).astype(int)
+    mask = overlays.resize_map(run.maps["red house next to a blue tree"].soft_mask(), (256, 256))
+    inside = Image.fromarray(np.where(mask > 0.5, 255, 0).astype(np.uint8))
+    least, most = (inside.filter(one(9)) for one in (ImageFilter.MinFilter, ImageFilter.MaxFilter))
+    edge = np.asarray(least) != np.asarray(most)  # up to 4 pixels from where the mask ends
+    inked = (lined != plain).any(axis=-1)
+    assert inked[edge].mean() > 0.3 and inked[~edge].mean() < 0.001  # of 8 bits
+    assert (lined[inked].min(axis=-1) > 225).any() and (lined[inked].max(axis=-1) < 30).any()
+    opened.word("snow").click()  # of two each has its own colour, and none is white
+    lined = np.asarray(Image.open(keep(opened, "png", tmp_path)).convert("RGB")).astype(int)
+    assert not (lined.min(axis=-1) > 250).any()
+    for hue in overlays.hue_colours()[:2].astype(int):
+        assert (np.abs(lined - hue).max(axis=-1) <= 12).sum() > 20
+
+
+def test_of_an_edit_each_side_gives_a_file_of_its_own(show: Any, pair: Any, pair_page: str):
+    opened = show(pair_page)
+    opened.word("dog", "edit").click()
+    for kind, names in (
+        ("png", ["dog-edited-shared.png", "dog-source-shared.png"]),
+        ("npy", ["dog-edited.npy", "dog-source.npy"]),
+    ):
+        left = set(names)
+
+        def was_last(given: Any, left: set[str] = left) -> bool:
+            left.remove(given.suggested_filename)
+            return not left
+
+        with opened.page.expect_event("download", was_last):
+            opened.page.locator(f"#{kind}").click()
 
 
 def test_the_command_can_be_copied(show: Any, run_page: str):

@@ -186,7 +186,9 @@ def test_the_outline_of_several_words_is_around_the_mask_of_all(
     for first, last, text in (
         ("red", "tree", "red house next to a blue tree"),
         ("red", "house", "red house"),
+        ("in", "snow", "in the snow"),
         ("next", "next", "next"),
+        ("next", "to", "next to"),
     ):
         opened.word(first).click()
         if first != last:

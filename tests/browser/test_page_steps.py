@@ -144,6 +144,41 @@ def test_buttons_walk_one_step_at_a_time(show: Any, run_page: str):
     expect(opened.page.locator("#said")).to_have_text("step 5 of 0–5")
 
 
+def test_what_is_at_an_end_of_the_bar_goes_no_further(show: Any, run_page: str):
+    opened = show(run_page)
+    back, on, every = (
+        opened.page.get_by_role("button", name=name)
+        for name in ("Steps before", "Steps after", "All steps")
+    )
+    assert every.is_disabled()
+    for (a, b), button in (((0, 2), back), ((4, 6), on)):
+        opened.steps(a, b)
+        button.click()
+        assert opened.steps_said() == f"steps {a}–{b - 1} of 0–5"
+    assert not every.is_disabled()
+    mouse, box = opened.page.mouse, opened.page.locator("#range .rail").bounding_box()
+    for x, said in ((-30, "steps 0–3 of 0–5"), (box["width"] + 30, "steps 3–5 of 0–5")):
+        mouse.move(*on_bar(opened, 3, of=6))
+        mouse.down()
+        mouse.move(box["x"] + x, box["y"] + box["height"] / 2, steps=4)
+        mouse.up()
+        assert opened.steps_said() == said
+    ends = "['--from', '--to'].map((name) => Number(e.style.getPropertyValue(name)))"
+    assert opened.page.locator("#range").evaluate(f"(e) => {ends}") == [0.5, 1]
+
+
+@pytest.mark.parametrize(("motion", "pause"), [("no-preference", 400), ("reduce", 900)])
+def test_playing_is_slower_for_who_asks_for_less_motion(
+    show: Any, run_page: str, motion: str, pause: int
+):
+    opened = show(run_page, reduced_motion=motion)
+    opened.page.evaluate(
+        "window.setInterval = (what, pause) => { window.pause = pause; return 1; }"
+    )
+    opened.page.get_by_role("button", name="Play the steps").click()
+    assert opened.page.evaluate("window.pause") == pause
+
+
 @pytest.mark.parametrize(
     "start, stop, walk",
     [
@@ -250,3 +285,17 @@ def test_in_an_edit_a_range_is_of_both(show: Any):
     for nth, (maps, word) in enumerate(zip(both, ("red", "blue"), strict=True)):
         large = overlays.enlarge(source.image if nth == 0 else edited.image)
         same(canvas(opened, nth), overlays.overlay(large, maps[word].values, low=low, high=high))
+
+
+def test_where_all_steps_are_held_together_there_is_none_to_choose(show: Any):
+    run = stable_diffusion("a red house", keep=STEPS, steps=12, side=16, heads=1)
+    page = explorer.page(run, limit=215_000)
+    assert windows_of(page) == [[0, 12]]
+    opened = show(page)
+    assert "holds all steps together" in opened.page.locator("#held").inner_text()
+    for label in ("First step", "Last step"):
+        assert opened.page.get_by_label(label, exact=True).is_disabled()
+    for name in ("Steps before", "Play the steps", "Steps after", "All steps"):
+        assert opened.page.get_by_role("button", name=name).is_disabled(), name
+    opened.page.mouse.click(*on_bar(opened, 3, of=12))
+    assert opened.steps_said() == "all 12 steps" and opened.page.evaluate("state.steps") is None
