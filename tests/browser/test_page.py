@@ -1,6 +1,7 @@
 """The page in a browser: the heat it shows is what Python gives, and what acted at a place."""
 
 import os
+import re
 import statistics
 from dataclasses import replace
 from typing import Any
@@ -159,6 +160,51 @@ def test_an_outline_runs_where_the_mask_ends(show: Any, run: Any, run_page: str)
     points, across = outline(opened)
     assert across == 128 and runs_at(points, soft, 0.6, 1 / 500)
     assert "outline: its mask at 60\u00a0%." in opened.legend()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_outline_goes_on_to_the_border_of_the_picture(show: Any, axis: int):
+    """Of heat that grows in one direction alone: straight across, from side to side."""
+    run = small("a red house")
+    arrays = []
+    for layer, array in zip(run.maps.recording.layers, run.maps.recording.arrays, strict=True):
+        place = np.indices(layer.grid)[axis].reshape(1, 1, -1, 1) / layer.grid[axis]
+        arrays.append((0.1 + 0.1 * np.broadcast_to(place, array.shape)).astype(np.float32))
+    held = replace(run.maps.recording, arrays=tuple(arrays))
+    opened = show(explorer.page(replace(run, maps=replace(run.maps, recording=held))))
+    opened.page.get_by_label("Outline", exact=True).check()
+    opened.word("house").click()
+    points, across = outline(opened)
+    along, over = points[:, axis], points[:, 1 - axis]
+    assert (along.min(), along.max()) == (0, across)
+    assert np.abs(over - across / 2).max() < 1 and np.ptp(over) < 0.1
+
+
+def test_on_the_native_grid_an_outline_follows_the_sides_of_cells(
+    show: Any, run: Any, run_page: str
+):
+    """In white, and of several words in the hue of each."""
+    opened = show(run_page)
+    opened.choose("Layers", "layer 1")
+    opened.page.get_by_label("Native grid").check()
+    opened.page.get_by_label("Outline", exact=True).check()
+    opened.word("house").click()
+    opened.page.mouse.move(0, 0)
+    recording = run.maps.recording
+    column = [recording.positions.index(p) for p in recording.table.find("house")]
+    cells = recording.arrays[1].mean(axis=(0, 1))[:, column].sum(-1).reshape(8, 8)
+    level = (cells.min() + cells.max()) / 2
+    assert np.abs(cells - level).min() > np.ptp(cells) / 1000  # more than rounding
+    hot = cells > level
+    sides = {
+        f"M{x} {y}V{y + 1}" for y, x in np.ndindex(8, 8) if x and hot[y, x] != hot[y, x - 1]
+    } | {f"M{x} {y}H{x + 1}" for y, x in np.ndindex(8, 8) if y and hot[y, x] != hot[y - 1, x]}
+    lines = opened.page.locator("svg path.line[transform]")
+    assert {*re.findall(r"M[^M]+", lines.first.get_attribute("d"))} == sides
+    assert lines.first.get_attribute("stroke") == "#fff"
+    opened.word("tree").click()
+    strokes = [one.get_attribute("stroke") for one in lines.all()]
+    assert strokes == [f"rgb({' '.join(map(str, hue))})" for hue in overlays.hue_colours()[:2]]
 
 
 def test_what_was_not_kept_is_not_offered(show: Any):

@@ -217,6 +217,17 @@ def test_each_pin_has_its_own_mask_and_a_token_its_heat(show: Any, run_page: str
     assert "outline: where the heat itself reaches" in opened.legend()  # as `share().mask()`
 
 
+def test_words_and_a_token_together_have_no_mask(show: Any, run_page: str):
+    opened = show(run_page)
+    opened.page.get_by_label("Outline", exact=True).check()
+    opened.page.get_by_label("Start and end tokens").check()
+    opened.pin_phrase("the", "snow")
+    assert "outline: its mask at 50\u00a0%" in opened.legend()
+    opened.bare()
+    opened.pin_phrase("snow", "start token")
+    assert "outline: where the heat itself reaches 50\u00a0%" in opened.legend()
+
+
 def test_where_an_outline_is_shown_python_gives_its_mask(show: Any, run: Any, run_page: str):
     opened = show(run_page)
     opened.choose("Maps", "refined")

@@ -1,18 +1,23 @@
 """`heedmap ablate`: three runs, a sheet and a file, beside the run; sentences for what is not."""
 
 import json
+import webbrowser
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from making import made_trust
 
 from cli.calling import bad, call, files, good, raising
-from heedmap import Ablation, edit
+from heedmap import Ablation, edit, generate
 from heedmap.cli.ablating import print_ablation
 from heedmap.drawing import repeating
 from heedmap.files.notes import to_json
+from heedmap.files.writing import Destination
 from heedmap.models import pipelines
 from heedmap.results.runs import Run
+
+MAPS = ("heat", "refined", "mask")
 
 
 def test_saved_beside_the_run(model, saved):
@@ -38,6 +43,7 @@ def test_saved_beside_the_run(model, saved):
         assert cells[:4] == [f"{100 * one.mean:.1f}", "%", f"{100 * one.most:.0f}", "%"]
         assert cells[4:6] == [f"{one.heat.rank:.2f}", f"{one.heat.auc:.2f}"]
         assert cells[-2:] == [f"{one.mask.rank:.2f}", f"{one.mask.auc:.2f}"]
+    assert lines[-2].startswith("rank: the rank correlation of a map and the change; AUC: of the")
     assert lines[-1] == f"The pictures beside the heat: {folder / 'sheet.png'}"
     good("ablate", saved, "house", "--quiet")
     assert Ablation.load(saved / "ablate" / "house-2").word == "house"
@@ -74,6 +80,43 @@ def test_what_is_not_the_run_that_was_saved_is_told(model, saved):
     result = call("ablate", saved, "house", "--quiet")
     assert result.exit_code == 0
     assert "the run drawn again is not the one that was saved" in " ".join(result.stderr.split())
+    told = call("ablate", saved, "house", "--json")
+    (warned,) = json.loads(told.stdout)["warnings"]
+    assert told.stderr == f"Warning: {warned}\n" and warned in " ".join(result.stderr.split())
+
+
+def test_the_address_that_is_opened_is_that_of_the_sheet(model, saved, desk, monkeypatch):
+    addresses: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: addresses.append(address) or True)
+    good("ablate", saved, "red", "-o", "a sheet", "--open")
+    assert addresses == [(desk / "a sheet" / "sheet.png").as_uri()]
+
+
+def test_a_folder_is_named_after_the_whole_phrase_and_every_step_is_told(model, desk, monkeypatch):
+    generate(model, "a red house next to a tree", seed=3, steps=2).save("x")
+    steps: list[tuple[int, int]] = []
+
+    @contextmanager
+    def bar(label: str, **_):
+        yield lambda *at: steps.append(at)
+
+    monkeypatch.setattr("heedmap.cli.ablating.progress_bar", bar)
+    told = good("ablate", "x", "red house next to a", "--quiet")
+    assert told == f"{Path('x', 'ablate', 'red-house-next-to-a')}\n"
+    assert steps == [(done, 3 * 2) for done in range(1, 7)]  # it is drawn again, and twice without
+
+
+def test_an_interrupt_in_the_moment_of_saving_tells_what_was_saved(model, saved, monkeypatch):
+    real = Destination.put
+
+    def put(place, *given):
+        real(place, *given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Destination, "put", put)
+    result = call("ablate", saved, "house")
+    told = f"Interrupted: what was saved before is whole, {saved / 'ablate' / 'house'}.\n"
+    assert (result.exit_code, result.stderr) == (130, told)
 
 
 @pytest.mark.parametrize(
@@ -125,3 +168,14 @@ def test_the_model_is_loaded_as_it_is_asked_for_or_as_the_run_was(model, saved, 
         (noted["model"], {"device": noted["device"], "dtype": noted["dtype"]}),
         ("other", {"device": "cuda", "dtype": "bfloat16"}),
     ]
+
+
+def test_figures_of_0_are_figures_and_columns_end_where_their_names_do(capsys):
+    print_ablation(Path("x"), {"word": "house", "trust": to_json(made_trust(0.0, 0.0))})
+    _, head, *rows = capsys.readouterr().out.splitlines()[:4]
+    names = ("change", "up to", *(f"{of}: {one}" for of in MAPS for one in ("rank", "AUC")))
+    ends = [head.index(name) + len(name) for name in names]
+    for row in rows:
+        cells = [row[: end + 1].rstrip().rpartition("  ")[2] for end in ends]
+        assert cells[:2] == ["10.0 %", "50 %"]
+        assert [cell.strip().removeprefix("-") for cell in cells[2:]] == ["0.00"] * 6

@@ -1,13 +1,19 @@
 """`heedmap repeat`: 0 where it is the same, 1 where it differs, 2 after a mistake."""
 
+import errno
 import json
+import os
+import webbrowser
 from pathlib import Path
 
 import pytest
 
 from cli.calling import PROMPT, bad, call, files, good, raising
 from heedmap import Grid, Pair, Run
+from heedmap.cli.repeating import _short
 from heedmap.drawing import editing
+from heedmap.files.writing import Destination
+from heedmap.models import pipelines
 
 
 def spoil(folder: Path, **odd) -> None:
@@ -101,6 +107,77 @@ def test_force_needs_a_folder(saved, monkeypatch):
         "heedmap.drawing.repeating.load_for", raising(AssertionError("it loads a model"))
     )
     assert "--force replaces a folder, and none is named" in bad("repeat", saved, "--force")
+
+
+def test_what_is_opened_needs_a_folder_and_is_its_page(model, saved, desk, monkeypatch):
+    addresses: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: addresses.append(address) or True)
+    assert "--open opens what is saved, and nothing is" in bad("repeat", saved, "--open")
+    good("repeat", saved, "--out", "again")
+    assert addresses == []
+    good("repeat", saved, "--out", "again", "--force", "--open")
+    assert addresses == [(desk / "again" / "index.html").as_uri()]
+
+
+def test_the_model_is_loaded_as_it_is_asked_for_or_as_the_run_was(model, saved, monkeypatch):
+    loads: list[tuple] = []
+    monkeypatch.setattr(pipelines, "load", lambda name, **how: loads.append((name, how)) or model)
+    noted = json.loads((saved / "run.json").read_text())["settings"]
+    good("repeat", saved, "--quiet")
+    call("repeat", saved, "-q", "--model", "other", "--device", "cuda", "--dtype", "bfloat16")
+    assert loads == [
+        (noted["model"], {"device": noted["device"], "dtype": noted["dtype"]}),
+        ("other", {"device": "cuda", "dtype": "bfloat16"}),
+    ]
+
+
+def test_an_interrupt_in_the_moment_of_saving_tells_what_was_saved(model, saved, monkeypatch):
+    real = Destination.put
+
+    def put(place, *given):
+        real(place, *given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Destination, "put", put)
+    result = call("repeat", saved, "--out", "again")
+    told = "Interrupted: what was saved before is whole, again.\n"
+    assert (result.exit_code, result.stderr) == (130, told)
+
+
+def test_what_an_older_version_did_not_note_is_told(model, saved):
+    path = saved / "run.json"
+    about = json.loads(path.read_text("utf-8"))
+    for name in ("threads", "schedulers"):
+        del about["settings"][name]
+    about["settings"]["scheduler"] = "EulerDiscreteScheduler"  # which is not set up: it is a name
+    path.write_text(json.dumps(about), "utf-8")
+    lines = good("repeat", saved).splitlines()
+    told = "  not noted, since an older version wrote this run: "
+    (said,) = [line.removeprefix(told) for line in lines if line.startswith(told)]
+    assert said == "schedulers, threads"
+    assert "  scheduler: EulerDiscreteScheduler, here DDIMScheduler (not as noted)" in lines
+    assert told not in json.dumps(json.loads(good("repeat", saved, "--json")))
+
+
+def test_settings_are_told_to_60_characters_as_they_are_written():
+    assert _short(None) == "nothing" and _short("None") == "None"
+    assert _short("é" * 60) == "é" * 60 and _short("é" * 61) == "é" * 59 + "…"
+    assert _short({"name": "é", "of": [1, None]}) == '{"name": "é", "of": [1, null]}'
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "no space left on device"),
+        (MemoryError(), "memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "memory"),
+    ],
+)
+def test_a_full_disk_or_memory_is_told_as_everywhere(model, saved, monkeypatch, error, said):
+    """And not as what a run's settings have brought about."""
+    monkeypatch.setattr("heedmap.drawing.repeating.repeat", raising(error))
+    told = bad("repeat", saved)
+    assert said in told.lower() and "could not be drawn again" not in told
 
 
 def test_no_folder_and_no_model(saved):
