@@ -80,6 +80,7 @@ def test_a_link_that_fits_no_page_does_nothing(show: Any, run_page: str, said: s
     assert opened.steps_said() == "all 6 steps"
     assert opened.page.evaluate("[state.steps, state.place]") == [None, None]
     assert opened.page.evaluate("[state.opacity, state.threshold]") == chosen
+    assert opened.page.evaluate("linkNow()") == ""  # nor is it handed on
     assert np.array_equal(canvas(opened).pixels(), wanted)
 
 
@@ -135,6 +136,7 @@ def test_a_link_chooses_no_head_and_no_step_past_the_last(show: Any, run: Any, r
         (f"head={heads - 1}&steps=4-6", str(heads - 1), "steps 4–5 of 0–5"),
         (f"head={heads}&steps=4-7", "-1", "all 6 steps"),
         ("head=-1&steps=5-6", "-1", "step 5 of 0–5"),
+        ("head=1&steps=3-3", "1", "all 6 steps"),
         ("head=-2&steps=0-1", "-1", "step 0 of 0–5"),
     ):
         again(opened, f"{plain}#{said}")
@@ -151,6 +153,23 @@ def test_a_page_without_heat_comes_back_without(show: Any, run: Any, run_page: s
     same(canvas(opened), overlays.enlarge(run.image))
     again(opened, address.replace("bare=1", "bare=0"))
     assert opened.legend() != ""
+
+
+def test_the_address_is_written_once_for_all_that_happens_in_a_moment(show: Any, run_page: str):
+    """Browsers refuse to write it too often, as they would be asked to while a slider is drawn."""
+    opened = show(run_page)
+    opened.settle()
+    set_off = """() => {
+      const real = window.setTimeout;
+      let count = 0;
+      window.setTimeout = (...given) => { count++; return real(...given); };
+      for (let n = 0; n < 5; n++) keepLink();
+      window.setTimeout = real;
+      return count;
+    }"""
+    assert opened.page.evaluate(set_off) == 1
+    opened.settle()
+    assert opened.page.evaluate(set_off) == 1  # and again, when that has been done
 
 
 def test_another_address_of_the_page_is_followed_and_never_written_over(show: Any, run_page: str):

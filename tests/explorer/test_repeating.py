@@ -408,6 +408,18 @@ def test_the_python_of_a_grid_is_the_grid_again(random_model):
         assert one.place() == other.place()
 
 
+def test_a_grid_of_self_attention_of_ones_own_has_no_option():
+    """Of an edit and of a grid; the usual one need not be said."""
+    for cells in (256, options.EditOptions.self_cells):
+        own = cells != options.EditOptions.self_cells
+        edit = {"source": "a", "cross": [0, 0.8], "self": [0, 0.4], "self_cells": cells}
+        about = settings_of(**EMBEDDED, edit=edit, batch_place=[1, 2])
+        grid = GridReport(source="a", targets=("b",), self_cells=cells)
+        for command, python, _ in (repeat_edit(about, None), repeat_grid(grid, about)):
+            assert ("the largest grid of self-attention" in command[2]) is own
+            assert ("self_cells=256" in python[1]) is own and "cells" not in command[1]
+
+
 def test_a_picture_is_looked_at_again():
     looked = {**EMBEDDED, "guidance": 1.0}  # as locate looks
     about = settings_of(**looked, located={"size": [300, 200], "sha256": "0" * 64})
