@@ -100,6 +100,9 @@ def test_in_a_grid_a_link_opens_its_cell_and_the_pins_of_both_sides(show: Any, r
     assert len({run for run, _ in pins}) == 2 and opened.legend() == before[1]
     for nth, pixels in enumerate(before[0]):
         assert np.array_equal(canvas(opened, nth).pixels(), pixels)
+    again(opened, address.partition("#")[0] + "#edit=4")  # one past the last
+    assert opened.page.evaluate("state.pair") == 0
+    same(canvas(opened, 1), grid.cells[0].pair.edited.maps["red"].overlay(scale="shared"))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,8 @@ def test_a_link_chooses_no_head_and_no_step_past_the_last(show: Any, run: Any, r
     plain = opened.page.url
     for said, head, steps in (
         (f"head={heads - 1}&steps=4-6", str(heads - 1), "steps 4–5 of 0–5"),
-        (f"head={heads}&steps=4-7", "-1", "all 6 steps"),
+        (f"head={heads}&steps=4-6", "-1", "steps 4–5 of 0–5"),
+        ("head=0&steps=4-7", "0", "all 6 steps"),
         ("head=-1&steps=5-6", "-1", "step 5 of 0–5"),
         ("head=1&steps=3-3", "1", "all 6 steps"),
         ("head=-2&steps=0-1", "-1", "step 0 of 0–5"),
