@@ -87,6 +87,33 @@ def test_a_long_phrase_gives_a_name_that_a_disk_takes(show: Any, tmp_path: Path)
     assert keep(opened, "npy", tmp_path).stem == "-".join(words)[:120]
 
 
+def test_signs_that_are_no_letters_leave_nothing_at_the_ends_of_a_name(show: Any, tmp_path: Path):
+    opened = show(explorer.page(small("🎈 red house 🎈")))
+    opened.pin_phrase("red", "house")
+    opened.word("🎈").last.click(modifiers=["Shift"])
+    assert keep(opened, "npy", tmp_path).name == "red-house.npy"
+    opened.bare()
+    opened.word("🎈").first.click()
+    opened.word("house").click(modifiers=["Shift"])
+    assert keep(opened, "npy", tmp_path).name == "red-house.npy"
+
+
+def test_what_is_pointed_at_meanwhile_is_not_in_an_overlay_of_what_is_pinned(
+    show: Any, run_page: str, tmp_path: Path
+):
+    """Kept by the keyboard, while the pointer rests on a word."""
+    opened = show(run_page)
+    opened.pin_phrase("red", "tree")
+    plain = keep(opened, "png", tmp_path).read_bytes()
+    opened.word("snow").hover()
+    assert opened.legend().startswith("snow")
+    opened.page.locator("#png").focus()
+    with opened.page.expect_download() as waiting:
+        opened.page.keyboard.press("Enter")
+    waiting.value.save_as(tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == plain
+
+
 def test_of_several_words_the_numbers_lie_one_behind_the_other(
     show: Any, run: Any, run_page: str, tmp_path: Path
 ):
