@@ -157,12 +157,13 @@ def test_what_is_at_an_end_of_the_bar_goes_no_further(show: Any, run_page: str):
         assert opened.steps_said() == f"steps {a}–{b - 1} of 0–5"
     assert not every.is_disabled()
     mouse, box = opened.page.mouse, opened.page.locator("#range .rail").bounding_box()
-    for x, said in ((-30, "steps 0–3 of 0–5"), (box["width"] + 30, "steps 3–5 of 0–5")):
+    for x, a, b in ((-30, 0, 4), (box["width"] + 30, 3, 6)):
         mouse.move(*on_bar(opened, 3, of=6))
         mouse.down()
         mouse.move(box["x"] + x, box["y"] + box["height"] / 2, steps=4)
         mouse.up()
-        assert opened.steps_said() == said
+        assert opened.steps_said() == f"steps {a}–{b - 1} of 0–5"
+        assert opened.page.evaluate("state.steps") == [a, b]  # as the link will tell them
     ends = "['--from', '--to'].map((name) => Number(e.style.getPropertyValue(name)))"
     assert opened.page.locator("#range").evaluate(f"(e) => {ends}") == [0.5, 1]
 
@@ -299,3 +300,13 @@ def test_where_all_steps_are_held_together_there_is_none_to_choose(show: Any):
         assert opened.page.get_by_role("button", name=name).is_disabled(), name
     opened.page.mouse.click(*on_bar(opened, 3, of=12))
     assert opened.steps_said() == "all 12 steps" and opened.page.evaluate("state.steps") is None
+
+
+def test_a_click_on_the_bar_that_rests_loses_no_choice(show: Any, run_page: str):
+    """Of refined maps, which are of all steps."""
+    opened = show(run_page)
+    opened.steps(2, 4)
+    opened.choose("Maps", "refined")
+    opened.page.mouse.click(*on_bar(opened, 0, of=6))
+    opened.choose("Maps", "read")
+    assert opened.steps_said() == "steps 2–3 of 0–5"

@@ -1,6 +1,7 @@
 """`heedmap ablate`: three runs, a sheet and a file, beside the run; sentences for what is not."""
 
 import json
+import os
 import webbrowser
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from making import made_trust
 from cli.calling import bad, call, files, good, raising
 from heedmap import Ablation, edit, generate
 from heedmap.cli.ablating import print_ablation
+from heedmap.cli.options import OutputFlags
 from heedmap.drawing import repeating
 from heedmap.files.notes import to_json
 from heedmap.files.writing import Destination
@@ -163,7 +165,10 @@ def test_the_model_is_loaded_as_it_is_asked_for_or_as_the_run_was(model, saved, 
     noted = json.loads((saved / "run.json").read_text())["settings"]
     good("ablate", saved, "house", "--quiet")
     other = ("--model", "other", "--device", "cuda", "--dtype", "bfloat16")
-    call("ablate", saved, "house", "--quiet", *other)
+    monkeypatch.setattr(OutputFlags, "hidden", False)  # as at a terminal
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    call("ablate", saved, "house", *other)
+    assert "TQDM_DISABLE" not in os.environ  # a hub shows bars of its own
     assert loads == [
         (noted["model"], {"device": noted["device"], "dtype": noted["dtype"]}),
         ("other", {"device": "cuda", "dtype": "bfloat16"}),
@@ -176,6 +181,7 @@ def test_figures_of_0_are_figures_and_columns_end_where_their_names_do(capsys):
     names = ("change", "up to", *(f"{of}: {one}" for of in MAPS for one in ("rank", "AUC")))
     ends = [head.index(name) + len(name) for name in names]
     for row in rows:
-        cells = [row[: end + 1].rstrip().rpartition("  ")[2] for end in ends]
+        assert all(row[end - 1] != " " and row[end : end + 1] in ("", " ") for end in ends)
+        cells = [row[:end].rpartition("  ")[2] for end in ends]
         assert cells[:2] == ["10.0 %", "50 %"]
         assert [cell.strip().removeprefix("-") for cell in cells[2:]] == ["0.00"] * 6

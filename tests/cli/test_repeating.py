@@ -10,6 +10,7 @@ import pytest
 
 from cli.calling import PROMPT, bad, call, files, good, raising
 from heedmap import Grid, Pair, Run
+from heedmap.cli.options import OutputFlags
 from heedmap.cli.repeating import _short
 from heedmap.drawing import editing
 from heedmap.files.writing import Destination
@@ -124,7 +125,10 @@ def test_the_model_is_loaded_as_it_is_asked_for_or_as_the_run_was(model, saved, 
     monkeypatch.setattr(pipelines, "load", lambda name, **how: loads.append((name, how)) or model)
     noted = json.loads((saved / "run.json").read_text())["settings"]
     good("repeat", saved, "--quiet")
-    call("repeat", saved, "-q", "--model", "other", "--device", "cuda", "--dtype", "bfloat16")
+    monkeypatch.setattr(OutputFlags, "hidden", False)  # as at a terminal
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    call("repeat", saved, "--model", "other", "--device", "cuda", "--dtype", "bfloat16")
+    assert "TQDM_DISABLE" not in os.environ  # a hub shows bars of its own
     assert loads == [
         (noted["model"], {"device": noted["device"], "dtype": noted["dtype"]}),
         ("other", {"device": "cuda", "dtype": "bfloat16"}),

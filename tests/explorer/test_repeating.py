@@ -195,6 +195,34 @@ def test_what_no_option_says_is_named_with_the_verb_that_does():
     assert "edits" in repeat_run(settings_of(**own, edits=[mask]))[1][2]
 
 
+def test_the_embedded_models_own_scheduler_set_otherwise_is_named_too():
+    pipe = heedmap.load(device="cpu")
+    pipe.scheduler = type(pipe.scheduler).from_config(
+        pipe.scheduler.config, prediction_type="sample"
+    )
+    other = {"prompt": "a", **to_json(describe(pipe)), **EMBEDDED}
+    for way in repeat_run(settings_of(**other))[:2]:
+        assert f"the scheduler ({type(pipe.scheduler).__name__})" in way[2]
+
+
+def test_adapters_are_named_and_a_size_that_nobody_chose_is_not():
+    about = {"model": "org/model", "size": [512, 384]}
+    for more, said in (({}, True), ({"defaults": {"size": "the model"}}, False)):
+        command, python, _ = repeat_run(settings_of(**about, **more))
+        assert ("--size 512x384" in command[1]) is ("size=(512, 384)" in python[1]) is said
+        assert command[2] == python[2] == ""
+    for way in repeat_run(settings_of(**about, adapters={"ip": "x"}))[:2]:
+        assert "the adapters" in way[2]
+
+
+def test_where_run_is_named_it_is_said_what_it_is():
+    """Beside whatever else is said of a picture that is looked at again."""
+    looked = {**EMBEDDED, "guidance": 1.0, "located": {"size": [300, 200], "sha256": "0" * 64}}
+    for more in ({}, {"arguments": {"eta": 0.5}}, {"loras": [{"name": "x"}]}):
+        for _, text, said in repeat_run(settings_of(**looked, **more)):
+            assert "RUN" in text and said.count("RUN is the folder that this page is in.") == 1
+
+
 def test_the_bits_of_a_mask_are_not_shown():
     where = {"mask": [8, 8], "packed": "Zm9v" * 99}
     run = noting(small(), edits=[{"kind": "confine", "word": "a", "where": where}])
