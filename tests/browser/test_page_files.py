@@ -68,6 +68,11 @@ def test_a_file_is_named_after_all_that_was_chosen(show: Any, run_page: str, tmp
     opened.pin_phrase("tree", "in")  # there is a comma between them
     assert keep(opened, "npy", tmp_path).name == "tree-in.npy"
     assert keep(opened, "png", tmp_path).name == "tree-in-shared.png"
+    signs = show(explorer.page(small("a red 🎈")))
+    signs.word("🎈").click()
+    assert keep(signs, "npy", tmp_path).name == "map.npy"
+    opened = show(run_page)
+    opened.pin_phrase("tree", "in")
     opened.choose("Layers", "group up")
     opened.choose("Head", "1")
     opened.steps(1, 6)

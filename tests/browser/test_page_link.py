@@ -114,6 +114,7 @@ def test_in_a_grid_a_link_opens_its_cell_and_the_pins_of_both_sides(show: Any, r
         ("pin=0.0.11.11", []),  # past all words: the start token
         ("pin=0.0.11.11&specials=1", ["start token"]),
         ("pin=0.0.10.11", []),  # nor does a phrase go on into it, where it is not in sight
+        ("pin=0.0.10.11&specials=1", ["snow start token"]),
         ("pin=0.1.1.1", []),  # of the negative prompt, which is not in sight
         ("pin=0.1.1.1&negative=1", ["green"]),
         ("pin=1.0.1.1", []),  # of another picture

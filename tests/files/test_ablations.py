@@ -58,6 +58,7 @@ def test_both_ways_by_name():
         (0.2, None, None, "the same everywhere"),
         (0.2, None, 0.5, "up to 20% of full range; the heat is the same everywhere"),
         (0.2, -0.5, 0.25, "up to 20% of full range; heat and change agree: rank −0.50, AUC 0.25"),
+        (0.2, -0.004, 0.5, "up to 20% of full range; heat and change agree: rank 0.00, AUC 0.50"),
     ],
 )
 def test_a_way_in_words(most, rank, auc, said):

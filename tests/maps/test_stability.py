@@ -132,6 +132,7 @@ def test_a_phrase_is_no_steadier_than_its_least_stable_word():
         (0.8, "stability 0.80"),
         (0.79, "stability 0.79, unsteady"),
         (-0.25, "stability −0.25, unsteady"),
+        (-0.004, "stability 0.00, unsteady"),
     ],
 )
 def test_it_is_told_in_a_word_and_a_number(value: float, said: str):

@@ -102,4 +102,4 @@ def print_ablation(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+    return "-" if value is None else f"{value:z.2f}"

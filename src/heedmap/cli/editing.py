@@ -140,7 +140,7 @@ def print_pair(about: Mapping[str, Any]) -> None:
             f"{change['share']:.0%}",
             *(
                 "-" if change[name] is None else f"{change[name]:{form}}"
-                for name, form in (("mse", ".2g"), ("psnr_db", ".1f"), ("ssim", ".2f"))
+                for name, form in (("mse", ".2g"), ("psnr_db", ".1f"), ("ssim", "z.2f"))
             ),
         )
         for side, change in found["change"].items()

@@ -97,7 +97,7 @@ def figures(about: EditReport, *, blended: bool) -> dict[str, Any]:
 
 def _measured(change: Measures) -> list[str]:
     """How much a part of the picture changed, in words of a table."""
-    values = (change.mse, ".2g"), (change.psnr_db, ".1f"), (change.ssim, ".2f")
+    values = (change.mse, ".2g"), (change.psnr_db, ".1f"), (change.ssim, "z.2f")
     said = ("–" if value is None else f"{value:{form}}" for value, form in values)
     return [f"{change.share * 100:.0f}\u00a0%", *said]
 

@@ -32,7 +32,7 @@ class Agreement(Struct, frozen=True):
 
     def __str__(self) -> str:
         held = (("rank", self.rank), ("AUC", self.auc))
-        figures = (f"{name} {value:.2f}" for name, value in held if value is not None)
+        figures = (f"{name} {value:z.2f}" for name, value in held if value is not None)
         return ", ".join(figures).replace("-", "−") or "nothing to compare"
 
     def __repr__(self) -> str:

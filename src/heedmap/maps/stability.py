@@ -80,4 +80,4 @@ def least_stability(
 def stability_said(stability: float) -> str:
     """How stable a map is, as it is told beside it; and whether that is little."""
     little = ", unsteady" if stability < UNSTEADY else ""
-    return f"stability {stability:.2f}{little}".replace("-", "−")
+    return f"stability {stability:z.2f}{little}".replace("-", "−")

@@ -30,7 +30,7 @@ function fileName(terms, figure, kind) {
     state.native ? "native" : "",
   ];
   const name = parts.filter(Boolean).join(" ").replace(/[^\p{L}\p{M}\p{N}]+/gu, "-");
-  return `${name.replace(/^-|-$/g, "").slice(0, 120)}.${kind}`;
+  return `${name.replace(/^-|-$/g, "").slice(0, 120) || "map"}.${kind}`; // a word may be of signs alone
 }
 
 function keepPng() {

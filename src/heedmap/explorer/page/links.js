@@ -81,8 +81,7 @@ function pinLinked([n, v, first, last]) {
   const view = run === undefined ? undefined : data.runs[run].views[v];
   if (!view || !within(first, 0, view.entries.length - 1) || !within(last, first, view.entries.length - 1)) return;
   if (!viewsShown(run).includes(v)) return;
-  if (view.entries[first].kind !== "word" && !state.specials) return;
-  if (first < last && view.entries.slice(first, last + 1).some((entry) => entry.kind !== "word")) return;
+  if (!state.specials && view.entries.slice(first, last + 1).some((entry) => entry.kind !== "word")) return;
   const [entry] = view.entries.slice(first);
   const plain = { run, view: v, entries: [first], label: entry.text };
   const term = first === last ? plain : phrase(plain, first, last);
