@@ -13,6 +13,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 from heedmap.errors import ArgumentError, Either, Is, Named, listed, nearest
 
 __all__ = [
+    "alike",
     "any_of",
     "finite",
     "flag",
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 
+ROUNDING = 1e-5
+"""How far values that are the same may seem to vary, by the greatest: they were summed up in
+float32."""
 _Number = TypeVar("_Number", int, float)
 _LONGEST = 100_000  # values of a list that somebody gives
 _NUMPY_BOOL = ("bool", "bool_")  # of numpy 2 and 1, which is not imported here
@@ -227,3 +231,8 @@ def _said(bound: Any) -> str:
     if isinstance(bound, int) and bound > 2**20 and power & (power - 1) == 0:
         return f"2**{power.bit_length() - 1} - 1"
     return _plain(bound)
+
+
+def alike(low: float, high: float) -> bool:
+    """Whether two values are the same but for rounding, or one of them is no number."""
+    return not high - low > ROUNDING * max(abs(low), abs(high))

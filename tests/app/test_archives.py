@@ -141,6 +141,18 @@ def cut(file: io.BytesIO) -> io.BytesIO:
     return io.BytesIO(file.getvalue().replace(b"?", b"\0"))
 
 
+def test_of_a_zip_that_is_a_result_what_lies_beside_it_is_left(tmp_path: Path):
+    """The parts of an edit are runs, too; so is what a run's folder may hold beside it."""
+    held = {"pair.json": b"{}", "source/run.json": b"1", "edited/run.json": b"2", "x/run.json": b""}
+    for top in ("", "p/"):
+        folder = tmp_path / f"of {top.strip('/')}"
+        folder.mkdir()
+        archives.unpack(
+            zipped({f"{top}{name}": data for name, data in held.items()}), folder, most=99
+        )
+        assert files(folder) == {"pair.json", "source/run.json", "edited/run.json"}
+
+
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
@@ -148,6 +160,11 @@ def cut(file: io.BytesIO) -> io.BytesIO:
         (io.BytesIO(zipped(GOOD).getvalue()[:-30]), "is not a zip that can be read"),
         (zipped({}), "holds no result"),
         (zipped({"letter.txt": b"Dear"}), "holds no result"),
+        (zipped({"ablate.json": b"{}", "run/run.json": b"{}", "unread/run.json": b"{}"}),
+         "is of an ablation: expected that of one of its three runs"),
+        (zipped({"x/ablate.json": b"{}", "x/run/run.json": b"{}"}), "is of an ablation"),
+        (zipped({"b/run.json": b"{}", "a/pair.json": b"{}"}),
+         "holds several results, a and b: expected one; pack its folder"),
         (zipped({"a/b/run.json": b"{}"}), "holds no result"),
         (zipped({**GOOD, "../../evil": b"x"}), "names files outside of its folder"),
         (zipped({"a/../run.json": b"x"}), "names files outside of its folder"),

@@ -310,9 +310,12 @@ def test_the_page_of_an_ablation_opens_with_what_was_left_out(show: Any):
     """Where a word stands twice, with both of its places."""
     made = small("a red house by a red tree")
     assert show(explorer.page(made)).legend()
-    for word in ("tree", "red house", "red"):
+    for word in ("tree", "red house", "red", "a red"):
         opened = show(explorer.page(replace(made, trust={word: made_trust()})))
         assert (
             word in opened.legend()
             and "attention and cause (columns): rank 0.62" in opened.legend()
         )
+        # It is the map that the command and Python give by that text, at all of its places.
+        python = opened.page.locator("#now-python pre").text_content()
+        assert f'run.maps["{word}"]' in python, python

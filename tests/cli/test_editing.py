@@ -133,7 +133,12 @@ def test_every_option_of_the_library(model, desk):
         (["--count", "3"], "`heedmap generate` and `heedmap grid` have one"),
         (["--words", "red=0.2", "--words", "red=0.3"], "--words has 'red' twice"),
         (["--blend-from", "1"], "from 0 to below 1"),
-        (["--threshold", "0.5"], "but nothing is blended: pass --only"),
+        (["--threshold", "0.5"], "Error: --threshold is 0.5, but nothing is blended: pass --only"),
+        (["--blend-from", "0.5"], "Error: --blend-from is 0.5, but nothing is blended"),
+        (
+            ["--threshold", "0.5", "--blend-from", "0.5"],
+            "Error: --blend-from is 0.5 and --threshold is 0.5, but nothing is blended",
+        ),
     ],
 )
 def test_edits_in_one_sentence_and_nothing_written(model, desk, arguments, sentence):

@@ -384,6 +384,23 @@ def test_a_threshold_that_no_place_is_above(pipe):
     assert not pair.blend.any() and pair.edited.image == pair.source.image
 
 
+def test_a_blend_of_maps_that_are_the_same_everywhere():
+    """No threshold lets an edit in there."""
+    pipe = random_pipeline()
+    for name, parameter in pipe.unet.named_parameters():
+        if ".attn2.to_q." in name or ".attn1.to_q." in name:
+            parameter.data.zero_()
+    with pytest.warns(
+        HeedmapWarning,
+        match=r"^the blend of 'house->sea' let the edit in nowhere, since their maps are the same "
+        r"everywhere: blend by other words$",
+    ):
+        pair = edit(
+            pipe, "a red house", "a red sea", seed=7, steps=STEPS, only="house->sea", threshold=0
+        )
+    assert not pair.blend.any()
+
+
 def test_windows_where_nobody_says_are_those_of_the_kind_of_edit(pipe):
     targets = ["a red sea", "a red house and a tree", "a blue house", "a (red:2) house"]
     pairs = edit(pipe, "a red house", targets, seed=7, steps=1)

@@ -27,6 +27,7 @@ from PIL import Image
 
 import heedmap
 from heedmap import explorer
+from heedmap.checks import ROUNDING
 from heedmap.errors import ArgumentError, NothingRecordedError
 from heedmap.explorer.repeating import repeat_edit, repeat_run
 from heedmap.maps.heatmaps import HeatMaps
@@ -129,6 +130,12 @@ def test_the_policy_allows_this_style_and_this_script_alone():
     assert not re.findall(r"""(?:src|href)=["']?(?!data:)[^"'> ]""", page.partition("<script")[0])
     assert not re.search(r"\son\w+=", re.sub(r"<script.*?</script>", "", page, flags=re.S))
     assert "style=" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
+
+
+def test_the_page_and_python_hold_the_same_for_rounding():
+    folder = Path(explorer.__file__).parent / "page"
+    (found,) = re.findall(r"const ROUNDING = (\S+);", (folder / "drawing.js").read_text())
+    assert float(found) == ROUNDING
 
 
 def test_every_part_of_the_script_is_in_the_page_once():

@@ -103,6 +103,19 @@ def test_the_weights_that_were_written_into_a_prompt(prompt: str, read: str, wei
     assert written_weights(replace(run, settings=edit_of)) == []  # its pair tells
 
 
+def test_the_weights_that_a_rule_gave():
+    """As of a word that was left out by its columns: times what was written."""
+    run = noisy_run("a (red:1.5) house by a red tree", 0, "a red house by a red tree")
+    rules = [
+        {"kind": "reweight", "word": word, "weight": w} for word, w in (("red", -2), ("by", 0))
+    ]
+    given = settings_of(prompt=run.settings.prompt, edits=rules).edits
+    told = written_weights(replace(run, settings=structs.replace(run.settings, edits=given)))
+    assert told == [[1, -3.0], [3, 0.0], [5, -2.0]]
+    odd = (structs.replace(given[0], word="cat"),)  # of a file that was changed
+    assert written_weights(replace(run, settings=structs.replace(run.settings, edits=odd))) == []
+
+
 def test_words_that_stand_for_one_another():
     matched, kind = correspondence(edit("replace", {}))
     assert matched["words"] == [[0, 0], [1, 1], [2, 2]] and kind == "replace"

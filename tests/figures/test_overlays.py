@@ -163,6 +163,17 @@ def test_a_constant_map_on_its_own_scale_is_all_cold(value):
     assert got.tobytes() == overlay(image, np.zeros((4, 4)), low=0, high=1).tobytes()
 
 
+@pytest.mark.parametrize("value", [0.013, -0.4])
+def test_a_range_of_rounding_has_no_contrast(value):
+    """Whatever scale it is of: several maps that are the same everywhere have none between them."""
+    image, low = scene(), value
+    values = np.linspace(low, low + 1e-6 * abs(low), 16).reshape(4, 4)
+    got = overlay(image, values, low=low, high=float(values.max()))
+    assert got.tobytes() == overlay(image, np.zeros((4, 4)), low=0, high=1).tobytes()
+    wide = overlay(image, 1e3 * (values - low) + low, low=low, high=low + 1e-3 * abs(low))
+    assert wide.tobytes() != got.tobytes()
+
+
 @pytest.mark.parametrize("paper", [0, 60, 128, 200, 255])
 def test_heat_is_legible_on_dark_and_on_bright(paper):
     def luminance(rgb):

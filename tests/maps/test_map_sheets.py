@@ -52,7 +52,7 @@ def test_a_panel_says_how_far_from_0_its_heat_goes(monkeypatch):
         sheet_of(heats, None, "a title", "word")
     sheet_of([replace(maps[0], values=0 * maps[0].values)], None, "a title", "word")
     ends = [f"{heat.values.max():.2g}" for heat in maps]
-    ways = [*(f"up to {end}" for end in ends), *(f"down to -{end}" for end in ends)]
+    ways = [*(f"up to {end}" for end in ends), *(f"down to −{end}" for end in ends)]
     assert said == [*ways, "up to 0"]
 
 

@@ -126,8 +126,22 @@ TREE = {"source": "a tree", "cross": [0, 1], "self": [0, 1]}
         ([{"negative": "dogs"}, {}], ["negative: dogs", "no negative prompt"]),
         ([{"size": [64, 96]}, {"size": [96, 64]}], ["64×96", "96×64"]),
         (
-            [{"edits": [{"kind": "confine", "word": "house", "where": [0, 0, 9, 9]}]}, {}],
-            ["confine house", "no edits"],
+            [{"edits": [{"kind": "confine", "word": "house", "where": [0, 0, 0.5, 9]}]}, {}],
+            ["“house” confined to 0, 0, 0.5, 9, strength 3", "no edits"],
+        ),
+        (
+            [
+                {"edits": [{"kind": "reweight", "word": "house", "weight": -2}]},
+                {"edits": [{"kind": "reweight", "word": "house", "weight": 0}]},
+                {"edits": [{"kind": "reweight", "word": "sea", "weight": 3, "renormalize": True}]},
+                {"edits": [{"kind": "rule", "name": "mine"}, {"kind": "rule"}]},
+            ],
+            [
+                "“house” ×−2",
+                "“house” ×0",
+                "“sea” ×3, renormalized",
+                "a rule of one's own, mine, a rule of one's own",
+            ],
         ),
         ([{"edit": TREE}, {"seed": 3}], ["edited from “a tree”, seed 7", "seed 3"]),
         (

@@ -64,7 +64,11 @@ def test_one_picture_is_every_rows(name):
     assert rows(pipe, 1, **{name: one})[name] is one
     three = [one, gradient(16, 16), one]
     assert rows(pipe, **{name: three})[name] is three
-    plain = np.asarray(one, np.float32) / 255
+
+
+def test_one_array_or_tensor_is_every_rows():
+    pipe, name = models.sd1(StableDiffusionInpaintPipeline), "image"
+    plain = np.asarray(gradient(16, 24), np.float32) / 255
     for alone in (plain, torch.from_numpy(plain).permute(2, 0, 1)):  # of one picture, without rows
         made = rows(pipe, **{name: alone})[name]
         assert len(made) == 3 and all(each is alone for each in made)
@@ -73,6 +77,26 @@ def test_one_picture_is_every_rows(name):
     assert torch.equal(
         rows(pipe, **{name: torch.from_numpy(plain[None])})[name], torch.from_numpy(many)
     )
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+def test_masks_of_three_axes_are_several(kind):
+    """As diffusers reads them: (B, H, W), but for an array (H, W, 1)."""
+    pipe = models.sd1(StableDiffusionInpaintPipeline)
+    three = np.random.default_rng(0).random((3, 24, 16)).astype(np.float32)
+    given = kind(three)
+    assert rows(pipe, mask_image=given)["mask_image"] is given
+    with pytest.raises(ArgumentError, match="mask_image has 3 rows, and pictures drawn at once: 2"):
+        rows(pipe, 2, mask_image=given)
+    wanted = np.repeat(three[:1], 3, axis=0)
+    for one in (kind(three[:1]), kind(three[0])):
+        made = rows(pipe, mask_image=one)["mask_image"]
+        read = pipe.mask_processor.preprocess(made)
+        assert read.shape == (3, 1, 24, 16)
+        assert torch.equal(read[:, 0], torch.from_numpy(wanted).round())
+    if kind is np.asarray:
+        made = rows(pipe, mask_image=three[0][..., None])["mask_image"]
+        assert len(made) == 3 and all(np.array_equal(one, three[0][..., None]) for one in made)
 
 
 def test_one_noise_is_every_rows(pipe):

@@ -153,10 +153,19 @@ def _checked(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
 def _found(entries: dict[str, zipfile.ZipInfo]) -> tuple[str, str]:
     """The folder within the zip, as "name/" or "", and the pattern of what is taken from it."""
     tops = {""} | {f"{name.partition('/')[0]}/" for name in entries if "/" in name}
-    for mark, wanted in _TAKEN.items():
-        for top in sorted(tops):
-            if f"{top}{mark}" in entries:
-                return top, wanted
+    if any(f"{top}ablate.json" in entries for top in tops):
+        raise RunError("this zip is of an ablation: expected that of one of its three runs")
+    held = {
+        top: wanted
+        for mark, wanted in reversed(_TAKEN.items())  # of several the first counts
+        for top in sorted(tops)
+        if f"{top}{mark}" in entries
+    }
+    if "" in held or len(held) == 1:
+        return ("", held[""]) if "" in held else next(iter(held.items()))
+    if held:
+        names = listed([top.rstrip("/") for top in sorted(held)], "and")
+        raise RunError(f"this zip holds several results, {names}: expected one; pack its folder")
     raise RunError(
         f"this zip holds no result: expected {listed([*_TAKEN])} in it, as in the folders that "
         "heedmap saves"

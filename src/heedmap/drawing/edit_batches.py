@@ -272,8 +272,12 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
     if pair.blend is not None and not pair.blend.any():
         return [
             *troubles,
-            f"the blend of {quoted(only)} let the edit in nowhere, since no place is above its "
-            f"threshold of {about.threshold:g}: lower it",
+            f"the blend of {quoted(only)} let the edit in nowhere, since "
+            + (
+                f"no place is above its threshold of {about.threshold:g}: lower it"
+                if about.threshold
+                else "their maps are the same everywhere: blend by other words"
+            ),
         ]
     images = [np.asarray(run.image.convert("RGB"), float) for run in (pair.source, pair.edited)]
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:

@@ -63,12 +63,13 @@ class EditBase:
                 ": expected a fraction of the run, from 0 to below 1",
             )
         checks.fraction("threshold", options.threshold)
-        asked = options.blend_from, options.threshold
+        asked = {"blend_from": options.blend_from, "threshold": options.threshold}
         protected = list(options.protect)
         unused: list[Part] = []
-        if asked != (EditOptions.blend_from, EditOptions.threshold):
-            unused += [Is("blend_from", asked[0]), " and ", Is("threshold", asked[1])]
-        elif protected:
+        for name, value in asked.items():
+            if value != getattr(EditOptions, name):
+                unused += [*([" and "] if unused else []), Is(name, value)]
+        if protected and not unused:
             unused += [Is("protect", protected)]
         if unused and not blended:
             raise ArgumentError(

@@ -9,7 +9,7 @@ from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.files.ablations import MARK, Trust
 from heedmap.files.notes import to_json
 from heedmap.files.reports import EditReport, Measures, returned
-from heedmap.files.settings import Settings
+from heedmap.files.settings import Reweighted, Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.stability import stability_said
 from heedmap.text.alignment import pair_words
@@ -24,7 +24,7 @@ def weighted(pair: PairLike) -> list[list[float]]:
 
 
 def written_weights(run: RunLike) -> list[list[float]]:
-    """The same of a run that is no edit: what was written into its prompt.
+    """The same of a run that is no edit: what was written into its prompt, and its `Reweight`s.
 
     Nothing where the brackets were no weights, as in the prompt of somebody's own call.
     """
@@ -34,6 +34,10 @@ def written_weights(run: RunLike) -> list[list[float]]:
     try:
         asked = parse_weights(run.settings.prompt)
         by_token = token_weights(asked.spans, table) if asked.text == table.prompt else {}
+        for edit in run.settings.edits:
+            if isinstance(edit, Reweighted):
+                told = dict.fromkeys(table.find(edit.word), edit.weight)
+                by_token = {**by_token, **{t: by_token.get(t, 1.0) * w for t, w in told.items()}}
     except HeedmapError:
         return []
     return _by_word(table, by_token)
@@ -116,7 +120,8 @@ def trust(maps: HeatMaps, causes: Mapping[str, Trust]) -> list[dict[str, Any]]:
         tokens, ways = {*maps.tokens.find(called)}, told.columns
         words = [word.number for word in maps.words if not tokens.isdisjoint(word.tokens)]
         read, refined = ("" if one is None else f"{MARK}{one}" for one in (ways.heat, ways.refined))
-        found.append({"words": words, "kind": "cause", "read": read, "refined": refined})
+        said = {"read": read, "refined": refined, "called": called}
+        found.append({"words": words, "kind": "cause", **said})
     return found
 
 

@@ -63,7 +63,8 @@ class ScaleBar:
             return f"{self.low}", f"{self.high}"
         low, high = finite("low", self.low), finite("high", self.high)
         # "0" is as near as can be seen.
-        return "0" if abs(low) < high / 1000 else f"{low:.3g}", f"{high:.3g}"
+        cold = "0" if abs(low) < high / 1000 else f"{low:.3g}"
+        return cold.replace("-", "−"), f"{high:.3g}".replace("-", "−")
 
     def block(self, width: int, size: int) -> Block:
         """The bar with its texts of `size` pixels, in a room of this width."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from heedmap.checks import finite, in_order, whole
+from heedmap.checks import alike, finite, in_order, whole
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.reading import MAX_SIDE
 
@@ -99,8 +99,8 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
 
     Values from `low` to `high` become heat from 0 to 1; what lies outside is clipped. The picture
     is dimmed and greyed a little, everywhere alike, so that heat reads on bright and on dark; then
-    colour covers it as heat goes, from nothing at 0 to `OPACITY` at 1. With `low == high` (a
-    constant map on its own scale) there is no contrast to show, and all is cold.
+    colour covers it as heat goes, from nothing at 0 to `OPACITY` at 1. Where `low` and `high` are
+    the same, but for rounding (of constant maps), there is no contrast to show, and all is cold.
 
     Args:
         image: a picture of any mode, of size (W, H).
@@ -236,7 +236,9 @@ def _scaled(
     if low > high:
         raise ArgumentError(f"low is {low:g} and high {high:g}: expected low not above high")
     spread = resize_map(values, size).astype(np.float64)
-    return np.clip((spread - low) / (high - low), 0, 1) if high > low else spread * 0
+    if alike(low, high):
+        return spread * 0
+    return np.clip((spread - low) / (high - low), 0, 1)
 
 
 def _box(size: object) -> tuple[int, int]:

@@ -209,7 +209,7 @@ def read_file(path: Path, schema: type[_File], what: str, *, version: int, most:
     Raises:
         RunError: if it is not such a file.
     """
-    data = reading.read_bytes(path, most=most, otherwise=_other_kind(path, what))
+    data = reading.read_bytes(path, most=most, otherwise=other_kind(path.parent, what, path.name))
     return read(data, schema, str(path), version=version)
 
 
@@ -225,14 +225,14 @@ _KINDS = {
 """The files that tell folders of each kind, what it is, and what to name where a run is wanted."""
 
 
-def _other_kind(path: Path, what: str) -> str:
-    """What to say of a folder without that file: of which other kind it is, if of any."""
-    folder = path.parent
+def other_kind(folder: Path, what: str, marks: str) -> str:
+    """What to say of a folder without the files of that kind: of which other it is, if of any."""
     for mark, (other, runs) in _KINDS.items():
-        if mark != path.name and reading.is_file(folder / mark):
-            wanted = runs.format(folder) if what == "a run" and runs else f"{what}, not {other}"
+        if mark not in marks and reading.is_file(folder / mark):
+            run = runs and what.startswith("a run")
+            wanted = runs.format(folder) if run else f"{what}, not {other}"
             return f"{folder} is {other}: expected {wanted}"
-    return reading.nothing_of(folder, what, f"a folder with {path.name}")
+    return reading.nothing_of(folder, what, f"a folder with {marks}")
 
 
 def read(data: bytes, schema: type[_File], what: str, *, version: int) -> _File:

@@ -102,6 +102,10 @@ class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweigh
     weight: Number
     renormalize: bool = False
 
+    def __str__(self) -> str:
+        how = ", renormalized" if self.renormalize else ""
+        return f"“{self.word}” ×{self.weight:g}{how}".replace("-", "−")
+
 
 class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
     """A `Confine`; what older versions did not note was so then."""
@@ -114,11 +118,20 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
     along: Words | None = None
     tail: bool = True
 
+    def __str__(self) -> str:
+        place = (
+            "a mask" if isinstance(self.where, Mask) else ", ".join(f"{x:g}" for x in self.where)
+        )
+        return f"“{self.word}” confined to {place}, strength {self.strength:g}"
+
 
 class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
     """A rule of a user's own, by its name."""
 
     name: Name = ""
+
+    def __str__(self) -> str:
+        return f"a rule of one's own{self.name and f', {self.name}'}"
 
 
 WordEditNoted = Reweighted | Confined | Ruled

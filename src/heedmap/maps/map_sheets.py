@@ -62,9 +62,10 @@ def sheet_of(
         drawn = replace(heat, image=own).drawn(*span)
         wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
         way = "down" if heat.most < 0 else "up"
+        most_said = f"{heat.most:.2g}".replace("-", "−")
         only = ", refined" if heat.refined and not all(refined) else ""
         held = "" if heat.stability is None else f" · {stability_said(heat.stability)}"
-        panels.append(Panel(heat.label, drawn, f"{way} to {heat.most:.2g}{only}{held}"))
+        panels.append(Panel(heat.label, drawn, f"{way} to {most_said}{only}{held}"))
     ends = ("least", "most") if one is None else one
     said = SCALES[scale] + (f" · {REFINED_BY}" if all(refined) else "")
     bar = layout.ScaleBar(said, *ends, alone=image is None)

@@ -9,14 +9,11 @@ from itertools import combinations
 
 import numpy as np
 
-ROUNDING = 1e-5
-"""How far a map that is the same everywhere may seem to vary, by its greatest value: it was summed
-up in float32."""
-
+from heedmap.checks import alike
 
 def is_even(values: np.ndarray) -> bool:
     """Whether a map is the same everywhere, but for rounding, or holds what is not a number."""
-    return not float(np.ptp(values)) > ROUNDING * float(np.abs(values).max())
+    return alike(float(values.min()), float(values.max()))
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

@@ -18,7 +18,6 @@ from heedmap.errors import (
 )
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block, beside
-from heedmap.files.notes import to_json
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_map import check_scale, span_of
@@ -155,10 +154,7 @@ def _told(name: str, settings: Settings) -> str:
 _WORDING: dict[str, Callable[[Any], str]] = {
     "negative": "negative: {}".format,
     "edit": lambda edit: f"edited from “{edit.source}”",
-    "edits": lambda edits: ", ".join(
-        " ".join(str(edit[part]) for part in ("kind", "word", "name") if part in edit)
-        for edit in to_json(edits)
-    ),
+    "edits": lambda edits: ", ".join(map(str, edits)),
     "seed": "seed {}".format,
     "steps": lambda steps: plural(steps, "step"),
     "guidance": "guidance {:g}".format,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from heedmap.errors import RunError
-from heedmap.files import reading
+from heedmap.files import reading, schemas
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -22,8 +22,8 @@ def kind_of(folder: str | Path) -> str:
     for mark in MARKS:
         if reading.is_file(folder / mark):
             return mark
-    marks = "a folder with run.json, pair.json or grid.json"
-    raise RunError(reading.nothing_of(folder, "a run, edit or grid", marks))
+    marks = "run.json, pair.json or grid.json"
+    raise RunError(schemas.other_kind(folder, "a run, edit or grid", marks))
 
 
 def load_result(folder: str | Path) -> Run | Pair | Grid:

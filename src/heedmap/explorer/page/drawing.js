@@ -67,11 +67,17 @@ class Picture {
   }
 }
 
+/** How far a range is varied over by rounding, by its greatest value, as in Python. */
+const ROUNDING = 1e-5;
+/** What a value's distance from the lowest is multiplied by: 0 where there is no more than rounding. */
+const contrast = (low, high) =>
+  high - low > ROUNDING * Math.max(Math.abs(low), Math.abs(high)) ? 1 / (high - low) : 0;
+
 /** A function (y, line) that writes row y of a heat, 0 to 1, as it lies over a picture of (H, W).
     A heat is {plane, w, h, low, high, native, hue}. Scaled before it is resized, since there are
     fewer cells than pixels; clipped after it, as in Python. */
 function heatRows({ plane, w, h, low, high, native }, W, H) {
-  const unit = high > low ? 1 / (high - low) : 0;
+  const unit = contrast(low, high);
   const scaled = plane.map((value) => (value - low) * unit);
   const rows = native ? spreadCells(scaled, w, h, W, h) : widened(scaled, w, h, W);
   const down = native ? null : resizeWeights(h, H, "bilinear");

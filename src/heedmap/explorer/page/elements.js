@@ -38,5 +38,5 @@ function announce(text) {
   }, 500);
 }
 
-const number = (value) => (value === 0 ? "0" : Number(value.toPrecision(2)).toString());
+const number = (value) => (value === 0 ? "0" : Number(value.toPrecision(2)).toString().replace("-", "−"));
 const percent = (part) => `${Math.round(part * 100)}\u00a0%`;

@@ -70,7 +70,7 @@ function outlineOf(heat) {
 function ownOutline(heat) {
   const acted = heat.plane.map(Math.abs);
   const [low, high] = span(acted);
-  if (high <= low) return "";
+  if (!contrast(low, high)) return "";
   const level = low + state.threshold * (high - low);
   return (state.native ? stairs : contour)(acted, heat.w, heat.h, level);
 }

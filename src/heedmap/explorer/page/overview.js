@@ -220,7 +220,7 @@ function matrixCell({ row, head, plane, w, h }, low, high, short) {
   const image = new ImageData(w, h);
   const table = tables[state.colours];
   plane.forEach((value, i) => {
-    const part = high > low ? (value - low) / (high - low) : 0;
+    const part = (value - low) * contrast(low, high);
     const from = 3 * Math.round(Math.min(1, Math.max(0, part)) * 255);
     image.data.set([table[from], table[from + 1], table[from + 2], 255], 4 * i);
   });

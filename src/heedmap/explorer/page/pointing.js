@@ -18,6 +18,8 @@ function holdPlace() {
   keepLink();
 }
 
+const total = (rows) => rows.reduce((sum, { value }) => sum + Math.abs(value), 0);
+
 /** What acted at the point in a run's picture: the largest magnitude first. */
 function actingAt(run, v) {
   const place = placeNow();
@@ -31,15 +33,17 @@ function actingAt(run, v) {
       ? [{ entry: i, text: entry.text, kind: entry.kind, value: maps.planes[i][at] }]
       : [],
   );
-  const sum = rows.reduce((total, row) => total + Math.abs(row.value), 0);
+  const sum = total(rows);
   for (const row of rows) row.share = sum > 0 ? Math.abs(row.value) / sum : 0;
-  return rows.sort((a, b) => b.share - a.share);
+  return rows.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
 }
 
 function renderPoint() {
   const [head, hint, box, help] = $("reading").children;
   head.lastElementChild.textContent = `share · ${valueSaid()}`;
-  help.textContent = `Share: of what all words draw there together. ${VALUES[valueSaid()]}`;
+  const beside = runsNow().some((run) => viewsShown(run).some((v) => viewOf({ run, view: v }).name === "concepts"));
+  const none = beside ? "; what was looked for beside it has none" : "";
+  help.textContent = `Share: of what all words of the prompt draw there together${none}. ${VALUES[valueSaid()]}`;
   const place = placeNow();
   hint.textContent = placeSaid();
   for (const figure of shown.figures) {
@@ -65,16 +69,19 @@ function renderPoint() {
   const lists = runsNow().flatMap((run, n) =>
     viewsShown(run).map((v) => {
       const rows = actingAt(run, v);
-      const most = rows.length ? Math.max(rows[0].share, 1e-9) : 1;
+      const view = viewOf({ run, view: v });
+      const own = view.name !== "concepts";
+      // What was looked for is no part of the prompt, beside whose strongest word it is seen.
+      const beside = own ? [] : actingAt(run, 0);
+      const most = Math.max(...[...rows, ...beside].map(({ value }) => Math.abs(value)), 1e-9);
       for (const { button, term } of shown.chips) {
         if (term.run !== run || term.view !== v) continue;
         const row = rows.find(({ entry }) => entry === term.entries[0]);
-        if (row) button.style.setProperty("--lit", String(row.share / most));
+        if (row) button.style.setProperty("--lit", String(Math.abs(row.value) / most));
       }
-      const view = viewOf({ run, view: v });
       const name = v ? nameOf(view, n) : pair ? Object.values(SIDES)[n] : "";
       const title = name ? [make("h3", { textContent: name })] : [];
-      return make("div", {}, ...title, make("ol", {}, ...rows.slice(0, pair ? 5 : 8).map(readingRow)));
+      return make("div", {}, ...title, make("ol", {}, ...rows.slice(0, pair ? 5 : 8).map((row) => readingRow(row, own ? null : total(beside)))));
     }),
   );
   box.replaceChildren(...lists);
@@ -100,15 +107,17 @@ function placeSaid() {
   return `At the ring, where “${term.label}” ${located() ? "is seen" : "acts"} most${other}. Point at the picture for another place.`;
 }
 
-function readingRow({ text, share, value }) {
+/** A word's share and value; what has no share is on the scale of `beside`, what the prompt's words draw. */
+function readingRow({ text, share, value }, beside) {
   const bar = make("span", { className: "bar" });
-  bar.style.setProperty("--part", String(share));
+  const part = beside === null ? share : Math.min(1, Math.abs(value) / Math.max(beside, 1e-9));
+  bar.style.setProperty("--part", String(part));
   return make(
     "li",
     {},
     make("bdi", { textContent: text }),
     bar,
-    make("span", { className: "share", textContent: percent(share) }),
+    make("span", { className: "share", textContent: beside === null ? percent(share) : "" }),
     make("span", { className: "value", textContent: number(value), title: valueSaid() }),
   );
 }

@@ -16,7 +16,7 @@ function selectCode() {
 }
 
 /** How a term is looked up in a run's maps: {key, word} for Python and the command, or null. A word
-    or phrase that stands there once goes by its text, another by its number. */
+    or phrase of which all places are meant goes by its text, another by its number. */
 function lookUp(term, run) {
   const view = data.runs[run].views[term.view];
   const entries = (entriesIn(term, run) || []).map((i) => view.entries[i]);
@@ -24,12 +24,17 @@ function lookUp(term, run) {
   if (!entries.length || entries.some((entry) => entry.kind !== "word")) return null;
   const fold = (text) => text.normalize("NFKC").toLowerCase();
   const prompt = view.pieces.filter(([, number]) => number >= 0).map(([text]) => fold(text));
-  const wanted = entries.map((entry) => fold(entry.text));
-  const places = prompt.filter((_, i) => wanted.every((text, n) => prompt[i + n] === text));
   const numbers = entries.map((entry) => entry.number);
-  const adjoin = numbers.every((number, n) => number === numbers[0] + n);
-  const text = entries.map((entry) => entry.text).join(" ");
-  if (adjoin && places.length === 1) {
+  const once = entries.filter((_, n) => numbers[n] === numbers[0] + n); // its first place
+  const wanted = once.map((entry) => fold(entry.text));
+  const covered = [];
+  for (let i = 0; i < prompt.length; i++) {
+    if (!wanted.every((text, n) => prompt[i + n] === text)) continue;
+    covered.push(...wanted.map((_, n) => i + n));
+    i += wanted.length - 1; // the next place begins after it
+  }
+  const text = once.map((entry) => entry.text).join(" ");
+  if (covered.join() === numbers.join()) {
     const [share, key] = [`.share(${JSON.stringify(text)})`, `[${JSON.stringify(text)}]`];
     return { key: state.scale === "content" ? share : key, word: text };
   }

@@ -17,10 +17,9 @@ function strongest() {
   const pair = pairNow();
   const run = runsNow().at(-1);
   const view = data.runs[run].views[0];
-  const leftOut = view.trust.find(({ kind }) => kind === "cause")?.words || [];
-  const entries = view.words.filter((i) => leftOut.includes(view.entries[i].number));
-  const label = [...new Set(entries.map((i) => view.entries[i].text))].join(" ");
-  if (entries.length) return { run, view: 0, entries, label };
+  const leftOut = view.trust.find(({ kind }) => kind === "cause");
+  const entries = view.words.filter((i) => leftOut?.words.includes(view.entries[i].number));
+  if (entries.length) return { run, view: 0, entries, label: leftOut.called };
   const maps = view.maps({ layers: "all", from: 0, to: view.steps, head: -1, native: false });
   if (!maps) return null;
   const every = strengths(view, maps);

@@ -65,7 +65,7 @@ function weightOf(run, v, wanted) {
   const pair = pairNow();
   const weights = pair && run === pair.edited ? pair.weights : data.runs[run].weights;
   const found = !v && weights.find(([word]) => word === wanted);
-  return found ? [make("small", { className: "weight", textContent: `×${number(found[1]).replace("-", "−")}` })] : [];
+  return found ? [make("small", { className: "weight", textContent: `×${number(found[1])}` })] : [];
 }
 
 /** Text after a word; a comma stays with its word at the end of a line. */
