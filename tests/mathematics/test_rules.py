@@ -280,6 +280,8 @@ def test_blend():
     for flat in (n / 60 for n in range(1, 61)):  # which enlarging leaves uneven, by rounding
         for grid, size in (((4, 4), (8, 12)), ((2, 2), (16, 16)), ((2, 2), (16, 24))):
             assert not blend_mask(torch.full(grid, flat), size, 0.25).any(), "nor a flat map"
+            rounded = flat * (1 + 1e-6 * torch.arange(grid[0] * grid[1]).reshape(grid) / 16)
+            assert not blend_mask(rounded, size, 0.25).any(), "nor one of rounding"
     uneven = torch.tensor([[0.1, 0.9], [0.4, 0.2]])  # of which pooling leaves nothing
     assert not blend_mask(uneven, (16, 24), 0.25).any()
     source, target = torch.zeros(3, 8, 12), torch.ones(3, 8, 12)

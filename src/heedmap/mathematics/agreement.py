@@ -11,6 +11,7 @@ import numpy as np
 
 from heedmap.checks import alike
 
+
 def is_even(values: np.ndarray) -> bool:
     """Whether a map is the same everywhere, but for rounding, or holds what is not a number."""
     return alike(float(values.min()), float(values.max()))

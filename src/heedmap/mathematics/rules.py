@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeGuard, cast
 import torch
 from torch.nn.functional import interpolate, max_pool2d, pad
 
+from heedmap.checks import alike
 from heedmap.errors import ArgumentError, fields_shown
 from heedmap.mathematics.windows import steps_within
 
@@ -321,10 +322,11 @@ def blend_mask(maps: torch.Tensor, size: tuple[int, int], threshold: float) -> t
         threshold: 0 to 1, between the least and the greatest value.
 
     Returns:
-        bool (h, w) of the latent; nothing where a map is the same everywhere.
+        bool (h, w) of the latent; nothing where a map is the same everywhere, but for rounding.
     """
     pooled = max_pool2d(maps[None, None].float(), kernel_size=3, stride=1, padding=1)
-    if pooled.min() == pooled.max():  # which enlarging would not leave the same everywhere
+    # Enlarging would not leave the same everywhere what is.
+    if alike(float(pooled.min()), float(pooled.max())):
         return torch.zeros(size, dtype=torch.bool, device=maps.device)
     large = interpolate(pooled, size=size, mode="bilinear")[0, 0]
     low, high = large.aminmax()
