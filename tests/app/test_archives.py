@@ -151,6 +151,10 @@ def test_of_a_zip_that_is_a_result_what_lies_beside_it_is_left(tmp_path: Path):
             zipped({f"{top}{name}": data for name, data in held.items()}), folder, most=99
         )
         assert files(folder) == {"pair.json", "source/run.json", "edited/run.json"}
+    both = zipped({"run.json": b"{}", "pair.json": b"{}", "image.png": b""})  # the edit counts
+    (tmp_path / "both").mkdir()
+    archives.unpack(both, tmp_path / "both", most=99)
+    assert files(tmp_path / "both") == {"pair.json"}
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def _repeated(name: str, value: Any, count: int) -> Any:
     """One row for each of so many pictures; what has them, and what has none, as it is."""
     axes = getattr(value, "ndim", 0)
     if axes == 3 and name == "mask_image":  # (B, H, W), but for an array (H, W, 1)
-        axes += isinstance(value, torch.Tensor) or value.shape[-1] != 1
+        axes += value.shape[-1] != 1
     several = isinstance(value, list | tuple) or axes > 3
     rows = len(value) if several else 1
     if rows not in (1, count):
