@@ -136,6 +136,10 @@ def test_every_option_of_the_library(model, desk):
         (["--threshold", "0.5"], "Error: --threshold is 0.5, but nothing is blended: pass --only"),
         (["--blend-from", "0.5"], "Error: --blend-from is 0.5, but nothing is blended"),
         (
+            ["--threshold", "0.5", "--protect", "red"],
+            "Error: --threshold is 0.5, but nothing is blended",
+        ),
+        (
             ["--threshold", "0.5", "--blend-from", "0.5"],
             "Error: --blend-from is 0.5 and --threshold is 0.5, but nothing is blended",
         ),

@@ -45,6 +45,7 @@ def test_how_far_attention_and_cause_agree_is_told_by_the_words_that_were_left_o
         ([0, 3], f"{said}nothing to compare", ""),
     ]
     assert {one["kind"] for one in found} == {"cause"}
+    assert [one["called"] for one in found] == [*causes]
 
 
 def test_what_a_run_has_to_do_with_a_picture_of_ones_own():
@@ -107,7 +108,9 @@ def test_the_weights_that_a_rule_gave():
     """As of a word that was left out by its columns: times what was written."""
     run = noisy_run("a (red:1.5) house by a red tree", 0, "a red house by a red tree")
     rules = [
-        {"kind": "reweight", "word": word, "weight": w} for word, w in (("red", -2), ("by", 0))
+        *({"kind": "reweight", "word": word, "weight": w} for word, w in (("red", -2), ("by", 0))),
+        {"kind": "confine", "word": "tree", "where": [0, 0, 1, 1]},
+        {"kind": "rule", "name": "mine"},
     ]
     given = settings_of(prompt=run.settings.prompt, edits=rules).edits
     told = written_weights(replace(run, settings=structs.replace(run.settings, edits=given)))

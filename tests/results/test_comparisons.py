@@ -130,6 +130,10 @@ TREE = {"source": "a tree", "cross": [0, 1], "self": [0, 1]}
             ["“house” confined to 0, 0, 0.5, 9, strength 3", "no edits"],
         ),
         (
+            [{"edits": [{"kind": "confine", "word": "house", "where": {"mask": [8, 8]}}]}, {}],
+            ["“house” confined to a mask, strength 3", "no edits"],
+        ),
+        (
             [
                 {"edits": [{"kind": "reweight", "word": "house", "weight": -2}]},
                 {"edits": [{"kind": "reweight", "word": "house", "weight": 0}]},
