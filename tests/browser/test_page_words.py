@@ -248,6 +248,19 @@ def test_what_was_looked_for_is_no_part_of_what_the_words_draw(show: Any, sought
     assert "Share: of what all words of the prompt draw there together; what was looked" in said
 
 
+def test_a_word_that_acts_below_0_is_listed_by_how_much_it_acts(show: Any):
+    made = small("a red house")
+    recording = made.maps.recording
+    arrays = [array.copy() for array in recording.arrays]
+    for array in arrays:
+        array[..., recording.columns[2]] = -0.5  # "red", as under a negative weight
+    held = replace(recording, arrays=tuple(arrays))
+    opened = show(explorer.page(replace(made, maps=replace(made.maps, recording=held))))
+    opened.word("house").click()
+    rows = [row.inner_text().splitlines() for row in opened.page.locator("#reading li").all()]
+    assert (rows[0][0], rows[0][-1]) == ("red", "−0.5") and len(rows) == 3
+
+
 def test_a_phrase_is_not_cut_off_at_what_its_words_draw(show: Any):
     """The scale is one for all that is shown: it holds the words, and the phrase."""
     made = small("a red house by a tree", frozenset({"layer", "step"}))
