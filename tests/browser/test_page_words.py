@@ -225,25 +225,30 @@ def test_what_was_looked_for_stands_below_the_prompt(show: Any, sought: Any):
 def test_what_was_looked_for_is_no_part_of_what_the_words_draw(show: Any, sought: Any):
     """One concept alone would have all of it, everywhere."""
     opened = show(explorer.page(sought))
-    opened.word("red").click()
-    lists = opened.page.locator("#reading ol").all()
-    prompt, beside = ([row.inner_text() for row in one.locator("li").all()] for one in lists)
-    assert all("%" in row for row in prompt) and not any("%" in row for row in beside)
-    values = [float(row.splitlines()[-1]) for row in (*prompt, *beside)]
-    most, drawn = max(values), sum(values[: len(prompt)])
-    bars = opened.page.locator("#reading ol").nth(1).locator(".bar").all()
-    parts = [float(one.evaluate("one => one.style.getPropertyValue('--part')")) for one in bars]
-    # The bars are on one scale: that of what all words of the prompt draw there.
-    wanted = np.array(values[len(prompt) :]) / drawn
-    np.testing.assert_allclose(parts, np.minimum(wanted, 1), rtol=0.06)
-    lit = opened.page.get_by_role("group", name="looked for").get_by_role("button")
-    found = {
-        one.inner_text(): float(one.evaluate("one => one.style.getPropertyValue('--lit')"))
-        for one in lit.all()
-    }
-    names = [row.splitlines()[0] for row in beside]
-    lights = np.array(values[len(prompt) :]) / most
-    np.testing.assert_allclose([found[name] for name in names], lights, rtol=0.06)
+    stronger = set()  # whether a word of the prompt is the strongest there
+    for word in ("red", "blue"):
+        opened.word(word).click()
+        lists = opened.page.locator("#reading ol").all()
+        prompt, beside = ([row.inner_text() for row in one.locator("li").all()] for one in lists)
+        assert all("%" in row for row in prompt) and not any("%" in row for row in beside)
+        values = [float(row.splitlines()[-1]) for row in (*prompt, *beside)]
+        most, drawn = max(values), sum(values[: len(prompt)])
+        bars = opened.page.locator("#reading ol").nth(1).locator(".bar").all()
+        parts = [float(one.evaluate("one => one.style.getPropertyValue('--part')")) for one in bars]
+        # The bars are on one scale: that of what all words of the prompt draw there.
+        wanted = np.array(values[len(prompt) :]) / drawn
+        np.testing.assert_allclose(parts, np.minimum(wanted, 1), rtol=0.06)
+        lit = opened.page.get_by_role("group", name="looked for").get_by_role("button")
+        found = {
+            one.inner_text(): float(one.evaluate("one => one.style.getPropertyValue('--lit')"))
+            for one in lit.all()
+        }
+        names = [row.splitlines()[0] for row in beside]
+        lights = np.array(values[len(prompt) :]) / most
+        np.testing.assert_allclose([found[name] for name in names], lights, rtol=0.06)
+        stronger.add(max(values[: len(prompt)]) == most)
+        opened.word(word).click()
+    assert stronger == {False, True}
     said = opened.page.inner_text("#reading")
     assert "Share: of what all words of the prompt draw there together; what was looked" in said
 
