@@ -319,3 +319,16 @@ def test_the_page_of_an_ablation_opens_with_what_was_left_out(show: Any):
         # It is the map that the command and Python give by that text, at all of its places.
         python = opened.page.locator("#now-python pre").text_content()
         assert f'run.maps["{word}"]' in python, python
+
+
+def test_what_was_left_out_may_repeat_a_word(show: Any):
+    """Its places do not overlap: of three cats the first two are meant."""
+    made = small("a cat, a cat, a cat and a dog")
+    called = "cat, a cat"
+    found = made.maps.tokens.find(called)
+    assert [w.number for w in made.maps.words if {*w.tokens} & {*found}] == [1, 2, 3]
+    opened = show(explorer.page(replace(made, trust={called: made_trust()})))
+    assert called in opened.legend()
+    python = opened.page.locator("#now-python pre").text_content()
+    assert 'run.maps["cat a cat"]' in python
+    assert made.maps.tokens.find("cat a cat") == found
