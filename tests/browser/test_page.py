@@ -293,3 +293,21 @@ def test_from_word_to_heat_in_50_ms_on_stable_diffusion_with_50_steps(show: Any)
     busy = os.getloadavg()[0] >= (os.cpu_count() or 1)
     cost = min(times) if busy else statistics.median(times)
     assert cost <= 50, times
+
+
+def test_maps_that_differ_by_rounding_alone_are_cold(show: Any):
+    """On the scale that they share as well, and none has an outline."""
+    made = small("a red house")
+    recording = made.maps.recording
+    level = 0.1 + 1e-7 * np.arange(len(recording.positions), dtype=np.float32)
+    arrays = tuple(np.broadcast_to(level, a.shape).copy() for a in recording.arrays)
+    maps = replace(made.maps, recording=replace(recording, arrays=arrays))
+    low, high = maps["red"].span("shared")
+    assert low < high
+    opened = show(explorer.page(replace(made, maps=maps)))
+    opened.page.get_by_label("Outline").first.check()
+    opened.word("red").hover()
+    flat = overlays.overlay(overlays.enlarge(made.image), np.zeros((8, 8)), low=0, high=1)
+    same(canvas(opened), flat)
+    same(canvas(opened), maps["red"].overlay(scale="shared"))
+    assert not opened.page.locator("#figures svg path[transform].line").first.get_attribute("d")
