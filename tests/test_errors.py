@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from heedmap import errors
-from heedmap.errors import MAX_SENTENCE, HeedmapError, as_sentence, plural, quoted, reason, warn
+from heedmap.errors import (
+    MAX_SENTENCE,
+    HeedmapError,
+    as_sentence,
+    plural,
+    quoted,
+    reason,
+    signed,
+    warn,
+)
 
 
 def test_a_sentence_of_the_longest_kind_is_left_as_it_is():
@@ -125,3 +134,18 @@ def test_a_warning_is_at_the_line_of_who_called():
     (one,) = seen
     assert str(one.message) == "it is late" and one.filename == __file__
     assert linecache.getline(one.filename, one.lineno).strip() == 'warn("it is late")'
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "said"),
+    [
+        (-1.5, "g", "−1.5"),
+        (2, "g", "2"),
+        (-0.004, ".2f", "0.00"),
+        (-0.006, ".2f", "−0.01"),
+        (1e-9, ".3g", "1e−09"),
+        (-0.0, "g", "0"),
+    ],
+)
+def test_a_number_has_a_true_minus_or_none(value, form, said):
+    assert signed(value, form) == said

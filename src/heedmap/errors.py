@@ -261,6 +261,11 @@ def nearest(wanted: str, known: Iterable[str], most: int = 5) -> list[str]:
     return list(dict.fromkeys([*holding, *like]))[:most]
 
 
+def signed(value: float, form: str = "g") -> str:
+    """A number in this form with a true minus, and with none where it is rounded to 0."""
+    return f"{value:z{form}}".replace("-", "−")
+
+
 def listed(names: Sequence[str], last: str = "or") -> str:
     """Names as in "a, b or c"."""
     *some, end = names

@@ -7,6 +7,7 @@ import pytest
 
 from cli.calling import PROMPT, quiet
 from heedmap.drawing import generation
+from heedmap.files.writing import Destination
 from heedmap.models import cards, pipelines
 from heedmap.results.runs import Run
 
@@ -26,6 +27,18 @@ def model(random_model, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pipelines, "tokenizer", lambda _=None: random_model.tokenizer)
     monkeypatch.setattr(cards, "taught_words", lambda _=None: None)  # it was taught nothing
     return random_model
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is saved, an interrupt comes the moment after."""
+    real = Destination.put
+
+    def put(place, *given):
+        real(place, *given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Destination, "put", put)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from heedmap.cli.ablating import print_ablation
 from heedmap.cli.options import OutputFlags
 from heedmap.drawing import repeating
 from heedmap.files.notes import to_json
-from heedmap.files.writing import Destination
 from heedmap.models import pipelines
 from heedmap.results.runs import Run
 
@@ -108,14 +107,7 @@ def test_a_folder_is_named_after_the_whole_phrase_and_every_step_is_told(model, 
     assert steps == [(done, 3 * 2) for done in range(1, 7)]  # it is drawn again, and twice without
 
 
-def test_an_interrupt_in_the_moment_of_saving_tells_what_was_saved(model, saved, monkeypatch):
-    real = Destination.put
-
-    def put(place, *given):
-        real(place, *given)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Destination, "put", put)
+def test_an_interrupt_in_the_moment_of_saving_tells_what_was_saved(model, saved, interrupted):
     result = call("ablate", saved, "house")
     told = f"Interrupted: what was saved before is whole, {saved / 'ablate' / 'house'}.\n"
     assert (result.exit_code, result.stderr) == (130, told)

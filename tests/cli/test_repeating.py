@@ -13,7 +13,6 @@ from heedmap import Grid, Pair, Run
 from heedmap.cli.options import OutputFlags
 from heedmap.cli.repeating import _short
 from heedmap.drawing import editing
-from heedmap.files.writing import Destination
 from heedmap.models import pipelines
 
 
@@ -135,14 +134,7 @@ def test_the_model_is_loaded_as_it_is_asked_for_or_as_the_run_was(model, saved, 
     ]
 
 
-def test_an_interrupt_in_the_moment_of_saving_tells_what_was_saved(model, saved, monkeypatch):
-    real = Destination.put
-
-    def put(place, *given):
-        real(place, *given)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Destination, "put", put)
+def test_an_interrupt_in_the_moment_of_saving_tells_what_was_saved(model, saved, interrupted):
     result = call("repeat", saved, "--out", "again")
     told = "Interrupted: what was saved before is whole, again.\n"
     assert (result.exit_code, result.stderr) == (130, told)

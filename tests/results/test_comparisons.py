@@ -137,13 +137,13 @@ TREE = {"source": "a tree", "cross": [0, 1], "self": [0, 1]}
             [
                 {"edits": [{"kind": "reweight", "word": "house", "weight": -2}]},
                 {"edits": [{"kind": "reweight", "word": "house", "weight": 0}]},
-                {"edits": [{"kind": "reweight", "word": "sea", "weight": 3, "renormalize": True}]},
+                {"edits": [{"kind": "reweight", "word": "o-o", "weight": -3, "renormalize": True}]},
                 {"edits": [{"kind": "rule", "name": "mine"}, {"kind": "rule"}]},
             ],
             [
                 "“house” ×−2",
                 "“house” ×0",
-                "“sea” ×3, renormalized",
+                "“o-o” ×−3, renormalized",
                 "a rule of one's own, mine, a rule of one's own",
             ],
         ),

@@ -161,8 +161,10 @@ def _found(entries: dict[str, zipfile.ZipInfo]) -> tuple[str, str]:
         for top in sorted(tops)
         if f"{top}{mark}" in entries
     }
-    if "" in held or len(held) == 1:
-        return ("", held[""]) if "" in held else next(iter(held.items()))
+    if "" in held:
+        return "", held[""]
+    if len(held) == 1:
+        return held.popitem()
     if held:
         names = listed([top.rstrip("/") for top in sorted(held)], "and")
         raise RunError(f"this zip holds several results, {names}: expected one; pack its folder")

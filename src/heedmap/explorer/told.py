@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural
+from heedmap.errors import ArgumentError, HeedmapError, as_sentence, plural, signed
 from heedmap.explorer.shown import PairLike, RunLike
 from heedmap.files.ablations import MARK, Trust
 from heedmap.files.notes import to_json
@@ -57,8 +57,7 @@ def what_was_done(pair: PairLike) -> str:
     words = {word.number: word.text for word in pair.edited.maps.tokens.words}
     parts = []
     for number, weight in weighted(pair):
-        times = f"{weight:g}".replace("-", "−")
-        parts.append(f"“{words[int(number)]}” draws {times} times its attention")
+        parts.append(f"“{words[int(number)]}” draws {signed(weight)} times its attention")
     if not parts:
         return pair.about.why
     scaled = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

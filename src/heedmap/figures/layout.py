@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap.checks import finite
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, signed
 from heedmap.figures.blocks import INK, SOFT, Block, beside
 from heedmap.figures.lettering import fit_text
 from heedmap.figures.overlays import heat, overlay, to_rgb
@@ -63,8 +63,7 @@ class ScaleBar:
             return f"{self.low}", f"{self.high}"
         low, high = finite("low", self.low), finite("high", self.high)
         # "0" is as near as can be seen.
-        cold = "0" if abs(low) < high / 1000 else f"{low:.3g}"
-        return cold.replace("-", "−"), f"{high:.3g}".replace("-", "−")
+        return "0" if abs(low) < high / 1000 else signed(low, ".3g"), signed(high, ".3g")
 
     def block(self, width: int, size: int) -> Block:
         """The bar with its texts of `size` pixels, in a room of this width."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from heedmap.errors import fields_shown
+from heedmap.errors import fields_shown, signed
 from heedmap.files.values import MAX_TOKENS, Correlation, Files, Fraction, Small, Text
 
 FORMAT = 1
@@ -32,8 +32,8 @@ class Agreement(Struct, frozen=True):
 
     def __str__(self) -> str:
         held = (("rank", self.rank), ("AUC", self.auc))
-        figures = (f"{name} {value:z.2f}" for name, value in held if value is not None)
-        return ", ".join(figures).replace("-", "−") or "nothing to compare"
+        figures = (f"{name} {signed(value, '.2f')}" for name, value in held if value is not None)
+        return ", ".join(figures) or "nothing to compare"
 
     def __repr__(self) -> str:
         return fields_shown(self)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
+from heedmap.errors import signed
 from heedmap.files.notes import Note
 from heedmap.files.values import (
     MAX_EDITS,
@@ -104,7 +105,7 @@ class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweigh
 
     def __str__(self) -> str:
         how = ", renormalized" if self.renormalize else ""
-        return f"“{self.word}” ×{self.weight:g}{how}".replace("-", "−")
+        return f"“{self.word}” ×{signed(self.weight)}{how}"
 
 
 class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
@@ -120,9 +121,9 @@ class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine")
 
     def __str__(self) -> str:
         place = (
-            "a mask" if isinstance(self.where, Mask) else ", ".join(f"{x:g}" for x in self.where)
+            "a mask" if isinstance(self.where, Mask) else ", ".join(signed(x) for x in self.where)
         )
-        return f"“{self.word}” confined to {place}, strength {self.strength:g}"
+        return f"“{self.word}” confined to {place}, strength {signed(self.strength)}"
 
 
 class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):

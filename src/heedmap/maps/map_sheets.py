@@ -6,7 +6,7 @@ from dataclasses import replace
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError, quoted, signed
 from heedmap.figures import layout, overlays
 from heedmap.figures.layout import Laid, Panel
 from heedmap.maps.stability import stability_said
@@ -62,10 +62,9 @@ def sheet_of(
         drawn = replace(heat, image=own).drawn(*span)
         wholes.append(drawn if own is heat.image else None)  # else the sheet's is smaller
         way = "down" if heat.most < 0 else "up"
-        most_said = f"{heat.most:.2g}".replace("-", "−")
         only = ", refined" if heat.refined and not all(refined) else ""
         held = "" if heat.stability is None else f" · {stability_said(heat.stability)}"
-        panels.append(Panel(heat.label, drawn, f"{way} to {most_said}{only}{held}"))
+        panels.append(Panel(heat.label, drawn, f"{way} to {signed(heat.most, '.2g')}{only}{held}"))
     ends = ("least", "most") if one is None else one
     said = SCALES[scale] + (f" · {REFINED_BY}" if all(refined) else "")
     bar = layout.ScaleBar(said, *ends, alone=image is None)

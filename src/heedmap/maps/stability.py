@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from heedmap.errors import signed
 from heedmap.files.notes import FrozenDict
 from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import Layer, Recording
@@ -80,4 +81,4 @@ def least_stability(
 def stability_said(stability: float) -> str:
     """How stable a map is, as it is told beside it; and whether that is little."""
     little = ", unsteady" if stability < UNSTEADY else ""
-    return f"stability {stability:z.2f}{little}".replace("-", "−")
+    return f"stability {signed(stability, '.2f')}{little}"

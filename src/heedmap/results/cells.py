@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heedmap.errors import quoted, within_lines
+from heedmap.errors import quoted, signed, within_lines
 from heedmap.results.pairs import Pair
 
 
@@ -80,8 +80,7 @@ def label(name: str, value: Any) -> str:
     if name == "seed":
         return f"seed {value}"
     if name.startswith("weight of "):
-        number = f"{value:g}".replace("-", "−")
-        return f"{name.removeprefix('weight of ')} ×{number}"
+        return f"{name.removeprefix('weight of ')} ×{signed(value)}"
     low, high = value
     span = f"{high:g}" if low == 0 else f"{low:g}–{high:g}"
     return f"{'cross' if name == 'cross' else 'self'} {span}"
@@ -90,8 +89,4 @@ def label(name: str, value: Any) -> str:
 def weights_said(axes: Mapping[str, Sequence[Any]]) -> list[str]:
     """Which weights of which words vary: "red ×−1, 0, 2"."""
     found = ((name.partition("weight of ")[2], values) for name, values in axes.items())
-    return [
-        f"{word} ×{', '.join(f'{value:g}' for value in values)}".replace("-", "−")
-        for word, values in found
-        if word
-    ]
+    return [f"{word} ×{', '.join(map(signed, values))}" for word, values in found if word]
