@@ -8,6 +8,7 @@ Stages, each resumable from its checkpoint in `--work` and each skipped by namin
     python scripts/train_tiny.py latents --scenes 40000
     python scripts/train_tiny.py unet --minutes 120   text encoder and UNet together
     python scripts/train_tiny.py export               the pipeline folder, float16
+    python scripts/train_tiny.py joint --minutes 300  a transformer of the Stable Diffusion 3 kind
 
 A call of `unet` trains for its minutes with a learning rate that falls to nothing at their end, so
 that each call leaves a finished model; a further call goes on from the checkpoint (or, where that
@@ -29,12 +30,19 @@ import torch.multiprocessing as mp
 
 from training.autoencoder import train_decoder, train_vae
 from training.export import export
+from training.joint import train_joint
 from training.latents import make_latents
 from training.models import EXPORT
 from training.tokenizer import train_tokenizer
 from training.unet import train_unet
 
-SPREAD = {"vae": train_vae, "decoder": train_decoder, "latents": make_latents, "unet": train_unet}
+SPREAD = {
+    "vae": train_vae,
+    "decoder": train_decoder,
+    "latents": make_latents,
+    "unet": train_unet,
+    "joint": train_joint,
+}
 """The stages that run in several processes."""
 
 

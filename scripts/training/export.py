@@ -9,6 +9,7 @@ from diffusers import StableDiffusionPipeline
 
 from heedmap.files.writing import whole_folder
 from heedmap.tiny.card import EMBEDDED
+from training.diffusion import average_weights
 from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
 from training.unet import Model
@@ -25,10 +26,7 @@ def export(options: argparse.Namespace) -> None:
     state = torch.load(work / "unet_training.pt", map_location="cpu")
     tokenizer = trained_tokenizer(work)
     model = Model(text_model(tokenizer), unet_model(options.latent_side))
-    model.load_state_dict(state["model"])
-    with torch.no_grad():
-        for p, value in zip(model.parameters(), state["average"]["values"], strict=True):
-            p.copy_(value)
+    average_weights(model, state)
     pipe = assemble(model.text, model.unet, tokenizer, trained_vae(work))
     pipe.to(dtype=torch.float16)
     pipe.vae.register_to_config(_name_or_path="")  # not that of the training

@@ -12,18 +12,26 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from diffusers import AutoencoderKL, StableDiffusionPipeline
+from diffusers import AutoencoderKL, FlowMatchEulerDiscreteScheduler, StableDiffusionPipeline
 from making import letter_tokenizer
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import nn
 
 import train_tiny
-import training
 from heedmap.errors import RunError
 from heedmap.models.cards import taught_words
-from training import latents, run
+from training import joint, latents, run
 from training.autoencoder import picture_loss
 from training.descent import Average, Descent, differing, falling_rate, make_optimiser, resume
+from training.diffusion import (
+    ALL_KINDS,
+    OF_SEVERAL_COLOURS,
+    UNSAID,
+    encode,
+    of_several_colours,
+    retold,
+    training_batch,
+)
 from training.export import export
 from training.models import (
     latents_of,
@@ -37,17 +45,7 @@ from training.muon import Muon, orthogonalise
 from training.pictures import any_layout, crops, to_pictures, training_layout
 from training.run import Run
 from training.tokenizer import PIECES, SPLIT_WORDS, corpus, grown
-from training.unet import (
-    ALL_KINDS,
-    OF_SEVERAL_COLOURS,
-    UNSAID,
-    Model,
-    bound_queries,
-    grown_text,
-    of_several_colours,
-    retold,
-    training_batch,
-)
+from training.unet import Model, bound_queries, grown_text
 from training.whitening import EPSILON, whiten
 from world import captions, layouts, scenes
 
@@ -74,20 +72,10 @@ def test_commands_in_the_docs_are_understood():
     for text in (page.read_text(encoding="utf-8"), train_tiny.__doc__ or ""):
         lines = re.findall(r"^ *python scripts/train_tiny\.py (.*?)(?:  .*)?$", text, re.MULTILINE)
         assert {line.split()[0] for line in lines} == {
-            "tokenizer", "vae", "decoder", "latents", "unet", "export"
+            "tokenizer", "vae", "decoder", "latents", "unet", "joint", "export"
         }  # fmt: skip
         for line in lines:
             train_tiny.parser().parse_args(shlex.split(line))
-
-
-def test_a_stage_imports_nothing_of_a_later_one():
-    stages = ("tokenizer", "whitening", "autoencoder", "latents", "unet", "export")
-    folder = Path(training.__file__).parent
-    files = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
-    for name, text in files.items():
-        before = stages[: stages.index(name)] if name in stages else ()
-        imported = set(re.findall(r"^from training\.(\w+)", text, re.MULTILINE))
-        assert not imported & (set(stages) - set(before)), name
 
 
 # --- optimising -------------------------------------------------------------------------------
@@ -356,7 +344,7 @@ def test_every_group_of_scenes_is_in_six_shards_and_is_trained():
 class Answer(nn.Module):
     """In the UNet's place: keeps what it was asked, answers what it was told."""
 
-    def forward(self, noisy, t, states, return_dict):
+    def forward(self, noisy, *others, return_dict):
         self.asked = noisy
         return (self.answer,)
 
@@ -384,7 +372,9 @@ def flags(*values: bool) -> torch.Tensor:
 @torch.no_grad()
 def test_encode_without_dropout_is_the_text_encoder(model, tokenizer):
     ids = ids_of(tokenizer, "at house", "")
-    states = model.encode(ids, flags(False, False), flags(False, False))
+    embeddings, states = encode(model.text, ids, flags(False, False), flags(False, False))
+    states = model.text.final_layer_norm(states)
+    torch.testing.assert_close(embeddings, model.text.embeddings(ids))
     torch.testing.assert_close(states, model.text(ids).last_hidden_state, rtol=0, atol=1e-5)
 
 
@@ -393,7 +383,7 @@ def test_tokens_that_are_alone_do_not_see_each_other(model, tokenizer):
     one, other = (ids_of(tokenizer, text, text) for text in ("at house a", "at at a"))
     kept = one == other
     assert (~kept).sum(1).tolist() == [1, 1]
-    a, b = (model.encode(ids, flags(True, False), flags(False, False)) for ids in (one, other))
+    a, b = (encode(model.text, x, flags(True, False), flags(False, False))[1] for x in (one, other))
     same = (a - b).abs().amax(2) < 1e-6
     assert torch.equal(same[0], kept[0])
     assert same[1].tolist() == [True] * 2 + [False] * 18  # all that follows saw the other word
@@ -402,7 +392,7 @@ def test_tokens_that_are_alone_do_not_see_each_other(model, tokenizer):
 @torch.no_grad()
 def test_headless_captions_end_in_start_states(model, tokenizer):
     ids = ids_of(tokenizer, "at house", "at house")
-    states = model.encode(ids, flags(False, False), flags(True, False))
+    states = encode(model.text, ids, flags(False, False), flags(True, False))[1]
     torch.testing.assert_close(states[0, :3], states[1, :3])
     assert torch.equal(states[0, 3:], states[0, :1].expand(17, -1))
     assert not torch.isclose(states[1, 3:], states[1, :1]).all(1).any()
@@ -417,13 +407,53 @@ def test_the_loss_is_that_of_v_with_things_up_to_four_times(model, tokenizer):
     ids, off = ids_of(tokenizer, "at", "", "house"), flags(False, False, False)
     v = schedule.get_velocity(clean, noise, t)
     model.unet.answer = v
-    loss = model(clean, noise, t, ids, off, off, cover)
+    time = (t + 0.5) / 1000
+    loss = model(clean, noise, time, ids, off, off, cover)
     torch.testing.assert_close(model.unet.asked, schedule.add_noise(clean, noise, t))
     assert loss.item() == pytest.approx(0, abs=1e-10)
     model.unet.answer = v + 1
     signal = schedule.alphas_cumprod[t].sqrt()
     expected = 1 + 3 * (signal * cover.mean((1, 2))).mean()
-    assert model(clean, noise, t, ids, off, off, cover).item() == pytest.approx(expected.item())
+    assert model(clean, noise, time, ids, off, off, cover).item() == pytest.approx(expected.item())
+
+
+# --- the transformer --------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_joint_model_reads_its_text_as_the_pipeline_does():
+    transformer = joint.transformer_model()
+    for p in transformer.parameters():
+        torch.nn.init.normal_(p, std=0.05)
+    model = joint.Model(joint.text_encoder(), transformer)
+    pipe = joint.assemble_joint(transformer, model.text, trained_vae(Path("none")))
+    prompts = ["a red house next to a blue tree", "a cat"]
+    encoded, _, pooled, _ = pipe.encode_prompt(prompts, None, None)
+    ids = joint.joint_tokenizer()(prompts, padding="max_length", return_tensors="pt")["input_ids"]
+    states, ours = model.states(ids, flags(False, False), flags(False, False))
+    torch.testing.assert_close(ours, pooled)
+    latents, t = torch.randn(2, 4, 16, 16), torch.tensor([300.0, 700.0])
+    with joint.fold_scales(transformer):
+        expected = transformer(latents, encoded, pooled, t, return_dict=False)[0]
+    transformer.set_attn_processor(joint.CountedJointAttention())
+    found = transformer(latents, states, ours, t, return_dict=False)[0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_joint_loss_is_that_of_the_schedulers_velocity():
+    model = joint.Model(joint.text_encoder(), Answer())
+    clean, noise = torch.randn(2, 2, 4, 16, 16)
+    sigma = torch.tensor([0.25, 0.5])
+    time = torch.distributions.Normal(0, 1).cdf(sigma.logit())
+    ids, off, cover = torch.full((2, 32), 735), flags(False, False), torch.ones(2, 16, 16)
+    model.transformer.answer = noise - clean + 1
+    loss = model(clean, noise, time, ids, off, off, cover)
+    scheduler = FlowMatchEulerDiscreteScheduler()
+    scheduler.set_timesteps(sigmas=sigma.flip(0).tolist())
+    noisy = scheduler.scale_noise(clean, scheduler.timesteps.flip(0), noise)
+    torch.testing.assert_close(model.transformer.asked, noisy)
+    assert loss.item() == pytest.approx(1 + 3 * (1 - sigma).mean().item(), rel=1e-4)
 
 
 # --- export -----------------------------------------------------------------------------------
