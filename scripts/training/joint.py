@@ -186,6 +186,7 @@ def assemble_joint(
 ) -> StableDiffusion3Pipeline:
     """Return a pipeline of the parts; all but the transformer are the UNet model's."""
     first, second = text_encoders(text)
+    vae.register_to_config(shift_factor=0.0)  # the pipeline adds it to the latents
     tokenizer = joint_tokenizer()
     missing: Any = None
     pipe = StableDiffusion3Pipeline(
