@@ -175,7 +175,7 @@ def test_what_is_refused(pipe, tmp_path: Path):
         with pytest.raises(ArgumentError) as caught:
             locate(pipe, painted(), PROMPT, **{name: None})
         assert str(caught.value) == (
-            f"the pipeline argument {name} is set by the picture: leave it out"
+            f"the pipeline argument {name} cannot be set where a picture is given: leave it out"
         )
     for steps in (0, 1000, 2.5, True):
         with pytest.raises(

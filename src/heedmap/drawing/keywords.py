@@ -11,16 +11,41 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+import torch
 from typing_extensions import TypedDict
 
-from heedmap.options import Axis, BranchName, EditKind, Tokens, Window
-from heedmap.wiring.arguments import check_names
+from heedmap.errors import ArgumentError, quoted
+from heedmap.options import OWN_NAMES, Axis, BranchName, EditKind, Tokens, Window
+from heedmap.wiring.arguments import check_names, seed_of
 from heedmap.wiring.family import Pipeline
+from heedmap.wiring.registry import usual_size
+
+DIFFUSERS_NAMES = (
+    *("num_inference_steps", "guidance_scale", "negative_prompt"),
+    *("height", "width", "generator"),
+)
+"""Arguments that are accepted under the names of diffusers as well (`OWN_NAMES` has ours)."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class DrawKeywords(TypedDict, total=False, extra_items=Any):
+class SizeKeywords(TypedDict, total=False, extra_items=Any):
+    """Names of diffusers for the options of all calls."""
+
+    num_inference_steps: int | None
+    height: int | None
+    width: int | None
+    generator: torch.Generator | Sequence[torch.Generator] | None
+
+
+class DiffusersKeywords(SizeKeywords, total=False, extra_items=Any):
+    """Names of diffusers for the options of `DrawOptions`."""
+
+    guidance_scale: float | None
+    negative_prompt: str | None
+
+
+class DrawKeywords(DiffusersKeywords, total=False, extra_items=Any):
     """Those of `DrawOptions`."""
 
     steps: int | None
@@ -39,7 +64,7 @@ class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
     concepts: Sequence[str]
 
 
-class LocateKeywords(TypedDict, total=False, extra_items=Any):
+class LocateKeywords(SizeKeywords, total=False, extra_items=Any):
     """Those of `LocateOptions`."""
 
     steps: int
@@ -72,6 +97,48 @@ class EditKeywords(GridKeywords, total=False, extra_items=Any):
     self_attention: Window | None
 
 
+def own_names(pipe: Pipeline, given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Translate diffusers' names of arguments into heedmap's.
+
+    Args:
+        pipe: the pipeline that is called.
+        given: keyword arguments, under either name.
+        names: the function's own arguments; a synonym of anything else stays as it is.
+
+    Raises:
+        ArgumentError: if an argument is given under both names, `generator` has no known seed, or
+            one side of the size is missing where a picture is given.
+    """
+    found = {name: value for name, value in given.items() if name not in DIFFUSERS_NAMES}
+    for name in DIFFUSERS_NAMES:
+        value, ours = given.get(name), OWN_NAMES[name]
+        ours = "seeds" if ours == "seed" and "seeds" in names else ours
+        if value is None:
+            continue
+        if ours not in names:
+            found[name] = value
+            continue
+        if given.get(ours) is not None:
+            raise ArgumentError(
+                f"{name} is {quoted(value)} and {ours} is {quoted(given[ours])}: expected only "
+                "one of the two, since both set the same option"
+            )
+        if name == "generator":
+            several = isinstance(value, list | tuple)
+            value = [seed_of(one) for one in value] if several else seed_of(value)
+        elif ours == "size":
+            sides = given.get("width"), given.get("height")
+            if None in sides and ("picture" in names or given.get("image") is not None):
+                raise ArgumentError(
+                    f"{name} is {quoted(value)} alone: expected both height and width where a "
+                    "picture is given; pass both, or neither"
+                )
+            usual = usual_size(pipe)
+            value = tuple(u if side is None else side for side, u in zip(sides, usual, strict=True))
+        found[ours] = value
+    return found
+
+
 def _told(doc: str | None, options: Sequence[type], names: Sequence[str]) -> str | None:
     """A docstring with what its options mean below `options`, as the classes tell it."""
     if doc is None:  # python -OO
@@ -93,8 +160,9 @@ def _told(doc: str | None, options: Sequence[type], names: Sequence[str]) -> str
 def spelled_out(*options: type) -> Callable[[F], F]:
     """Let `help` and notebooks see the fields of options as keyword arguments, and what they mean.
 
-    A call with a keyword that is neither one of these nor an argument of the pipeline, which comes
-    first, ends in an ArgumentError that names the nearest.
+    Names of diffusers are translated by `own_names`. A call with a keyword that is neither one of
+    these nor an argument of the pipeline, which comes first, ends in an ArgumentError that names
+    the nearest.
 
     Args:
         options: dataclasses whose fields a function takes by `**options`; its other keyword
@@ -118,6 +186,7 @@ def spelled_out(*options: type) -> Callable[[F], F]:
         def checked(*args: Any, **given: Any) -> Any:
             pipe = args[0] if args else given.get("pipe")
             if isinstance(pipe, Pipeline):
+                given = own_names(pipe, given, names)
                 check_names(pipe, given, names)
             return function(*args, **given)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from heedmap.errors import ArgumentError, ModelError
+from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.options import OWN_NAMES, DrawOptions
 from heedmap.wiring.family import parameters
 from heedmap.wiring.registry import family_of
@@ -149,6 +149,27 @@ def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any
 def noise(seed: int) -> torch.Generator:
     """What noise is drawn with: on the CPU, so that a seed means the same on every device."""
     return torch.Generator("cpu").manual_seed(seed)
+
+
+def seed_of(generator: object) -> int:
+    """Return the seed of a generator that draws what `noise` of that seed draws.
+
+    Raises:
+        ArgumentError: if it is no generator on the CPU, or numbers were drawn from it already.
+    """
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        given = f"on {generator.device}" if isinstance(generator, torch.Generator) else None
+        raise ArgumentError(
+            f"the generator is {given or quoted(generator)}: expected a torch.Generator on the "
+            "CPU, where heedmap draws its noise; pass one, or seed"
+        )
+    seed = generator.initial_seed()
+    if not torch.equal(generator.get_state(), noise(seed).get_state()):
+        raise ArgumentError(
+            f"numbers were drawn from the generator since it was seeded with {seed}, so no seed "
+            "repeats its noise: pass a newly seeded generator, or seed"
+        )
+    return seed
 
 
 def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
