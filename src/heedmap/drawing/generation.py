@@ -54,8 +54,7 @@ def generate(
         options: steps, guidance, size, negative, keep, limit, tokens and branches, as
             `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline. The
             names of diffusers (num_inference_steps, guidance_scale, negative_prompt, height,
-            width, generator) are synonyms here and in all other calls. The noise is that of the
-            generator's seed: the generator itself stays as it is.
+            width, generator) are synonyms; a generator stands for its seed.
 
     Raises:
         ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not

@@ -20,29 +20,18 @@ from heedmap.wiring.arguments import check_names, seed_of
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.registry import usual_size
 
-DIFFUSERS_NAMES = (
-    *("num_inference_steps", "guidance_scale", "negative_prompt"),
-    *("height", "width", "generator"),
-)
-"""Arguments that are accepted under the names of diffusers as well (`OWN_NAMES` has ours)."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class SizeKeywords(TypedDict, total=False, extra_items=Any):
-    """Names of diffusers for the options of all calls."""
+class DiffusersKeywords(TypedDict, total=False, extra_items=Any):
+    """Names of diffusers for options, which `own_names` translates."""
 
     num_inference_steps: int | None
+    guidance_scale: float | None
+    negative_prompt: str | None
     height: int | None
     width: int | None
     generator: torch.Generator | Sequence[torch.Generator] | None
-
-
-class DiffusersKeywords(SizeKeywords, total=False, extra_items=Any):
-    """Names of diffusers for the options of `DrawOptions`."""
-
-    guidance_scale: float | None
-    negative_prompt: str | None
 
 
 class DrawKeywords(DiffusersKeywords, total=False, extra_items=Any):
@@ -64,7 +53,7 @@ class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
     concepts: Sequence[str]
 
 
-class LocateKeywords(SizeKeywords, total=False, extra_items=Any):
+class LocateKeywords(DiffusersKeywords, total=False, extra_items=Any):
     """Those of `LocateOptions`."""
 
     steps: int
@@ -98,43 +87,32 @@ class EditKeywords(GridKeywords, total=False, extra_items=Any):
 
 
 def own_names(pipe: Pipeline, given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Translate diffusers' names of arguments into heedmap's.
-
-    Args:
-        pipe: the pipeline that is called.
-        given: keyword arguments, under either name.
-        names: the function's own arguments; a synonym of anything else stays as it is.
+    """Translate diffusers' names of arguments into those of a function's own, `names`.
 
     Raises:
-        ArgumentError: if an argument is given under both names, `generator` has no known seed, or
-            one side of the size is missing where a picture is given.
+        ArgumentError: if an option is given under both names, or `generator` has no known seed.
     """
-    found = {name: value for name, value in given.items() if name not in DIFFUSERS_NAMES}
-    for name in DIFFUSERS_NAMES:
-        value, ours = given.get(name), OWN_NAMES[name]
-        ours = "seeds" if ours == "seed" and "seeds" in names else ours
-        if value is None:
-            continue
+    found = {n: v for n, v in given.items() if n not in DiffusersKeywords.__annotations__}
+    for name in [n for n, value in given.items() if n not in found and value is not None]:
+        value, ours = given[name], OWN_NAMES[name]
+        ours = "seeds" if name == "generator" and "seeds" in names else ours
         if ours not in names:
-            found[name] = value
-            continue
-        if given.get(ours) is not None:
-            raise ArgumentError(
-                f"{name} is {quoted(value)} and {ours} is {quoted(given[ours])}: expected only "
-                "one of the two, since both set the same option"
-            )
-        if name == "generator":
+            ours = name
+        elif given.get(ours) is not None:
+            raise ArgumentError(f"{name} and {ours} set the same option: pass only one of them")
+        elif name == "generator":
             several = isinstance(value, list | tuple)
             value = [seed_of(one) for one in value] if several else seed_of(value)
         elif ours == "size":
-            sides = given.get("width"), given.get("height")
-            if None in sides and ("picture" in names or given.get("image") is not None):
+            width, height = given.get("width"), given.get("height")
+            pictured = "picture" in names or given.get("image") is not None
+            if pictured and not (width and height):
                 raise ArgumentError(
-                    f"{name} is {quoted(value)} alone: expected both height and width where a "
-                    "picture is given; pass both, or neither"
+                    f"{name} is {quoted(value)} alone: pass both height and width for a picture of "
+                    "your own, or neither"
                 )
             usual = usual_size(pipe)
-            value = tuple(u if side is None else side for side, u in zip(sides, usual, strict=True))
+            value = width or usual[0], height or usual[1]  # as diffusers does it
         found[ours] = value
     return found
 
@@ -160,9 +138,8 @@ def _told(doc: str | None, options: Sequence[type], names: Sequence[str]) -> str
 def spelled_out(*options: type) -> Callable[[F], F]:
     """Let `help` and notebooks see the fields of options as keyword arguments, and what they mean.
 
-    Names of diffusers are translated by `own_names`. A call with a keyword that is neither one of
-    these nor an argument of the pipeline, which comes first, ends in an ArgumentError that names
-    the nearest.
+    A call with a keyword that is neither one of these nor an argument of the pipeline, which comes
+    first, ends in an ArgumentError that names the nearest.
 
     Args:
         options: dataclasses whose fields a function takes by `**options`; its other keyword

@@ -152,24 +152,18 @@ def noise(seed: int) -> torch.Generator:
 
 
 def seed_of(generator: object) -> int:
-    """Return the seed of a generator that draws what `noise` of that seed draws.
-
-    Raises:
-        ArgumentError: if it is no generator on the CPU, or numbers were drawn from it already.
-    """
+    """Return the seed whose `noise` a generator draws; ArgumentError if that is not known."""
     if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
-        given = f"on {generator.device}" if isinstance(generator, torch.Generator) else None
         raise ArgumentError(
-            f"the generator is {given or quoted(generator)}: expected a torch.Generator on the "
-            "CPU, where heedmap draws its noise; pass one, or seed"
+            f"the generator is {quoted(getattr(generator, 'device', generator))}: expected a "
+            "torch.Generator on the CPU, where heedmap draws its noise, or seed"
         )
-    seed = generator.initial_seed()
-    if not torch.equal(generator.get_state(), noise(seed).get_state()):
+    if not torch.equal(generator.get_state(), noise(generator.initial_seed()).get_state()):
         raise ArgumentError(
-            f"numbers were drawn from the generator since it was seeded with {seed}, so no seed "
-            "repeats its noise: pass a newly seeded generator, or seed"
+            "numbers were drawn from the generator, so no seed repeats its noise: pass a newly "
+            "seeded generator, or seed"
         )
-    return seed
+    return generator.initial_seed()
 
 
 def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:
