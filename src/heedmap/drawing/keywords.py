@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 import torch
 from typing_extensions import TypedDict
 
-from heedmap.errors import ArgumentError, quoted
-from heedmap.options import OWN_NAMES, Axis, BranchName, EditKind, Tokens, Window
+from heedmap.errors import ArgumentError
+from heedmap.options import OWN_NAMES, BranchName, EditKind, Keep, Tokens, Window
 from heedmap.wiring.arguments import check_names, seed_of
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.registry import usual_size
@@ -41,7 +41,7 @@ class DrawKeywords(DiffusersKeywords, total=False, extra_items=Any):
     guidance: float | None
     size: tuple[int, int] | None
     negative: str | None
-    keep: Iterable[Axis]
+    keep: Keep
     limit: int
 
 
@@ -58,7 +58,7 @@ class LocateKeywords(DiffusersKeywords, total=False, extra_items=Any):
 
     steps: int
     size: tuple[int, int] | None
-    keep: Iterable[Axis]
+    keep: Keep
     limit: int
     tokens: Tokens
     concepts: Sequence[str]
@@ -87,32 +87,26 @@ class EditKeywords(GridKeywords, total=False, extra_items=Any):
 
 
 def own_names(pipe: Pipeline, given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Translate diffusers' names of arguments into those of a function's own, `names`.
-
-    Raises:
-        ArgumentError: if an option is given under both names, or `generator` has no known seed.
-    """
-    found = {n: v for n, v in given.items() if n not in DiffusersKeywords.__annotations__}
-    for name in [n for n, value in given.items() if n not in found and value is not None]:
-        value, ours = given[name], OWN_NAMES[name]
+    """Translate diffusers' names into a function's own; ArgumentError if both are given."""
+    found = dict(given)
+    for name in DiffusersKeywords.__annotations__:
+        value, ours = found.pop(name, None), OWN_NAMES[name]
         ours = "seeds" if name == "generator" and "seeds" in names else ours
+        if value is None:
+            continue
         if ours not in names:
             ours = name
         elif given.get(ours) is not None:
             raise ArgumentError(f"{name} and {ours} set the same option: pass only one of them")
         elif name == "generator":
-            several = isinstance(value, list | tuple)
-            value = [seed_of(one) for one in value] if several else seed_of(value)
+            value = seed_of(value)
         elif ours == "size":
-            width, height = given.get("width"), given.get("height")
-            pictured = "picture" in names or given.get("image") is not None
-            if pictured and not (width and height):
+            usual, sides = usual_size(pipe), (given.get("width"), given.get("height"))
+            if None in sides and ("picture" in names or given.get("image") is not None):
                 raise ArgumentError(
-                    f"{name} is {quoted(value)} alone: pass both height and width for a picture of "
-                    "your own, or neither"
+                    f"{name} is given alone: pass both height and width, or neither"
                 )
-            usual = usual_size(pipe)
-            value = width or usual[0], height or usual[1]  # as diffusers does it
+            value = tuple(side or other for side, other in zip(sides, usual, strict=True))
         found[ours] = value
     return found
 

@@ -151,8 +151,10 @@ def noise(seed: int) -> torch.Generator:
     return torch.Generator("cpu").manual_seed(seed)
 
 
-def seed_of(generator: object) -> int:
-    """Return the seed whose `noise` a generator draws; ArgumentError if that is not known."""
+def seed_of(generator: Any) -> Any:
+    """Return the seed whose `noise` a generator draws, or of a list each; else ArgumentError."""
+    if isinstance(generator, list | tuple):
+        return [seed_of(one) for one in generator]
     if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
         raise ArgumentError(
             f"the generator is {quoted(getattr(generator, 'device', generator))}: expected a "
