@@ -16,6 +16,7 @@ from heedmap.drawing import generation
 from heedmap.files.settings import Confined
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.models import pipelines
+from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 
@@ -357,3 +358,14 @@ def test_words_that_are_looked_for(model, desk: Path):
             "Error: --concepts is given, and this run looked for none: expected one that was made "
             "with --concept WORD\n"
         )
+
+
+def test_options_under_the_names_of_diffusers(model, desk: Path):
+    theirs = ("--num_inference_steps", 2, "--guidance-scale=3", "--negative-prompt", "no-cat_dog")
+    good("generate", PROMPT, "--seed", 1, "--size", 64, "--keep", "all", "-o", "a", *theirs)
+    about = Run.load("a").settings
+    assert (about.steps, about.guidance, about.negative) == (2, 3, "no-cat_dog")
+    assert about.size == (64, 64) and set(about.keep) == {"layer", "step", "head"}
+    ours = ("--blend_from", 0.5, "--only", "house->sea", "--num-inference-steps", 2)
+    good("edit", PROMPT, "a red sea", "--seed", 1, "-o", "b", *ours)
+    assert Pair.load("b").about.blend_from == 0.5

@@ -174,9 +174,7 @@ def test_what_is_refused(pipe, tmp_path: Path):
     for name in ("latents", "timesteps", "sigmas", "num_images_per_prompt"):
         with pytest.raises(ArgumentError) as caught:
             locate(pipe, painted(), PROMPT, **{name: None})
-        assert str(caught.value) == (
-            f"the pipeline argument {name} is set by the picture: leave it out"
-        )
+        assert str(caught.value) == (f"a picture is given, so {name} cannot be set: leave it out")
     for steps in (0, 1000, 2.5, True):
         with pytest.raises(
             ArgumentError, match=r"^steps is .*: expected a whole number from 1 to 999"

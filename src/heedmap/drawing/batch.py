@@ -13,7 +13,7 @@ from heedmap.drawing import settings
 from heedmap.drawing.given_pictures import SeenPicture
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.drawing.step_watch import StepWatch
-from heedmap.errors import ArgumentError, Either, Is, ModelError, Named, quoted, warn
+from heedmap.errors import ArgumentError, ModelError, Named, quoted, warn
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
@@ -221,12 +221,7 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
         raise ArgumentError(
             f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
         )
-    for prompt in asked:
-        if not checks.text("the prompt", prompt, "a red house").strip():
-            raise ArgumentError(
-                f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
-            )
-    return asked, [check_seed(seed) for seed in numbers]
+    return [*map(checks.prompt, asked)], [check_seed(seed) for seed in numbers]
 
 
 def check_seed(seed: object) -> int:
@@ -254,12 +249,8 @@ def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
         asked = getattr(options, ours, None)
         if name not in taken and asked is not None:
             raise ArgumentError(
-                Is(ours, asked),
-                f", and {type(pipe).__name__} takes ",
-                Either(f"no {name}", "none"),
-                ": leave ",
-                Named(ours),
-                " out",
+                f"{ours} is {quoted(asked)}, and {type(pipe).__name__} takes no {name}: leave "
+                f"{ours} out"
             )
 
 

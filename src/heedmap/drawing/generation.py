@@ -52,7 +52,9 @@ def generate(
         progress: called after every step.
         preview: called after every step with a copy of the latents (1, C, h, w); changes nothing.
         options: steps, guidance, size, negative, keep, limit, tokens and branches, as
-            `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline.
+            `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline. The
+            names of diffusers (num_inference_steps, guidance_scale, negative_prompt, height,
+            width, generator) are synonyms; a generator stands for its seed.
 
     Raises:
         ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not

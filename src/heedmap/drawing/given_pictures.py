@@ -66,7 +66,7 @@ def check_pipeline(pipe: Pipeline) -> None:
 def refuse_set(arguments: Iterable[str], ours: Iterable[str]) -> None:
     """Raise an ArgumentError if a pipeline's argument is given that a picture decides."""
     for name in sorted({*arguments} & {*ours}):
-        raise ArgumentError(f"the pipeline argument {name} is set by the picture: leave it out")
+        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
 
 
 def upright_rgb(picture: object) -> Image.Image:

@@ -31,7 +31,7 @@ from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.registry import cross_attention_layers
 
-_OURS = {"latents", "num_images_per_prompt", *STEP_LISTS}
+_OURS = {"latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS}
 """Arguments of pipelines that are set by what is looked at."""
 MOST_LOOKS = 999
 """Of more parts of a training's thousand timesteps the middles would be none of their own."""
