@@ -189,7 +189,7 @@ class Probe:
             joined=_numbers(now.joined[row, place]),
             hidden=_numbers(now.hidden[row, place]),
             output=_numbers(now.output[row, place]),
-            ending=insides.ending(self._layers[name]),
+            ending=insides.ending(self._layers[name], now.joined),
             timestep=call.schedule.timesteps[call.done],
             passes=(self.number, self._passes),
             table=side.tables[self.image],
