@@ -242,7 +242,8 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
     In words that name no argument: they are saved, and read on pages as well.
     """
     about = pair.about
-    steps, back = about.steps, about.reconstruction
+    black = any(run.settings.nsfw_content_detected for run in (pair.source, pair.edited))
+    steps, back = about.steps, None if black else about.reconstruction
     troubles = plan.idle(steps, about.self_sites, about.self_cells)
     if back is not None and back.psnr_db is not None and back.psnr_db < LEAST_RETURNED:
         troubles.append(
@@ -279,6 +280,8 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
                 else "their maps are the same everywhere: blend by other words"
             ),
         ]
+    if black:
+        return troubles
     images = [np.asarray(run.image.convert("RGB"), float) for run in (pair.source, pair.edited)]
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
         troubles.append(
