@@ -10,10 +10,10 @@ import torch
 
 from heedmap import checks
 from heedmap.drawing import settings
-from heedmap.drawing.given_pictures import SeenPicture
+from heedmap.drawing.given_pictures import SeenPicture, is_near_usual
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.drawing.step_watch import StepWatch
-from heedmap.errors import ArgumentError, Either, Is, ModelError, Named, quoted, warn, within_lines
+from heedmap.errors import ArgumentError, ModelError, quoted, warn, within_lines
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
@@ -34,7 +34,7 @@ from heedmap.wiring import arguments as called
 from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.noising import showing
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import family_of
+from heedmap.wiring.registry import family_of, usual_size
 from heedmap.wiring.schedules import Moment
 
 Progress = Callable[[int, int], None]
@@ -125,6 +125,12 @@ def draw(
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))
+    if options.size is not None and not is_near_usual(pipe, options.size):
+        (w, h), (width, height) = options.size, usual_size(pipe)
+        warn(
+            f"the size {w}×{h} has {w * h / (width * height):.2g} times the pixels of the model's "
+            f"own {width}×{height}, so the image may be bad: expected half to twice as many"
+        )
     call = called.for_batch(pipe, prompts, seeds, with_own(pipe, options))
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
         images, flags = _images(pipe, call, batch)
@@ -142,9 +148,7 @@ def draw(
     pictures = [None] * len(seeds) if seen is None else seen.pictures(images, steps)
     runs: list[Run] = []
     parts = (batch.written, prompts, images, flags, recordings, negatives, beside, seeds, pictures)
-    for prompt, read, image, flag, recording, other, sought, seed, shown in zip(
-        *parts, strict=True
-    ):
+    for prompt, read, image, flag, recording, other, extra, seed, shown in zip(*parts, strict=True):
         used = Settings(
             prompt=prompt,
             text=recording.table.prompt,
@@ -156,14 +160,12 @@ def draw(
             nsfw_content_detected=flag,
             **noted,
         )
-        against, found = (None if one is None else HeatMaps(one, image) for one in (other, sought))
+        against, found = (None if one is None else HeatMaps(one, image) for one in (other, extra))
         runs.append(Run(image, HeatMaps(recording, image), used, against, shown, found))
     return runs, recorder
 
 
-def _images(
-    pipe: Any, call: dict[str, Any], batch: Batch
-) -> tuple[Sequence[Any], list[bool | None]]:
+def _images(pipe: Any, call: dict[str, Any], batch: Batch) -> tuple[Sequence[Any], list[Any]]:
     """Draw the images, or show the model the given one; also what the safety checker flagged."""
     if batch.looked is None:
         start = {} if batch.start is None else {"latents": batch.start.to(pipe.dtype)}
@@ -189,10 +191,8 @@ def _tell_idle(negative: str | None, recorder: Trace) -> None:
     """Warn if a negative prompt was read for nothing."""
     if negative and not recorder.guided:
         warn(
-            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: "
-            "pass ",
-            Named("guidance"),
-            " above 1",
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
+            "a guidance above 1"
         )
 
 
@@ -267,12 +267,8 @@ def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
         asked = getattr(options, ours, None)
         if name not in taken and asked is not None:
             raise ArgumentError(
-                Is(ours, asked),
-                f", and {type(pipe).__name__} takes ",
-                Either(f"no {name}", "none"),
-                ": leave ",
-                Named(ours),
-                " out",
+                f"{ours} is {quoted(asked)}, and {type(pipe).__name__} takes no {name}: leave "
+                f"{ours} out"
             )
 
 

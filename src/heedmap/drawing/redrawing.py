@@ -130,10 +130,7 @@ def check_room(pipe: Any, run: Run, size: int) -> None:
 
 @contextmanager
 def refusals_explained() -> Iterator[None]:
-    """Turn what diffusers raises for settings that were read from a file into a RunError.
-
-    An error that heedmap's own code raises is a bug, and stays what it is.
-    """
+    """Turn what a pipeline raises for settings from a file into a RunError; leave bugs alone."""
     try:
         yield
     except (HeedmapError, MemoryError, torch.OutOfMemoryError):
@@ -142,14 +139,13 @@ def refusals_explained() -> Iterator[None]:
         if "out of memory" in str(error).lower() or _is_bug(error):
             raise
         raise RunError(
-            f"the pipeline failed when this run was drawn again with its settings "
+            "the pipeline failed when this run was drawn again with its settings "
             f"({reason(error)}): draw with the model and the versions that they name"
         ) from error
 
 
 def _is_bug(error: Exception) -> bool:
     """Whether heedmap's own code raised an error, and not a pipeline that it called."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    packages = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames]
-    callers = [name for name in packages if name not in ("torch", "numpy", "PIL")]
-    return callers[-1] == "heedmap"
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    packages = [name.partition(".")[0] for name in modules]
+    return [name for name in packages if name not in ("torch", "numpy", "PIL")][-1] == "heedmap"

@@ -205,8 +205,7 @@ class Settings(Note, frozen=True, kw_only=True):
         given: what was edited, where the source of an edit was not drawn from noise (`image=`).
         untaught: the words of both prompts and of the concepts that the model's card does not list;
             None where there is no such list.
-        nsfw_content_detected: whether the safety checker replaced the image with black; None
-            without one.
+        nsfw_content_detected: whether a safety checker made the image black; None without one.
     """
 
     prompt: Text

@@ -94,12 +94,7 @@ def overhear(
 
 
 def ending(layer: Any, joined: torch.Tensor) -> Ending:
-    """Read how a layer puts its heads together; called while it runs, when its weights are there.
-
-    Args:
-        layer: the layer.
-        joined: what it has just put together, (B, Q, H·d).
-    """
+    """Read how a layer has just put its heads together, which are joined (B, Q, H·d)."""
     module = projections(layer)["output"]
     weight = getattr(module, "weight", None)
     with torch.no_grad():

@@ -244,9 +244,8 @@ def own_weights(layer: Any) -> TraceError:
     """Make the error for a processor that does not use its layer's linear maps."""
     own = getattr(layer.processor, "original", layer.processor)
     return TraceError(
-        f"{type(own).__name__} has linear maps of its own, so its numbers cannot be read from its "
-        "layer: expected a processor that uses the layer's to_q, to_k, to_v and to_out; load the "
-        "model without it"
+        f"{type(own).__name__} has linear maps of its own, so its numbers cannot be read: expected "
+        "a processor that uses its layer's to_q, to_k, to_v and to_out; load the model without it"
     )
 
 
