@@ -106,14 +106,14 @@ def test_a_prompt_that_is_cut_is_a_warning(model, desk: Path):
 
 def test_generate_passes_the_options_on(model, desk: Path):
     good(
-        *("generate", PROMPT, "--seed", 5, "--steps", 2, "--guidance", 3.5, "--size", "64x96"),
+        *("generate", PROMPT, "--seed", 5, "--steps", 2, "--guidance", 3.5, "--size", "96x128"),
         *("--negative", "blue", "--keep", "step,head", "--out", "deep/down", "--quiet"),
         *("--confine", "house=0,0,32,96"),
     )
     settings = Run.load(desk / "deep" / "down").settings
     assert settings.edits == (Confined(word="house", where=(0, 0, 32, 96)),)
     expected = {
-        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (64, 96),
+        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (96, 128),
         "negative": "blue", "keep": ("head", "step"),
     }  # fmt: skip
     assert {name: getattr(settings, name) for name in expected} == expected

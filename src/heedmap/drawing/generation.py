@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
-from heedmap.errors import Written, warn
+from heedmap.errors import warn
 from heedmap.mathematics.rules import Rule
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
@@ -121,9 +121,8 @@ def generate_batch(
         drawn = runs[0].image.size
         if drawn != pictured and any(isinstance(edit, Confine) for edit in edits):
             warn(
-                "the words were confined in a picture of {}×{} pixels, but it came out with "
-                "{}×{}: pass ".format(*pictured, *drawn),
-                Written("size", drawn),
+                "the words were confined in a picture of {}×{} pixels, but it came out with {}×{}: "
+                "pass size={}".format(*pictured, *drawn, drawn)
             )
     return runs
 

@@ -91,6 +91,7 @@ def locate(
     noted = as_noted(pipe, noted)
     assert noted.size is not None
     shown = seen(pipe, given, noted.size)
+    shown.warn_if_unlike(pipe)
     batch = Batch([prompt], [prompt], [seed], looked=shown)
     (run,), trace = draw(pipe, batch, noted, progress=progress, probe=probe)
     return replace(

@@ -177,11 +177,8 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
         if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
             if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
                 raise ArgumentError(
-                    Named("the size"),
-                    " ",
-                    Value("size", (width, height)),
-                    f" is not drawn: expected at most {MAX_PIXELS} pixels in all, and no side "
-                    f"above {MAX_ASPECT} times the other",
+                    f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels "
+                    f"in all, and no side above {MAX_ASPECT} times the other"
                 )
             return width, height
     expected = f"that are multiples of {factor} pixels, up to {MAX_SIDE}"

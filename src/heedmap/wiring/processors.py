@@ -247,6 +247,15 @@ def projections(layer: Any) -> dict[str, torch.nn.Module]:
     return {**found, "output": layer.to_out[0]}
 
 
+def own_weights(layer: Any) -> TraceError:
+    """Make the error for a processor that does not use its layer's linear maps."""
+    own = getattr(layer.processor, "original", layer.processor)
+    return TraceError(
+        f"{type(own).__name__} has linear maps of its own, so its numbers cannot be read: expected "
+        "a processor that uses its layer's to_q, to_k, to_v and to_out; load the model without it"
+    )
+
+
 def keys_of(layer: Any, states: torch.Tensor) -> torch.Tensor:
     """The keys (B, H, K, d) that a layer makes of text states (B, K, C), as processors do."""
     if layer.norm_cross is not None:
