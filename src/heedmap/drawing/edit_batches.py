@@ -33,6 +33,7 @@ from heedmap.recording.recorder import Trace
 from heedmap.recording.steering import Steering
 from heedmap.results.pairs import Pair, apart, change_between
 from heedmap.results.runs import Run
+from heedmap.text.alignment import first_of
 from heedmap.wiring.schedules import Moment
 
 LEAST_CHANGE = 0.02
@@ -236,7 +237,7 @@ def _noting(pair: Pair, plan: Plan) -> Pair:
 
 
 def _troubles(pair: Pair, plan: Plan) -> list[str]:
-    """What did nothing although it was asked for; an edit that should change nothing is none.
+    """List what had no effect although it was asked for, and which pairs of words are a guess.
 
     In words that name no argument: they are saved, and read on pages as well.
     """
@@ -252,6 +253,13 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
             f"{scheduler} goes by what the model said at the steps before, and a picture has other "
             f"noise at each: edits in {steps} steps are rough; take {ENOUGH_STEPS} or more, or a "
             "DDIMScheduler"
+        )
+    if guesses := plan.alignment.guesses:
+        pairs = first_of([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
+        troubles.append(
+            f"the prompts differ in their number of words, so which words correspond is a guess: "
+            f"{pairs}; to choose the pairs, write both prompts with the same number of words, "
+            "which are then paired in order"
         )
     only, outside = plan.base.options.only, about.change.outside.psnr_db
     if back is not None and only is None and outside is not None and outside < LEAST_KEPT:
