@@ -129,3 +129,15 @@ def test_an_edit_that_changed_almost_nothing_says_so(embedded, tmp_path: Path):
     with warnings.catch_warnings(action="error"):
         hm.edit(embedded, *texts, seed=3, steps=8)
         hm.edit(embedded, texts[0], "a (white:1.1) tree under a white house", seed=3, steps=2)
+
+
+def test_a_guess_of_pairs_is_told_once_and_noted(pipe):
+    """The words correspond one to one only in the last of these."""
+    targets = ["a purple giraffe playing chess", "a big castle on a hill", "a blue boat"]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        first, _, last = hm.edit(pipe, "a red house", targets, seed=1, steps=2)
+    said = [str(one.message) for one in told if "giraffe" in str(one.message)]
+    assert len(said) == 1 and said[0] in (first.about.notes or ())
+    assert "'house'" in said[0] and "'red'" in said[0] and "chess" not in said[0]
+    assert not any("boat" in note for note in last.about.notes or ())

@@ -231,6 +231,7 @@ class NoModule:
     """A network that runs elsewhere, as ONNX's do."""
 
 
+@pytest.mark.filterwarnings("ignore:`OnnxRuntimeModel` is deprecated:FutureWarning")
 @pytest.mark.parametrize(
     ("put", "named"),
     [

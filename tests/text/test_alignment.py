@@ -93,6 +93,65 @@ def test_words(source, target, expected):
 
 
 @pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("a red house", "a purple giraffe playing chess", "red>purple house>giraffe"),
+        ("a cat", "two dogs playing", "a>two cat>dogs"),
+        (
+            "portrait of a woman, 4k",
+            "portrait of an old man with a beard, oil painting",
+            "a>an woman>man 4k>painting",
+        ),
+        ("a cat sleeping", "two fluffy dogs running fast", "a>two cat>dogs sleeping>running"),
+        ("a red house", "a castle covered in snow", "house>castle"),
+        ("a dog", "a boy walking two dogs", "a>two dog>dogs"),
+        ("a cat", "a basket of cats", "cat>cats"),
+        ("the wolf", "a forest full of wolves", "the>a wolf>wolves"),
+        ("a beautiful smiling woman", "a man", "woman>man"),
+        ("a wolf", "a beautiful smiling woman in armor", "wolf>woman"),
+        ("a knight", "a dragon breathing fire", "knight>dragon"),
+        ("a king", "an old queen on her throne", "a>an king>queen"),
+        ("a lake", "a painting of a mountain", "lake>mountain"),
+        (
+            "a house, watercolor",
+            "a castle on a hill, oil painting",
+            "house>castle watercolor>painting",
+        ),
+        ("a red house", "the house of a king", "a>the"),
+        ("a sunny beach", "a dark cave with glowing crystals", "sunny>dark beach>cave"),
+        ("an apple on a table", "three ripe bananas", "an>three apple>bananas"),
+        ("a cat and dogs", "a big bird with a fish", "cat>bird"),
+        (
+            "photo of a boy, 8k, sharp",
+            "photo of two girls holding hands, 8k, sharp",
+            "a>two boy>girls",
+        ),
+        (
+            "a tall building at night",
+            "a small wooden hut in the forest",
+            "tall>wooden building>hut at>in night>forest",
+        ),
+    ],
+)
+def test_the_pairs_that_a_reader_expects(source, target, expected):
+    """In prompts of different lengths; all other words stay, or are added or dropped."""
+    found = pair_words(table(source), table(target))
+    assert " ".join(f"{a.text}>{b.text}" for a, b in found.swapped) == expected
+
+
+def test_pairs_that_are_a_guess():
+    found = pair_words(table("a red house"), table("a purple giraffe playing chess"))
+    assert found.guesses == found.swapped != ()
+    for source, target in (
+        ("a red house", "a blue castle"),
+        ("a cat", "a big dog on the grass"),
+        ("a cat", "two cats in the snow"),
+        ("a red house", "a big old red house at night"),
+    ):
+        assert not pair_words(table(source), table(target)).guesses, (source, target)
+
+
+@pytest.mark.parametrize(
     ("source", "target", "kind", "expected"),
     [
         (

@@ -37,7 +37,8 @@ def test_each_picture_has_its_table(pipe):
     encoding, (states, negative) = heard(pipe, asked, "cpu", 2, True, ["no", "cat"])
     assert texts(encoding.conditional) == [asked[0], asked[0], asked[1], asked[1]]
     assert texts(encoding.negative) == ["no", "no", "cat", "cat"]
-    assert encoding.conditional.states is states and encoding.negative.states is negative
+    assert torch.equal(encoding.conditional.states, states)
+    assert torch.equal(encoding.negative.states, negative)
     assert not encoding.prompt_first
     alone, _ = heard(pipe, "a house", "cpu", 1, False)
     assert texts(alone.conditional) == ["a house"] and alone.negative is None

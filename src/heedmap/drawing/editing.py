@@ -238,7 +238,7 @@ def _cells(
 
 def _settings(pair: Pair) -> dict[str, Any]:
     """What all cells have in common of a run's settings, as JSON."""
-    own = {"prompt", "text", "seed", "edits", "batch_place"}
+    own = {"prompt", "text", "seed", "edits", "batch_place", "nsfw_content_detected"}
     return {name: value for name, value in to_json(pair.source.settings).items() if name not in own}
 
 

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
-from heedmap.errors import Written, warn
+from heedmap.errors import warn
 from heedmap.mathematics.rules import Rule
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
@@ -52,7 +52,9 @@ def generate(
         progress: called after every step.
         preview: called after every step with a copy of the latents (1, C, h, w); changes nothing.
         options: steps, guidance, size, negative, keep, limit, tokens and branches, as
-            `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline.
+            `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline. The
+            names of diffusers (num_inference_steps, guidance_scale, negative_prompt, height,
+            width, generator) are synonyms; a generator stands for its seed.
 
     Raises:
         ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not
@@ -119,9 +121,8 @@ def generate_batch(
         drawn = runs[0].image.size
         if drawn != pictured and any(isinstance(edit, Confine) for edit in edits):
             warn(
-                "the words were confined in a picture of {}×{} pixels, but it came out with "
-                "{}×{}: pass ".format(*pictured, *drawn),
-                Written("size", drawn),
+                "the words were confined in a picture of {}×{} pixels, but it came out with {}×{}: "
+                "pass size={}".format(*pictured, *drawn, drawn)
             )
     return runs
 

@@ -31,7 +31,7 @@ from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.registry import check_served
 
-_OURS = {"latents", "num_images_per_prompt", *STEP_LISTS}
+_OURS = {"latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS}
 """Arguments of pipelines that are set by what is looked at."""
 MOST_LOOKS = 999
 """Of more parts of a training's thousand timesteps the middles would be none of their own."""
@@ -91,6 +91,7 @@ def locate(
     noted = as_noted(pipe, noted)
     assert noted.size is not None
     shown = seen(pipe, given, noted.size)
+    shown.warn_if_unlike(pipe)
     batch = Batch([prompt], [prompt], [seed], looked=shown)
     (run,), trace = draw(pipe, batch, noted, progress=progress, probe=probe)
     return replace(

@@ -18,6 +18,13 @@ from heedmap.tiny.card import EMBEDDED, FOLDER
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
+    class CallablePipeline(DiffusionPipeline):
+        """The type of a loaded pipeline: the base class of diffusers has no `__call__`."""
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Call the pipeline as its own class says."""
+
+
 DEVICES, DTYPES = get_args(Device), get_args(Dtype)
 
 
@@ -37,7 +44,7 @@ def load(
     *,
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
-) -> "DiffusionPipeline":
+) -> "CallablePipeline":
     """Load a pipeline of Stable Diffusion or PixArt, ready to generate.
 
     The embedded model was taught some 70 words, which its card lists (`heedmap.models.cards`). A
@@ -71,7 +78,7 @@ def load(
 
             from heedmap.wiring.registry import cross_attention_layers
         try:
-            pipe = DiffusionPipeline.from_pretrained(str(where), **arguments)
+            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **arguments)
         except Exception as error:
             raise ModelError(_why_not(where, error)) from error
 
@@ -170,11 +177,8 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
         if all(0 < side <= MAX_SIDE and side % factor == 0 for side in (width, height)):
             if width * height > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
                 raise ArgumentError(
-                    Named("the size"),
-                    " ",
-                    Value("size", (width, height)),
-                    f" is not drawn: expected at most {MAX_PIXELS} pixels in all, and no side "
-                    f"above {MAX_ASPECT} times the other",
+                    f"the size {width}×{height} is not drawn: expected at most {MAX_PIXELS} pixels "
+                    f"in all, and no side above {MAX_ASPECT} times the other"
                 )
             return width, height
     expected = f"that are multiples of {factor} pixels, up to {MAX_SIDE}"

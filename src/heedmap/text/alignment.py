@@ -12,7 +12,7 @@ from typing import get_args
 from heedmap import checks
 from heedmap.errors import ArgumentError, Is, Written, quoted
 from heedmap.options import EditKind
-from heedmap.text.prompts import fold, word_keys
+from heedmap.text.prompts import fold, plurals, word_keys
 from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable, Word
 
@@ -34,6 +34,20 @@ _DETERMINER = re.compile(
     "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
     "one|two|three|four|five|six|seven|eight|nine|ten|[0-9]+"
 )
+# Ends a noun phrase, after its noun: "a giraffe playing chess", "a castle covered in snow".
+_PARTICIPLE = re.compile(
+    "(?!(?:building|ceiling|clothing|drawing|evening|king|lighting|lightning|morning|painting|"
+    "ring|spring|string|thing|viking|wedding|wing)$)(?:.{2,}ing|.{2,}[^e]ed|made)"
+)
+_BEFORE_NOUN = re.compile(
+    f"{_CONNECTIVE.pattern}|{_DETERMINER.pattern}|big|black|blue|cute|dark|green|grey|happy|large|"
+    "little|old|pink|pretty|purple|red|small|tall|tiny|white|yellow|young|.*(?:ful|ish|less|ous)"
+)
+# "a lake" -> "a painting of a mountain": it is the mountain that the lake became.
+_MEDIUM = re.compile(
+    "close-up|drawing|engraving|illustration|image|painting|photo|photograph|picture|portrait|"
+    "poster|render|rendering|sculpture|sketch|statue|watercolou?r"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +61,13 @@ class WordAlignment:
         kind: "replace" if every word has its partner, "refine" if words were added or dropped (or
             the kind that was asked for).
         why: one sentence, without full stop, that says what changed and what was therefore chosen.
+        guesses: the pairs of different words for which other words could have been chosen.
     """
 
     pairs: tuple[tuple[Word | None, Word | None], ...]
     kind: EditKind
     why: str
+    guesses: tuple[tuple[Word, Word], ...] = ()
 
     @property
     def same(self) -> tuple[tuple[Word, Word], ...]:
@@ -92,11 +108,12 @@ def pair_words(
 
     Words are compared folded: case, Unicode form, and punctuation around them do not matter. The
     alignment is the one with the fewest changes (Levenshtein: a swap, an addition and a drop count
-    one each), and among these the one that keeps the most words. Between two words that stayed, as
-    many words for as many stand for each other in order. If their numbers differ, phrase stands for
-    phrase (a preposition or "and" begins one), article or number for article or number, and of the
-    rest the last words for the last: "a cat" -> "a big dog on the grass" makes a dog of the cat and
-    adds the other words.
+    one each), and among these the one that keeps the most words; here an article or number equals
+    any other, and a noun its plural. Between two words that stayed, as many words for as many stand
+    for each other in order. If their numbers differ, the words are paired phrase by phrase. A
+    comma, a preposition, "and" or a participle after a noun begins a phrase, and only phrases that
+    begin alike are paired. In a phrase the last words are paired with the last: "a cat" ->
+    "a big dog on the grass" makes a dog of the cat and adds the other words.
 
     Args:
         source: what the model reads of the prompt that is edited.
@@ -116,65 +133,91 @@ def pair_words(
         if len(source.words) != len(target.words):
             raise not_one_to_one(pair_words(source, target))
         pairs = list(zip(source.words, target.words, strict=True))
+        guesses: list[tuple[Word, Word]] = []
     else:
-        pairs = _paired(source.words, target.words)
-    found = WordAlignment(tuple(pairs), "replace", "")
+        pairs, guesses = _paired(source, target)
+    found = WordAlignment(tuple(pairs), "replace", "", tuple(guesses))
     # Where no word differs, only new punctuation could show: it keeps its own attention.
     ids = [[token.id for token in table.tokens] for table in (source, target)]
     signs = found.one_to_one and not found.swapped and ids[0] != ids[1]
     chosen: EditKind = kind or ("replace" if found.one_to_one and not signs else "refine")
-    return WordAlignment(found.pairs, chosen, _why(found, chosen, signs, asked=kind is not None))
+    why = _why(found, chosen, signs, asked=kind is not None)
+    return WordAlignment(found.pairs, chosen, why, found.guesses)
 
 
 def _paired(
-    source: Sequence[Word], target: Sequence[Word]
-) -> list[tuple[Word | None, Word | None]]:
-    anchors = best_matches(
-        *([_key(word) for word in source], [_key(word) for word in target]),
-        *([1] * len(source), [1] * len(target)),
-        match=0,
-        swap=-1,
-        gap=-1,
-        what="words",
-    )
+    source: TokenTable, target: TokenTable
+) -> tuple[list[tuple[Word | None, Word | None]], list[tuple[Word, Word]]]:
+    """Pair the words of two prompts; return the pairs, and those among them that are a guess."""
+    words = (*source.words, *target.words)
+    nouns = {many: fold(word.text) for word in words for many in plurals(fold(word.text))}
+
+    def key(word: Word) -> str:
+        text = " ".join(_key(word))
+        return "a" if _DETERMINER.fullmatch(text) else nouns.get(text, text)
+
+    keys = [key(word) for word in source.words], [key(word) for word in target.words]
+    anchors = best_matches(*keys, match=0, swap=-1, gap=-1, what="words")
     pairs: list[tuple[Word | None, Word | None]] = []
-    edges = [(-1, -1), *anchors, (len(source), len(target))]
-    for (i, j), (next_i, next_j) in pairwise(edges):
-        pairs += _changed(source[i + 1 : next_i], target[j + 1 : next_j])
-        if next_i < len(source):
-            pairs.append((source[next_i], target[next_j]))
-    return pairs
+    guesses: list[tuple[Word, Word]] = []
+    ends = (len(source.words), len(target.words))
+    for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, ends]):
+        a, b = source.words[i + 1 : next_i], target.words[j + 1 : next_j]
+        if len(a) == len(b):
+            pairs += zip(a, b, strict=True)
+        else:
+            changed = _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
+            guesses += [(x, y) for x, y in changed if x and y and min(len(a), len(b)) > 1]
+            pairs += changed
+        if next_i < len(source.words):
+            pairs.append((source.words[next_i], target.words[next_j]))
+    return pairs, guesses
+
+
+_Phrase = tuple[str, list[Word]]
 
 
 def _changed(
-    source: Sequence[Word], target: Sequence[Word]
+    source: Sequence[_Phrase], target: Sequence[_Phrase]
 ) -> list[tuple[Word | None, Word | None]]:
-    """Pair the words between two that stayed."""
-    if len(source) == len(target):
-        return list(zip(source, target, strict=True))
+    """Pair the words of phrases that begin alike; all others were dropped or added."""
+    kinds = [kind for kind, _ in source], [kind for kind, _ in target]
+    matches = best_matches(*kinds, match=1, swap=-1, gap=0, what="phrases")
     pairs: list[tuple[Word | None, Word | None]] = []
-    ours, theirs = _phrases(source), _phrases(target)
-    for index in range(max(len(ours), len(theirs))):
-        a = ours[index] if index < len(ours) else []
-        b = theirs[index] if index < len(theirs) else []
-        if index and a and b:  # both begin with a connective
-            pairs.append((a.pop(0), b.pop(0)))
-        if all(words and _DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
-            pairs.append((a.pop(0), b.pop(0)))
+    edges = [(-1, -1), *matches, (len(source), len(target))]
+    for (i, j), (next_i, next_j) in pairwise(edges):
+        pairs += [(word, None) for _, words in source[i + 1 : next_i] for word in words]
+        pairs += [(None, word) for _, words in target[j + 1 : next_j] for word in words]
+        if next_i == len(source):
+            break
+        (kind, a), (_, b) = source[next_i], target[next_j]
+        first = [(a.pop(0), b.pop(0))] if kind not in ("", ",") else []
+        if a and b and all(_DETERMINER.fullmatch(fold(words[0].text)) for words in (a, b)):
+            first.append((a.pop(0), b.pop(0)))
         more = len(a) - len(b)
-        pairs += [(word, None) for word in a[: max(0, more)]]
+        pairs += [*first, *((word, None) for word in a[: max(0, more)])]
         pairs += [(None, word) for word in b[: max(0, -more)]]
         pairs += zip(a[max(0, more) :], b[max(0, -more) :], strict=True)
     return pairs
 
 
-def _phrases(words: Sequence[Word]) -> list[list[Word]]:
-    """Cut words before each connective; the first phrase has none and may be empty."""
-    phrases: list[list[Word]] = [[]]
+def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
+    """Cut words into phrases, each with the kind of its first word; the first may be empty."""
+    phrases: list[_Phrase] = [("", [])]
     for word in words:
-        if connects(fold(word.text)):
-            phrases.append([])
-        phrases[-1].append(word)
+        text, (kind, before) = fold(word.text), phrases[-1]
+        last = fold(before[-1].text) if before else ""
+        if text == "of" and kind in ("", ",") and _MEDIUM.fullmatch(last):
+            before.append(word)
+            phrases[-1:] = [("of", before), (kind, [])]
+            continue
+        if not set(",;.|").isdisjoint(prompt[max(0, word.start - 2) : word.start]):
+            phrases.append((",", []))
+        elif connects(text):
+            phrases.append((text if text in ("and", "with") else "in", []))
+        elif last and _PARTICIPLE.fullmatch(text) and not _BEFORE_NOUN.fullmatch(last):
+            phrases.append(("ing", []))
+        phrases[-1][1].append(word)
     return phrases
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 
-__all__ = ["fold", "is_content", "places", "split_words", "word_keys"]
+__all__ = ["fold", "is_content", "places", "plurals", "split_words", "word_keys"]
 
 # `re` knows neither marks nor emoji, so every character is first mapped to a letter for its class,
 # and `_WORD` runs over that string of classes, whose indices are those of the prompt.
@@ -145,3 +145,24 @@ def describes(text: str) -> bool:
     """Whether a word may stand in a noun phrase beside another; no verb may, if it is known."""
     key = fold(text)
     return is_content(text) and key not in _BOUNDS and not key.endswith("ing")
+
+
+_IRREGULAR = {
+    "child": "children",
+    "foot": "feet",
+    "goose": "geese",
+    "man": "men",
+    "mouse": "mice",
+    "ox": "oxen",
+    "person": "people",
+    "tooth": "teeth",
+    "woman": "women",
+}
+"""Plurals that no rule makes; nouns that end with one of these have them, too ("snowmen")."""
+
+
+def plurals(noun: str) -> tuple[str, ...]:
+    """How the plural of an English noun may be written."""
+    stems = {"y": "ies", "f": "ves", "fe": "ves", "us": "i", **_IRREGULAR}
+    odd = [noun.removesuffix(end) + many for end, many in stems.items() if noun.endswith(end)]
+    return (f"{noun}s", f"{noun}es", *odd)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from heedmap.options import EditPurpose
 from heedmap.text.alignment import WordAlignment, connects
-from heedmap.text.prompts import fold, is_content, word_keys
+from heedmap.text.prompts import fold, is_content, plurals, word_keys
 from heedmap.text.words import Word
 
 __all__ = ["purpose_of"]
@@ -37,18 +37,6 @@ _COUNTED = (
 )
 _NUMBERS = {"a": 1, "an": 1} | {word: n for n, word in enumerate(word_keys(_COUNTED), 1)}
 _MOST_COUNTED = 99  # in digits: what is larger is a year, or the size of a picture
-_IRREGULAR = {
-    "child": "children",
-    "foot": "feet",
-    "goose": "geese",
-    "man": "men",
-    "mouse": "mice",
-    "ox": "oxen",
-    "person": "people",
-    "tooth": "teeth",
-    "woman": "women",
-}
-"""Plurals that no rule makes; nouns that end with one of these have them, too ("snowmen")."""
 _SIDES = frozenset(
     word_keys(
         "left right above below over under underneath beneath beside next near behind before "
@@ -150,9 +138,9 @@ def _change(
     if len(words) == 2:
         if any(word in _SIDES for word in words):
             return "setting" if any(word in _PLACES for word in words) else "relation"
-        if words[1] in _plurals(words[0]):
+        if words[1] in plurals(words[0]):
             return "addition"
-        if words[0] in _plurals(words[1]):
+        if words[0] in plurals(words[1]):
             return "removal"
     if not any(is_content(word) or connects(word) for word in words):
         return None
@@ -161,13 +149,6 @@ def _change(
     if not any(is_content(word) and word not in _NO_PLACES for word in words):
         return None
     return alone if len(words) == 1 else "swap"
-
-
-def _plurals(noun: str) -> tuple[str, ...]:
-    """How the plural of an English noun may be written."""
-    stems = {"y": "ies", "f": "ves", "fe": "ves", "us": "i", **_IRREGULAR}
-    odd = [noun.removesuffix(end) + many for end, many in stems.items() if noun.endswith(end)]
-    return (f"{noun}s", f"{noun}es", *odd)
 
 
 def _led(word: Word, words: Sequence[Word], read: Mapping[int, str]) -> str:

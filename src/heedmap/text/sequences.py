@@ -13,8 +13,8 @@ MAX_TABLE = 500_000  # of the table of the dynamic program: about a second
 def best_matches(
     a: Sequence[Hashable],
     b: Sequence[Hashable],
-    a_sizes: Sequence[int],
-    b_sizes: Sequence[int],
+    a_sizes: Sequence[int] = (),
+    b_sizes: Sequence[int] = (),
     *,
     match: int,
     swap: int,
@@ -31,7 +31,7 @@ def best_matches(
     Args:
         a: the one sequence.
         b: the other one.
-        a_sizes: the lengths of the units (words, say) that make up `a`; their sum is its length.
+        a_sizes: the lengths of the units (words, say) that make up `a`; by default all are 1.
         b_sizes: the same of `b`.
         match: score of a pair of equal items.
         swap: score of a pair of unequal ones.
@@ -69,7 +69,7 @@ class _Table:
             score * self.unit * self.unit for score in (match, swap, gap)
         )
         self.never = -(self.unit**4)
-        self.a_ends, self.b_ends = _ends(a_sizes), _ends(b_sizes)
+        self.a_ends, self.b_ends = _ends(a_sizes or [1] * len(a)), _ends(b_sizes or [1] * len(b))
         self.kept = [[self.never] * (len(b) + 1) for _ in range(len(a) + 1)]
         self.changed = [[self.never] * (len(b) + 1) for _ in range(len(a) + 1)]
         self.kept[0][0] = 0
@@ -142,14 +142,7 @@ def _inner_matches(
             f"the prompts are too long to be aligned: {len(inner_a)} {what} of the one differ from "
             f"{len(inner_b)} of the other; make both shorter"
         )
-    ones = [1] * max(len(inner_a), len(inner_b))
-    inner = best_matches(
-        *(inner_a, inner_b, ones[: len(inner_a)], ones[: len(inner_b)]),
-        match=match,
-        swap=swap,
-        gap=gap,
-        what=what,
-    )
+    inner = best_matches(inner_a, inner_b, match=match, swap=swap, gap=gap, what=what)
     return [
         *((i, i) for i in range(head)),
         *((i + head, j + head) for i, j in inner),

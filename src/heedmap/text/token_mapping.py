@@ -185,13 +185,8 @@ def _punctuation(
     source: TokenTable, here: Sequence[int], target: TokenTable, there: Sequence[int]
 ) -> dict[int, tuple[int, ...]]:
     """Where punctuation between two words goes; what has no counterpart there is left out."""
-    anchors = best_matches(
-        *(_ids(source, here), _ids(target, there), [1] * len(here), [1] * len(there)),
-        match=1,
-        swap=-1,
-        gap=0,
-        what="tokens",
-    )
+    ids = _ids(source, here), _ids(target, there)
+    anchors = best_matches(*ids, match=1, swap=-1, gap=0, what="tokens")
     goes = {here[i]: (there[j],) for i, j in anchors}
     for (i, j), (next_i, next_j) in pairwise([(-1, -1), *anchors, (len(here), len(there))]):
         goes |= _in_order(here[i + 1 : next_i], there[j + 1 : next_j])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from heedmap.errors import ArgumentError, ModelError
+from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.options import OWN_NAMES, DrawOptions
 from heedmap.wiring.family import parameters
 from heedmap.wiring.registry import family_of
@@ -153,6 +153,23 @@ def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any
 def noise(seed: int) -> torch.Generator:
     """What noise is drawn with: on the CPU, so that a seed means the same on every device."""
     return torch.Generator("cpu").manual_seed(seed)
+
+
+def seed_of(generator: Any) -> Any:
+    """Return the seed whose `noise` a generator draws, or of a list each; else ArgumentError."""
+    if isinstance(generator, list | tuple):
+        return [seed_of(one) for one in generator]
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise ArgumentError(
+            f"the generator is {quoted(getattr(generator, 'device', generator))}: expected a "
+            "torch.Generator on the CPU, where heedmap draws its noise, or seed"
+        )
+    if not torch.equal(generator.get_state(), noise(generator.initial_seed()).get_state()):
+        raise ArgumentError(
+            "numbers were drawn from the generator, so no seed repeats its noise: pass a newly "
+            "seeded generator, or seed"
+        )
+    return generator.initial_seed()
 
 
 def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:

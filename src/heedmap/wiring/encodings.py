@@ -218,4 +218,5 @@ def _branch(tables: Sequence[TokenTable], states: torch.Tensor) -> Branch:
             "prompts that these prompt_embeds were made of, or none (labels by position)"
         )
     each = images // len(tables)
-    return Branch(tuple(table for table in tables for _ in range(each)), states)
+    # A copy: whoever changes the pipeline's own in place does not change this one.
+    return Branch(tuple(table for table in tables for _ in range(each)), states.clone())
