@@ -95,7 +95,7 @@ def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: 
 def test_a_model_that_is_not_there_is_refused_at_once(model: str, desk: Path):
     Path("empty").mkdir()
     said = bad("app", "--port", "0", "--model", EMBEDDED, "--model", model)
-    assert ("there is no model folder" in said) == (model != "empty")
+    assert ("there is no model" in said) == (model != "empty")
     assert model in said and said.count("\n") == 1
     assert files(desk) == set()
 
