@@ -85,7 +85,7 @@ def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: 
     assert "expected a host's name" in bad("app", "--name", blank)
     for verb in (("app",), ("generate", "a cat"), ("words", "a cat")):
         result = call(*verb, "--model", blank)
-        assert result.exit_code == 2 and "expected a folder or a hub id" in result.stderr
+        assert result.exit_code == 2 and "expected a folder" in result.stderr
     monkeypatch.setenv("HEEDMAP_AUTH", blank)
     assert bad("app") == "Error: HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it\n"
     assert files(desk) == set()
