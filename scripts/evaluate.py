@@ -281,7 +281,7 @@ def sheet_of(path: Path, question: str) -> Path:
 def save(path: Path, panels: Sequence[Panel], columns: int) -> None:
     """Write pictures with captions and verdicts as one sheet."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Sheet.of(in_rows(panels, columns=columns)).save(path, force=True)
+    Sheet.of(in_rows(panels, columns=columns)).save(path)
 
 
 def write_card(

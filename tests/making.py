@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from diffusers import (
@@ -38,7 +39,6 @@ from transformers import (
 from heedmap.figures import overlays
 from heedmap.figures.sheet import Sheet
 from heedmap.figures.step_pictures import StepPictures
-from heedmap.files import schemas
 from heedmap.files.ablations import Agreement, Trust, WayTold
 from heedmap.files.explanations import About, Had, TokenTold, as_packed
 from heedmap.files.notes import to_json
@@ -97,13 +97,14 @@ SETTINGS = {
 
 def settings_of(**noted: Any) -> Settings:
     """Settings, of plain JSON types, with what all must note."""
-    return schemas.validated({**SETTINGS, **noted}, Settings, "these settings")
+    noted.setdefault("text", noted.get("prompt", SETTINGS["prompt"]))
+    return msgspec.convert({**SETTINGS, **noted}, Settings, str_keys=True)
 
 
 def noting(run: Any, **noted: Any) -> Any:
     """The same run with other settings, of plain JSON types."""
     held = {**to_json(run.settings), **noted}
-    return replace(run, settings=schemas.validated(held, Settings, "these settings"))
+    return replace(run, settings=msgspec.convert(held, Settings, str_keys=True))
 
 
 REPORT = {
@@ -115,24 +116,9 @@ REPORT = {
     },
 }  # fmt: skip
 
-CELL = {
-    "number": 1, "seed": 7, "target": "at sea", "weights": {}, "cross": [0.0, 0.8],
-    "self_attention": [0.0, 0.4], "about": REPORT,
-}  # fmt: skip
-MARKS: dict[str, dict[str, Any]] = {
-    "run.json": {"format": 1, "settings": SETTINGS},
-    "pair.json": {"format": 1, "about": REPORT},
-    "grid.json": {"format": 1, "about": {}, "cells": [CELL]},
-    "inspect.json": {"run": "x", "folder": "y", "selection": {}, "words": []},
-    "ablate.json": {"format": 1, "files": [], "word": "house", "tokens": [2], "trust": {}},
-    "segment.json": {"folder": "y", "prompt": "x", "threshold": 0.5, "sheet": "", "phrases": []},
-}
-"""The least that the mark of each kind of folder says; older versions wrote no more."""
-
-
 def report_of(**noted: Any) -> EditReport:
     """The evidence of an edit, of plain JSON types, with what all must have."""
-    return schemas.validated({**REPORT, **noted}, EditReport, "this report")
+    return msgspec.convert({**REPORT, **noted}, EditReport, str_keys=True)
 
 
 def made_run(prompt="at house, at sea") -> Run:

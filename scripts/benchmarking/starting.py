@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from benchmarking.replay import Figures
 WATCH = Path(__file__).with_name("watch.py")
 PROMPT = "a red house next to a blue tree"
 VERBS = {
-    "generate": ["generate", PROMPT, "--seed", "7", "--quiet", "--force", "--out", "run"],
-    "inspect": ["inspect", "run", "--quiet", "--force", "--out", "seen"],
+    "generate": ["generate", PROMPT, "--seed", "7", "--quiet", "--out", "run"],
+    "inspect": ["inspect", "run", "--quiet", "--out", "seen"],
     "words": ["words", PROMPT],
     "help": ["--help"],
 }
+SAVED = {"generate": "run", "inspect": "seen"}
 BARS = {"generate": 6.0, "inspect": 0.7, "help": 0.15}  # seconds, on an idle machine of two cores
 ENDS = "Python's start and end"
 KINDS = ("wall_s", "cpu_s")
@@ -56,6 +58,8 @@ def once(place: Place, verb: str, folder: Path) -> Start:
     if place.tree is not None:
         environment["PYTHONPATH"] = str(Path(place.tree, "src").resolve())
     notes = folder / "notes.json"
+    if verb in SAVED:
+        shutil.rmtree(folder / SAVED[verb], ignore_errors=True)
     before, began = os.times(), time.perf_counter()
     done = subprocess.run(
         [place.python, str(WATCH), str(notes), *VERBS[verb]],

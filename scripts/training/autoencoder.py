@@ -9,6 +9,7 @@ most layers came out as zeros (torch 2.13, bfloat16).
 
 import argparse
 import copy
+import shutil
 import time
 from random import Random
 from typing import Any
@@ -20,7 +21,6 @@ from torch import nn
 
 from heedmap.files.writing import whole_folder
 from training.descent import Average, Descent, make_optimiser, resume
-from training.kinds import AUTOENCODER
 from training.models import latents_of, pictures_of, trained_vae, vae_model
 from training.pictures import contact_sheet, crops, to_pictures, to_tensor, training_layout
 from training.run import Run
@@ -170,7 +170,8 @@ def train_decoder(rank: int, options: argparse.Namespace) -> None:
 
 def save(vae: AutoencoderKL, run: Run) -> None:
     """The finished autoencoder to its folder, and how well it does."""
-    with whole_folder(run.work / "vae", AUTOENCODER, force=True) as folder:
+    shutil.rmtree(run.work / "vae", ignore_errors=True)
+    with whole_folder(run.work / "vae") as folder:
         vae.save_pretrained(folder)
     report(vae, run)
 

@@ -10,7 +10,6 @@ from diffusers import StableDiffusionPipeline
 from heedmap.files.writing import whole_folder
 from heedmap.tiny.card import EMBEDDED
 from training.diffusion import average_weights
-from training.kinds import PIPELINE
 from training.models import assemble, text_model, trained_tokenizer, trained_vae, unet_model
 from training.unet import Model
 from world import captions, layouts
@@ -18,7 +17,7 @@ from world.scenes import SIZE
 
 
 def export(options: argparse.Namespace) -> None:
-    """The folder `--to`, written whole or not at all.
+    """Write the folder `--to`, which must be new or empty, whole or not at all.
 
     The card's figures are those of other weights, so it has none until `evaluate.py obey --card`.
     """
@@ -31,7 +30,7 @@ def export(options: argparse.Namespace) -> None:
     pipe.to(dtype=torch.float16)
     pipe.vae.register_to_config(_name_or_path="")  # not that of the training
     about = card(pipe, state["seen"], options.guidance)
-    with whole_folder(options.to, PIPELINE, force=True) as folder:
+    with whole_folder(options.to) as folder:
         pipe.save_pretrained(folder, safe_serialization=True)
         (folder / "card.json").write_text(json.dumps(about, indent=2) + "\n")
     size = sum(f.stat().st_size for f in options.to.rglob("*") if f.is_file())

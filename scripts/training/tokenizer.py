@@ -5,6 +5,7 @@ embedded model has words of several tokens, as every real tokenizer has.
 """
 
 import json
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +14,6 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import CLIPTokenizer
 
 from heedmap.files.writing import whole_folder
-from training.kinds import TOKENIZER
 from training.models import EXPORT, MAX_TOKENS
 from training.pictures import any_layout
 from world import captions
@@ -42,7 +42,8 @@ def train_tokenizer(work: Path, merges: int = 480, *, from_export: bool = False)
         for special in ("<|startoftext|>", "<|endoftext|>"):
             vocabulary[special] = len(vocabulary)
         tokenizer = CLIPTokenizer(vocab=vocabulary, merges=learned, model_max_length=MAX_TOKENS)
-    with whole_folder(work / "tokenizer", TOKENIZER, force=True) as folder:
+    shutil.rmtree(work / "tokenizer", ignore_errors=True)
+    with whole_folder(work / "tokenizer") as folder:
         tokenizer.save_pretrained(folder)
     words = (*sorted(captions.vocabulary()), "giraffe", "한국", "🦒")
     print(len(tokenizer), "tokens;", {w: len(tokenizer(w)["input_ids"]) - 2 for w in words})

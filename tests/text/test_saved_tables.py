@@ -4,18 +4,18 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import pytest
 from making import shared_tokenizer
 
 from heedmap.errors import RunError
-from heedmap.files import schemas
 from heedmap.text.saved_tables import check_table
 from heedmap.text.tokens import tokenize
 from heedmap.text.words import TokenTable
 
 
 def read(data: object) -> TokenTable:
-    table = schemas.validated(data, TokenTable, "the token table")
+    table = msgspec.convert(data, TokenTable)
     check_table(table)
     return table
 

@@ -54,18 +54,18 @@ def ablate(
     from 0 to 1, and as pictures), a sheet of all beside the heat, and how far heat and change agree
     (ablate.json).
     """
-    from heedmap.files.writing import Destination, kinds, slug
+    from heedmap.files.writing import Destination, slug
     from heedmap.results import ablations, folders
 
     former = ablations.ablated_run(folders.load_result(run), word, str(run))  # before a model is
     root = folder_beside(run, "ablate", saved.out)
-    place = Destination(saved.out, kinds.ABLATION, force=saved.force, root=root)
+    place = Destination(saved.out, root=root)
     with loading(loaded.model, hidden=told.hidden):
         from heedmap.drawing import ablating, repeating
 
         pipe = repeating.load_for(former, loaded.model, device=loaded.device, dtype=loaded.dtype)
     with (
-        kept_told(place.places),
+        kept_told(place.saved),
         warnings_told() as warned,
         progress_bar("Drawing", hidden=told.hidden) as advance,
     ):

@@ -9,7 +9,6 @@ import typer
 
 from heedmap.cli.console import print_table, say
 from heedmap.cli.heats import HEAT_COLUMNS, about_heat, heat_cells
-from heedmap.cli.interrupts import kept_told
 from heedmap.cli.options import Format, OutputFlags, grouped, out_option
 from heedmap.cli.parsing import parse_path
 from heedmap.errors import ArgumentError, WordError
@@ -25,16 +24,12 @@ class SheetFileFlags:
     out: Annotated[
         Path | None,
         out_option(
-            "FILE", "A new file, .png, .svg or .pdf. Left out: one in outputs/, by the runs."
+            "FILE",
+            "A file, .png, .svg or .pdf; replaced if it exists. Left out: one in outputs/, by the "
+            "runs.",
         ),
     ] = None
     kind: Format = None
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Replace a figure that heedmap saved there; no other file ever is."
-        ),
-    ] = False
 
 
 @dataclass(frozen=True)
@@ -80,34 +75,24 @@ def compare(
     """
     from heedmap.figures import formats
     from heedmap.files import writing
-    from heedmap.files.placing import Places
     from heedmap.results import comparisons, runs
 
-    out, kind, force = saved.out, saved.kind, saved.force
+    out, kind = saved.out, saved.kind
     # First, since only what is there can be resolved: links may go round in circles.
     loaded = [runs.Run.load(folder) for folder in folders]
     path = out or default_file([folder.resolve() for folder in folders], kind or "png")
-    writing.writable(path)
+    writing.check_place(path.parent)
     found = formats.format_of(path)
     if path.is_dir() or (kind or found) != found:
         wanted = f"a file that ends in .{kind}" if kind else "a file, and this is a folder"
         raise ArgumentError(f"{path} is not a name for the figure: expected {wanted}")
-    if out is not None:
-        writing.check_file(out, force=force)
     words = word or comparisons.common_words(loaded)
     sheet = comparisons.compare(loaded, words, scale=scale)
     data = sheet.data(found)
-    places = Places()
-
-    def save(free: Path) -> None:
-        places.begin(free)
-        writing.put_file(free, data, force=force)
-
-    with kept_told(places):
-        if out is None:
-            path = writing.put_counting(path, save, force)
-        else:
-            save(out)
+    if out is None:
+        path = writing.put_counting(path, lambda free: writing.put_file(free, data))
+    else:
+        writing.put_file(out, data)
     about = {
         "file": str(path),
         "scale": scale,

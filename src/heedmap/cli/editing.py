@@ -47,7 +47,6 @@ def edit(
     a picture of yours. Saves both pictures with their maps, their difference, a sheet of all and
     the figures.
     """
-    from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
     from heedmap.text.weights import parse_weights, unchanged
 
@@ -57,14 +56,14 @@ def edit(
     for target in asked:
         if parse_weights(target) == before and (targets or not before.spans):
             raise unchanged(before.text, target)
-    place = Destination(saved.out, kinds.PAIR, force=saved.force, many=len(asked) > 1)
+    place = Destination(saved.out, many=len(asked) > 1)
     options = changed.options() | drawn.options()
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import editing
 
     seed = drawn.first_seed()
     with (
-        kept_told(place.places),
+        kept_told(place.saved),
         warnings_told() as warned,
         progress_bar("Drawing", hidden=told.hidden) as advance,
     ):

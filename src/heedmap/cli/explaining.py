@@ -95,7 +95,7 @@ def explain(
     mask, the softmax, what each token brought, and the heads put together; and explain.json, from
     which all of it can be computed again.
     """
-    from heedmap.files.writing import Destination, kinds, slug
+    from heedmap.files.writing import Destination, slug
     from heedmap.results import aiming, folders
 
     former = aiming.explained_run(folders.load_result(run), str(run))
@@ -107,7 +107,7 @@ def explain(
         raise RunError(
             f"{root} leads elsewhere, being a link: name a folder with --out, or take it off"
         )
-    place = Destination(saved.out, kinds.EXPLANATION, force=saved.force, root=root)
+    place = Destination(saved.out, root=root)
     with loading(loaded.model, hidden=told.hidden):
         from heedmap.drawing import explaining, repeating
 

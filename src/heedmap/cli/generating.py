@@ -56,13 +56,12 @@ def generate(
 
     Saves the picture, an overlay for each word, a sheet of them all, the maps and the settings.
     """
-    from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
     from heedmap.text.concepts import checked_concepts
 
     instead = "`heedmap locate` looks at a picture of yours, and `heedmap edit --image` edits one"
     check_words("PROMPT", prompt, instead)
-    place = Destination(saved.out, kinds.RUN, force=saved.force, many=count > 1)
+    place = Destination(saved.out, many=count > 1)
     concepts = checked_concepts(concept or ())  # before a model is loaded
     abouts: list[dict[str, Any]] = []
     pipe = loaded.pipeline(hidden=told.hidden)
@@ -73,7 +72,7 @@ def generate(
     edits = [Confine(word, box) for word, box in confine or ()]
     asked = {"edits": edits, "concepts": concepts, **drawn.options()}
     with (
-        kept_told(place.places),
+        kept_told(place.saved),
         warnings_told() as warned,
         progress_bar("Drawing", hidden=told.hidden) as advance,
     ):

@@ -119,21 +119,20 @@ def grid(
     """
     check_prompts_of_edit(source, targets, changed)
     asked, weights = targets or [source], varied.weights()
-    from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
     from heedmap.results.amounts import check_axes
 
     windows = [said for said in (changed.cross, changed.own) if said]
     axes = [*windows, asked, range(varied.count), *weights.values()]
     check_axes(axes)
-    place = Destination(saved.out, kinds.GRID, force=saved.force)
+    place = Destination(saved.out)
     options = changed.options() | drawn.options()
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import editing
 
     first = drawn.first_seed()
     with (
-        kept_told(place.places),
+        kept_told(place.saved),
         warnings_told() as warned,
         progress_bar("Drawing", hidden=told.hidden) as advance,
     ):
@@ -158,12 +157,12 @@ def about_grid(folder: Path, grid: "Grid") -> dict[str, Any]:
     """What `grid --json` says of a grid."""
     from heedmap.files.notes import to_json
 
-    about, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
+    held, back = to_json(grid.about), grid.cells[0].pair.about.reconstruction
     names = ("source", "seeds", "steps", "guidance", "size", "model", "batch", "sources_drawn")
     files = {"page": "index.html", "sheet": "grid.png", "table": "grid.csv", "figures": "grid.json"}
     return {
         "folder": str(folder),
-        **{name: about[name] for name in names},
+        **{name: held.get(name, held["common"].get(name)) for name in names},
         "varies": grid.axes,
         **({} if back is None else {"reconstruction": to_json(back)}),
         "files": {name: str(folder / file) for name, file in files.items()},

@@ -155,7 +155,7 @@ def inspect(
 
     whole = runs.Run.load(run)
     root = folder_beside(run, "inspect", saved.out)
-    place = writing.Destination(saved.out, writing.kinds.SELECTION, force=saved.force, root=root)
+    place = writing.Destination(saved.out, root=root)
     own = maps_of(whole, concepts=selected.concepts)
     maps = selected.of(own, over=shown.over is not None)
     found = Inspection(
@@ -176,13 +176,13 @@ def inspect(
         "format": None if found.kind == "png" else found.kind,
     }
 
-    def save(folder: Path, *, force: bool) -> None:
-        with writing.whole_folder(folder, writing.kinds.SELECTION, force=force) as partial:
+    def save(folder: Path) -> None:
+        with writing.whole_folder(folder) as partial:
             found.write(partial)
             text = dumps(found.about(folder, selection)) + "\n"
             (partial / "inspect.json").write_text(text, encoding="utf-8")
 
-    with kept_told(place.places):
+    with kept_told(place.saved):
         folder = place.put(save, selection_name(selection, shown.usual))
     about = found.about(folder, selection)
     told.tell(about, [str(folder)], lambda: print_inspection(folder, about))

@@ -6,13 +6,10 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heedmap.cli.stopping import NOTHING_KEPT, end_at_once
 from heedmap.errors import listed
-
-if TYPE_CHECKING:
-    from heedmap.files.placing import Places
 
 _AGAIN = 5  # seconds in which another Ctrl-C does not interrupt the cleaning up
 _NAMED = 5  # places at most
@@ -27,12 +24,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def kept_told(places: "Places") -> Generator[None]:
-    """Know after an interrupt of the block what was saved."""
+def kept_told(saved: list[Path]) -> Generator[None]:
+    """Report the saved folders, a list that the block adds to, after an interrupt."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        raise Interrupted(places.saved()) from stop
+        raise Interrupted(saved) from stop
 
 
 @contextmanager

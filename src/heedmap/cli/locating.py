@@ -67,19 +67,19 @@ def locate(
     Nothing is drawn: the model is shown the picture with noise, several times. Saves what
     `generate` saves; `heedmap segment` makes masks of it.
     """
-    from heedmap.files import kinds, reading
+    from heedmap.files import reading
     from heedmap.files.writing import Destination, slug
     from heedmap.text.concepts import checked_concepts
 
     check_words("PROMPT", prompt, "name the picture first, and then what is to be found in it")
-    place = Destination(saved.out, kinds.RUN, force=saved.force)
+    place = Destination(saved.out)
     concepts = checked_concepts(concept or ())  # before a model is loaded
     picture = reading.read_photograph(image)
     pipe = loaded.pipeline(hidden=told.hidden)
     from heedmap.drawing import locating
 
     with (
-        kept_told(place.places),
+        kept_told(place.saved),
         warnings_told() as warned,
         progress_bar("Looking", hidden=told.hidden) as advance,
     ):

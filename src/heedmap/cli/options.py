@@ -256,13 +256,6 @@ class SaveFlags:
             "one that holds them.",
         ),
     ] = None
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="Replace what heedmap saved under that name before; what else lies there stays.",
-        ),
-    ] = False
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """How the texts of options are read: sizes, ranges, windows, weights, boxes, axes."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -181,11 +182,10 @@ def check_words(what: str, text: str, instead: str) -> None:
         text: that was given for it.
         instead: what to do.
     """
-    from heedmap.files import reading
     from heedmap.text.weights import parse_weights
 
     parse_weights(prompt(text))
-    if text.lower().endswith(_ENDINGS) and reading.is_file(Path(text)):
+    if text.lower().endswith(_ENDINGS) and os.path.isfile(text):
         raise ArgumentError(
             f"{what} is {quoted(text)}, which is the file of a picture: expected the words of a "
             f"prompt; {instead}"

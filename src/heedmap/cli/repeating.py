@@ -82,27 +82,19 @@ def _repeated(
     run: Path, loaded: ReloadFlags, saved: SaveIfNamedFlags, shown: PageFlags, told: OutputFlags
 ) -> bool:
     """Draw a saved run again, and say whether it is the same."""
-    from heedmap.files import kinds
-    from heedmap.files.placing import Places
     from heedmap.files.writing import Destination
     from heedmap.results import folders
 
-    if saved.force and saved.out is None:
-        raise ArgumentError(
-            "--force replaces a folder, and none is named: name it with --out, or leave --force out"
-        )
     if shown.browser and saved.out is None:
         raise ArgumentError("--open opens what is saved, and nothing is: name a folder with --out")
-    mark = folders.kind_of(run)
-    kind = next(kind for kind in (kinds.RUN, kinds.PAIR, kinds.GRID) if kind.mark == mark)
-    place = None if saved.out is None else Destination(saved.out, kind, force=saved.force)
+    place = None if saved.out is None else Destination(saved.out)
     former = folders.load_result(run)  # before a model is loaded
     with loading(loaded.model, hidden=told.hidden):
         from heedmap.drawing import repeating
 
         pipe = repeating.load_for(former, loaded.model, device=loaded.device, dtype=loaded.dtype)
     with (
-        kept_told(place.places if place else Places()),
+        kept_told(place.saved if place else []),
         warnings_told() as warned,
         progress_bar("Drawing", hidden=told.hidden) as advance,
     ):
@@ -123,9 +115,6 @@ def print_repetition(run: str, found: "Repetition", folder: str | None) -> None:
     for name, (noted, now) in found.changed.items():
         what = "set up as noted" if name.startswith("schedulers.") else "not as noted"
         say(printable(f"  {name}: {_short(noted)}, here {_short(now)} ({what})"))
-    if found.unknown:
-        told = ", ".join(found.unknown)
-        say(printable(f"  not noted, since an older version wrote this run: {told}"))
     if folder:
         say(printable(f"  saved in {folder}"))
 

@@ -81,12 +81,12 @@ def segment(
     No model is loaded. Each pixel is of one phrase or of the background: as a picture of labels,
     as numbers (NumPy), as COCO, as a mask of each phrase, and on a sheet.
     """
-    from heedmap.files.writing import Destination, kinds, slug
+    from heedmap.files.writing import Destination, slug
     from heedmap.results.runs import Run
 
     maps = maps_of(Run.load(run), concepts=asked.concepts)
     root = folder_beside(run, "segment", saved.out)
-    place = Destination(saved.out, kinds.SEGMENTS, force=saved.force, root=root)
+    place = Destination(saved.out, root=root)
     words = None if not asked.word else [numbered(query) for query in asked.word]
     found = maps.segment(
         words, threshold=MASK_THRESHOLD if asked.threshold is None else asked.threshold
@@ -98,7 +98,7 @@ def segment(
         *([] if found.threshold == MASK_THRESHOLD else [f"from {found.threshold:g}"]),
     ]
     name = slug(" ".join([*parts, *([] if kind == "png" else [kind])]), 100)
-    with kept_told(place.places):
+    with kept_told(place.saved):
         folder = place.put(partial(found.save, run=run, kind=kind), name)
     about = found.about(folder, run=run, kind=kind)
     told.tell(about, [str(folder)], lambda: print_segments(folder, about))

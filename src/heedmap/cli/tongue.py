@@ -7,7 +7,7 @@ from heedmap.cli.parsing import show_range, show_window
 from heedmap.errors import Is, Tongue, Value, Written, quoted
 
 _SAME = """
-    batch blend_from confine count cross device dtype force guidance head heads keep kind layer
+    batch blend_from confine count cross device dtype guidance head heads keep kind layer
     layers model negative only protect renormalize scale seed size step steps threshold word words
 """
 OPTIONS = {name: f"--{name.replace('_', '-')}" for name in _SAME.split()}

@@ -1,5 +1,6 @@
 """Leave a word of a run out, both ways, and all else as it was: what would the picture be?"""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,6 @@ from heedmap.drawing.redrawing import draw_varied
 from heedmap.drawing.redrawn import compared, not_as_noted
 from heedmap.drawing.saved_options import SavedCall
 from heedmap.errors import ArgumentError, UnknownWordError, quoted, warn
-from heedmap.files import reading
 from heedmap.options import GenerateOptions
 from heedmap.recording.edits import Edit, Reweight, WordEdit
 from heedmap.results.ablations import Ablation, ablated_run, check_word, shortened, with_trust
@@ -124,7 +124,7 @@ def ablate_each(
 
 def _is_folder(run: str | Path) -> bool:
     """Whether a path or a text names a folder: a text of one word is taken for one, too."""
-    return isinstance(run, Path) or len(run.split()) < 2 or reading.is_folder(Path(run))
+    return isinstance(run, Path) or len(run.split()) < 2 or os.path.isdir(Path(run))
 
 
 def _check_prompt(pipe: Any, prompt: str, words: Sequence[str], given: dict[str, Any]) -> None:

@@ -206,7 +206,7 @@ def grid(
         asked=CallLimits(batch=noted_argument(how.batch), limit=noted_argument(drawing.limit)),
         batch=largest,
         sources_drawn=batches,
-        more=_settings(cells[0].pair),
+        common=_settings(cells[0].pair),
         **axes.about(),
         **base.about(),
     )

@@ -16,7 +16,6 @@ from PIL import Image
 
 from heedmap.checks import is_unicode
 from heedmap.errors import quoted
-from heedmap.files.notes import FrozenDict, FrozenList
 
 OBJECT = "object"
 """The key that tells what stands for an object from a dictionary that was an argument itself."""
@@ -31,11 +30,11 @@ def without_numpy(value: Any) -> Any:
     """
     if isinstance(value, np.generic):
         return value.item()
-    if type(value) in (list, FrozenList):
+    if type(value) is list:
         return [without_numpy(one) for one in value]
     if type(value) is tuple:
         return tuple(map(without_numpy, value))
-    if type(value) in (dict, FrozenDict):
+    if type(value) is dict:
         return {key: without_numpy(one) for key, one in value.items()}
     return value
 

@@ -52,7 +52,7 @@ def draw_varied(
         HeedmapError: as of `repeat`, and whatever `vary` raises.
     """
     about = checked_settings(run.settings)
-    changed, _ = not_as_before(pipe, about)
+    changed = not_as_before(pipe, about)
     with refusals_explained(), set_up(pipe, about):
         calls = vary(saved_call(about, pipe, given))
         runs = [
@@ -88,18 +88,16 @@ def draw_asked(
     return runs[number]
 
 
-def not_as_before(pipe: Any, about: Settings) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
-    """What is not as settings noted it, (noted, now) by its dotted name; what they do not tell."""
+def not_as_before(pipe: Any, about: Settings) -> dict[str, tuple[Any, Any]]:
+    """Compare settings with a pipeline: (noted, now) by the dotted name of what differs."""
     now, held = to_json(settings.describe(pipe)), to_json(about)
-    noted = {name: held[name] for name in now if name in held}
-    changed = settings.differences(noted, {name: now[name] for name in noted})
-    if "schedulers" in noted:
-        changed.pop("scheduler", None)  # its class is told there
+    changed = settings.differences({name: held[name] for name in now}, now)
+    changed.pop("scheduler", None)  # `schedulers` has its class, too
     for name in SCHEDULERS:
         start = f"schedulers.{name}."
         if f"{start}class" in changed:  # another class has other settings
             changed = {k: v for k, v in changed.items() if not k.startswith(f"{start}config")}
-    return changed, [name for name in now if name not in held]
+    return changed
 
 
 def limit_of(run: Run) -> int:

@@ -30,7 +30,6 @@ class Repetition:
         pixels: how many there are; of pictures or maps of other sizes all count as differing.
         changed: what is not as the settings noted it, by its dotted name: (noted, now), None where
             it is not there. A scheduler that differs was set up as noted for the repeat.
-        unknown: what these settings do not tell, since an older version wrote them.
     """
 
     run: Drawing
@@ -39,7 +38,6 @@ class Repetition:
     differing: int
     pixels: int
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    unknown: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         what = "numbers" if _looked(self.run) else "pixels"
@@ -75,7 +73,6 @@ class Repetition:
             "differing": self.differing,
             "pixels": self.pixels,
             "changed": {name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()},
-            "unknown": list(self.unknown),
         }
 
 
@@ -84,19 +81,13 @@ def not_as_noted(changed: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any,
     return {name: both for name, both in changed.items() if not name.startswith("schedulers.")}
 
 
-def compared(
-    saved: Drawing,
-    made: Drawing,
-    changed: Mapping[str, tuple[Any, Any]],
-    unknown: Sequence[str] = (),
-) -> Repetition:
+def compared(saved: Drawing, made: Drawing, changed: Mapping[str, tuple[Any, Any]]) -> Repetition:
     """What was drawn again beside what was saved, picture by picture.
 
     Args:
         saved: what was saved.
         made: what was drawn from its settings.
         changed: what is not as the settings noted it, as `Repetition` has it.
-        unknown: what they do not tell.
     """
     figures = (
         _maps_apart(_numbers(saved), _numbers(made))
@@ -104,7 +95,7 @@ def compared(
         else _apart(list(_pictures(saved)), list(_pictures(made)))
     )
     same = figures[0] == figures[1] == 0
-    return Repetition(made, same, *figures, dict(changed), tuple(unknown))
+    return Repetition(made, same, *figures, dict(changed))
 
 
 def _looked(drawn: Drawing) -> bool:

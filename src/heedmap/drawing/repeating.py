@@ -87,10 +87,10 @@ def repeat(
         )
     pipe = pipe if pipe is not None else load_for(saved)
     about = checked_settings(_settings(saved))
-    changed, unknown = not_as_before(pipe, about)
+    changed = not_as_before(pipe, about)
     with refusals_explained(), set_up(pipe, about):
         made = _again(pipe, saved, given, progress)
-    return compared(saved, made, changed, unknown)
+    return compared(saved, made, changed)
 
 
 def look(
@@ -106,7 +106,7 @@ def look(
         HeedmapError: as of `repeat`.
     """
     about = checked_settings(run.settings)
-    changed, _ = not_as_before(pipe, about)
+    changed = not_as_before(pipe, about)
     with suppress(Reached), refusals_explained(), set_up(pipe, about), left_early(pipe):
         picture, given = picture_of(run, given)
         draw_again = _run if about.edit is None else _edit

@@ -1,16 +1,17 @@
 """What a run was asked for, read from its settings, which come from a file and are not trusted."""
 
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from heedmap.drawing import generation, settings
 from heedmap.drawing.edit_plans import read_window
-from heedmap.drawing.pipeline_arguments import OBJECT, in_words, is_argument, restorable, restored
+from heedmap.drawing.pipeline_arguments import in_words, is_argument, restorable, restored
 from heedmap.errors import ArgumentError, RunError, quoted
-from heedmap.files import reading, schemas
+from heedmap.files import reading
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Ruled, Settings, WordEditNoted
 from heedmap.files.values import MAX_STEPS
@@ -21,7 +22,6 @@ from heedmap.wiring.family import parameters
 
 _PASS_EDITS = "pass all edits in Python, as in hm.repeat(pipe, run, edits=[…])"
 _MOST_AT_ONCE = 1024  # pictures in a batch
-_UNNAMED = re.compile(r"<\w+>")  # how older versions noted an argument that was an object
 _OWN = frozenset(inspect.signature(generation.generate_batch).parameters)
 
 
@@ -95,16 +95,15 @@ def read_edit(about: Settings) -> SavedEdit:
     edit = checked_settings(about).edit
     if edit is None:
         raise _wrong("edit", None, "what was asked of an edit")
-    # Of what is not blended an older version noted its own.
-    told = {} if edit.only is None else {n: getattr(edit, n) for n in ("blend_from", "threshold")}
     options = EditOptions(
-        kind=edit.kind if "kind_asked" in edit.unnoted else edit.kind_asked,
+        kind=edit.kind_asked,
         words=edit.windows,
         renormalize=edit.renormalize,
         only=edit.only,
         protect=edit.protect,
         self_cells=edit.self_cells,
-        **told,
+        blend_from=edit.blend_from,
+        threshold=edit.threshold,
     )
     cross, own = (
         read_window(edit.cross, "cross"),
@@ -114,12 +113,15 @@ def read_edit(about: Settings) -> SavedEdit:
 
 
 def checked_settings(about: Settings) -> Settings:
-    """The same settings, which whoever made them may have filled with anything.
+    """Check the types and limits of settings, which are only checked where they are decoded.
 
     Raises:
         RunError: if they are not such as heedmap writes.
     """
-    return schemas.validated(to_json(about), Settings, "what the settings of this run say")
+    try:
+        return msgspec.json.decode(msgspec.json.encode(about), type=Settings)
+    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
+        raise RunError(f"the settings of this run cannot be used: {error}") from error
 
 
 def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
@@ -133,7 +135,6 @@ def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:
 
 def _size(told: Settings, pipe: Any) -> tuple[int, int] | None:
     """The (width, height) that was asked for; None where the pipeline chose."""
-    # Older settings do not tell whether it was asked for, but where it cannot be, it was not.
     chosen = "size" in told.defaults or THEIR_NAMES["size"] not in parameters(pipe)
     return None if chosen else told.size
 
@@ -190,11 +191,6 @@ def _told_apart(about: Any) -> Any:
 def _arguments(about: Settings, pipe: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of the pipeline: those noted, and those given where a note cannot hold them."""
     noted = about.arguments
-    if "schedulers" in about.unnoted:  # written by an older version
-        noted = {
-            name: {OBJECT: str(value).strip("<>")} if _is_unnamed(value) else value
-            for name, value in noted.items()
-        }
     taken = parameters(pipe)
     free = any(p.kind is p.VAR_KEYWORD for p in taken.values())
     for name in noted:
@@ -227,12 +223,6 @@ def _argument(name: str, noted: Any, given: Mapping[str, Any]) -> Any:
             "expected the very same"
         )
     return given[name]
-
-
-def _is_unnamed(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(map(_is_unnamed, value))
-    return isinstance(value, str) and _UNNAMED.fullmatch(value) is not None
 
 
 def _wrong(name: str, value: Any, expected: str) -> RunError:

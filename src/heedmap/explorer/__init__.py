@@ -54,7 +54,7 @@ def page(run: RunLike, *, limit: int | None = None) -> str:
             MB for a larger one. Where the maps do not fit, steps are told apart in windows, or
             heads and steps each averaged over the other, and the page says so.
     """
-    return _written([run], [], limit, {})
+    return _written([run], [], limit)
 
 
 def pair_page(pair: PairLike, *, limit: int | None = None) -> str:
@@ -97,7 +97,6 @@ def pairs_page(
     runs: list[RunLike] = []
     places: dict[int, int] = {}  # by identity: edits of one source share its run
     pairs: list[dict[str, Any]] = []
-    kinds: dict[int, str] = {}
     for label, pair in labelled:
         if pair.source.image.size != pair.edited.image.size:
             sizes = f"{pair.source.image.size} and {pair.edited.image.size}"
@@ -106,9 +105,8 @@ def pairs_page(
             if id(run) not in places:
                 places[id(run)] = len(runs)
                 runs.append(run)
-        matched, kind = told.correspondence(pair)
+        matched = told.correspondence(pair)
         done = told.what_was_done(pair)
-        kinds[places[id(pair.edited)]] = kind
         pairs.append(
             {
                 "label": label,
@@ -125,7 +123,7 @@ def pairs_page(
     if not pairs:
         raise ArgumentError("the page has no edits: expected at least one")
     if grid is None:
-        return _written(runs, pairs, limit, kinds)
+        return _written(runs, pairs, limit)
     settings = runs[pairs[0]["edited"]].settings
     laid = {
         "columns": list(grid.columns),
@@ -133,7 +131,7 @@ def pairs_page(
         "repeat": repeat_grid(grid.about, settings),
         "note": as_sentence(grid.note) if grid.note else "",
     }
-    return _written(runs, pairs, limit, kinds, title=grid.title, grid=laid)
+    return _written(runs, pairs, limit, title=grid.title, grid=laid)
 
 
 def frame(text: str = "", *, address: str = "", height: int = 900) -> str:
@@ -152,12 +150,11 @@ def _written(
     runs: Sequence[RunLike],
     pairs: list[dict[str, Any]],
     limit: int | None,
-    kinds: Mapping[int, str],
     *,
     title: str | None = None,
     grid: Mapping[str, Any] | None = None,
 ) -> str:
-    """The page of runs and of how they belong together; `kinds` is by the number of a run."""
+    """The page of runs and of how they belong together."""
     small = all(run.image.width * run.image.height <= SMALL for run in runs)
     limit = limit or (SMALL_LIMIT if small else LIMIT)
     shown = pictures.links([run.image for run in runs], limit // 2)
@@ -166,13 +163,13 @@ def _written(
     said = [
         {
             "settings": told.rows(run.settings),
-            "repeat": _repeats(run, kinds.get(number)),
+            "repeat": _repeats(run),
             "nameless": nameless_option(run.settings),
             "untaught": told.untaught_said(run.settings),
             "own": told.own_picture(run.settings),
             "weights": told.written_weights(run),
         }
-        for number, run in enumerate(runs)
+        for run in runs
     ]
     taken = sum(len(link) for link, _ in shown) + len(as_script({"said": said, "steps": steps}))
     budget = (limit - _OWN - taken) // views
@@ -226,10 +223,10 @@ def _colours(name: str) -> str:
     return base64.b64encode(ramp.tobytes()).decode("ascii")
 
 
-def _repeats(run: RunLike, kind: str | None) -> list[list[str]]:
+def _repeats(run: RunLike) -> list[list[str]]:
     if run.settings.edit is None:
         return repeat_run(run.settings, negative=run.negative_maps is not None)
-    return repeat_edit(run.settings, kind)
+    return repeat_edit(run.settings)
 
 
 def _assembled(title: str, data: Mapping[str, Any]) -> str:

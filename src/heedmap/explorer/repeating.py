@@ -42,7 +42,7 @@ def repeat_run(settings: Settings, *, negative: bool = False) -> list[list[str]]
         negative: whether the negative prompt's maps were recorded too.
     """
     if settings.edit is not None:
-        return repeat_edit(settings, None)
+        return repeat_edit(settings)
     if settings.located is not None:
         return _look_again(settings)
     if settings.given is not None:  # the source of edits, which nothing draws but an edit
@@ -97,18 +97,15 @@ def _concepts(settings: Settings) -> tuple[list[str], list[str]]:
     return options, [f"concepts={spelling.literal(sought)}"] if sought else []
 
 
-def repeat_edit(settings: Settings, chosen_kind: str | None) -> list[list[str]]:
+def repeat_edit(settings: Settings) -> list[list[str]]:
     """The ways to repeat an edit, from the settings of its edited run.
 
     Args:
         settings: of the run.
-        chosen_kind: the kind that aligning the words gives, which need not be said, if known.
     """
     edit, prompt = settings.edit, settings.prompt
     assert edit is not None
     kind = edit.kind_asked
-    if "kind_asked" in edit.unnoted and edit.kind != chosen_kind:
-        kind = edit.kind
     options, named = _shared(settings)
     for option, name, window in (
         ("--cross", "cross", edit.cross),

@@ -68,17 +68,16 @@ def what_was_done(pair: PairLike) -> str:
     )
 
 
-def correspondence(pair: PairLike) -> tuple[dict[str, Any], str]:
-    """Which word stands for which, [source, edited] by number, and which were changed; the kind."""
+def correspondence(pair: PairLike) -> dict[str, Any]:
+    """Which word stands for which, [source, edited] by number, and which were changed."""
     source, edited = pair.source.maps.tokens, pair.edited.maps.tokens
     try:
-        aligned = pair_words(source, edited)
-        matched, kind = [(a, b) for a, b in aligned.pairs if a and b], aligned.kind
+        matched = [(a, b) for a, b in pair_words(source, edited).pairs if a and b]
     except ArgumentError:  # too long to be aligned: only equal numbers of equal words
         both = zip(source.words, edited.words, strict=False)
-        matched, kind = [(a, b) for a, b in both if a.text == b.text], ""
+        matched = [(a, b) for a, b in both if a.text == b.text]
     words = [[a.number, b.number] for a, b in matched]
-    return {"words": words, "changed": to_json(pair.about.words)}, kind
+    return {"words": words, "changed": to_json(pair.about.words)}
 
 
 def figures(about: EditReport, *, blended: bool) -> dict[str, Any]:

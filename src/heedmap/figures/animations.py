@@ -55,20 +55,17 @@ class Animation:
         )
         return file.getvalue()
 
-    def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write the GIF file, whole or not at all, and give its path.
+    def save(self, path: str | Path) -> Path:
+        """Write the GIF file, in the place of an older one, and give its path.
 
         Args:
             path: of the file.
-            force: whether a figure that heedmap saved there, and nobody changed since, is
-                replaced; no other file ever is.
 
         Raises:
-            ArgumentError: if `path` is not a path, or `force` neither True nor False.
-            RunError: if something is there already, or nothing can be written there; then nothing
-                is left there either.
+            ArgumentError: if `path` is not a path.
+            RunError: if it cannot be written.
         """
-        return put_file(path, self.gif(), force=force)
+        return put_file(path, self.gif())
 
     def _repr_html_(self) -> str:
         data = base64.b64encode(self.gif()).decode()

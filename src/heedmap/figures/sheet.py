@@ -117,21 +117,17 @@ class Sheet(Figure):
             self.savefig(file, format=kind, dpi=DPI * (1 + shrunk), metadata=told)
         return file.getvalue()
 
-    def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write a PNG, SVG or PDF file, by its suffix, whole or not at all, and give its path.
+    def save(self, path: str | Path) -> Path:
+        """Write a PNG, SVG or PDF file, by its suffix; an older file is replaced.
 
         Args:
             path: of the file, such as "house.pdf".
-            force: whether a figure that heedmap saved there, and nobody changed since, is
-                replaced; no other file ever is.
 
         Raises:
-            ArgumentError: if `path` is not a path or has another suffix, or `force` neither True
-                nor False.
-            RunError: if something is there already, or nothing can be written there; then nothing
-                is left there either.
+            ArgumentError: if `path` is not a path or has another suffix.
+            RunError: if it cannot be written.
         """
-        return put_file(path, self.data(format_of(path)), force=force)
+        return put_file(path, self.data(format_of(path)))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, bytes]:
         # Jupyter has a formatter for figures only where pyplot was imported, and it crops them.

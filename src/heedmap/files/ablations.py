@@ -1,13 +1,14 @@
 """`ablate.json`: a word that was left out both ways, and how far attention and cause agree."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from heedmap.errors import fields_shown, signed
+from heedmap.errors import signed
+from heedmap.files.notes import Note
+from heedmap.files.reading import FORMAT
 from heedmap.files.values import MAX_TOKENS, Correlation, Files, Fraction, Small, Text
 
-FORMAT = 1
 MAX_ABLATION = 2**20
 """Bytes of `ablate.json`."""
 Way = Literal["columns", "unread"]
@@ -17,7 +18,7 @@ MARK = "attention and cause (columns): "
 """What stands before how far a word's map is to be trusted, where one way is told of two."""
 
 
-class Agreement(Struct, frozen=True):
+class Agreement(Note, frozen=True):
     """How far a map and the cause agree, both on the grid of the map.
 
     Attributes:
@@ -35,11 +36,8 @@ class Agreement(Struct, frozen=True):
         figures = (f"{name} {signed(value, '.2f')}" for name, value in held if value is not None)
         return ", ".join(figures) or "nothing to compare"
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class WayTold(Struct, frozen=True, kw_only=True):
+class WayTold(Note, frozen=True, kw_only=True):
     """What leaving a word out in one way did, and how far its maps had foretold it.
 
     Attributes:
@@ -63,11 +61,8 @@ class WayTold(Struct, frozen=True, kw_only=True):
         said = even if self.heat.rank is None else agree
         return f"up to {self.most:.0%} of full range; {said}"
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class Trust(Struct, frozen=True, kw_only=True):
+class Trust(Note, frozen=True, kw_only=True):
     """How far attention and cause agree, of one word in one picture.
 
     Attributes:
@@ -81,22 +76,16 @@ class Trust(Struct, frozen=True, kw_only=True):
     unread: WayTold
     between: Correlation | None
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
-
     def ways(self) -> dict[Way, WayTold]:
         """Both by name."""
         return {"columns": self.columns, "unread": self.unread}
 
 
-class AblationFile(Struct, frozen=True, kw_only=True):
-    """`ablate.json`; what it says of trust is for people and programs, and computed anew."""
+class AblationFile(Note, frozen=True, kw_only=True):
+    """`ablate.json`; a loaded ablation computes `trust` anew."""
 
-    format: int
+    format: int = FORMAT
     files: Files
     word: Text
     tokens: Annotated[tuple[Small, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
-    trust: Any
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
+    trust: Trust

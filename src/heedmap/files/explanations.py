@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from heedmap.errors import fields_shown
+from heedmap.files.notes import Note
+from heedmap.files.reading import FORMAT
 from heedmap.files.values import (
     MAX_TOKENS,
     WORDS_AT_MOST,
@@ -27,34 +28,27 @@ from heedmap.files.values import (
 )
 from heedmap.options import Axis, BranchName
 
-FORMAT = 1
 MAX_EXPLANATION = 2**26
 """Bytes of `explain.json`."""
 _HEADS, _CHANNELS = 1024, 2**16
 
 
-class Packed(Struct, frozen=True):
+class Packed(Note, frozen=True):
     """An array: `numpy.frombuffer(base64.b64decode(float32), "<f4").reshape(shape)`."""
 
     shape: Annotated[tuple[Annotated[int, Meta(ge=1, le=2**20)], ...], Meta(max_length=3)]
     float32: Annotated[str, Meta(max_length=MAX_EXPLANATION)]
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class TokenTold(Struct, frozen=True):
+class TokenTold(Note, frozen=True):
     """One token of the text: one column of P. Special ones have a label for a text."""
 
     position: Small
     text: Text
     kind: TokenKind
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class About(Struct, frozen=True, kw_only=True):
+class About(Note, frozen=True, kw_only=True):
     """Which number it is, and where it comes from.
 
     Attributes:
@@ -118,11 +112,8 @@ class About(Struct, frozen=True, kw_only=True):
     image_prompt: bool
     spans: Annotated[tuple[tuple[Small, Small], ...], WORDS_AT_MOST] = ()
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class Had(Struct, frozen=True, kw_only=True):
+class Had(Note, frozen=True, kw_only=True):
     """What the model had at the place. Axes: H head · K token · d · C channels.
 
     Attributes:
@@ -153,11 +144,8 @@ class Had(Struct, frozen=True, kw_only=True):
     factor: float
     output: Packed
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class HeadShown(Struct, frozen=True, kw_only=True):
+class HeadShown(Note, frozen=True, kw_only=True):
     """What a head made of the place.
 
     Attributes:
@@ -172,11 +160,8 @@ class HeadShown(Struct, frozen=True, kw_only=True):
     length: float
     word_length: float
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class Shown(Struct, frozen=True, kw_only=True):
+class Shown(Note, frozen=True, kw_only=True):
     """What was computed of it in float64: lists over the K tokens, of the head, unless said.
 
     Attributes:
@@ -209,22 +194,16 @@ class Shown(Struct, frozen=True, kw_only=True):
     together: list[float]
     difference: float
 
-    def __repr__(self) -> str:
-        return fields_shown(self)
 
-
-class ExplanationFile(Struct, frozen=True, kw_only=True):
+class ExplanationFile(Note, frozen=True, kw_only=True):
     """`explain.json`."""
 
-    format: int
+    format: int = FORMAT
     files: Files
     about: About
     tokens: Annotated[tuple[TokenTold, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
     given: Had
-    shown: Any
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
+    shown: Shown
 
 
 # --- arrays ---

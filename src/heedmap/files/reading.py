@@ -1,22 +1,23 @@
-"""Files of a saved result, opened without any trust in what they are: paths, bytes, pictures.
+"""Reading: JSON by its schema, and pictures; sizes are checked before anything is decoded.
 
-What a folder holds may be a pipe that never ends, a device, a picture that fills the memory when it
-is unpacked. Each reader here looks before it takes, and says in one sentence what is wrong.
+What is missing, broken or too large is a `RunError` that names the file.
 """
 
 import io
 import os
-import stat
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypeVar
 
+import msgspec
+from msgspec import Struct
 from PIL import Image
 
 from heedmap.errors import ArgumentError, RunError, quoted, sizes
 
+FORMAT = 2
+"""The format of the files that this version writes and reads."""
+_BEFORE = "heedmap 0.2"  # wrote the format before
 MAX_SIDE = 2**14
 """The most pixels on a side of a picture."""
 MAX_PIXELS = 2**26
@@ -24,12 +25,17 @@ MAX_PIXELS = 2**26
 MAX_ASPECT = 64
 """How many times longer than wide a picture may be."""
 PHOTOGRAPHS = ("PNG", "JPEG", "WEBP", "BMP")
-"""Of pictures that users have."""
-_NOT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""The formats of users' pictures."""
+
+_File = TypeVar("_File")
+
+
+class _Version(Struct):
+    format: int
 
 
 def path_of(given: object) -> Path:
-    """A path that was given.
+    """Check a path that a user gave.
 
     Raises:
         ArgumentError: if it is not one.
@@ -40,108 +46,70 @@ def path_of(given: object) -> Path:
         return Path(given)
     except (TypeError, ValueError) as error:  # bytes; what the system's encoding cannot write
         raise ArgumentError(
-            f"{quoted(given)} is not a path: expected a text, or a pathlib.Path, that names a file "
-            "or folder of this system"
+            f"{quoted(given)} is not a path: expected a text or a pathlib.Path that names a file "
+            "or folder"
         ) from error
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is a plain file, or a link to one; False for a name that no file can have."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-def is_there(path: Path) -> bool:
-    """Whether there is anything of that name, even a link to nothing."""
-    try:
-        return os.path.lexists(path)
-    except ValueError:
-        return False
-
-
-def nothing_of(folder: Path, what: str, expected: str) -> str:
-    """What to say of a folder that is not what was asked for, or not there at all."""
-    said = f"{folder} is not {what}" if is_there(folder) else f"there is no folder {folder}"
-    return f"{said}: expected {expected}, as heedmap saves one"
-
-
-def check_listed(path: Path, made: str) -> None:
-    """Raise a RunError if a file that its folder lists is not there."""
-    if not is_there(path):
-        raise RunError(f"{path.parent} lacks {path.name}, which it lists: make the {made} again")
+def reason_of(error: OSError) -> str:
+    """Give the system's reason for an error."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 def torn(folder: Path, parts: str, made: str) -> RunError:
-    """The error of a folder whose parts contradict each other."""
-    return RunError(
-        f"{folder} does not hold together: {parts} are of different {made}s; make the {made} again"
-    )
+    """Make the error of a folder whose parts contradict each other."""
+    return RunError(f"{folder}: {parts} belong to different {made}s; make the {made} again")
 
 
-def is_folder(path: Path) -> bool:
-    """Whether there is a folder, or a link to one; False for a name that no folder can have."""
-    try:
-        return stat.S_ISDIR(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-def read_bytes(path: Path, *, most: int, otherwise: str) -> bytes:
-    """The bytes of a plain file.
-
-    Args:
-        path: of the file.
-        most: bytes that it may have.
-        otherwise: the sentence of the error where there is no such file, a path within.
+def read_bytes(path: Path, *, most: int) -> bytes:
+    """Read a regular file of at most so many bytes.
 
     Raises:
-        RunError: if it is missing, no plain file, larger, or cannot be read.
+        RunError: if it is missing, larger, no regular file, or cannot be read.
     """
-    with opened(path, most=most, otherwise=otherwise) as file:
-        data = file.read(most + 1)
+    if not os.path.isfile(path):  # nor a pipe or device, which might never end
+        raise RunError(f"{path} is missing, or is not a file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({reason_of(error)})") from error
     if len(data) > most:
-        raise _too_large(path, most)
+        raise RunError(f"{path} is larger than {sizes(most)[0]}, the limit for such a file")
     return data
 
 
-@contextmanager
-def opened(path: Path, *, most: int, otherwise: str) -> Iterator[BinaryIO]:
-    """A plain file, open for reading; its kind is asked of what was opened.
+def read_json(path: Path, schema: type[_File], *, most: int) -> _File:
+    """Read a JSON file by its schema; arguments and errors as of `read_bytes` and `decode`."""
+    return decode(read_bytes(path, most=most), schema, str(path))
 
-    Whoever sent a folder may change it meanwhile: between a look at a path and its opening, a pipe
-    could take the place of the file, or the file could go.
+
+def decode(data: bytes | str, schema: type[_File], name: str) -> _File:
+    """Decode JSON that says its format, by its schema.
 
     Args:
-        path: of the file.
-        most: bytes that it may have.
-        otherwise: the sentence of the error where there is no such file, a path within.
+        data: the JSON.
+        schema: what it must be.
+        name: of the file, for the error.
 
     Raises:
-        RunError: if it is missing, no plain file, larger, or cannot be read, also within the block.
+        RunError: if it is anything else, or of another format.
     """
-    if not is_file(path):  # a device may do something when it is opened
-        raise RunError(otherwise)
     try:
-        # So what is not a plain file is not waited for: neither for its other end nor for bytes.
-        with open(os.open(path, os.O_RDONLY | _NOT_WAITING), "rb") as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                raise RunError(otherwise)
-            if about.st_size > most:
-                raise _too_large(path, most)
-            yield file
-    except FileNotFoundError as error:
-        raise RunError(otherwise) from error
-    except PermissionError as error:
-        raise RunError(f"{path} cannot be read: its rights do not allow it") from error
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or 'the disk failed'}") from error
+        found = msgspec.json.decode(data, type=_Version).format
+        if found != FORMAT:
+            reader = _BEFORE if found < FORMAT else "a later version of heedmap"
+            raise RunError(
+                f"{name} has format {found}, and this version of heedmap reads format {FORMAT}: "
+                f"open it with {reader}"
+            )
+        return msgspec.json.decode(data, type=schema)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise RunError(f"{name} is not what heedmap writes: {error}") from error
 
 
 def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) -> Image.Image:
-    """A PNG, its size checked before it is decoded.
+    """Read a PNG; its size is checked before it is decoded.
 
     Args:
         path: of the file.
@@ -151,71 +119,42 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
     Raises:
         RunError: if it is missing, broken, too large or of another size.
     """
-    broken = f"{path} is missing or broken: make it again"
-    data = read_bytes(path, most=4 * MAX_PIXELS, otherwise=broken)
-    try:
-        with (
-            # What Pillow says about a file, from its first bytes on, does not concern its user.
-            warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(data), formats=("PNG",)) as image,
-        ):
-            if size is not None and image.size != size:
-                raise RunError(
-                    f"{path} has {image.size[0]}×{image.size[1]} pixels: expected "
-                    f"{size[0]}×{size[1]}, as its folder tells; make it again"
-                )
-            if said := _too_many(path, image.size):
-                raise RunError(said)
-            return image.copy() if image.mode == mode else image.convert(mode)
-    except (RunError, MemoryError):
-        raise
-    except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
-        raise RunError(broken) from error
+    image = _opened(path, ("PNG",), size)
+    return image if image.mode == mode else image.convert(mode)
 
 
 def read_photograph(path: Path) -> Image.Image:
-    """A picture that a user has, of any mode.
+    """Read a user's picture, of any mode.
 
     Raises:
-        ArgumentError: if it is no such file, is broken, or too large.
+        ArgumentError: if it is no PNG, JPEG, WebP or BMP file, is broken, or too large.
     """
-    wrong = (
-        f"{path} is no picture that can be read{', but a folder' if is_folder(path) else ''}: "
-        "expected a PNG, JPEG, WebP or BMP file"
-        if os.path.exists(path)  # a link to nothing is none
-        else f"there is no file {path}: expected a picture (PNG, JPEG, WebP or BMP)"
-    )
     try:
-        data = read_bytes(path, most=4 * MAX_PIXELS, otherwise=wrong)
+        return _opened(path, PHOTOGRAPHS, None)
     except RunError as error:
-        raise ArgumentError(*error.said) from error
+        raise ArgumentError(f"{error}: expected a picture (PNG, JPEG, WebP or BMP)") from error
+
+
+def _opened(path: Path, formats: tuple[str, ...], size: tuple[int, int] | None) -> Image.Image:
+    data = read_bytes(path, most=4 * MAX_PIXELS)
     try:
         with (
             warnings.catch_warnings(action="ignore"),
-            Image.open(io.BytesIO(data), formats=PHOTOGRAPHS) as image,
+            Image.open(io.BytesIO(data), formats=formats) as image,
         ):
-            if said := _too_many(path, image.size):
-                raise ArgumentError(said)
+            width, height = image.size
+            if size is not None and image.size != size:
+                raise RunError(
+                    f"{path} has {width}×{height} pixels: expected {size[0]}×{size[1]}, as the "
+                    "settings say"
+                )
+            if max(image.size) > MAX_SIDE or width * height > MAX_PIXELS:
+                raise RunError(
+                    f"{path} has {width}×{height} pixels: expected at most {MAX_PIXELS}, and "
+                    f"{MAX_SIDE} on a side"
+                )
             return image.copy()
-    except (ArgumentError, MemoryError):
+    except (RunError, MemoryError):
         raise
-    except Image.DecompressionBombError as error:  # before its size is known here
-        raise ArgumentError(f"{path} has too many pixels: {_most()}") from error
-    except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
-        raise ArgumentError(wrong) from error
-
-
-def _too_many(path: Path, size: tuple[int, int]) -> str:
-    """What to say of a picture of so many pixels (W, H); nothing where they are not too many."""
-    if max(size) <= MAX_SIDE and size[0] * size[1] <= MAX_PIXELS:
-        return ""
-    return f"{path} has {size[0]}×{size[1]} pixels: {_most()}"
-
-
-def _most() -> str:
-    """What is expected of the pixels of a picture."""
-    return f"expected at most {MAX_PIXELS} in all, and {MAX_SIDE} on a side"
-
-
-def _too_large(path: Path, most: int) -> RunError:
-    return RunError(f"{path} is larger than {sizes(most)[0]}: nothing that heedmap wrote")
+    except Exception as error:  # a broken picture raises whatever Pillow meets first
+        raise RunError(f"{path} is not a picture that can be read ({error})") from error

@@ -4,19 +4,17 @@
 """
 
 from collections.abc import Mapping
-from math import isclose, log10
-from typing import Annotated, ClassVar
+from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
-from heedmap.errors import fields_shown
 from heedmap.files.notes import Note
 from heedmap.files.settings import EditTerms
 from heedmap.files.values import MAX_TOKENS, Fraction, Name, Number, Small, Text, Whole, Window
 from heedmap.options import EditKind, EditPurpose
 
 
-class Measures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Measures(Note, frozen=True, kw_only=True):
     """How much a part of the picture changed.
 
     Attributes:
@@ -31,22 +29,13 @@ class Measures(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     psnr_db: Number | None
     ssim: Number | None
 
-    def __post_init__(self) -> None:
-        told = -10 * log10(self.mse) if self.mse else None
-        agree = told is None or isclose(told, self.psnr_db or 0, rel_tol=1e-6, abs_tol=1e-6)
-        if (told is None) != (self.psnr_db is None) or not agree:
-            raise ValueError(f"psnr_db is not that of an mse of {self.mse}")
-
-    def __repr__(self) -> str:
-        return fields_shown(self)
-
 
 def returned(psnr_db: float | None) -> str:
     """How near to itself a picture came back, for sentences that begin with it."""
     return "comes back as it was" if psnr_db is None else f"comes back at {psnr_db:.1f} dB (PSNR)"
 
 
-class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Change(Note, frozen=True, kw_only=True):
     """How much the picture changed.
 
     Attributes:
@@ -121,17 +110,16 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
         reconstruction: how far the source's picture is from the one that was given; None where the
             source was drawn from noise.
         notes: what was asked for and did little or nothing, a sentence each, as it was told when it
-            was drawn; None where all did what they should, or an older version wrote.
+            was drawn; None where all did what they should.
         purpose: what it is for: "swap", "colour", "addition", "removal", "size", "relation" or
-            "setting"; None where only weights, signs or articles and the like change, or an older
-            version wrote.
+            "setting"; None where only weights, signs or articles and the like change.
         why: of this kind.
         cross: while the source's cross-attention was taken (from, up to), of the run.
         windows: the same for single words.
         self_attention: while the source's self-attention was taken.
         weights: of the edited prompt, by position on its axis of tokens.
         words: those that were changed, of each prompt.
-        steps: of the run; 0 where an older version did not note it.
+        steps: of the run.
         sites: at how many sites rules acted.
         self_sites: at how many self-attention was taken from the source.
         moved: the share of attention that the rules moved, 0 to 1; more where large weights made
@@ -159,10 +147,6 @@ class EditReport(EditTerms, frozen=True, kw_only=True):
     purpose: EditPurpose | None = None
     notes: Annotated[tuple[Text, ...], Meta(max_length=MAX_TOKENS)] | None = None
 
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset(
-        {"masked_by", "asked", "reconstruction", "purpose", "notes"}
-    )
-
 
 class GridReport(EditTerms, frozen=True, kw_only=True):
     """What all cells of a grid have in common.
@@ -179,8 +163,7 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
         asked: the batch and the limit that were asked for.
         batch: pictures in the largest batch.
         sources_drawn: how often the source was computed.
-        more: all settings that the runs have in common, as JSON; `cells[0].pair.source.settings`
-            has them typed.
+        common: the settings that all runs have in common, as JSON.
     """
 
     source: Text = ""
@@ -194,5 +177,4 @@ class GridReport(EditTerms, frozen=True, kw_only=True):
     asked: CallLimits | None = None
     batch: Whole = 0
     sources_drawn: Whole = 0
-
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"asked"})
+    common: Mapping[Name, Any] = {}

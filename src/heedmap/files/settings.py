@@ -1,7 +1,7 @@
 """What a run was made with: its settings, as `run.json` has them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -39,7 +39,7 @@ class Scheduler(Note, frozen=True, kw_only=True):
 
 
 class EditTerms(Note, frozen=True, kw_only=True):
-    """What was asked of an edit besides its windows; what older versions did not note was so then.
+    """What was asked of an edit besides its windows.
 
     Attributes:
         renormalize: whether weighted rows were made to sum to 1 again.
@@ -79,7 +79,7 @@ class EditNoted(EditTerms, frozen=True, kw_only=True):
 
 
 class Mask(Note, frozen=True, kw_only=True):
-    """A mask of a region, as `regions.packed` writes it; older versions noted less.
+    """A mask of a region, as `regions.packed` writes it.
 
     Attributes:
         mask: its (width, height) in pixels.
@@ -92,8 +92,6 @@ class Mask(Note, frozen=True, kw_only=True):
     share: Fraction = 0.0
     sha256: Name = ""
     packed: str | None = None
-
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset({"packed"})
 
 
 class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweight"):
@@ -109,7 +107,7 @@ class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweigh
 
 
 class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
-    """A `Confine`; what older versions did not note was so then."""
+    """A `Confine`."""
 
     word: Text
     where: tuple[Given, Given, Given, Given] | Mask
@@ -169,7 +167,7 @@ class Settings(Note, frozen=True, kw_only=True):
 
     Attributes:
         prompt: as it was written, with weights.
-        text: what the model read of it; empty where an older version did not note it.
+        text: what the model read of it.
         seed: of the noise.
         negative: the negative prompt.
         steps: denoising steps; None where the pipeline does not say.
@@ -244,7 +242,3 @@ class Settings(Note, frozen=True, kw_only=True):
     given: GivenPicture | None = None
     untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
     nsfw_content_detected: bool | None = None
-
-    OPTIONAL: ClassVar[frozenset[str]] = frozenset(
-        {"batch_place", "edit", "located", "given", "untaught", "nsfw_content_detected"}
-    )

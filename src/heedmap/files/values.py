@@ -1,11 +1,8 @@
-"""The values that files of ours hold, and how much of each there may be.
-
-What has passed these types is finite, of a sensible size, and text that can be written.
-"""
+"""The types of values in files, and the limits of each."""
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, UnsetType
+from msgspec import Meta
 
 MAX_LAYERS = 1024
 MAX_LAYER_NAME = 512
@@ -13,9 +10,9 @@ MAX_LAYER_NAME = 512
 MAX_TOKENS = 2048
 """Tokens of an encoded text; those of encoders in use are at most 512, long prompts a few more."""
 MAX_PROMPT = 100_000
-"""Characters of a prompt; a file may not make us chew on more."""
+"""Characters of a prompt."""
 MAX_CONCEPTS = 100
-"""Words that are looked for beside a prompt."""
+"""Words that are searched beside a prompt."""
 MAX_EDITS = 256
 """Edits of the attention of words in one run."""
 MAX_CELLS = 10_000
@@ -47,5 +44,5 @@ TokenKind = Literal["text", "start", "end", "pad"]
 StepSource = Literal["prediction", "latents"]
 """What the pictures of a run's steps show: what the model foretold the finished picture to be, or
 its latents, with their noise, as they were after the step."""
-Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)] | UnsetType
-"""Those that heedmap wrote into a folder; whatever else lies there is the user's."""
+Files = Annotated[tuple[Name, ...], Meta(max_length=10_000)]
+"""The names of the files in a folder, without those in inner folders."""

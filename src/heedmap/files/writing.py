@@ -1,337 +1,287 @@
-"""The one way to write for a user: whole or not at all, and only what heedmap wrote is replaced.
+"""Saving: a result is written to a temporary folder beside its place, which is then renamed.
 
-A folder is filled in a scratch folder beside it (`scratch`), and takes its place by a rename. What
-is there already is only replaced by force, and only if it is of the same kind (`kinds`); what else
-lies in it stays, byte for byte. Whatever the system refuses, as a full disk does, is a `WriteError`
-of one sentence, and leaves nothing behind.
+A process that is killed leaves nothing at the target, or the whole result. The temporary folder
+`.<name>.tmp-<random>` may stay then; it blocks no other save and can be deleted.
 
-    with whole_folder("outputs/x", kinds.RUN) as partial:
+    with whole_folder("outputs/x") as partial:
         ...                                 # write to partial
 """
 
 import errno
 import itertools
 import os
+import re
+import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from heedmap.checks import flag
-from heedmap.files import kinds
-from heedmap.files.destinations import (
-    TakenError,
-    WriteError,
-    check_file,
-    check_folder,
-    check_place,
-    is_empty,
-    shown,
-    slug,
-    staying,
-    target_of,
-    unwritable,
-    writable,
-)
-from heedmap.files.exchange import be_like, fill, swap
-from heedmap.files.marks import Kind
-from heedmap.files.placing import Places
-from heedmap.files.reading import path_of
-from heedmap.files.scratch import alone, move_up, scratch_folder, tidy, write_journal
-from heedmap.files.seals import sealed
+from heedmap.errors import RunError
+from heedmap.files.reading import path_of, reason_of
 
 __all__ = [
     "Destination",
-    "Kind",
     "TakenError",
     "WriteError",
-    "check_file",
+    "check_new",
     "check_place",
-    "kinds",
+    "files_in",
     "put_counting",
     "put_file",
-    "remove_folder",
-    "rename_folder",
-    "sealed",
     "slug",
     "whole_folder",
-    "writable",
 ]
 
-_MEANWHILE = "{} was written by somebody else meanwhile: choose another name"
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+_NAME = 50  # characters of the target's name in that of the temporary folder
+_SLUG = 200  # bytes
+
+
+class TakenError(RunError):
+    """A target that exists and is not an empty folder."""
+
+
+class WriteError(RunError):
+    """A place where the system refuses to write: a full disk, a quota, no permission."""
+
+
+def check_place(folder: str | Path) -> None:
+    """Check that files can be written to a folder, which need not exist yet.
+
+    Raises:
+        ArgumentError: if it is not a path.
+        RunError: if nothing can be written there.
+    """
+    path = _resolved(folder)
+    try:
+        with suppress(FileNotFoundError):
+            path.lstat()  # refuses a name that is too long
+        there = next(one for one in (path, *path.parents) if os.path.lexists(one))
+        if not there.is_dir():
+            raise RunError(f"{there} is not a folder: name a folder, or a new one")
+        # Only an attempt shows whether it can be done: root may write everywhere but in /proc.
+        with tempfile.TemporaryFile(dir=there) as probe:
+            probe.write(b"\0")
+    except OSError as error:
+        raise _refused(folder, error) from error
+
+
+def check_new(folder: str | Path) -> None:
+    """Check that a result can be saved in a folder: it is new, or empty.
+
+    Raises:
+        ArgumentError: if it is not a path.
+        TakenError: if something is there.
+        RunError: if nothing can be written there.
+    """
+    target = _resolved(folder)
+    try:
+        with suppress(FileNotFoundError):
+            target.lstat()
+            if not target.is_dir():
+                raise TakenError(f"{folder} is a file: name a new or an empty folder")
+            if any(target.iterdir()):
+                raise TakenError(f"{folder} is not empty: name a new or an empty folder")
+            if target.is_mount() or target == Path.cwd():
+                raise TakenError(
+                    f"{folder} is the current folder or a mounted disk, which cannot be replaced: "
+                    "name a new folder within it"
+                )
+    except OSError as error:
+        raise _refused(folder, error) from error
+    check_place(target.parent)
 
 
 @contextmanager
-def whole_folder(folder: str | Path, kind: Kind, *, force: bool = False) -> Iterator[Path]:
-    """Let the block fill a folder that takes its place when all is written, or not at all.
-
-    A kill at any moment leaves the older folder or the new one, or, while one is replaced, none:
-    then the next save in that place puts the older one back. An empty folder that cannot be
-    renamed, such as the one you are in, is filled where it is: a kill in that moment leaves a part,
-    without the file that makes it a result, and the next save there adds the rest.
+def whole_folder(folder: str | Path) -> Iterator[Path]:
+    """Let the block fill a temporary folder, then rename it to the target.
 
     Args:
-        folder: the folder to be. An empty one may be there.
-        kind: what it is.
-        force: whether an older one of that kind is replaced: the files in it that heedmap wrote,
-            and nothing else; a warning names what was made of the older result (`kinds.BESIDE`)
-            and is still there. For a moment then, between two renames, there is no folder of that
-            name.
+        folder: the target, which must be new or empty.
 
     Yields:
-        An empty folder to write to.
+        The temporary folder, which is empty.
 
     Raises:
-        ArgumentError: if `folder` is not a path, or `force` is neither True nor False.
-        TakenError: if something is there that may not be replaced.
-        WriteError: if the system refuses, before or while the block writes.
+        ArgumentError: if `folder` is not a path.
+        TakenError: if something is at the target.
+        WriteError: if the system refuses to write.
     """
-    flag("force", force)
-    target = writable(folder)
-    tidy(target)
-    within = bool(staying(target))
-    if within:
-        check_folder(folder, kind, force=force)  # empty, or this raises
-    with _scratch(target if within else target.parent, "" if within else target.name) as made:
-        if not within:
-            with alone(made.parent):  # else another process may replace what is looked at
-                check_folder(folder, kind, force=force)
-        new = made / "new"
-        with _writing(folder):
-            new.mkdir()
-            yield new
-        with _placing(folder, made.parent):
-            if within:
-                _fill(made, target, kind)
-            elif (own := check_folder(folder, kind, force=force)) is None:
-                _put_folder(new, target)
-            else:
-                swap(made, target, own)
-                kinds.tell_older(folder, target)
+    check_new(folder)
+    target = _resolved(folder)
+    partial = _beside(target)
+    try:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial.mkdir()
+            yield partial
+            _sync(partial)
+        except OSError as error:
+            raise _refused(folder, error) from error
+        _rename(partial, target, folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
-def put_file(path: str | Path, data: bytes, *, force: bool = False) -> Path:
-    """Write a figure's file, whole or not at all, with a seal by which it is known (`seals`).
-
-    Args:
-        path: of the file.
-        data: what is in it.
-        force: whether a figure that is there is replaced, as heedmap saved it: no other file is.
+def put_file(path: str | Path, data: bytes) -> Path:
+    """Write a file whole, in the place of an older one.
 
     Returns:
         The path.
 
     Raises:
-        ArgumentError: if `path` is not a path, or `force` is neither True nor False.
-        TakenError: if something is there that may not be replaced.
-        WriteError: if the system refuses.
+        ArgumentError: if `path` is not a path.
+        WriteError: if the system refuses to write.
     """
-    flag("force", force)
-    target = writable(path)
-    with _scratch(target.parent, target.name) as made:
-        check_file(path, force=force)
-        new = made / "new" / "file"
-        with _writing(path):
-            new.parent.mkdir()
-            new.write_bytes(sealed(data))
-        with _placing(path, target.parent):
-            check_file(path, force=force)
-            if force:
-                with suppress(FileNotFoundError):
-                    be_like(target, new)
-                os.replace(new, target)
-            else:
-                _put_file(new, target)
+    target = _resolved(path)
+    partial = _beside(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(data)
+        _sync_entry(partial)
+        if target.is_file():
+            shutil.copymode(target, partial)
+        os.replace(partial, target)
+    except OSError as error:
+        raise _refused(path, error) from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return path_of(path)
 
 
-def remove_folder(folder: Path, kind: Kind) -> bool:
-    """Delete a folder that heedmap wrote, unless it holds something that heedmap did not.
-
-    Returns:
-        Whether it is gone.
-    """
-    target = target_of(folder)
-    with _scratch(target.parent, target.name) as made, alone(target.parent):
-        known = kinds.all_own(target, kind)
-        if known:
-            write_journal(made, target.name, known)
-            os.rename(target, made / "old")
-            if kinds.all_own(made / "old", kind) == known:
-                return True  # and with the scratch folder it goes
-            os.rename(made / "old", target)  # something was put there meanwhile
-    return False
-
-
-def rename_folder(folder: Path, name: str) -> Path:
-    """Give a folder another name; TakenError if that is taken, WriteError if the system refuses."""
-    new = folder.with_name(name)
-    try:
-        with alone(folder.parent):
-            move_up(folder, new)
-    except FileExistsError as error:
-        raise TakenError(f"the name {name} is taken: choose another") from error
-    except OSError as error:
-        raise WriteError("it could not be renamed", error, "it has its old name") from error
-    return new
-
-
-class Destination:
-    """Where a verb's results go: to the folder that was named, or to new ones within another.
-
-    `places` knows at any moment what was saved.
+def put_counting(first: Path, save: Callable[[Path], Any]) -> Path:
+    """Save to the first free path of x, x-2, x-3 and so on.
 
     Args:
-        out: the folder that was named, if one was.
-        kind: of the results.
-        force: whether older ones of that kind are replaced.
-        many: whether `out` is the folder in which the new ones are made.
-        root: that folder, where none was named.
-
-    Raises:
-        ArgumentError: if `out` is not a path, or `force` is neither True nor False.
-        TakenError: if something is there that may not be replaced.
-        RunError: if nothing can be written there.
-    """
-
-    def __init__(
-        self,
-        out: str | Path | None,
-        kind: Kind,
-        *,
-        force: bool = False,
-        many: bool = False,
-        root: str | Path = "outputs",
-    ) -> None:
-        self.fixed = None if many or out is None else path_of(out)
-        self.root = path_of(out if many and out is not None else root)
-        self.kind, self.force = kind, flag("force", force)
-        self.places = Places(kind.holds)
-        if self.fixed is None:
-            check_place(self.root)
-            return
-        target = writable(self.fixed)
-        tidy(target.parent)
-        tidy(target)
-        with alone(target.parent):
-            check_folder(self.fixed, kind, force=force)
-
-    def put(self, save: Callable[..., Any], name: str) -> Path:
-        """Save a result.
-
-        Args:
-            save: writes it; called with the folder and `force`.
-            name: of its folder, where none was named; `-2` and so on follow if that is taken, also
-                if another process takes it in this moment.
-
-        Returns:
-            The folder.
-        """
-
-        def save_at(path: Path) -> None:
-            self.places.begin(path)
-            save(path, force=self.force)
-
-        if self.fixed is not None:
-            save_at(self.fixed)
-            return self.fixed
-        return put_counting(self.root / name, save_at, self.force)
-
-
-def put_counting(first: Path, save: Callable[[Path], Any], force: bool) -> Path:
-    """Save under the first name, or the next that is free: x, x-2, x-3 and so on.
-
-    Args:
-        first: the name, as a path.
+        first: the path x.
         save: writes to a path, or raises a TakenError.
-        force: whether names that are taken are tried too.
 
     Returns:
         The path that was written.
     """
     for number in itertools.count(1):
         path = first if number == 1 else first.with_name(f"{first.stem}-{number}{first.suffix}")
-        if force or not os.path.lexists(path):
-            try:
+        if not os.path.lexists(path):
+            with suppress(TakenError):  # another process has just taken it
                 save(path)
-            except TakenError:
-                continue
-            return path
+                return path
     raise AssertionError("there is no last number")
 
 
-@contextmanager
-def _scratch(parent: Path, name: str) -> Iterator[Path]:
-    """A scratch folder in another one, which is made if need be, and removed after a failure."""
-    missing = [path for path in (parent, *parent.parents) if not os.path.lexists(path)]
+class Destination:
+    """The place of a command's results: the named folder, or new folders within a root.
+
+    It is checked at once, before anything is drawn.
+
+    Args:
+        out: the named folder, if any.
+        many: whether there may be several results; `out` is the root then.
+        root: the root, where no folder was named.
+
+    Attributes:
+        saved: the folders that were written.
+
+    Raises:
+        ArgumentError: if `out` is not a path.
+        TakenError: if something is there.
+        RunError: if nothing can be written there.
+    """
+
+    def __init__(
+        self, out: str | Path | None, *, many: bool = False, root: str | Path = "outputs"
+    ) -> None:
+        self.fixed = None if many or out is None else path_of(out)
+        self.root = path_of(out if many and out is not None else root)
+        self.saved: list[Path] = []
+        if self.fixed is None:
+            check_place(self.root)
+        else:
+            check_new(self.fixed)
+
+    def put(self, save: Callable[[Path], Any], name: str) -> Path:
+        """Save a result.
+
+        Args:
+            save: writes it to a folder.
+            name: of the folder within the root; `-2` and so on follow if it is taken.
+
+        Returns:
+            The folder.
+        """
+        if self.fixed is None:
+            self.saved.append(put_counting(self.root / name, save))
+        else:
+            save(self.fixed)
+            self.saved.append(self.fixed)
+        return self.saved[-1]
+
+
+def files_in(folder: Path) -> list[str]:
+    """Give the names of the files in a folder, without those in inner folders."""
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def slug(text: str, length: int) -> str:
+    """Make a part of a file name: letters, digits, hyphens; never empty, never too long.
+
+    Signs and emoji alone become their numbers in Unicode: "u1f600".
+    """
+    made = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
+    if not made:
+        made = "-".join(f"u{ord(sign):04x}" for sign in text[:length] if not sign.isspace())
+    fitting = made[:length].encode("utf-8", "ignore")[:_SLUG].decode("utf-8", "ignore")
+    return fitting.strip("-_") or "word"
+
+
+def _resolved(given: str | Path) -> Path:
+    path = path_of(given)
     try:
-        with ExitStack() as stack:
-            try:
-                for path in (*reversed(missing), parent):  # mkdir(parents=True) calls itself
-                    path.mkdir(exist_ok=True)
-                made = stack.enter_context(scratch_folder(parent, name))
-            except OSError as error:
-                raise unwritable(parent, error) from error
-            yield made
-    except BaseException:
-        for path in missing:
-            with suppress(OSError):  # it is not empty, or was never made
-                path.rmdir()
-        raise
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise RunError(f"{given} cannot be resolved: choose another place") from error
 
 
-@contextmanager
-def _writing(given: str | Path) -> Iterator[None]:
-    """Turn what the system refuses into a sentence; not for what is saved within another result."""
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name[:_NAME]}.tmp-{secrets.token_hex(4)}")
+
+
+def _rename(partial: Path, target: Path, given: str | Path) -> None:
+    """Give a filled folder its name; an empty folder there is replaced."""
     try:
-        yield
-    except (OSError, WriteError) as error:
-        said = f"{shown(given)} could not be written"
-        raise WriteError(said, error, "nothing was saved") from error
-
-
-@contextmanager
-def _placing(given: str | Path, parent: Path) -> Iterator[None]:
-    """Keep others out while something takes its place; a refusal of the system is a sentence."""
-    with alone(parent):
-        try:
-            yield
-        except OSError as error:
-            said = f"{shown(given)} could not be put in its place"
-            raise WriteError(said, error, "nothing was replaced") from error
-
-
-def _fill(made: Path, target: Path, kind: Kind) -> None:
-    """Move what is new to an empty folder, which the scratch folder is in."""
-    taken = TakenError(_MEANWHILE.format(shown(target)))
-    if not is_empty(target, {made.name}):
-        raise taken
-    try:
-        fill(made, kind.mark)
-    except FileExistsError as error:
-        raise taken from error
-
-
-def _put_folder(new: Path, target: Path) -> None:
-    """Rename a folder to a place where nothing is, or an empty folder, whose mode it takes on."""
-    try:
-        if os.path.lexists(target):
-            shutil.copymode(target, new)
+        if target.is_dir():
+            shutil.copymode(target, partial)
             if os.name == "nt":  # elsewhere the rename itself replaces an empty folder
                 target.rmdir()
-        os.rename(new, target)
+        os.rename(partial, target)
     except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise TakenError(_MEANWHILE.format(shown(target))) from error
-        raise
+        if error.errno in _TAKEN:
+            raise TakenError(f"{given} was written meanwhile: name another folder") from error
+        raise _refused(given, error) from error
+    with suppress(OSError):  # a folder that may be written but not read
+        _sync_entry(target.parent)
 
 
-def _put_file(new: Path, target: Path) -> None:
-    """Give a file a name that is free."""
+def _refused(path: str | Path, error: OSError) -> WriteError:
+    return WriteError(f"{path} cannot be written ({reason_of(error)}): choose another place")
+
+
+def _sync(folder: Path) -> None:
+    """Write all of a folder to the disk."""
+    for path in (*folder.rglob("*"), folder):
+        _sync_entry(path)
+
+
+def _sync_entry(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk."""
+    if os.name == "nt":  # it cannot open a folder, nor sync what is open for reading
+        return
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.link(new, target)
-    except FileExistsError as error:
-        raise TakenError(_MEANWHILE.format(shown(target))) from error
-    except OSError:  # a disk that has no second names
-        os.rename(new, target)
+        os.fsync(handle)
+    finally:
+        os.close(handle)

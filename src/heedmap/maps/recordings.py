@@ -5,26 +5,21 @@ row-major) · K text token · h, w a layer's own grid. Everything is numpy: read
 no torch.
 """
 
-import json
-import os
-import re
 import stat
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
 from heedmap.errors import RunError, SelectionError, fields_shown, plural, quoted, sizes
-from heedmap.files import reading, schemas
-from heedmap.files.arrays import Arrays
+from heedmap.files import reading
 from heedmap.files.values import (
     MAX_LAYER_NAME,
     MAX_LAYERS,
@@ -40,8 +35,11 @@ from heedmap.options import Axis
 from heedmap.text.saved_tables import check_table
 from heedmap.text.words import TokenTable
 
-FORMAT = 1
 MAX_FILE = 4 * 2**30
+MAX_HEADER = 2**24
+"""Bytes in which a file describes its arrays."""
+LARGEST = 1e20
+"""The largest number in a file: probabilities, or what weights and rules made of them."""
 AVERAGED = "mean"
 """The name of the one layer of a recording that kept none: of all, brought to the maps' grid."""
 REFINED = "refined"
@@ -151,14 +149,14 @@ class Recording:
     def save(self, path: str | Path) -> None:
         """Write the recording to a safetensors file; `load` reads it back equal.
 
-        A file of that name is replaced: `Run.save` looks after what a user has.
+        A file of that name is replaced.
 
         Raises:
-            RunError: if the file cannot be written; an older one stays.
+            RunError: if the file cannot be written.
         """
         path = Path(path)
         about = RecordingFile(
-            FORMAT,
+            reading.FORMAT,
             self.layers,
             (*sorted(self.keep),),
             self.timesteps,
@@ -171,38 +169,45 @@ class Recording:
         arrays = {f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)}
         if self.refined is not None:
             arrays["refined"] = np.ascontiguousarray(self.refined)
-        new = not os.path.lexists(path)
         try:
-            with path.open("xb" if new else "rb") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            save_file(arrays, path, metadata={"heedmap": json.dumps(msgspec.to_builtins(about))})
-            os.chmod(path, mode)  # otherwise it would be its owner's alone, whatever the umask
+            path.touch()
+            mode = stat.S_IMODE(path.stat().st_mode)
+            save_file(arrays, path, metadata={"heedmap": msgspec.json.encode(about).decode()})
+            path.chmod(mode)  # safetensors lets its owner alone read it, whatever the umask
         except (SafetensorError, OSError) as error:
-            if new:
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
-            refused = error if isinstance(error, OSError) else _refused(error)
-            raise WriteError(f"{path} could not be written", refused) from error
+            raise WriteError(f"{path} cannot be written ({error}): choose another place") from error
 
     @classmethod
     def load(cls, path: str | Path) -> "Recording":
-        """Read a recording that `save` wrote; the file is checked, never trusted.
+        """Read a recording that `save` wrote.
 
         Raises:
             RunError: if the file is missing, too large, or not what `save` writes.
         """
         path = Path(path)
-        missing = f"no maps at {path}: expected the maps.safetensors of a saved run"
+        _check_size(path)
         try:
-            with reading.opened(path, most=MAX_FILE, otherwise=missing) as file:
-                held = Arrays(file)
-                told = schemas.read(held.about, RecordingFile, str(path), version=FORMAT)
-                return _read_recording(told, held)
-        except (ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
-            why = f" ({error})" if type(error) is ValueError else ""
-            raise RunError(
-                f"{path} is not a recording that heedmap wrote{why}; make the run again"
-            ) from error
+            arrays: Any = safe_open(path, framework="numpy")
+            with arrays as file:
+                metadata: dict[str, str] = file.metadata() or {}
+                held = metadata.get("heedmap", "")
+                return _read_recording(reading.decode(held, RecordingFile, str(path)), file)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise RunError(f"{path} is not a recording that heedmap wrote: {error}") from error
+
+
+def _check_size(path: Path) -> None:
+    """Check the sizes of a file and of its header, which are read before anything else."""
+    if not path.is_file():
+        raise RunError(f"{path} is missing, or is not a file")
+    try:
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+        size = path.stat().st_size
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({reading.reason_of(error)})") from error
+    if size > MAX_FILE or header > MAX_HEADER:
+        raise RunError(f"{path} is larger than any recording: {sizes(size)[0]}")
 
 
 def _held(array: np.ndarray) -> np.ndarray:
@@ -210,14 +215,6 @@ def _held(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _refused(error: SafetensorError) -> OSError:
-    """What the system said; safetensors has it as text only."""
-    found = re.search(r"os error (\d+)", str(error))
-    return (
-        OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))
-    )
 
 
 def cells(latent: tuple[int, int]) -> tuple[int, int]:
@@ -250,7 +247,7 @@ def check_fit(
         raise ValueError(f"a layer has a grid of {strange[0]} under a latent of {latent}")
 
 
-def _read_recording(about: RecordingFile, file: Arrays) -> Recording:
+def _read_recording(about: RecordingFile, file: Any) -> Recording:
     def need(holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(what)
@@ -262,7 +259,7 @@ def _read_recording(about: RecordingFile, file: Arrays) -> Recording:
     need(len({*positions}) == len(positions), "it has a token twice")
     need(max(positions) < len(about.table.tokens), "it has a token that its prompt has not")
     names = {f"layer.{i}" for i in range(len(layers))} | {"refined" for _ in more}
-    need(file.names == names, "it has not one array a layer")
+    need(set(file.keys()) == names, "it has not one array a layer")
     arrays: list[np.ndarray] = []
     for i, layer in enumerate(layers):
         shape = (
@@ -271,9 +268,9 @@ def _read_recording(about: RecordingFile, file: Arrays) -> Recording:
             layer.grid[0] * layer.grid[1],
             len(positions),
         )
-        arrays.append(file.sound(f"layer.{i}", shape))
+        arrays.append(_array(file, f"layer.{i}", shape))
     shape = None if about.refined is None else (*about.refined, len(positions))
-    refined = None if shape is None else file.sound("refined", shape)
+    refined = None if shape is None else _array(file, "refined", shape)
     return Recording(
         layers,
         tuple(arrays),
@@ -285,3 +282,14 @@ def _read_recording(about: RecordingFile, file: Arrays) -> Recording:
         about.size,
         refined,
     )
+
+
+def _array(file: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Read an array of float32; its shape and type are checked before it is allocated."""
+    held = file.get_slice(name)
+    if tuple(held.get_shape()) != shape or held.get_dtype() != "F32":
+        raise ValueError(f"{name} has another shape or type than its description")
+    array = file.get_tensor(name)
+    if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
+        raise ValueError(f"{name} holds NaN, infinite or far too large numbers")
+    return array

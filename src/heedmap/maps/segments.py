@@ -19,7 +19,7 @@ from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
 from heedmap.figures import layout, overlays
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
-from heedmap.files.writing import kinds, slug, whole_folder
+from heedmap.files.writing import slug, whole_folder
 from heedmap.maps.recordings import Recording
 from heedmap.maps.soft_masks import all_parts, meant, soft_masks
 from heedmap.maps.stability import least_stability, stability_said
@@ -157,7 +157,6 @@ class Segments:
         *,
         run: str | Path | None = None,
         kind: Literal["png", "svg", "pdf"] = "png",
-        force: bool = False,
     ) -> Path:
         """Write the folder, whole or not at all: labels, COCO, a mask of each phrase, the sheet.
 
@@ -166,10 +165,9 @@ class Segments:
         pixel has a black mask.
 
         Args:
-            folder: where to.
+            folder: new or empty.
             run: the folder of the run, to be noted.
             kind: of the sheet's file.
-            force: whether older masks of that name are replaced, as of `Run.save`.
 
         Returns:
             The folder.
@@ -179,7 +177,7 @@ class Segments:
             RunError: if something is there already, or nothing can be written there.
         """
         checks.one_of("kind", kind, ("png", "svg", "pdf"))
-        with whole_folder(folder, kinds.SEGMENTS, force=force) as partial:
+        with whole_folder(folder) as partial:
             (partial / "labels.png").write_bytes(png(self.indexed()))
             held = io.BytesIO()
             np.save(held, self.labels, allow_pickle=False)

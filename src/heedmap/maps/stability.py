@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from heedmap.errors import signed
-from heedmap.files.notes import FrozenDict
 from heedmap.maps.averages import Averages
 from heedmap.maps.recordings import Layer, Recording
 from heedmap.maps.selections import Selection
@@ -46,7 +45,7 @@ def stability_of(
         word.number: rank_correlation(one.of(word.tokens), other.of(word.tokens))
         for word in recording.table.read_words
     }
-    return FrozenDict({n: round(r, 4) for n, r in found.items() if r is not None}) or None
+    return {n: round(r, 4) for n, r in found.items() if r is not None} or None
 
 
 def _averages(recording: Recording, half: Mapping[tuple[int, int], np.ndarray]) -> Averages:

@@ -60,7 +60,7 @@ def _card(model: str | Path | None) -> _Card | None:
     folder = FOLDER if model is None or str(model) == EMBEDDED else Path(model)
     path = folder / "card.json"
     try:
-        data = reading.read_bytes(path, most=MAX_CARD, otherwise="there is none: as of most models")
+        data = reading.read_bytes(path, most=MAX_CARD)
         return json.decode(data, type=_Card)
     except (RunError, DecodeError, RecursionError, UnicodeDecodeError):
         return None  # none, or not one of ours: whatever it is, nothing is lost

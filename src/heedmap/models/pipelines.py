@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from heedmap import checks
 from heedmap.errors import ArgumentError, Either, ModelError, Named, Value, Written, quoted
-from heedmap.files import reading
 from heedmap.files.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.models.imports import uncollected
 from heedmap.options import Device, Dtype, LoadOptions
@@ -229,7 +228,7 @@ def _where(model: str | Path | None) -> Path | str:
             "nothing for the embedded model"
         )
     path = Path(model)
-    if reading.is_folder(path):
+    if os.path.isdir(path):
         if not (path / "model_index.json").is_file():
             raise ModelError(
                 f"the folder {path} has no model_index.json: expected a pipeline that "

@@ -16,19 +16,11 @@ from heedmap.figures import layout, overlays
 from heedmap.figures.blocks import Block, beside
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel, ScaleBar
-from heedmap.files import kinds, reading, schemas
-from heedmap.files.ablations import (
-    FORMAT,
-    MAX_ABLATION,
-    AblationFile,
-    Agreement,
-    Trust,
-    Way,
-    WayTold,
-)
-from heedmap.files.notes import FrozenDict, to_json
+from heedmap.files import reading, schemas
+from heedmap.files.ablations import MAX_ABLATION, AblationFile, Agreement, Trust, Way, WayTold
+from heedmap.files.notes import to_json
 from heedmap.files.settings import Reweighted
-from heedmap.files.writing import whole_folder
+from heedmap.files.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.mathematics import agreement
 from heedmap.results.folders import first_run
@@ -176,7 +168,7 @@ class Ablation:
 
     # --- on disk ---
 
-    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+    def save(self, folder: str | Path) -> Path:
         """Write the folder, whole or not at all.
 
         `run/`, `columns/` and `unread/` (each a run's folder), `columns.npy` and `unread.npy` (the
@@ -184,21 +176,19 @@ class Ablation:
         the largest of both), `sheet.png` and `ablate.json`.
 
         Args:
-            folder: where to.
-            force: whether an older ablation of that name is replaced, as of `Run.save`.
+            folder: new or empty.
 
         Returns:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, or `force` neither True nor False.
-            RunError: if something is there already, or nothing can be written there; then nothing
-                is left there either.
+            ArgumentError: if `folder` is not a path.
+            RunError: if something is there already, or nothing can be written there.
         """
-        with whole_folder(folder, kinds.ABLATION, force=force) as partial:
-            self.run.save(partial / "run")
-            self.columns.save(partial / "columns")
-            self.unread.save(partial / "unread")
+        with whole_folder(folder) as partial:
+            self.run.write(partial / "run")
+            self.columns.write(partial / "columns")
+            self.unread.write(partial / "unread")
             changes = {way: self.difference(way) for way in WAYS}
             top = max(1 / 255, *(float(one.max()) for one in changes.values()))
             for way, values in changes.items():
@@ -209,11 +199,10 @@ class Ablation:
                 (partial / f"{way}.png").write_bytes(png(drawn))
             (partial / "sheet.png").write_bytes(png(self.sheet()))
             content = AblationFile(
-                format=FORMAT,
-                files=tuple(kinds.files_in(partial, "ablate.json")),
+                files=(*files_in(partial), "ablate.json"),
                 word=self.word,
                 tokens=self.tokens,
-                trust=to_json(self.trust),
+                trust=self.trust,
             )
             schemas.write_file(partial / "ablate.json", content)
         return Path(folder)
@@ -223,15 +212,13 @@ class Ablation:
         """Read a saved ablation; no model is loaded, and all but its runs is computed anew.
 
         Raises:
-            RunError: if the folder is none, or something in it is broken or hostile.
+            RunError: if the folder is none, or something in it is broken.
         """
         folder = reading.path_of(folder)
-        told = schemas.read_file(
-            folder / "ablate.json", AblationFile, "an ablation", version=FORMAT, most=MAX_ABLATION
-        )
+        held = reading.read_json(folder / "ablate.json", AblationFile, most=MAX_ABLATION)
         run = Run.load(folder / "run")
         others = (read_run(folder / way, run.image.size) for way in WAYS)
-        found = cls(told.word, told.tokens, run, *others)
+        found = cls(held.word, held.tokens, run, *others)
         if not _fits(found):
             raise reading.torn(folder, "its three runs and ablate.json", "ablation")
         return with_trust([found])[0]
@@ -242,7 +229,7 @@ def with_trust(found: Sequence[Ablation]) -> list[Ablation]:
     run, table = found[0].run, found[0].run.maps.tokens
     told = {table.find(word): (word, trust) for word, trust in run.trust.items()}
     told |= {one.tokens: (one.word, one.trust) for one in found}
-    run = replace(run, trust=FrozenDict(dict(told.values())))
+    run = replace(run, trust=dict(told.values()))
     return [replace(one, run=run) for one in found]
 
 

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import (
-    ArgumentError,
-    Either,
-    Named,
-    TruncatedWordError,
-    WordError,
-    plural,
-    quoted,
-)
+from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block, beside
 from heedmap.files.settings import Settings
@@ -94,10 +86,7 @@ def laid(
         raise ArgumentError(f"{plural(len(runs), 'run')} cannot be compared: expected two or more")
     texts = list(dict.fromkeys(common_words(runs) if words is None else words))
     if not texts:
-        raise ArgumentError(
-            Either("words", (Named("word"),)),
-            " is empty: expected a word or more; leave it out for all",
-        )
+        raise ArgumentError("words is empty: expected a word or more; omit it for all")
     small = [shown_at(replace(run.maps, image=run.image), SIDE) for run in runs]
     found = [[_found(maps, text) for maps in small] for text in texts]
     heats = [[one for one in column if isinstance(one, HeatMap)] for column in found]
@@ -186,10 +175,7 @@ def common_words(runs: Sequence[Run]) -> list[str]:
         if all(isinstance(_found(run.maps, text), HeatMap) for run in runs)
     ]
     if not common:
-        raise ArgumentError(
-            "these prompts have no word in common: say which to compare, with ",
-            Either("words", (Named("word"),)),
-        )
+        raise ArgumentError("these prompts have no word in common: say with words which to compare")
     return [text for text in common if is_content(text)] or common
 
 

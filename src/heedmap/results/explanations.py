@@ -17,9 +17,8 @@ from heedmap import explorer
 from heedmap.errors import quoted
 from heedmap.explorer import boards
 from heedmap.figures.formats import png
-from heedmap.files import kinds, reading, schemas
+from heedmap.files import reading, schemas
 from heedmap.files.explanations import (
-    FORMAT,
     MAX_EXPLANATION,
     About,
     ExplanationFile,
@@ -216,29 +215,27 @@ class Explanation:
     def content(self, files: Sequence[str]) -> ExplanationFile:
         """What `explain.json` holds."""
         return ExplanationFile(
-            format=FORMAT,
             files=tuple(files),
             about=self.about,
             tokens=self.tokens,
             given=self.given,
-            shown=to_json(self.shown),
+            shown=self.shown,
         )
 
-    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+    def save(self, folder: str | Path) -> Path:
         """Write the folder, whole or not at all: `index.html`, `explain.json` and `image.png`.
 
         Args:
-            folder: where to.
-            force: whether an older explanation of that name is replaced, as of `Run.save`.
+            folder: new or empty.
 
         Returns:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, or `force` neither True nor False.
+            ArgumentError: if `folder` is not a path.
             RunError: if something is there already, or nothing can be written there.
         """
-        with whole_folder(folder, kinds.EXPLANATION, force=force) as partial:
+        with whole_folder(folder) as partial:
             (partial / "index.html").write_text(self.page(), encoding="utf-8")
             (partial / "image.png").write_bytes(png(self.image))
             schemas.write_file(partial / "explain.json", self.content(_FILES))
@@ -249,20 +246,14 @@ class Explanation:
         """Read a saved explanation; no model and no torch is loaded, and all is computed anew.
 
         Raises:
-            RunError: if the folder is none, or something in it is broken or hostile.
+            RunError: if the folder is none, or something in it is broken.
         """
         folder = reading.path_of(folder)
-        told = schemas.read_file(
-            folder / "explain.json",
-            ExplanationFile,
-            "an explanation",
-            version=FORMAT,
-            most=MAX_EXPLANATION,
-        )
-        if not _fits(told):
+        held = reading.read_json(folder / "explain.json", ExplanationFile, most=MAX_EXPLANATION)
+        if not _fits(held):
             raise reading.torn(folder, "the numbers of explain.json", "explanation")
-        image = reading.read_picture(folder / "image.png", "RGB", size=told.about.size)
-        return cls(told.about, told.tokens, told.given, image)
+        image = reading.read_picture(folder / "image.png", "RGB", size=held.about.size)
+        return cls(held.about, held.tokens, held.given, image)
 
 
 _LARGEST = 1e30

@@ -1,9 +1,10 @@
 """What a folder holds: a run, an edit or a grid."""
 
+import os
 from pathlib import Path
 
 from heedmap.errors import RunError
-from heedmap.files import reading, schemas
+from heedmap.files import reading
 from heedmap.results.grids import Grid
 from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
@@ -13,24 +14,26 @@ MARKS = {"grid.json": "a grid", "pair.json": "an edit", "run.json": "a run"}
 
 
 def kind_of(folder: str | Path) -> str:
-    """The file that tells what a folder is, as `MARKS` has them.
+    """Find the file that tells what a folder is, one of `MARKS`.
 
     Raises:
-        RunError: if it is nothing of heedmap's.
+        RunError: if there is none.
     """
     folder = reading.path_of(folder)
     for mark in MARKS:
-        if reading.is_file(folder / mark):
+        if os.path.isfile(folder / mark):
             return mark
-    marks = "run.json, pair.json or grid.json"
-    raise RunError(schemas.other_kind(folder, "a run, edit or grid", marks))
+    raise RunError(
+        f"{folder} is not a run, edit or grid: expected a folder with run.json, pair.json or "
+        "grid.json"
+    )
 
 
 def load_result(folder: str | Path) -> Run | Pair | Grid:
-    """What a folder holds; no model and no torch is loaded.
+    """Load the result in a folder; no model and no torch is loaded.
 
     Raises:
-        RunError: if it is nothing of heedmap's, or something in it is broken or hostile.
+        RunError: if there is none, or something in it is broken.
     """
     read = {"grid.json": Grid.load, "pair.json": Pair.load, "run.json": Run.load}
     return read[kind_of(folder)](folder)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from heedmap import explorer
-from heedmap.errors import ArgumentError, Either, RunError, plural, quoted, within_lines
+from heedmap.errors import ArgumentError, RunError, plural, quoted, within_lines
 from heedmap.figures import layout
 from heedmap.figures.formats import png
-from heedmap.files import kinds, reading, schemas
+from heedmap.files import reading, schemas
 from heedmap.files.reports import GridReport, returned
-from heedmap.files.writing import whole_folder
+from heedmap.files.writing import files_in, whole_folder
 from heedmap.results.amounts import excess
 from heedmap.results.cells import Cell, label, weights_said
 from heedmap.results.pairs import Pair, evidence_fits, read_mask
@@ -25,7 +25,6 @@ from heedmap.results.runs import Run, read_run
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-FORMAT = 1
 MAX_GRID_FILE = 16 * 2**20  # bytes of grid.json
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -148,7 +147,7 @@ class Grid:
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())
 
-    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+    def save(self, folder: str | Path) -> Path:
         """Write the grid's folder, whole or not at all.
 
         `grid.png` (the contact sheet), `index.html` (the page), `grid.csv` (a line a cell),
@@ -157,17 +156,15 @@ class Grid:
         `cells/<number>/`, with `blend.png` where it was blended.
 
         Args:
-            folder: where to.
-            force: whether an older grid of that name is replaced, as of `Run.save`.
+            folder: new or empty.
 
         Returns:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, `force` neither True nor False, the cells are
-                not every combination of what varies, or more than `Grid.load` reads.
-            RunError: if something is there already, or nothing can be written there; then nothing
-                is left there either.
+            ArgumentError: if `folder` is not a path, the cells are not every combination of what
+                varies, or more than `Grid.load` reads.
+            RunError: if something is there already, or nothing can be written there.
         """
         if not (self.cells and self._is_whole()):
             raise ArgumentError(
@@ -176,20 +173,19 @@ class Grid:
             )
         if too := excess(len(self.cells), self.cells[0].pair.source.image.size):
             raise ArgumentError(f"this grid has {too}; save its cells as pairs, or fewer")
-        with whole_folder(folder, kinds.GRID, force=force) as partial:
+        with whole_folder(folder) as partial:
             (partial / "grid.png").write_bytes(self.figure().data())
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             self._write_table(partial / "grid.csv")
             for seed, run in self.sources.items():
-                run.save(partial / "sources" / str(seed), overlays=False)
+                run.write(partial / "sources" / str(seed), overlays=False)
             for cell in self.cells:
-                cell.pair.edited.save(partial / cell.folder, overlays=False)
+                cell.pair.edited.write(partial / cell.folder, overlays=False)
                 if cell.pair.blend is not None:
                     mask = png(Image.fromarray(cell.pair.blend))
                     (partial / cell.folder / "blend.png").write_bytes(mask)
             content = schemas.GridFile(
-                format=FORMAT,
-                files=tuple(kinds.files_in(partial, "grid.json")),
+                files=(*files_in(partial), "grid.json"),
                 about=self.about,
                 cells=tuple(map(_row, self.cells)),
             )
@@ -201,36 +197,23 @@ class Grid:
         """Read a saved grid, with its maps; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is not a grid, or something in it is broken or hostile.
+            RunError: if the folder is not a grid, or something in it is broken.
         """
         folder = reading.path_of(folder)
         path = folder / "grid.json"
-        told = schemas.read_file(
-            path, schemas.GridFile, "a grid", version=FORMAT, most=MAX_GRID_FILE
-        )
-        if [row.number for row in told.cells] != [*range(1, len(told.cells) + 1)]:
-            raise RunError(f"{path} does not number its cells from 1: make the grid again")
-        if any(row.weights.keys() != told.cells[0].weights.keys() for row in told.cells):
-            raise RunError(f"{path} has cells of different words: make the grid again")
+        held = reading.read_json(path, schemas.GridFile, most=MAX_GRID_FILE)
         sources: dict[int, Run] = {}
         cells: list[Cell] = []
-        for row in told.cells:
+        for row in held.cells:
             if row.seed not in sources:
                 size = next(iter(sources.values())).image.size if sources else None
                 sources[row.seed] = read_run(folder / "sources" / str(row.seed), size)
-                if too := excess(len(told.cells), sources[row.seed].image.size):
-                    single = folder / "cells" / "001"
-                    raise RunError(
-                        f"{path} has {too}; open single ones, as in ",
-                        Either(f"Pair.load({str(single)!r})", str(single)),
-                    )
+                if too := excess(len(held.cells), sources[row.seed].image.size):
+                    raise RunError(f"{path} has {too}; open single cells, such as cells/001")
             cells.append(_read_cell(folder, row, sources[row.seed]))
-        found = cls(tuple(cells), told.about)
+        found = cls(tuple(cells), held.about)
         if not found._is_whole():
-            raise RunError(
-                f"{path} has not every combination of what varies among its cells, in order: make "
-                "the grid again"
-            )
+            raise RunError(f"{path} lacks combinations of what varies among its cells")
         return found
 
     def _is_whole(self) -> bool:
@@ -288,9 +271,6 @@ def _csv(value: Any) -> Any:
     return "" if value is None else value
 
 
-# --- from files, which are never trusted ------------------------------------------------------
-
-
 def _row(cell: Cell) -> schemas.CellRow:
     return schemas.CellRow(
         number=cell.number,
@@ -313,12 +293,7 @@ def _read_cell(folder: Path, row: schemas.CellRow, source: Run) -> Cell:
     alike = asked is not None and (asked.cross, asked.self_attention) == windows
     if not (alike and len(seeds) == 1 and evidence_fits(row.about, source, edited)):
         raise reading.torn(folder, "its runs and grid.json", "grid")
-    mask = within / "blend.png"
-    # Where there is none, what is there is a user's; older versions do not tell.
-    has = row.blended or "blended" in row.unnoted
-    if row.blended:
-        reading.check_listed(mask, "grid")
-    blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
+    blend = read_mask(within / "blend.png", source.image.size) if row.blended else None
     return Cell(
         row.number,
         row.seed,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import UNSET
 from PIL import Image
 
 from heedmap import explorer
@@ -16,16 +15,15 @@ from heedmap.figures import layout
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Panel
 from heedmap.figures.overlays import colour, enlarge
-from heedmap.files import kinds, reading, schemas
+from heedmap.files import reading, schemas
 from heedmap.files.reports import Change, EditReport, Measures, returned
-from heedmap.files.writing import whole_folder
+from heedmap.files.writing import files_in, whole_folder
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.results.runs import Run, read_run
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-FORMAT = 1
 _ASKED = (
     *("cross", "self_attention", "windows", "renormalize", "only"),
     *("protect", "self_cells", "blend_from", "threshold"),
@@ -110,34 +108,32 @@ class Pair:
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())
 
-    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+    def save(self, folder: str | Path) -> Path:
         """Write the pair's folder, whole or not at all.
 
         `source/` and `edited/` (each a run's folder), `index.html` (the page), `sheet.png`,
         `difference.png`, `blend.png` where it was blended, and `pair.json`.
 
         Args:
-            folder: where to.
-            force: whether an older pair of that name is replaced, as of `Run.save`.
+            folder: new or empty.
 
         Returns:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, or `force` neither True nor False.
-            RunError: if something is there already, or nothing can be written there; then nothing
-                is left there either.
+            ArgumentError: if `folder` is not a path.
+            RunError: if something is there already, or nothing can be written there.
         """
-        with whole_folder(folder, kinds.PAIR, force=force) as partial:
-            self.source.save(partial / "source")
-            self.edited.save(partial / "edited")
+        with whole_folder(folder) as partial:
+            self.source.write(partial / "source")
+            self.edited.write(partial / "edited")
             (partial / "index.html").write_text(self.explorer(), encoding="utf-8")
             (partial / "sheet.png").write_bytes(self.figure().data())
             (partial / "difference.png").write_bytes(png(self.difference()))
             if self.blend is not None:
                 (partial / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
-            files = tuple(kinds.files_in(partial, "pair.json"))
-            content = schemas.PairFile(format=FORMAT, files=files, about=self.about)
+            files = (*files_in(partial), "pair.json")
+            content = schemas.PairFile(files=files, about=self.about)
             schemas.write_file(partial / "pair.json", content)
         return Path(folder)
 
@@ -146,22 +142,17 @@ class Pair:
         """Read a saved pair; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is not a pair, or something in it is broken or hostile.
+            RunError: if the folder is not a pair, or something in it is broken.
         """
         folder = reading.path_of(folder)
-        told = schemas.read_file(
-            folder / "pair.json", schemas.PairFile, "an edit", version=FORMAT, most=MAX_PAIR_FILE
-        )
+        held = reading.read_json(folder / "pair.json", schemas.PairFile, most=MAX_PAIR_FILE)
         source = Run.load(folder / "source")
         edited = read_run(folder / "edited", source.image.size)
-        if not evidence_fits(told.about, source, edited):
+        if not evidence_fits(held.about, source, edited):
             raise reading.torn(folder, "its two runs and pair.json", "edit")
         mask = folder / "blend.png"
-        has = told.files is UNSET or mask.name in told.files  # else it is a user's
-        if has and told.files is not UNSET:
-            reading.check_listed(mask, "edit")
-        blend = read_mask(mask, source.image.size) if has and reading.is_there(mask) else None
-        return cls(source, edited, told.about, blend)
+        blend = read_mask(mask, source.image.size) if mask.name in held.files else None
+        return cls(source, edited, held.about, blend)
 
     def _said(self) -> str:
         sides = self.about.change.sides().items()
@@ -174,29 +165,19 @@ def _heats(run: Run, words: Sequence[int]) -> list[HeatMap]:
 
 
 def evidence_fits(about: EditReport, source: Run, edited: Run) -> bool:
-    """Whether a pair's evidence, read from a file, fits its runs."""
+    """Tell whether the evidence of a pair fits its runs."""
     one, other, asked = source.settings, edited.settings, edited.settings.edit
-    # What was asked for stands in the edited run too, which is what is drawn again.
-    both = () if asked is None else {*_ASKED}.difference(about.unnoted, asked.unnoted)
     return (
-        source.image.size == edited.image.size
-        and all(getattr(about, name) == getattr(asked, name) for name in both)
+        asked is not None
+        and asked.source == one.prompt
+        and one.edit is None
+        and source.image.size == edited.image.size
+        and all(getattr(about, name) == getattr(asked, name) for name in _ASKED)
         and all(getattr(one, name) == getattr(other, name) for name in _ALIKE)
         and (about.reconstruction is None) == (one.given is None)
-        and _is_edit_of(edited, source)
         and _are_words(about.words.source, source)
         and _are_words(about.words.edited, edited)
     )
-
-
-def _is_edit_of(edited: Run, source: Run) -> bool:
-    """Whether a run's settings say that it is an edit of another, which is none itself."""
-    asked = edited.settings.edit
-    if asked is None:  # the first version noted no edit, nor a place in a batch
-        said = edited.settings.batch_place is None
-    else:
-        said = asked.source == source.settings.prompt
-    return said and source.settings.edit is None
 
 
 def _are_words(numbers: Sequence[int], run: Run) -> bool:

@@ -1,6 +1,7 @@
-"""A run on disk: written whole or not at all, read back equal, never trusted."""
+"""A run: its image, maps and settings; saved to a folder and loaded again."""
 
 import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,11 +19,10 @@ from heedmap.figures.animations import Animation
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Laid
 from heedmap.figures.step_pictures import StepPictures
-from heedmap.files import kinds, reading, schemas
+from heedmap.files import reading, schemas
 from heedmap.files.ablations import MARK, Trust
-from heedmap.files.notes import FrozenDict
 from heedmap.files.settings import Settings
-from heedmap.files.writing import slug, whole_folder
+from heedmap.files.writing import files_in, slug, whole_folder
 from heedmap.maps import layer_heads, timelines
 from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
@@ -34,7 +34,6 @@ from heedmap.results.run_files import (
     given_in,
     is_placed,
     maps_in,
-    recorded_in,
     steps_in,
     trust_in,
 )
@@ -44,9 +43,13 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
 
-FORMAT = 1
 SOUGHT = "looked for beside the prompt"
 """What titles say of concepts."""
+_INNER = {
+    "pair.json": "its folder edited",
+    "grid.json": "cells/001",
+    "ablate.json": "its folder run",
+}
 MAX_SETTINGS = 4 * 2**20  # bytes of run.json
 
 
@@ -77,7 +80,7 @@ class Run:
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
     given: Image.Image | None = None
-    trust: Mapping[str, Trust] = field(default_factory=FrozenDict)
+    trust: Mapping[str, Trust] = field(default_factory=dict[str, Trust])
 
     def __repr__(self) -> str:
         (width, height), about = self.image.size, self.settings
@@ -135,39 +138,37 @@ class Run:
     def _repr_html_(self) -> str:
         return explorer.frame(self.explorer())
 
-    def save(self, folder: str | Path, *, overlays: bool = True, force: bool = False) -> Path:
+    def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run's folder, whole or not at all.
 
         `image.png` (with the settings as a `parameters` text chunk, unless it was not drawn from
-        noise), `given.png` (a picture of your own that was edited), `index.html` (the
-        page),
+        noise), `given.png` (a picture of your own that was edited), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
         `steps.png` (the pictures of the steps, row by row, where they were kept), `run.json`. Of
         concepts `concepts.safetensors`, their sheet `concepts.png`, and
         `words/concept-<number>-<concept>.png`.
 
         Args:
-            folder: where to.
+            folder: new or empty.
             overlays: whether the page, the sheet and the overlays of the first 75 words are
                 written; `heedmap inspect` draws them, and all others, of what is left too.
-            force: whether an older run of that name is replaced. What else lies in its folder
-                stays; for a moment there is no folder of that name.
 
         Returns:
             The folder.
 
         Raises:
-            ArgumentError: if `folder` is not a path, or `overlays` or `force` not True or False.
-            RunError: if something is there already (an empty folder may be), or nothing can be
-                written there; then nothing is left there either.
+            ArgumentError: if `folder` is not a path, or `overlays` not True or False.
+            RunError: if something is there already, or nothing can be written there.
         """
         flag("overlays", overlays)
-        with whole_folder(folder, kinds.RUN, force=force) as partial:
-            self._write(partial, overlays)
+        with whole_folder(folder) as partial:
+            self.write(partial, overlays=overlays)
         return Path(folder)
 
-    def _write(self, folder: Path, overlays: bool) -> None:
-        schemas.written(self.settings, "run.json")  # before anything is made of them
+    def write(self, folder: Path, *, overlays: bool = True) -> None:
+        """Write the files of `save` to an empty folder, one by one."""
+        schemas.encoded(self.settings, "run.json")  # fails before anything is drawn
+        folder.mkdir(parents=True, exist_ok=True)
         text = PngInfo()
         if not (self.settings.located or self.settings.given):  # no settings make those
             text.add_itxt("parameters", parameters_text(self.settings))
@@ -192,15 +193,14 @@ class Run:
         if steps is not None:
             (folder / "steps.png").write_bytes(png(steps.mosaic()))
         content = schemas.RunFile(
-            format=FORMAT,
-            files=tuple(kinds.files_in(folder, "run.json")),
+            files=(*files_in(folder), "run.json"),
             settings=self.settings,
-            steps=UNSET
+            steps=None
             if steps is None
             else schemas.StepsFile(len(steps.frames), steps.size, steps.shows),
-            words=_told(self.maps, files),
-            concepts=UNSET if self.concepts is None else _told(self.concepts, sought),
-            trust=self.trust or UNSET,
+            words=_word_files(self.maps, files),
+            concepts=() if self.concepts is None else _word_files(self.concepts, sought),
+            trust=self.trust,
         )
         schemas.write_file(folder / "run.json", content)
 
@@ -209,41 +209,43 @@ class Run:
         """Read a saved run; no model and no torch is loaded.
 
         Raises:
-            RunError: if the folder is not a run, or something in it is broken or hostile.
+            RunError: if the folder is not a run, or something in it is broken.
         """
         return read_run(reading.path_of(folder))
 
 
 def read_run(folder: Path, size: tuple[int, int] | None = None) -> Run:
-    """As `Run.load`; of another size (W, H) than that it is refused before it is decoded."""
-    told = schemas.read_file(
-        folder / "run.json", schemas.RunFile, "a run", version=FORMAT, most=MAX_SETTINGS
-    )
-    about = told.settings
+    """Read a run as `Run.load` does, and check its size (W, H) where one is given."""
+    for mark, inner in _INNER.items():
+        if os.path.isfile(folder / mark):
+            raise RunError(f"{folder} has {mark} and holds several runs: name one, as {inner}")
+    held = reading.read_json(folder / "run.json", schemas.RunFile, most=MAX_SETTINGS)
+    about = held.settings
     if size is not None and about.size != size:
-        raise RunError(
-            f"{folder} is a run of {about.size[0]}×{about.size[1]} pixels: expected "
-            f"{size[0]}×{size[1]}, as of its source; make both again"
-        )
+        raise reading.torn(folder, "the sizes of its pictures", "run")
     image = reading.read_picture(folder / "image.png", "RGB", size=about.size)
     recording = Recording.load(folder / "maps.safetensors")
-    listed = told.files is not UNSET
-    against = recorded_in(folder / NEGATIVE, told)
-    sought = recorded_in(folder / CONCEPTS, told) if listed else None  # older ones had none
+    against, sought = (
+        Recording.load(folder / name) if name in held.files else None
+        for name in (NEGATIVE, CONCEPTS)
+    )
     if (
-        recording.table.prompt != (about.prompt if "text" in about.unnoted else about.text)
+        recording.table.prompt != about.text
         or any(one.size != image.size for one in (recording, against, sought) if one is not None)
         or (sought is not None and concept_table(about.concepts) != sought.table)
         or not is_placed(about)
     ):
         raise reading.torn(folder, "its picture, maps and settings", "run")
-    negative_maps = None if against is None else HeatMaps(against, image)
-    maps = maps_in(folder, "words", told, recording, image)
-    concepts = None if sought is None else maps_in(folder, "concepts", told, sought, image)
-    steps = steps_in(folder, told, len(recording.timesteps), image.size)
-    given = given_in(folder, told)
-    trust = trust_in(folder, told, recording.table)
-    return Run(image, maps, about, negative_maps, steps, concepts, given, trust)
+    return Run(
+        image,
+        maps_in(folder, held.words, about, recording, image),
+        about,
+        None if against is None else HeatMaps(against, image),
+        steps_in(folder, held.steps, len(recording.timesteps), image.size),
+        None if sought is None else maps_in(folder, held.concepts, about, sought, image),
+        given_in(folder, about) if GIVEN in held.files else None,
+        trust_in(folder, held, recording.table),
+    )
 
 
 def _trusted(trust: Mapping[str, Trust]) -> str:
@@ -273,13 +275,13 @@ def _write_sheet(
     return files
 
 
-def _told(maps: HeatMaps, files: Mapping[int, str]) -> list[schemas.WordFile]:
-    """What `run.json` says of the words of maps."""
+def _word_files(maps: HeatMaps, files: Mapping[int, str]) -> tuple[schemas.WordFile, ...]:
+    """Describe the words of maps for `run.json`."""
     held = maps.stability or {}
-    return [
+    return tuple(
         schemas.WordFile(w.number, w.text, w.tokens, files.get(w.number), held.get(w.number, UNSET))
         for w in maps.tokens.words
-    ]
+    )
 
 
 def concept_file(word: Word) -> str:
