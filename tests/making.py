@@ -116,6 +116,7 @@ REPORT = {
     },
 }  # fmt: skip
 
+
 def report_of(**noted: Any) -> EditReport:
     """The evidence of an edit, of plain JSON types, with what all must have."""
     return msgspec.convert({**REPORT, **noted}, EditReport, str_keys=True)
@@ -125,6 +126,14 @@ def made_run(prompt="at house, at sea") -> Run:
     rng = np.random.default_rng(0)
     image = Image.fromarray(rng.integers(0, 255, (128, 128, 3), dtype=np.uint8))
     return Run(image, HeatMaps(recording(prompt), image), settings_of(prompt=prompt))
+
+
+def stepped(shows: Any = "latents") -> Run:
+    """A run with a picture for each of its steps."""
+    run = made_run()
+    count = len(run.maps.recording.timesteps)
+    frames = tuple(noise(n, (6, 4)) for n in range(count))
+    return replace(run, step_pictures=StepPictures(frames, shows))
 
 
 def noise(seed: int, size=(128, 128)) -> Image.Image:
@@ -143,6 +152,8 @@ def made_pair(blended: bool = False, edited: str = "at sea") -> Pair:
     source, target = noisy_run("at house", 0), noisy_run(edited, 1, edited.strip("():2"))
     inside = np.zeros((128, 128), dtype=bool)
     inside[:40, 10:70] = True
+    asked = {"source": "at house", "cross": [0.0, 0.8], "self": [0.0, 0.4]}
+    target = noting(target, edit=asked)
     about = report_of(change=to_json(change_between(source.image, target.image, inside)))
     return Pair(source, target, about, inside if blended else None)
 

@@ -1,12 +1,10 @@
-"""Arrays in a file, and a file's schema."""
+"""Arrays in a JSON file."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from heedmap.errors import RunError
-from heedmap.files import schemas
-from heedmap.files.explanations import ExplanationFile, Packed, as_array, as_packed
+from heedmap.files.explanations import Packed, as_array, as_packed
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 3, 5)])
@@ -20,8 +18,3 @@ def test_an_array_comes_back(shape):
 def test_it_is_what_is_documented():
     held = as_packed([1.0, -2.5])
     assert held == Packed((2,), "AACAPwAAIMA=")  # 3f800000 c0200000, little-endian
-
-
-def test_what_is_none_is_refused():
-    with pytest.raises(RunError, match="is not what heedmap wrote"):
-        schemas.read(b'{"format": 1}', ExplanationFile, "x", version=1)

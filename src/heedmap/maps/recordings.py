@@ -207,7 +207,10 @@ def _check_size(path: Path) -> None:
     except OSError as error:
         raise RunError(f"{path} cannot be read ({reading.reason_of(error)})") from error
     if size > MAX_FILE or header > MAX_HEADER:
-        raise RunError(f"{path} is larger than any recording: {sizes(size)[0]}")
+        raise RunError(
+            f"{path} is larger than a recording may be: expected at most {sizes(MAX_FILE)[0]}, and "
+            f"{sizes(MAX_HEADER)[0]} of header"
+        )
 
 
 def _held(array: np.ndarray) -> np.ndarray:
