@@ -27,7 +27,6 @@ from PIL import Image
 import heedmap as hm
 from heedmap.errors import fields_shown, within_lines
 from heedmap.figures.step_pictures import StepPictures
-from heedmap.files import schemas
 from heedmap.maps.selections import Selection
 from heedmap.options import DrawOptions, EditOptions, GenerateOptions
 from heedmap.recording.calls import Wanted
@@ -99,10 +98,10 @@ def a_grid(text: str) -> hm.Grid:
                 (0.0, n / 16), (0.0, n / 16), pair)
         for n in range(1, 17)
     )  # fmt: skip
-    about = schemas.validated(
-        {"source": text, "targets": [text] * 16, "seeds": [2**31] * 16, "batch": 3, "x": [text] * 9,
+    about = msgspec.convert(
+        {"source": text, "targets": [text] * 16, "seeds": [2**31] * 16, "batch": 3,
          "weights": {f"{n} {text}": [0.1] * 16 for n in range(16)}, "cross": [[0, 0.8]] * 16},
-        hm.GridReport, "this grid",
+        hm.GridReport,
     )  # fmt: skip
     return hm.Grid(cells, about)
 

@@ -11,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 import heedmap
 from cli.calling import bad, files, good, quiet, raising
 from heedmap.drawing import generation
-from heedmap.files.seals import sealed
 from heedmap.results.runs import Run
 
 
@@ -69,10 +67,7 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
     with Image.open("deep/sheet.png") as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(expected.image()))
     before = Path("deep/sheet.png").read_bytes()
-    said = bad("compare", other, saved, "--out", "deep/sheet.png")
-    assert "deep/sheet.png exists: nothing was written; choose another name" in said
-    assert Path("deep/sheet.png").read_bytes() == before
-    good("compare", other, saved, "--out", "deep/sheet.png", "--force")
+    good("compare", other, saved, "--out", "deep/sheet.png")
     assert Path("deep/sheet.png").read_bytes() != before
     said = good("compare", saved, other, "-w", "red")
     (missing,) = (line for line in said.splitlines() if line.startswith("a blue house"))
@@ -83,7 +78,7 @@ def test_compare_chosen_words(saved: Path, other: Path, run: Run):
     ("arguments", "part"),
     [
         (["saved"], "1 run cannot be compared: expected two"),
-        (["saved", "nowhere"], "there is no folder nowhere"),
+        (["saved", "nowhere"], "nowhere/run.json is missing"),
         (["saved", "other", "-w", "dog"], "'dog' is not in the prompt"),
         (["saved", "other", "--out", "x.jpg"], "x.jpg is not a name for a figure: expected a file"),
         (["saved", "other", "--out", "saved"], "saved is not a name for a figure"),
@@ -103,8 +98,8 @@ def test_links_that_go_round_in_circles(saved: Path, desk: Path):
     os.symlink("one", "two")
     for folders in (("one", saved), (saved, "one/run")):
         said = bad("compare", *folders)
-        assert said.startswith(("Error: one is", "Error: there is no")) and said.count("\n") == 1
-    assert "leads nowhere" in bad("compare", saved, saved, "--out", "one/x.png")
+        assert said.startswith("Error: ") and said.count("\n") == 1
+    bad("compare", saved, saved, "--out", "one/x.png")
     assert not Path("outputs").exists()
 
 
@@ -113,10 +108,10 @@ def test_compare_saves_figures_for_papers(saved: Path, other: Path, desk: Path):
     assert good("compare", saved, other, "--format", "svg", "-q") == (
         "outputs/compare-saved-other.svg\n"
     )
-    assert Path("outputs/compare-saved-other.svg").read_bytes() == sealed(figure.data("svg"))
+    assert Path("outputs/compare-saved-other.svg").read_bytes() == figure.data("svg")
     good("compare", saved, other, "--out", "two.pdf")
-    assert Path("two.pdf").read_bytes() == sealed(figure.data("pdf"))
-    said = bad("compare", saved, other, "--out", "two.pdf", "--format", "svg", "--force")
+    assert Path("two.pdf").read_bytes() == figure.data("pdf")
+    said = bad("compare", saved, other, "--out", "two.pdf", "--format", "svg")
     assert "two.pdf is not a name for the figure: expected a file that ends in .svg" in said
 
 
@@ -126,11 +121,11 @@ def test_compare_writes_whole_or_not_at_all(saved: Path, other: Path, desk: Path
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(Path, "write_bytes", raising(full))
     again = ("compare", saved, other, "-w", "a", "--out")
-    said = "could not be written (no space left on device): nothing was saved; make room"
-    assert f"sheet.png {said}" in bad(*again, "sheet.png", "--force")
+    said = "cannot be written (no space left on device)"
+    assert f"sheet.png {said}" in bad(*again, "sheet.png")
     assert f"deep/other.png {said}" in bad(*again, "deep/other.png")
     assert Path("sheet.png").read_bytes() == before
-    assert {p.name for p in desk.iterdir()} == {"saved", "other", "sheet.png"}
+    assert files(desk / "deep") == set()
 
 
 def test_compare_loads_no_model_and_no_torch(saved: Path, other: Path):
@@ -149,32 +144,3 @@ assert not {{"torch", "diffusers", "transformers", "matplotlib.pyplot"}} & set(s
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_no_file_but_a_figure_of_heedmaps_is_replaced_by_force(
-    saved: Path, other: Path, desk: Path
-):
-    """A user's picture, a run's, a figure that somebody drew over: each stays as it is."""
-    Image.new("RGB", (8, 8), "red").save("photo.png")
-    Path("plot.svg").write_text("<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>")
-    Path("paper.pdf").write_bytes(b"%PDF-1.4\n% heedmap\n%%EOF\n")
-    for name in ("sheet.png", "sheet.svg", "sheet.pdf"):
-        good("compare", saved, other, "--out", name)
-        before = Path(name).read_bytes()
-        good("compare", saved, other, "-w", "a", "--out", name, "--force")
-        Path(f"noted-{name}").write_bytes(Path(name).read_bytes() + b"\n")
-        Path(f"cut-{name}").write_bytes(before[:9] + before[10:])
-    with Image.open("sheet.png") as drawn:  # as an editor saves it that keeps the remarks
-        drawn.load()
-        text = PngInfo()
-        text.add_text("Software", drawn.info["Software"])
-        drawn.crop((0, 0, 9, 9)).save("cropped.png", pnginfo=text)
-    Path("older.png").write_bytes(heedmap.compare([Run.load(saved), Run.load(other)]).data())
-    names = [path.name for path in desk.iterdir() if path.is_file() and path.stem != "sheet"]
-    assert len(names) == 11
-    for name in [*names, "saved/image.png", "saved/sheet.png", "other/words/0-a.png"]:
-        kept = Path(name).read_bytes()
-        said = bad("compare", saved, other, "--out", name, "--force")
-        assert f"{name} is not a figure as heedmap saved it (older versions did not mark" in said
-        assert Path(name).read_bytes() == kept
-    assert Run.load(saved).image.size == (128, 128)

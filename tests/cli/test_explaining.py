@@ -33,13 +33,7 @@ def test_as_json_and_where_it_is_asked_for(model, saved, desk):
     found = Explanation.load("why")
     assert about["probability"] == found.shown.heads[1].word
     assert about["chosen"] == {"layer": "asked", "head": "asked", "step": "asked"}
-    assert "explanation of heedmap" in bad(
-        "explain", saved, "-w", "red", "--at", "1,2", "-o", "why"
-    )
-    assert (
-        good("explain", saved, "-w", "red", "--at", "1,2", "-o", "why", "--force", "-q") == "why\n"
-    )
-    assert Explanation.load("why").about.word == "red"
+    assert "why is not empty" in bad("explain", saved, "-w", "red", "--at", "1,2", "-o", "why")
 
 
 def test_the_page_is_opened(model, saved, desk, monkeypatch):
@@ -47,10 +41,10 @@ def test_the_page_is_opened(model, saved, desk, monkeypatch):
     monkeypatch.setattr(
         "heedmap.cli.options.open_in_browser", lambda uri, page: opened.append(page)
     )
-    asked = ("-w", "house", "--at", "40,72", "-o", "opened")
-    good("explain", saved, *asked)
+    asked = ("-w", "house", "--at", "40,72", "-o")
+    good("explain", saved, *asked, "closed")
     assert opened == []
-    good("explain", saved, *asked, "--force", "--open")
+    good("explain", saved, *asked, "opened", "--open")
     assert opened == ["opened/index.html"]
 
 

@@ -47,14 +47,8 @@ def test_a_grid_as_one_object_of_json(model, desk):
     ]
     for file in [*said["files"].values(), *(cell["file"] for cell in said["cells"])]:
         assert (desk / file).is_file()
-    # The folder of a grid is replaced by a grid, if that is asked for, and by nothing else.
     other = (*GRID, "--weight", "red=0,2", "--cross", "0", "--out", "x", "--quiet")
-    assert "x exists and holds a grid of heedmap: nothing was written" in bad(*other)
-    assert good(*other, "--force") == "x\n"
-    assert len(Grid.load("x")) == 2
-    assert "is not an edit of heedmap" in bad(
-        "edit", "a red house", "a red sea", "--steps", 1, "--out", "x", "--force"
-    )
+    assert "x is not empty" in bad(*other)
 
 
 def test_what_was_done_once_is_told_so(model, desk):

@@ -14,9 +14,7 @@ from PIL import Image
 from cli.calling import FILES, PROMPT, bad, files, good, quiet, raising
 from heedmap.cli.inspecting import numbered
 from heedmap.drawing import generation
-from heedmap.errors import ArgumentError, HeedmapWarning, RunError
-from heedmap.files import kinds
-from heedmap.files.destinations import check_folder
+from heedmap.errors import ArgumentError, HeedmapWarning
 from heedmap.maps import layer_heads
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.maps.word_map import span_of
@@ -71,7 +69,7 @@ def test_a_word_of_weight_0_is_hottest_nowhere(pipe: Any, tmp_path: Path):
     assert said.splitlines()[2].split()[:4] == ["red", "0.000", "0.000", "nowhere"]
     compared = good("compare", saved, saved, "-w", "red", "--out", tmp_path / "both.png")
     assert sum("nowhere" in line for line in compared.splitlines()) == 2
-    about = json.loads(good("inspect", saved, "-w", "red", "-w", "house", "--json", "--force"))
+    about = json.loads(good("inspect", saved, "-w", "red", "-w", "house", "--json"))
     assert [word["peak"] for word in about["words"]] == [None, list(run.maps["house"].peak)]
 
 
@@ -118,14 +116,11 @@ def test_inspect_names_its_folders_by_the_selection(saved: Path):
     arguments = ("--layers", "up", "--steps", "0:2", "--heads", "0,1", "-w", "red", "-q")
     folder = good("inspect", saved, *arguments).strip()
     assert folder == str(saved / "inspect" / "red-layers-up-steps-0-2-heads-0-1")
-    (Path(folder) / "notes.txt").write_text("here it is")
     assert good("inspect", saved, *arguments).strip() == f"{folder}-2"
-    assert good("inspect", saved, *arguments, "--force").strip() == folder
     assert {p.name for p in (saved / "inspect").iterdir()} == {
         Path(folder).name,
         f"{Path(folder).name}-2",
     }
-    assert (Path(folder) / "notes.txt").read_text() == "here it is"
 
 
 @pytest.mark.parametrize(("typed", "found"), [("1:99", "1:3"), (":2", "0:2"), ("-1", "2:3")])
@@ -139,7 +134,6 @@ def test_inspect_over_the_steps(saved: Path, run: Run):
     said = good("inspect", saved, "-w", "house", "--over", "steps")
     assert "Over its steps: timeline.png, timeline.gif" in said
     folder = saved / "inspect" / "house-over-steps"
-    assert check_folder(folder, kinds.SELECTION, force=True) == files(folder)
     assert files(folder) == {
         "inspect.json", "sheet.png", "words/house.png", "timeline.png", "timeline.gif",
     }  # fmt: skip
@@ -181,17 +175,9 @@ def test_inspect_saves_figures_for_papers(saved: Path, run: Run, kind):
         *("inspect.json", f"sheet.{kind}", "words/house.png"),
         *(f"timeline.{kind}", "timeline.gif"),
     }
-    assert check_folder(folder, kinds.SELECTION, force=True) == files(folder)
     assert (folder / f"timeline.{kind}").read_bytes() == run.timeline("house").data(kind)
-    said = good("inspect", saved, *arguments, "--force")
+    said = good("inspect", saved, *arguments)
     assert f"The words together: sheet.{kind}" in said and f"timeline.{kind}" in said
-    # A file of this name is the user's where another was written.
-    (folder / "sheet.png").write_bytes(b"mine")
-    before = files(folder)
-    assert good("inspect", saved, *arguments, "--force", "-q").strip() != str(folder)
-    with pytest.raises(RunError, match=r"holds sheet\.png, which heedmap did not write"):
-        check_folder(folder, kinds.SELECTION, force=True)
-    assert files(folder) == before and (folder / "sheet.png").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(
@@ -255,11 +241,9 @@ def test_inspect_of_what_was_not_kept(random_model, desk: Path):
 
 
 def test_inspect_of_what_is_no_run(desk: Path):
-    assert "there is no folder nowhere: expected a folder with run.json" in bad(
-        "inspect", "nowhere"
-    )
+    assert "nowhere/run.json is missing" in bad("inspect", "nowhere")
     (desk / "run.json").write_text("{")
-    assert "is not JSON" in bad("inspect", desk)
+    assert "run.json is not what heedmap writes" in bad("inspect", desk)
     assert files(desk) == {"run.json"}
 
 
@@ -269,24 +253,11 @@ def test_inspect_writes_whole_or_not_at_all(saved: Path, desk: Path, monkeypatch
     with monkeypatch.context() as patch:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         patch.setattr(HeatMap, "drawn", raising(full))
-        said = "could not be written (no space left on device): nothing was saved; make room"
-        assert f"seen {said}" in bad("inspect", saved, "--out", "seen", "--force")
+        said = "cannot be written (no space left on device)"
         assert f"new {said}" in bad("inspect", saved, "--out", "new")
     assert {p.name for p in desk.iterdir()} == {"saved", "seen"}
     assert {name: (desk / "seen" / name).read_bytes() for name in files(desk / "seen")} == before
-    assert "seen exists and holds a selection of a run" in bad("inspect", saved, "--out", "seen")
-    assert check_folder(desk / "seen", kinds.SELECTION, force=True) == files(desk / "seen")
-    raw = ("inspect", saved, "--out", "seen", "--scale", "raw", "--force")
-    (desk / "seen" / "words" / "mine.png").write_bytes(b"")
-    assert "seen holds words/mine.png, which heedmap did not write and might write" in bad(*raw)
-    (desk / "seen" / "words" / "mine.png").rename(desk / "seen" / "words" / "mine.gif")
-    good(*raw)
-    assert (desk / "seen" / "words" / "mine.gif").is_file()
-    assert json.loads((desk / "seen" / "inspect.json").read_text())["selection"]["scale"] == "raw"
-    (desk / "letters").mkdir()
-    (desk / "letters" / "mother.txt").write_text("Dear …")
-    said = bad("inspect", saved, "--out", "letters", "--force")
-    assert "letters exists and is not a selection of a run" in said
+    assert "seen is not empty" in bad("inspect", saved, "--out", "seen")
 
 
 @pytest.mark.parametrize("odd", ["#\u0663", "#", "#-1", "#1_0", "#1234567890", "#\u00b2"])
@@ -312,7 +283,7 @@ def test_inspect_shows_refined_maps_and_names_them(saved: Path, run: Run):
     assert about["words"][0]["peak"] == list(heat.peak)
     about = json.loads(good("inspect", saved, "--refined", "--json"))
     assert Path(about["folder"]).name == "all-refined"
-    about = json.loads(good("inspect", saved, "--json", "--force"))
+    about = json.loads(good("inspect", saved, "--json"))
     assert "refined" not in about["selection"]
 
 

@@ -12,7 +12,6 @@ from making import random_pipeline
 
 from cli.calling import files
 from heedmap.cli.interrupts import Interrupted, interruptible, kept, kept_told
-from heedmap.files.placing import Places
 from heedmap.results.runs import Run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -47,7 +46,7 @@ runs.word_file = stop
 """,
     "placing": """
 import heedmap.files.writing as writing
-writing._put_folder = stop
+writing._rename = stop
 """,
 }
 GENERATE = ["generate", "a red house", "--seed", "1", "--steps", "2", "--size", "96x96"]
@@ -63,7 +62,7 @@ def test_nothing_was_kept(stage: str, desk: Path):
     done = interrupted(STAGES[stage], *GENERATE, "--model", str(model_folder(desk)))
     told = (130, "", "Interrupted: nothing was kept.\n")
     assert (done.returncode, done.stdout, done.stderr) == told
-    assert sorted(path.name for path in desk.iterdir()) == ["model"]
+    assert not [path for path in desk.rglob("*") if path.parent.name == "outputs"]
 
 
 def model_folder(desk: Path) -> Path:
@@ -73,7 +72,6 @@ def model_folder(desk: Path) -> Path:
 
 
 def test_what_was_saved_before_is_told(desk: Path):
-    """In the second picture, and in the moment in which the second is in its place."""
     model = str(model_folder(desk))
     drawing = """
 import heedmap.drawing.generation as generation
@@ -86,15 +84,6 @@ generation.generate = lambda *a, seed, **b: stop() if seed == 2 else draw(*a, se
     assert (done.returncode, done.stdout, done.stderr) == (130, "", told)
     assert os.listdir("outputs") == ["a-red-house-1"]
     Run.load(first)
-    placed = """
-import heedmap.files.writing as writing
-put = writing._put_folder
-writing._put_folder = lambda new, target: (put(new, target), stop())
-"""
-    done = interrupted(placed, *GENERATE, "--count", "3", "--model", model)
-    assert done.stderr == f"Interrupted: what was saved before is whole, {first}-2.\n"
-    assert sorted(os.listdir("outputs")) == ["a-red-house-1", "a-red-house-1-2"]
-    Run.load(f"{first}-2")
 
 
 def test_a_second_one_does_not_interrupt_the_cleaning_up(desk: Path):
@@ -106,22 +95,15 @@ shutil.rmtree = lambda *a, **b: (stop(), remove(*a, **b))[1]
 """
     done = interrupted(code, *GENERATE, "--model", str(model_folder(desk)))
     assert (done.returncode, done.stderr) == (130, "Interrupted: nothing was kept.\n")
-    assert sorted(path.name for path in desk.iterdir()) == ["model"]
+    assert not [path for path in desk.rglob("*") if path.parent.name == "outputs"]
 
 
-def test_inspect_and_compare(saved: Path, desk: Path):
+def test_inspect(saved: Path, desk: Path):
     before = files(saved)
     code = "import heedmap.maps.heatmaps as h\nh.HeatMaps.laid_out = stop\n"
     done = interrupted(code, "inspect", str(saved))
     assert (done.returncode, done.stderr) == (130, "Interrupted: nothing was kept.\n")
     assert files(saved) == before
-    code = "import heedmap.files.writing as w\nput = w._put_file\n"
-    code += "w._put_file = lambda new, target: (put(new, target), stop())\n"
-    done = interrupted(code, "compare", str(saved), str(saved), "-o", "x.png")
-    told = "Interrupted: what was saved before is whole, x.png.\n"
-    assert (done.returncode, done.stderr) == (130, told)
-    done = interrupted(code, "compare", str(saved), str(saved))
-    assert "is whole, outputs/compare-saved-saved.png" in done.stderr
 
 
 def test_an_error_that_the_interrupt_made_of_an_import_is_none(desk: Path):
@@ -157,7 +139,7 @@ def test_handlers_come_back_and_other_threads_have_none():
     with pytest.raises(KeyboardInterrupt), interruptible():
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with pytest.raises(Interrupted) as stopped, kept_told(Places()):
+    with pytest.raises(Interrupted) as stopped, kept_told([]):
         raise KeyboardInterrupt
     assert stopped.value.saved == []
     thread = threading.Thread(target=lambda: interruptible().__enter__())

@@ -52,10 +52,10 @@ def test_its_options_are_those_of_python(model, desk: Path, photo: Path, monkeyp
     assert settings.keep == ("layer", "step") and settings.seed == run["seed"]
     addresses: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: addresses.append(address) or True)
-    again = good("locate", photo, "a", "--open", "--quiet", "--force", "-o", "out", "--seed", 1)
-    assert again == "out\n"
-    assert Run.load("out").settings.steps == LocateOptions.steps
-    assert addresses == [(desk / "out" / "index.html").as_uri()]
+    again = good("locate", photo, "a", "--open", "--quiet", "-o", "new", "--seed", 1)
+    assert again == "new\n"
+    assert Run.load("new").settings.steps == LocateOptions.steps
+    assert addresses == [(desk / "new" / "index.html").as_uri()]
 
 
 def test_mistakes_are_one_sentence_and_nothing_is_left(model, desk: Path, photo: Path, monkeypatch):

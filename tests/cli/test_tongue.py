@@ -34,7 +34,6 @@ def test_every_option_it_names_is_there():
         (Written("self_attention", (0.2, 0.4)), "self_attention=(0.2, 0.4)", "--self 0.2:0.4"),
         (Written("only", "cat->dog"), "only='cat->dog'", "--only 'cat->dog'"),
         (Written("scale", "word"), "scale='word'", "--scale word"),
-        (Written("force", True), "force=True", "--force"),
         (Is("steps", 0), "steps is 0", "--steps is 0"),
         (Is("the seed", -1), "the seed is -1", "--seed is -1"),
         (Is("guidance", 1.5), "guidance is 1.5", "--guidance is 1.5"),

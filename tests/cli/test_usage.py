@@ -44,7 +44,7 @@ VERBS = [one.name or one.callback.__name__ for one in app.registered_commands if
         (["explain", "x", "--at", "1,2"], "--word is missing: expected a word, a phrase, or #N"),
         (["edit"], "SOURCE is missing: expected the prompt that is edited; `heedmap edit --help`"),
         (["generate", "a", "--seed"], "--seed has no value: expected one behind it"),
-        (["generate", "a", "--force=1"], "--force has a value: expected none behind it"),
+        (["generate", "a", "--open=1"], "--open has a value: expected none behind it"),
         (["generate", "a", "-q=1"], "has no option -=: "),
         (["generate", "a", "--seed", "1_0"], "--seed is '1_0': expected a whole number"),
         (["generate", "a", "--seed", "\u0661"], "--seed is '\u0661': expected a whole number"),

@@ -17,7 +17,7 @@ from msgspec import structs
 from PIL import Image
 
 import heedmap
-from heedmap import Grid, Pair, Run, edit, explain, grid, repeat
+from heedmap import Grid, Pair, edit, explain, grid, repeat
 from heedmap.drawing import edit_batches
 from heedmap.drawing.given_pictures import SeenPicture
 from heedmap.drawing.picture_source import PictureSource
@@ -379,15 +379,6 @@ def test_a_report_that_knows_of_no_picture_is_torn(pair: Pair, tmp_path: Path):
     (folder / "pair.json").write_text(json.dumps(told), encoding="utf-8")
     with pytest.raises(RunError, match=r"its two runs and pair\.json"):
         Pair.load(folder)
-
-
-def test_a_user_who_has_a_given_png_keeps_it(pipe, tmp_path: Path):
-    folder = edit(pipe, SOURCE, TARGET, seed=3, steps=1).save(tmp_path / "x")
-    painted().save(folder / "source" / "given.png")
-    assert Run.load(folder / "source").given is None
-    with pytest.raises(RunError, match=r"holds source/given\.png, which heedmap did not write"):
-        edit(pipe, SOURCE, TARGET, seed=4, steps=1).save(folder, force=True)
-    assert (folder / "source" / "given.png").exists()
 
 
 # --- the pipeline, and what is refused ------------------------------------------------------------

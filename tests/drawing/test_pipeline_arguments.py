@@ -19,7 +19,7 @@ from heedmap.drawing.pipeline_arguments import (
     restored,
     without_numpy,
 )
-from heedmap.files import schemas
+from heedmap.files.settings import Settings
 
 plain = st.recursive(
     st.none()
@@ -51,14 +51,13 @@ def test_what_no_file_can_hold_is_known_by_its_type(value):
     noted = noted_argument({"given": [value]})
     assert not restorable(noted)
     about = {**SETTINGS, "arguments": noted}
-    read = msgspec.json.decode(json.dumps({"format": 1, "settings": about}).encode())
-    schemas.validated(read, schemas.RunFile, "this")
+    msgspec.json.decode(json.dumps(about), type=Settings)
 
 
 def test_how_deep_what_is_noted_may_be():
     assert restored(noted_argument(nested(14))) == nested(14)
     about = {**SETTINGS, "arguments": noted_argument({"a": nested(13)})}
-    schemas.validated({"format": 1, "settings": about}, schemas.RunFile, "this")
+    msgspec.json.decode(json.dumps(about), type=Settings)
 
 
 @given(plain)

