@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch

@@ -58,7 +58,7 @@ def test_as_json_and_where_it_is_asked_for(model, saved, desk):
     assert {name: about[name] for name in found.summary()} == found.summary()
     assert about["unread"] == "a"
     assert "without is not empty" in bad("ablate", saved, "red", "-o", "without")
-    assert Ablation.load("without").word == "house"
+    assert Ablation.load("without").word == "red house"
 
 
 def test_the_sheet_is_opened(model, saved, desk, monkeypatch):

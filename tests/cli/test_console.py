@@ -56,7 +56,7 @@ def test_a_bar_says_how_long_it_will_take():
 def test_an_error_is_red_where_colour_is_wanted(environment: dict[str, str], coloured: bool):
     code = "from heedmap.cli import app\napp(['inspect', '/nowhere'])"
     said = at_a_terminal(code, **environment)
-    assert CONTROL.sub("", said).startswith("Error: there is no folder /nowhere")
+    assert CONTROL.sub("", said).startswith("Error: /nowhere")
     assert ("\x1b[31m" in said) is coloured
 
 

@@ -74,7 +74,7 @@ def test_blend_and_weights(model, desk):
         (["edit", "a house", "a red sea", "--kind", "replace"], "use --kind refine"),
         (["edit", "a (house:2", "a sea"], "is not closed"),
         (["edit", "", "a sea"], "has no words"),
-        ([*SWAP, "--out", "thesis"], "is not an edit of heedmap: nothing was written"),
+        ([*SWAP, "--out", "thesis"], "thesis is not empty"),
     ],
 )
 def test_one_sentence_and_nothing_written(model, desk, arguments, sentence):
@@ -197,6 +197,6 @@ def test_a_picture_of_ones_own(model, desk):
 @pytest.mark.parametrize("verb", [SWAP, ("grid", "a red house", "--weight", "red=1,2")])
 def test_a_picture_that_is_none_is_told_before_a_model_is_loaded(desk, verb):
     (desk / "text.png").write_text("no picture")
-    assert "is no picture that can be read" in bad(*verb, "--image", "text.png")
-    assert "there is no file" in bad(*verb, "--image", "none.png")
+    assert "is not a picture that can be read" in bad(*verb, "--image", "text.png")
+    assert "none.png is missing" in bad(*verb, "--image", "none.png")
     assert not (desk / "outputs").exists()

@@ -72,7 +72,7 @@ def test_a_cell_of_a_grid_can_be_inspected(model, desk):
         ([*GRID, "--weight", "red=0,0"], "twice"),
         ([*GRID, "--weight", "red=0,1", "--weight", "red=2"], "--weight has 'red' twice"),
         (["grid", "a (red:2) house", "--weight", "red=0,1"], "has a weight already, in"),
-        ([*GRID, "--weight", "red=0,1", "--out", "thesis"], "is not a grid of heedmap: nothing"),
+        ([*GRID, "--weight", "red=0,1", "--out", "thesis"], "thesis is not empty"),
     ],
 )
 def test_grids_in_one_sentence_and_nothing_written(model, desk, arguments, sentence):

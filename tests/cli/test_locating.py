@@ -62,12 +62,14 @@ def test_mistakes_are_one_sentence_and_nothing_is_left(model, desk: Path, photo:
     (desk / "text.png").write_text("no picture")
     monkeypatch.setattr(pipelines, "load", raising(AssertionError("no model is needed")))
     assert bad("locate", "none.png", PROMPT) == (
-        "Error: there is no file none.png: expected a picture (PNG, JPEG, WebP or BMP)\n"
+        "Error: none.png is missing, or is not a file: expected a picture (PNG, JPEG, WebP or "
+        "BMP)\n"
     )
     assert bad("locate", "text.png", PROMPT) == (
-        "Error: text.png is no picture that can be read: expected a PNG, JPEG, WebP or BMP file\n"
+        "Error: text.png is not a picture that can be read: expected a picture (PNG, JPEG, WebP "
+        "or BMP)\n"
     )
-    assert "is no picture that can be read" in bad("locate", desk, PROMPT)
+    assert "is not a file" in bad("locate", desk, PROMPT)
     monkeypatch.setattr(pipelines, "load", lambda *_, **__: model)
     assert bad("locate", photo, "a (red:2) house").startswith(
         "Error: the prompt 'a (red:2) house' has weights"
@@ -80,7 +82,7 @@ def test_mistakes_are_one_sentence_and_nothing_is_left(model, desk: Path, photo:
 
 
 def test_a_full_disk_leaves_nothing(model, desk: Path, photo: Path, monkeypatch):
-    monkeypatch.setattr(Run, "_write", raising(OSError(errno.ENOSPC, "No space left on device")))
+    monkeypatch.setattr(Run, "write", raising(OSError(errno.ENOSPC, "No space left on device")))
     assert "no space left on device" in bad("locate", photo, PROMPT, "--steps", 1, "-o", "out")
     assert not (desk / "out").exists()
 

@@ -31,7 +31,7 @@ def test_the_same(model, saved, desk):
     about = json.loads(good("repeat", "saved", "--json"))
     assert about == {
         "run": "saved", "same": True, "largest": 0, "differing": 0, "pixels": 128 * 128,
-        "changed": {}, "unknown": [], "folder": None, "warnings": [],
+        "changed": {}, "folder": None, "warnings": [],
     }  # fmt: skip
 
 
@@ -128,21 +128,6 @@ def test_an_interrupt_in_the_moment_of_saving_tells_what_was_saved(model, saved,
     assert (result.exit_code, result.stderr) == (130, told)
 
 
-def test_what_an_older_version_did_not_note_is_told(model, saved):
-    path = saved / "run.json"
-    about = json.loads(path.read_text("utf-8"))
-    for name in ("threads", "schedulers"):
-        del about["settings"][name]
-    about["settings"]["scheduler"] = "EulerDiscreteScheduler"  # which is not set up: it is a name
-    path.write_text(json.dumps(about), "utf-8")
-    lines = good("repeat", saved).splitlines()
-    told = "  not noted, since an older version wrote this run: "
-    (said,) = [line.removeprefix(told) for line in lines if line.startswith(told)]
-    assert said == "schedulers, threads"
-    assert "  scheduler: EulerDiscreteScheduler, here DDIMScheduler (not as noted)" in lines
-    assert told not in json.dumps(json.loads(good("repeat", saved, "--json")))
-
-
 def test_settings_are_told_to_60_characters_as_they_are_written():
     assert _short(None) == "nothing" and _short("None") == "None"
     assert _short("é" * 60) == "é" * 60 and _short("é" * 61) == "é" * 59 + "…"
@@ -165,7 +150,7 @@ def test_a_full_disk_or_memory_is_told_as_everywhere(model, saved, monkeypatch, 
 
 
 def test_no_folder_and_no_model(saved):
-    assert "there is no folder nothing: expected" in bad("repeat", "nothing")
+    assert "nothing is not a run, edit or grid: expected" in bad("repeat", "nothing")
     assert "there is no model nonsense" in bad("repeat", saved, "--model", "nonsense")
     spoil(saved, model="no-such")
     assert "(--model) to draw with another" in bad("repeat", saved)

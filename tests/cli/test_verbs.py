@@ -86,4 +86,4 @@ def test_an_error_is_told_where_the_other_stream_was_closed():
     done = subprocess.run(
         command, preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, text=True
     )
-    assert done.returncode == 2 and done.stderr.startswith("Error: there is no folder nowhere")
+    assert done.returncode == 2 and done.stderr.startswith("Error: nowhere")

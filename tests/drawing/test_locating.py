@@ -151,16 +151,16 @@ def test_the_pipeline_is_as_it_was(pipe):
 
 def test_what_is_refused(pipe, tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
-    kinds = "a PNG, JPEG, WebP or BMP file"
     for given, said in (
         (
             tmp_path / "text.png",
-            f"{tmp_path / 'text.png'} is no picture that can be read: expected {kinds}",
+            f"{tmp_path / 'text.png'} is not a picture that can be read: expected a picture (PNG, "
+            "JPEG, WebP or BMP)",
         ),
         (
             tmp_path / "none.png",
-            f"there is no file {tmp_path / 'none.png'}: expected a picture (PNG, JPEG, WebP or "
-            "BMP)",
+            f"{tmp_path / 'none.png'} is missing, or is not a file: expected a picture (PNG, JPEG, "
+            "WebP or BMP)",
         ),
         (3, "the picture is 3: expected a Pillow image, or the path of a file"),
     ):

@@ -30,7 +30,7 @@ def test_the_same():
 @pytest.mark.parametrize(("pixels", "by"), [(1, 1), (5, 40), (128, 3)])
 def test_how_far_it_is(pixels, by):
     run = made_run()
-    found = compared(run, changed(run, pixels, by), {"threads": (2, 1)}, ["loras"])
+    found = compared(run, changed(run, pixels, by), {"threads": (2, 1)})
     assert (found.same, found.largest, found.differing) == (False, by, pixels)
     noun = "pixels"
     assert str(found) == (
@@ -42,7 +42,6 @@ def test_how_far_it_is(pixels, by):
         "differing": pixels,
         "pixels": 128 * 128,
         "changed": {"threads": {"noted": 2, "now": 1}},
-        "unknown": ["loras"],
     }
 
 

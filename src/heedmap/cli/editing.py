@@ -152,10 +152,10 @@ def print_pair(about: Mapping[str, Any]) -> None:
     ]
     columns = ("change", "of the picture", "MSE", "PSNR (dB)", "SSIM")
     print_table(columns, figures, right=columns[1:])
-    if "reconstruction" in found:
+    if found["reconstruction"] is not None:
         say(f"Your picture {returned(found['reconstruction']['psnr_db'])}.")
     say(f"{found['kind'].capitalize()}: {printable(found['why'])}.")
-    if "masked_by" in found:
+    if found["masked_by"] is not None:
         say(f"The mask is where these act: {printable(found['masked_by'])}.")
     acted, taken = (plural(found[name], "time") for name in ("sites", "self_sites"))
     took = "the source's self-attention"

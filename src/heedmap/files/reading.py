@@ -157,4 +157,4 @@ def _opened(path: Path, formats: tuple[str, ...], size: tuple[int, int] | None) 
     except (RunError, MemoryError):
         raise
     except Exception as error:  # a broken picture raises whatever Pillow meets first
-        raise RunError(f"{path} is not a picture that can be read ({error})") from error
+        raise RunError(f"{path} is not a picture that can be read") from error

@@ -55,7 +55,7 @@ class EditTerms(Note, frozen=True, kw_only=True):
     self_cells: Whole = 32 * 32
     protect: Words = ()
     blend_from: Fraction = 0.2
-    threshold: Fraction = 0.4
+    threshold: Fraction = 0.25
 
 
 class EditNoted(EditTerms, frozen=True, kw_only=True):
