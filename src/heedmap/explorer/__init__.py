@@ -203,6 +203,7 @@ def _written(
         "look": {
             "colours": {name: _colours(name) for name in overlays.COLORMAPS},
             "colour": overlays.COLORMAP,
+            "signed": _colours(overlays.SIGNED),
             "opacity": overlays.OPACITY,
             "threshold": MASK_THRESHOLD,
             "light": overlays.LIGHT,

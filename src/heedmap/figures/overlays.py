@@ -21,6 +21,7 @@ from heedmap.files.reading import MAX_SIDE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.image import AxesImage
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "COLORMAPS",
     "HUES",
     "OPACITY",
+    "SIGNED",
+    "centred",
     "colour",
     "enlarge",
     "heat",
@@ -43,6 +46,8 @@ __all__ = [
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
+SIGNED = "signed"
+_BOTH_SIGNS = ("#b4f0ff", "#2f8fff", "#101018", "#ff7a1a", "#ffe08a")  # dark at 0, its middle
 
 # How bright and how grey the picture is under the heat. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
@@ -99,8 +104,10 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
 
     Values from `low` to `high` become heat from 0 to 1; what lies outside is clipped. The picture
     is dimmed and greyed a little, everywhere alike, so that heat reads on bright and on dark; then
-    colour covers it as heat goes, from nothing at 0 to `OPACITY` at 1. Where `low` and `high` are
-    the same, but for rounding (of constant maps), there is no contrast to show, and all is cold.
+    colour covers it as heat goes, from nothing at 0 to `OPACITY` at 1. A scale that begins below 0
+    is centred on 0, where nothing is covered, and has the colours of `SIGNED`. Where `low` and
+    `high` are the same, but for rounding (of constant maps), there is no contrast to show, and all
+    is cold.
 
     Args:
         image: a picture of any mode, of size (W, H).
@@ -112,8 +119,8 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
         An RGB picture of size (W, H).
     """
     base = _dimmed(image, GREY)
-    hot = _scaled(values, image.size, low, high)
-    mixed = base + (colour(hot) - base) * (OPACITY * hot)[..., None]
+    colours, hot = _heated(values, image.size, low, high)
+    mixed = base + (colours - base) * (OPACITY * hot)[..., None]
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
@@ -137,7 +144,7 @@ def overlay_several(
         given = f"{len(maps)} maps, {len(spans)} spans, {len(HUES)} hues"
         raise ArgumentError(f"{given} were given: expected a span and a hue for each map")
     base = _dimmed(image, GREY_SEVERAL)
-    hot = [_scaled(one, image.size, *span) for one, span in zip(maps, spans, strict=True)]
+    hot = [_heated(one, image.size, *span)[1] for one, span in zip(maps, spans, strict=True)]
     cover = OPACITY * np.stack(hot, axis=-1)  # (H, W, N)
     clear = np.prod(1 - cover, axis=-1, keepdims=True)
     total = cover.sum(axis=-1, keepdims=True)
@@ -195,16 +202,17 @@ def plot(
         raise ArgumentError(
             f"ax is {quoted(ax)}: expected axes of matplotlib, as in Figure().add_subplot()"
         )
-    hot, cover = _scaled(values, size, low, high), None
+    shares, cover = _scaled(values, size, low, high), None
+    low, high = centred(low, high) if low < 0 else (low, high)
     if image is not None:
-        cover = OPACITY * hot
+        cover = OPACITY * _heated(values, size, low, high)[1]
         ax.imshow(
             np.rint(_dimmed(image, GREY)).astype(np.uint8), origin="upper", interpolation="auto"
         )
     ax.set_axis_off()
     return ax.imshow(
-        low + hot * (high - low),
-        COLORMAP,
+        low + shares * (high - low),
+        _palette(SIGNED if low < 0 else COLORMAP),
         vmin=low,
         vmax=high,
         alpha=cover,
@@ -225,7 +233,21 @@ def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -
 
     The arguments are those of `overlay`, with the `size` (W, H) in place of the picture.
     """
-    return Image.fromarray(colour(_scaled(values, size, low, high)))
+    return Image.fromarray(_heated(values, size, low, high)[0])
+
+
+def centred(low: float, high: float) -> tuple[float, float]:
+    """Widen a scale until 0 is its middle, unless it has no contrast."""
+    most = max(-low, high)
+    return (low, high) if alike(low, high) else (-most, most)
+
+
+def _heated(
+    values: ArrayLike, size: tuple[int, int], low: float, high: float
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """Return the colours (H, W, 3) of a map, and how hot each pixel is (H, W), 0 to 1."""
+    shares = _scaled(values, size, low, high)
+    return (colour(shares, SIGNED), abs(2 * shares - 1)) if low < 0 else (colour(shares), shares)
 
 
 def _scaled(
@@ -235,9 +257,10 @@ def _scaled(
     low, high = finite("low", low), finite("high", high)
     if low > high:
         raise ArgumentError(f"low is {low:g} and high {high:g}: expected low not above high")
+    low, high = centred(low, high) if low < 0 else (low, high)
     spread = resize_map(values, size).astype(np.float64)
     if alike(low, high):
-        return spread * 0
+        return spread * 0 + (0.5 if low < 0 else 0)
     return np.clip((spread - low) / (high - low), 0, 1)
 
 
@@ -312,6 +335,13 @@ def _map(values: ArrayLike) -> NDArray[np.float32]:
 @cache
 def _table(colormap: str) -> NDArray[np.uint8]:
     """The 256 colours of a colour map, (256, 3)."""
-    from matplotlib import colormaps
+    return _palette(colormap)(np.arange(256), bytes=True)[:, :3]
 
-    return colormaps[colormap](np.arange(256), bytes=True)[:, :3]
+
+def _palette(colormap: str) -> "Colormap":
+    from matplotlib import colormaps
+    from matplotlib.colors import LinearSegmentedColormap
+
+    if colormap == SIGNED:
+        return LinearSegmentedColormap.from_list(SIGNED, _BOTH_SIGNS)
+    return colormaps[colormap]

@@ -65,7 +65,7 @@ class HeatMap:
     stability: float | None = None
 
     def __repr__(self) -> str:
-        (height, width), (low, high) = self.values.shape, self.span()
+        (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
         refined = ", refined" if self.refined else ""
         said = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
         return f"<HeatMap of {quoted(self.label)}: {said}>"
@@ -77,17 +77,19 @@ class HeatMap:
             scale: "word" (from this map's least to its greatest value; of one that is the same
                 everywhere, but for rounding, both are its least), "shared" (that of all the
                 prompt's words, and of a phrase that draws more than any of them) or "raw" (0 to 1).
+                Where a word has values below 0, by a negative weight, 0 is the middle of each.
 
         Raises:
             ArgumentError: if there is no such scale.
         """
         check_scale(scale)
-        if scale == "raw":
-            return 0.0, 1.0
         low, high = float(self.values.min()), float(self.values.max())
-        if scale == "word":
-            return low, low if is_even(self.values) else high
-        return min(low, self.shared[0]), max(high, self.shared[1])
+        least = min(low, self.shared[0])
+        if scale == "word" and is_even(self.values):
+            return low, low
+        if scale != "word":
+            low, high = (0.0, 1.0) if scale == "raw" else (least, max(high, self.shared[1]))
+        return overlays.centred(low, high) if least < 0 else (low, high)
 
     def overlay(
         self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256
