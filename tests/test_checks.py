@@ -136,6 +136,7 @@ def test_names_that_are_known():
             checks.one_of("scale", odd, ["word", "raw"])
     assert checks.any_of("keep", iter(["a", "c"]), "abc") == ("a", "c")
     assert checks.any_of("keep", set(), "abc") == ()
+    assert checks.any_of("keep", "all", "abc") == ("a", "b", "c")
     found = checks.any_of("keep", np.array(["a", "c"]), "abc")
     assert found == ("a", "c") and {type(one) for one in found} == {str}
     for odd, shown in (

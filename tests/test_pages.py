@@ -1,10 +1,13 @@
 """What the pages tell a reader to type: the Python and the commands run as they stand."""
 
 import argparse
+import json
 import re
 import runpy
 import shlex
+import subprocess
 import sys
+from codeop import compile_command
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,6 +31,7 @@ IN_CI = {
         "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu",
         'pip install -c constraints.txt . && heedmap generate "a red house next to a blue tree" '
         "--seed 7",
+        'pip install -c constraints.txt -e ".[dev]" && pytest -n auto',
         'pip install -c constraints.txt ".[app]" && heedmap app',
     ),
     ROOT / "CONTRIBUTING.md": (
@@ -80,6 +84,27 @@ def test_the_python_of_a_page_runs(page: Path, embedded, tmp_path: Path, monkeyp
     for code in blocks(page, "python"):
         exec(compile(code, of(page), "exec"), names)
     assert names["hm"] is heedmap and names["pipe" if "pipe =" in code else "hm"]
+
+
+@pytest.mark.parametrize("page", PYTHON, ids=of)
+def test_the_python_of_a_page_can_be_pasted_into_an_interpreter(page: Path):
+    """A block behind `with` ends with an empty line there."""
+    for code in blocks(page, "python"):
+        typed: list[str] = []
+        for line in code.splitlines():
+            typed.append(line)
+            if compile_command("\n".join(typed)) is not None:
+                typed = []
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_no_mistake_in_the_readme(tmp_path: Path):
+    code = tmp_path / "readme.py"
+    code.write_text("\n".join(blocks(README, "python")), encoding="utf-8")
+    check = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", code]
+    done = subprocess.run(check, capture_output=True, text=True, cwd=ROOT)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    assert [one for one in found if one["severity"] == "error"] == []
 
 
 @pytest.mark.slow

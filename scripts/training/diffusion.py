@@ -77,7 +77,9 @@ def encode(
     # Padding is the end token too, so this is all that follows the text.
     ended = ids == cast(Any, text.config.eos_token_id)
     after = ended[..., None] & headless[:, None, None]
-    return tuple(torch.where(after, x[:, :1], x) for x in (embeddings, states))
+    return torch.where(after, embeddings[:, :1], embeddings), torch.where(
+        after, states[:, :1], states
+    )
 
 
 def training_batch(

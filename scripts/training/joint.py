@@ -10,7 +10,8 @@ import argparse
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from copy import copy
+from typing import Any, cast
 
 import torch
 from diffusers import (
@@ -65,8 +66,9 @@ def text_encoders(text: CLIPTextModel) -> list[CLIPTextModelWithProjection]:
     """
     encoders = []
     for layers in (1, 2):
-        config = type(text.config)(**text.config.to_dict() | {"num_hidden_layers": layers})
-        encoder = CLIPTextModelWithProjection(config)
+        config = copy(text.config)
+        config.num_hidden_layers = layers
+        encoder: Any = CLIPTextModelWithProjection(config)
         state = {f"text_model.{name}": value for name, value in text.state_dict().items()}
         state |= {
             name: torch.zeros_like(value)
@@ -130,7 +132,7 @@ class Model(nn.Module):
         so that the words must be read by attention.
         """
         embeddings, states = encode(self.text, ids, alone, headless)
-        ends = (ids == self.text.config.eos_token_id).int().argmax(dim=1)
+        ends = ids.eq(cast(int, self.text.config.eos_token_id)).int().argmax(dim=1)
         pooled = self.text.final_layer_norm(states[torch.arange(len(ids)), ends])
         both = torch.cat([EMBEDDING_SCALE * embeddings, STATE_SCALE * states], dim=-1)
         return nn.functional.pad(both, (0, 0, 0, 1)), torch.cat([pooled, pooled], dim=-1)
@@ -184,6 +186,7 @@ def assemble_joint(
 ) -> StableDiffusion3Pipeline:
     """Return a pipeline of the parts; all but the transformer are the UNet model's."""
     first, second = text_encoders(text)
+    vae.register_to_config(shift_factor=0.0)  # the pipeline adds it to the latents
     tokenizer = joint_tokenizer()
     missing: Any = None
     pipe = StableDiffusion3Pipeline(

@@ -10,7 +10,7 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any, TypeGuard, TypeVar, cast
 
-from heedmap.errors import ArgumentError, Either, Is, Named, listed, nearest
+from heedmap.errors import ArgumentError, Either, Is, Named, listed, nearest, quoted
 
 __all__ = [
     "alike",
@@ -24,6 +24,7 @@ __all__ = [
     "is_text",
     "one_of",
     "one_zero",
+    "prompt",
     "several",
     "text",
     "typed",
@@ -118,6 +119,15 @@ def text(what: str, value: object, such: str = "", *, most: int | None = None) -
     return value
 
 
+def prompt(value: object) -> str:
+    """Return a prompt; ArgumentError if it is no text, or has no words."""
+    if not text("the prompt", value, "a red house").strip():
+        raise ArgumentError(
+            f"the prompt {quoted(value)} has no words: expected a text such as 'a red house'"
+        )
+    return str(value)
+
+
 def is_unicode(text: str) -> bool:
     """Whether a text can be written as UTF-8 (a lone surrogate cannot)."""
     try:
@@ -147,12 +157,14 @@ def one_of(what: str, value: object, known: Iterable[str]) -> None:
 
 
 def any_of(what: str, value: object, known: Iterable[str], *, least: int = 0) -> tuple[Any, ...]:
-    """What a list holds, if these are some of the names, `least` of them or more.
+    """What a list holds, if these are some of the names, `least` of them or more; "all": all.
 
     Raises:
         ArgumentError: if it is not a list, as one name by itself, or holds anything else.
     """
     given, known = several(value), tuple(known)
+    if isinstance(value, str) and value == "all":
+        return known
     known_alone = all(isinstance(one, str) and one in known for one in given or ())
     if given is None or len(given) < least or not known_alone:
         shown = value if given is None else given  # an iterator tells nothing of itself

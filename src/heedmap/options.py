@@ -26,6 +26,7 @@ __all__ = [
     "EditPurpose",
     "ExplainOptions",
     "GenerateOptions",
+    "Keep",
     "LoadOptions",
     "LocateOptions",
     "Tokens",
@@ -35,6 +36,8 @@ __all__ = [
 Axis = Literal["layer", "step", "head"]
 """An axis that a recording may keep."""
 AXES: tuple[Axis, ...] = get_args(Axis)
+Keep = Iterable[Axis] | Literal["all"]
+"""Axes that a recording keeps."""
 BranchName = Literal["conditional", "negative"]
 """Whose attention is recorded: the prompt's, or the negative prompt's."""
 Tokens = Literal["prompt", "all"]
@@ -117,7 +120,7 @@ class DrawOptions(_Taken):
         guidance: classifier-free guidance scale; the model's own default if None.
         size: (width, height) in pixels; the model's own if None.
         negative: what to keep away from (the unconditional branch's prompt), of all pictures.
-        keep: the axes to keep in the maps, of "layer", "step", "head".
+        keep: the axes to keep in the maps, of "layer", "step", "head"; or "all".
         limit: bytes that the maps may take; a run that would need more is refused beforehand.
         arguments: any other argument of the pipeline, passed on.
     """
@@ -126,7 +129,7 @@ class DrawOptions(_Taken):
     guidance: float | None = None
     size: tuple[int, int] | None = None
     negative: str | None = None
-    keep: Iterable[Axis] = ("layer",)
+    keep: Keep = ("layer",)
     limit: int = 2 * 2**30
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
@@ -168,7 +171,7 @@ class LocateOptions(_Taken):
 
     steps: int = 10
     size: tuple[int, int] | None = None
-    keep: Iterable[Axis] = DrawOptions.keep
+    keep: Keep = DrawOptions.keep
     limit: int = DrawOptions.limit
     tokens: Tokens = GenerateOptions.tokens
     concepts: Sequence[str] = GenerateOptions.concepts

@@ -10,7 +10,6 @@ from cli.calling import call, files
 
 from app.serving import PROMPT, ended
 from heedmap import explorer
-from heedmap.app.fragments import of_made
 from heedmap.app.jobs import JobQueue, State
 from heedmap.app.options import Limits, Options
 from heedmap.app.requests import EditRequest, GenerateRequest, GridRequest, Placed
@@ -204,37 +203,6 @@ SIZE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("limits", "own", "size", "notes"),
-    [
-        ({"steps": 3}, (128, 128), (128, 128), [STEPS.format("3 steps")]),
-        ({"steps": 1}, (128, 128), (128, 128), [STEPS.format("1 step")]),
-        ({"steps": 2, "size": 128}, (128, 128), (128, 128), [STEPS.format("2 steps")]),
-        ({"steps": 2, "size": 70}, (128, 128), (64, 64),
-         [STEPS.format("2 steps"), SIZE.format("64×64", "128×128")]),
-        ({"steps": 2, "size": 100}, (288, 512), (56, 96),
-         [STEPS.format("2 steps"), SIZE.format("56×96", "288×512")]),
-        ({"steps": 2, "size": 100}, (64, 128), (48, 96),
-         [STEPS.format("2 steps"), SIZE.format("48×96", "64×128")]),
-        ({"steps": 50, "size": 128}, (128, 128), (128, 128), []),
-        ({"steps": 2, "size": 9}, (640, 64), (8, 8),
-         [STEPS.format("2 steps"), SIZE.format("8×8", "640×64")]),
-    ],
-)  # fmt: skip
-def test_what_is_left_to_the_model_is_drawn_within_the_limits(
-    queue: JobQueue, model, tmp_path: Path, monkeypatch, limits, own, size, notes
-):
-    monkeypatch.setattr(registry, "usual_size", lambda _: own)
-    worker = Worker(ResultStore(tmp_path, 10, shared=True), Options(limits=Limits(**limits)))
-    options = DrawOptions(size=None if "size" in limits else size)
-    asked = GenerateRequest(prompt=PROMPT, seed=1, options=options)
-    made = ended(queue.enter(lambda job: worker.generate(asked, job))).result
-    run = Run.load(worker.store.shelf("").folder(made.name))
-    assert run.settings.steps == limits["steps"] and run.image.size == size
-    assert made.notes == tuple(notes)
-    assert all(f"<p>D{note[1:]}" in of_made(made).replace("&#x27;", "'") for note in notes)
-
-
 def test_a_pipeline_that_does_not_say_its_steps_is_asked_for_none(worker: Worker, model):
     class Silent(type(model)):
         def __call__(self, prompt, num_inference_steps=None): ...
@@ -243,23 +211,6 @@ def test_a_pipeline_that_does_not_say_its_steps_is_asked_for_none(worker: Worker
     pipe.__class__ = Silent
     asked = GenerateRequest(prompt=PROMPT)
     assert worker._fitted(asked, pipe) == (asked, [])
-
-
-def test_an_edit_within_the_limits(queue: JobQueue, model, tmp_path: Path):
-    worker = Worker(
-        ResultStore(tmp_path, 10, shared=True), Options(limits=Limits(steps=2, size=64))
-    )
-    asked = EditRequest(source=PROMPT, target="a red sea", seed=1)
-    made = ended(queue.enter(lambda job: worker.edit(asked, job))).result
-    assert made.notes == (STEPS.format("2 steps"), SIZE.format("64×64", "128×128"))
-    said = EditRequest(
-        source=PROMPT, target="a red sea", seed=1, options=DrawOptions(steps=2, size=(64, 64))
-    )
-    same = ended(queue.enter(lambda job: worker.edit(said, job))).result
-    assert same.notes == ()
-    one, other = (worker.store.shelf("").folder(name) for name in (made.name, same.name))
-    assert files(one) == files(other)
-    assert all((one / name).read_bytes() == (other / name).read_bytes() for name in files(one))
 
 
 def test_a_model_without_a_size_that_is_small_enough(queue: JobQueue, model, tmp_path: Path):
@@ -283,7 +234,7 @@ def test_a_wrong_model_ends_in_heedmaps_own_sentence(queue: JobQueue, tmp_path: 
     worker = Worker(ResultStore(tmp_path, 1, shared=True), Options())
     asked = GenerateRequest(prompt="a", model="no/such/folder")
     state = ended(queue.enter(lambda job: worker.generate(asked, job)))
-    assert state.sentence.startswith("there is no model folder no/such/folder")
+    assert state.sentence.startswith("there is no model no/such/folder")
 
 
 def test_a_word_in_its_place_is_confined_as_the_command_line_does(worker, queue, desk: Path):

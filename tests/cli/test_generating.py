@@ -16,6 +16,7 @@ from heedmap.drawing import generation
 from heedmap.files.settings import Confined
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.models import pipelines
+from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 
 
@@ -105,14 +106,14 @@ def test_a_prompt_that_is_cut_is_a_warning(model, desk: Path):
 
 def test_generate_passes_the_options_on(model, desk: Path):
     good(
-        *("generate", PROMPT, "--seed", 5, "--steps", 2, "--guidance", 3.5, "--size", "64x96"),
+        *("generate", PROMPT, "--seed", 5, "--steps", 2, "--guidance", 3.5, "--size", "96x128"),
         *("--negative", "blue", "--keep", "step,head", "--out", "deep/down", "--quiet"),
         *("--confine", "house=0,0,32,96"),
     )
     settings = Run.load(desk / "deep" / "down").settings
     assert settings.edits == (Confined(word="house", where=(0, 0, 32, 96)),)
     expected = {
-        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (64, 96),
+        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (96, 128),
         "negative": "blue", "keep": ("head", "step"),
     }  # fmt: skip
     assert {name: getattr(settings, name) for name in expected} == expected
@@ -258,8 +259,8 @@ def test_generate_says_what_is_wrong_and_writes_nothing(model, desk, arguments, 
 @pytest.mark.parametrize(
     ("model", "part"),
     [
-        ("nowhere/at/all", "there is no model folder nowhere/at/all"),
-        ("a" * 1900, "there is no model folder aaa"),
+        ("nowhere/at/all", "there is no model nowhere/at/all"),
+        ("a" * 1900, "there is no model aaa"),
         ("empty", "no model_index.json"),
     ],
 )
@@ -357,3 +358,14 @@ def test_words_that_are_looked_for(model, desk: Path):
             "Error: --concepts is given, and this run looked for none: expected one that was made "
             "with --concept WORD\n"
         )
+
+
+def test_options_under_the_names_of_diffusers(model, desk: Path):
+    theirs = ("--num_inference_steps", 2, "--guidance-scale=3", "--negative-prompt", "no-cat_dog")
+    good("generate", PROMPT, "--seed", 1, "--size", 96, "--keep", "all", "-o", "a", *theirs)
+    about = Run.load("a").settings
+    assert (about.steps, about.guidance, about.negative) == (2, 3, "no-cat_dog")
+    assert about.size == (96, 96) and set(about.keep) == {"layer", "step", "head"}
+    ours = ("--blend_from", 0.5, "--only", "house->sea", "--num-inference-steps", 2)
+    good("edit", PROMPT, "a red sea", "--seed", 1, "-o", "b", *ours)
+    assert Pair.load("b").about.blend_from == 0.5

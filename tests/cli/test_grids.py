@@ -71,7 +71,7 @@ def test_a_cell_of_a_grid_can_be_inspected(model, desk):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([*GRID], "windows, as in --weight red=-2:3:6"),
+        ([*GRID], "--weight red="),
         ([*GRID, "--weight", "red=2"], "nothing varies in this grid"),
         ([*GRID, "--cross", "0,1"], "the edit would change nothing"),
         ([*GRID, "--weight", "dog=0,1"], "'dog'"),

@@ -50,7 +50,7 @@ import heedmap.files.writing as writing
 writing._put_folder = stop
 """,
 }
-GENERATE = ["generate", "a red house", "--seed", "1", "--steps", "2", "--size", "32x32"]
+GENERATE = ["generate", "a red house", "--seed", "1", "--steps", "2", "--size", "96x96"]
 
 
 def interrupted(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from cli.calling import FILES, PROMPT, bad, call, files, good, raising
+from heedmap.drawing import given_pictures
 from heedmap.drawing.locating import locate
 from heedmap.maps.stability import stability_said
 from heedmap.models import pipelines
@@ -18,7 +19,9 @@ from heedmap.results.runs import Run
 
 
 @pytest.fixture
-def photo(desk: Path) -> Path:
+def photo(desk: Path, monkeypatch) -> Path:
+    """A photo, of a model that is not asked how well it gives one back."""
+    monkeypatch.setattr(given_pictures, "LEAST_RETURNED", 0.0)
     pixels = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(desk / "My Cat!.png")
     return desk / "My Cat!.png"
@@ -40,10 +43,10 @@ def test_locate_saves_a_run_and_says_what(model, desk: Path, photo: Path):
 
 
 def test_its_options_are_those_of_python(model, desk: Path, photo: Path, monkeypatch):
-    some = ("--size", "64x64", "--keep", "layer,step", "--steps", 1, "--json", "-o", "out")
+    some = ("--size", "96x96", "--keep", "layer,step", "--steps", 1, "--json", "-o", "out")
     about = json.loads(good("locate", photo, "house", *some))
     (run,) = about["runs"]
-    assert (run["size"], run["steps"], run["folder"]) == ([64, 64], 1, "out")
+    assert (run["size"], run["steps"], run["folder"]) == ([96, 96], 1, "out")
     assert "stability" not in run["words"][0]  # there is none of one look
     settings = Run.load("out").settings
     assert settings.keep == ("layer", "step") and settings.seed == run["seed"]

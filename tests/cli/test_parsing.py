@@ -13,14 +13,15 @@ from heedmap.models import pipelines
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16))]
+    ("text", "size"),
+    [("512x768", (512, 768)), ("64X32", (64, 32)), ("8×16", (8, 16)), ("512", (512, 512))],
 )
 def test_sizes(text: str, size: tuple[int, int]):
     assert parsing.parse_size(text) == size
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8", "٨x٨", "1_0x8"]
+    "text", ["", "x", "x512", "512x", "5.5x4", "-8x8", "8x8x8", "8 by 8", "٨x٨", "1_0x8"]
 )
 def test_what_is_no_size(text: str):
     with pytest.raises(typer.BadParameter, match=": expected WxH in pixels"):
@@ -69,6 +70,7 @@ def test_lists():
     assert parsing.parse_numbers("0, 2") == [0, 2]
     assert parsing.parse_names("up, mid,") == ["up", "mid"]
     assert parsing.parse_axes("step,layer") == {"step", "layer"}
+    assert parsing.parse_axes("all") == {"layer", "step", "head"}
     assert parsing.parse_over("heads, layers") == ["layers", "heads"]
     assert parsing.parse_over("steps") == ["steps"]
     with pytest.raises(typer.BadParameter, match=r"^'0;2': expected whole numbers with commas"):
@@ -164,7 +166,7 @@ def test_windows_of_words():
     ("arguments", "sentence"),
     [
         (["generate"], "Error: PROMPT is missing: expected what to draw; `heedmap"),
-        (["generate", "a", "--size", "12"], "--size is '12': expected WxH in pixels, such"),
+        (["generate", "a", "--size", "12x"], "--size is '12x': expected WxH in pixels, such"),
         (["generate", "a", "--steps", "0"], "--steps is 0: expected a whole number of at least 1"),
         (["generate", "a", "--count", "0"], "--count is 0: expected a whole number from 1 to 1"),
         (["generate", "a", "--guidance", "nan"], "--guidance is nan: expected a finite number"),
@@ -271,7 +273,16 @@ def test_a_picture_in_the_place_of_a_prompt_is_told_so(desk: Path, name: str):
         (["grid", "a cat", "mine.png"], "pass it as --image mine.png"),
         (["locate", "a cat", "mine.png"], "PROMPT is 'mine.png', which is the file of a picture"),
         (["generate", "mine.png"], "`heedmap locate` looks at a picture of yours"),
-        (["edit", "--image", "mine.png", "a cat"], "TARGET is left out, and SOURCE, 'a cat', has"),
+        (["edit", "--image", "mine.png", "a cat"], "the same words and the same weights"),
+        (["generate", " "], "has no words"),
+        (["generate", "a (cat:2"], "is not closed"),
+        (["locate", "mine.png", ""], "has no words"),
+        (["edit", "a cat", ""], "has no words"),
+        (["edit", "a (red:2) cat", "a dog", "a (red:2) cat"], "the same words and the same"),
+        (["edit", "a cat", "a dog", "--only", "cow->dog"], "'cow' is not in the prompt"),
+        (["edit", "a cat", "a dog", "--only", "cat->cow"], "'cow' is not in the prompt"),
+        (["grid", "a cat", "a dog", "a cow", "--only", "cat->dog"], "'dog' is not in the prompt"),
+        (["edit", "a cat", "a dog", "--only", "cat"], "--only is 'cat': expected a word, an arrow"),
     ],
 )
 def test_that_is_told_before_a_model_is_loaded(desk: Path, monkeypatch, arguments, said: str):

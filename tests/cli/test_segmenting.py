@@ -115,9 +115,7 @@ def test_segment_says_what_is_wrong_and_writes_nothing(saved: Path, arguments, p
 def test_segment_of_a_run_without_refined_maps(run: Run, desk: Path):
     older = replace(run.maps.recording, refined=None)
     replace(run, maps=replace(run.maps, recording=older)).save(desk / "older")
-    assert "there are no refined maps: the run was made by an older heedmap" in bad(
-        "segment", "older"
-    )
+    assert "there are no refined maps" in bad("segment", "older")
     assert not (desk / "older" / "segment").exists()
 
 

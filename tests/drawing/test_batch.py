@@ -10,6 +10,7 @@ from making import random_pipeline, same_pixels
 
 from heedmap.drawing import batch
 from heedmap.drawing.batch import Batch, check_prompts, check_seed
+from heedmap.drawing.editing import edit
 from heedmap.drawing.generation import generate, generate_batch
 from heedmap.errors import ArgumentError, HeedmapWarning
 from heedmap.files.notes import to_json
@@ -181,6 +182,20 @@ def test_words_that_the_model_was_not_taught_are_told_and_noted(embedded):
     with pytest.warns(HeedmapWarning, match="horse"):
         sought = generate(embedded, "a red house", steps=1, concepts=["cat", "horse"])
     assert sought.settings.untaught == ("horse",)
+
+
+@pytest.mark.parametrize(
+    ("size", "far"), [((96, 96), False), ((128, 256), False), ((88, 88), True), ((136, 256), True)]
+)
+def test_a_size_far_from_the_models_own_is_warned_of(pipe, size, far):
+    for call in (
+        lambda: generate(pipe, "a house", steps=1, size=size),
+        lambda: edit(pipe, "a red house", "a red tree", steps=1, cross=0.0, size=size),
+    ):
+        with warnings.catch_warnings(record=True, action="always") as warned:
+            call()
+        said = [one for one in warned if f"{size[0]}×{size[1]}" in str(one.message)]
+        assert [one.category for one in said] == [HeedmapWarning] * far
 
 
 def test_a_model_without_a_list_says_nothing_of_words(pipe):

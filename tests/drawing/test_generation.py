@@ -173,7 +173,6 @@ def test_hostile_prompts(pipe, prompt, tmp_path, recwarn):
         ({"size": (100, 128)}, "multiples of 8 pixels"),
         ({"size": (0, 128)}, "multiples of 8 pixels"),
         ({"output_type": "latent"}, "output_type is set by heedmap: use run.image"),
-        ({"generator": None}, "generator is set by heedmap: use seed"),
         ({"keep": {"colour"}}, "expected a list of 'layer', 'step' or"),
     ],
 )

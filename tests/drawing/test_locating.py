@@ -1,6 +1,7 @@
 """Where a model sees words in a picture: beside what diffusers itself has for the same end."""
 
 import re
+import warnings
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
@@ -19,7 +20,7 @@ import heedmap
 from heedmap import generate, locate, repeat, trace
 from heedmap.drawing.locating import look_again
 from heedmap.drawing.saved_options import saved_call
-from heedmap.errors import ArgumentError, HeedmapError, RunError
+from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning, RunError
 from heedmap.files.pictures import digest_of
 from heedmap.results.runs import Run
 from world import captions, scenes
@@ -174,9 +175,7 @@ def test_what_is_refused(pipe, tmp_path: Path):
     for name in ("latents", "timesteps", "sigmas", "num_images_per_prompt"):
         with pytest.raises(ArgumentError) as caught:
             locate(pipe, painted(), PROMPT, **{name: None})
-        assert str(caught.value) == (
-            f"the pipeline argument {name} is set by the picture: leave it out"
-        )
+        assert str(caught.value) == (f"a picture is given, so {name} cannot be set: leave it out")
     for steps in (0, 1000, 2.5, True):
         with pytest.raises(
             ArgumentError, match=r"^steps is .*: expected a whole number from 1 to 999"
@@ -357,3 +356,12 @@ def test_concepts_are_seen_as_the_words_of_a_longer_prompt_and_change_nothing(pi
     other = replace(recording, arrays=tuple(array + 1e-3 for array in recording.arrays))
     changed = replace(found, concepts=replace(found.concepts, recording=other))
     assert not repeat(pipe, changed).same
+
+
+def test_an_image_unlike_those_that_the_model_draws_is_warned_of(embedded):
+    own = generate(embedded, PROMPT, seed=1, steps=4).image
+    with warnings.catch_warnings(action="error"):
+        locate(embedded, own, PROMPT, seed=1, steps=1)
+    with pytest.warns(HeedmapWarning) as warned:
+        locate(embedded, painted(), PROMPT, seed=1, steps=1)
+    assert len(warned) == 1

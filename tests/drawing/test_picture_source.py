@@ -411,9 +411,9 @@ def _stop(done: int, of: int) -> None:
     ("given", "said"),
     [
         ({"image": 5}, "the picture is 5: expected a Pillow image, or the path of a file"),
-        ({"latents": torch.zeros(1, 4, 16, 16)}, "the pipeline argument latents is set by the"),
-        ({"timesteps": [9, 5]}, "the pipeline argument timesteps is set by the picture: leave it"),
-        ({"sigmas": [9.0, 0.5]}, "the pipeline argument sigmas is set by the picture: leave it"),
+        ({"latents": torch.zeros(1, 4, 16, 16)}, "a picture is given, so latents cannot be set"),
+        ({"timesteps": [9, 5]}, "a picture is given, so timesteps cannot be set"),
+        ({"sigmas": [9.0, 0.5]}, "a picture is given, so sigmas cannot be set"),
     ],
 )
 def test_what_does_not_go_with_a_picture(pipe, given, said):

@@ -1,6 +1,7 @@
 """Variations of a run: each as it was drawn, with nothing else changed, told when something is."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from diffusers import EulerDiscreteScheduler
@@ -9,9 +10,11 @@ from making import noting, same_pixels
 from heedmap import Run, generate
 from heedmap.drawing import generation
 from heedmap.drawing.redrawing import check_room, draw_varied, limit_of
+from heedmap.drawing.repeating import look
 from heedmap.errors import ArgumentError, RunError
 from heedmap.models import batches
 from heedmap.options import DrawOptions
+from heedmap.recording.probing import Probe
 
 PROMPT = "a red house"
 
@@ -69,6 +72,16 @@ def test_what_is_missing_or_too_large_is_told(random_model, run, monkeypatch):
     broken = noting(run, steps=9_999, arguments={"eta": "much"})
     with pytest.raises((RunError, ArgumentError)):
         draw_varied(random_model, broken, lambda asked: [asked], {}, None)
+
+
+def test_a_pipeline_that_fails_is_a_run_error_and_a_bug_of_heedmap_is_not(random_model, run):
+    theirs = noting(run, arguments={"cross_attention_kwargs": "no mapping"})
+    with pytest.raises(RunError) as caught:
+        draw_varied(random_model, theirs, lambda asked: [asked], {}, None)
+    assert isinstance(caught.value.__cause__, AttributeError)
+    aimless: Any = None
+    with pytest.raises(AttributeError):
+        look(random_model, run, {}, Probe(aimless, 0, "conditional", 0), None)
 
 
 def test_the_room_for_a_batch_is_for_all_maps_those_of_concepts_too(random_model, monkeypatch):

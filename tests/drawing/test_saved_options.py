@@ -114,7 +114,9 @@ def test_arguments_that_a_file_may_not_bring(name):
 
 def test_what_a_file_cannot_hold_is_given_and_nothing_else():
     noted = {"eta": {"object": "Tensor"}}
-    with pytest.raises(ArgumentError, match=r"the argument eta of this run .* pass it, as in"):
+    with pytest.raises(
+        ArgumentError, match=r"the argument eta of this run .* pass it in Python, as in"
+    ):
         read(arguments=noted)
     assert read({"eta": 3}, arguments=noted).options.arguments == {"eta": 3}
     with pytest.raises(ArgumentError, match="the eta that was passed is not the one"):

@@ -290,3 +290,5 @@ def test_words_that_the_model_was_not_taught_are_told():
     told = data_of(explorer.page(noting(run, untaught=["horse"])))["runs"][0]
     said = "'horse' is not a word that this model was taught: it does what it can."
     assert told["untaught"] == said and ["untaught", "horse"] in told["settings"]
+    black = noting(run, untaught=["horse"], nsfw_content_detected=True)
+    assert data_of(explorer.page(black))["runs"][0]["untaught"].startswith(f"{said} ")

@@ -31,10 +31,13 @@ from diffusers import (
     T2IAdapter,
     UNet2DConditionModel,
 )
+from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
 from making import letter_tokenizer, random_pixart
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import (
+    CLIPConfig,
+    CLIPImageProcessor,
     CLIPTextConfig,
     CLIPTextModel,
     CLIPTextModelWithProjection,
@@ -379,3 +382,19 @@ def mask(w: int, h: int) -> Image.Image:
     white = np.zeros((h, w), dtype=np.uint8)
     white[:, w // 2 :] = 255
     return Image.fromarray(white)
+
+
+def add_safety_checker(pipe: DiffusionPipeline, flagged: Image.Image, other: Image.Image) -> None:
+    """Add a safety checker that flags the first of two images and leaves the second."""
+    torch.manual_seed(8)
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1} | {
+        "num_attention_heads": 2, "image_size": 32, "patch_size": 16,
+    }  # fmt: skip
+    checker = StableDiffusionSafetyChecker(CLIPConfig(vision_config=vision, projection_dim=16))
+    looks = CLIPImageProcessor(size=32, crop_size=32)
+    pixels = looks([flagged, other], return_tensors="pt").pixel_values
+    with torch.no_grad():
+        first, second = checker.visual_projection(checker.vision_model(pixels)[1])
+        checker.concept_embeds.copy_((first / first.norm() - second / second.norm()).expand(17, -1))
+        checker.concept_embeds_weights.zero_()
+    pipe.register_modules(safety_checker=checker.eval(), feature_extractor=looks)

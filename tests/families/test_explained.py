@@ -16,7 +16,11 @@ from diffusers import (
     StableDiffusionPAGPipeline,
     StableDiffusionPipeline,
 )
-from diffusers.models.attention_processor import AttnProcessor
+from diffusers.models.attention_processor import (
+    AttnProcessor,
+    CustomDiffusionAttnProcessor,
+    CustomDiffusionAttnProcessor2_0,
+)
 from making import noting
 from numpy.testing import assert_allclose
 from torch.nn.functional import linear
@@ -332,6 +336,32 @@ def test_other_processors(way):
     found = hm.explain(pipe, run, WORD, AT, layer=name, step=1)
     for one in ("query", "key", "value", "acted", "layer_output", "together"):
         assert_allclose(getattr(found, one), getattr(expected, one), atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:torch.*quantiz")
+def test_a_quantised_model_is_explained_to_the_rounding_of_its_activations():
+    pipe = models.short()
+    pipe.set_progress_bar_config(disable=True)
+    pipe.unet = torch.ao.quantization.quantize_dynamic(pipe.unet, {torch.nn.Linear}, torch.qint8)
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
+    found = hm.explain(pipe, run, WORD, AT)
+    assert found.about.kept < 1e-6
+    assert found.difference < 0.05 * np.abs(found.layer_output).max()
+
+
+@pytest.mark.parametrize("query_and_output", [False, True])
+@pytest.mark.parametrize("kind", [CustomDiffusionAttnProcessor, CustomDiffusionAttnProcessor2_0])
+def test_a_processor_with_weights_of_its_own_is_refused_as_such(kind, query_and_output):
+    pipe = models.short()
+    pipe.set_progress_bar_config(disable=True)
+    for layer in cross_attention_layers(pipe).values():
+        width, text = layer.query_dim, layer.cross_attention_dim
+        layer.set_processor(kind(True, query_and_output, width, text).eval())
+    run = hm.generate(pipe, PROMPT, seed=3, steps=2, keep=ALL)
+    with pytest.raises(TraceError):
+        hm.explain(pipe, run, WORD, AT)
+    with pytest.raises(TraceError):
+        hm.layer_shapes(pipe, PROMPT)
 
 
 def test_a_lora_is_in_its_weights():

@@ -117,7 +117,7 @@ DENSE = [
 @pytest.fixture
 def counting(load):
     """A pipeline whose UNet is `OneLayer`."""
-    pipe = load("short")
+    pipe = load("least")
     pipe.unet.__class__ = OneLayer
     return pipe
 

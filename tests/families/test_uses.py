@@ -40,10 +40,12 @@ from families.checking import (
     state_of,
 )
 from families.models import mask, picture
-from heedmap.drawing.generation import generate
+from heedmap.drawing.editing import edit
+from heedmap.drawing.generation import generate, generate_batch
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
+from heedmap.results.runs import Run
 from heedmap.wiring.registry import self_attention_layers
 
 PROMPT = "a red house"
@@ -646,3 +648,29 @@ def test_interrupt(load):
     )
     assert len(recorder.recordings[0].timesteps) == 2
     assert all(len(array) == 2 for array in recorder.recordings[0].arrays)
+
+
+# --- a safety checker ---
+
+
+def test_black_images_are_noted_and_warned_of_once(load, tmp_path):
+    pipe = load("short")
+    drawn = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
+    assert [run.settings.nsfw_content_detected for run in drawn] == [None, None]
+    models.add_safety_checker(pipe, drawn[1].image, drawn[0].image)
+    with pytest.warns(HeedmapWarning, match=PAIR[1]) as warned:
+        runs = generate_batch(pipe, PAIR, seeds=[1, 2], steps=2)
+    assert len(warned) == 1
+    assert [run.settings.nsfw_content_detected for run in runs] == [False, True]
+    assert [run.image.getbbox() is None for run in runs] == [False, True]
+    assert Run.load(runs[1].save(tmp_path / "x")).settings.nsfw_content_detected is True
+
+
+def test_an_edit_of_black_images_is_not_judged_by_them(load):
+    pipe = load("short")
+    drawn = generate(pipe, PROMPT, seed=1, steps=2)
+    models.add_safety_checker(pipe, drawn.image, picture(128, 128))
+    with pytest.warns(HeedmapWarning) as warned:
+        pair = edit(pipe, PROMPT, "a red tree", seed=1, steps=2)
+    assert pair.source.image.tobytes() == pair.edited.image.tobytes()  # black, both
+    assert len(warned) == 1 and pair.about.notes is None

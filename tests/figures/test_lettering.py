@@ -1,6 +1,7 @@
 """Lines of text: whole, within their column, in fonts that have every character."""
 
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.textpath import TextPath
 from PIL import Image
 
+from heedmap.errors import HeedmapWarning
 from heedmap.figures import layout, lettering
 from heedmap.figures.lettering import drawable, fit_text, font, runs_left
 
@@ -57,6 +59,14 @@ def test_spelled_where_there_is_no_glyph(only_dejavu):
     assert drawable(" a\n\tb\u00a0 c\u200b ") == "a b c"
     assert drawable("\x00\ud800\ue000\u3164") == "U+0000·D800·E000·3164"
     assert drawable("\u202ea\u2066b\u200f") == "ab"  # nothing turns the line around
+
+
+def test_a_script_that_no_font_has_is_warned_of(only_dejavu):
+    for text, scripts in (("빨간 집 house", 1), ("집 家 家", 2), ("a red house", 0)):
+        for _ in range(2):  # of a text that was spelled before, too
+            with warnings.catch_warnings(record=True, action="always") as warned:
+                drawable(text)
+            assert [one.category for one in warned] == [HeedmapWarning] * scripts
 
 
 def test_what_cannot_be_seen(only_dejavu):

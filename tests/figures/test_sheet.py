@@ -335,7 +335,10 @@ LOUD = {
 
 def drawn_elsewhere(style: str = "") -> list:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SCRIPT.replace("STYLE", style)],
+        [
+            *(sys.executable, "-W", "error", "-W", "ignore:no installed font has"),
+            *("-c", SCRIPT.replace("STYLE", style)),
+        ],
         env=os.environ | {"PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

@@ -26,7 +26,7 @@ def test_a_fresh_run_notes_them_all(random_model, tmp_path):
     folder = run.save(tmp_path / "x", overlays=False)
     held = json.loads((folder / "run.json").read_text(encoding="utf-8"))["settings"]
     every = [one.encode_name for one in structs.fields(Settings) if one.encode_name[0] != "<"]
-    absent = ("batch_place", "edit", "located", "given", "untaught")
+    absent = (*("batch_place", "edit", "located", "given", "untaught"), "nsfw_content_detected")
     assert list(held) == [name for name in every if name not in absent]
     assert held == to_json(noted)
     assert heedmap.Run.load(folder).settings == noted

@@ -47,6 +47,23 @@ def constant(value: float, latent=(12, 16)) -> HeatMaps:
     )  # fmt: skip
 
 
+def test_words_are_keys():
+    maps = constant(0.125)
+    assert maps.keys() == ("at", "house", "sea") == tuple(dict(maps))
+    assert "house" in maps and "at sea" in maps and "House " in maps
+    for other in ("cat", "", "sea at sea", 1, None, maps["house"]):
+        assert other not in maps
+
+
+def test_a_map_is_an_array():
+    heat = constant(0.125)["house"]
+    assert np.asarray(heat).dtype == np.float32 and np.asarray(heat) is heat.values
+    assert np.array_equal(np.asarray(heat, dtype=np.float64), heat.values)
+    assert np.array(heat, copy=True) is not heat.values
+    with pytest.raises(ValueError):
+        np.array(heat, dtype=np.float64, copy=False)
+
+
 def test_a_constant_stays_constant():
     maps = constant(0.125)
     assert maps["house"].values.shape == (64, 85)

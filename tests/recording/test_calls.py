@@ -1,5 +1,7 @@
 """One call of a pipeline: what its UNet reads, pass by pass."""
 
+from collections import Counter
+
 import pytest
 import torch
 from making import table
@@ -187,7 +189,9 @@ def test_a_recording_of_layers_with_different_heads(keep):
             lambda which, tokens, p=p: p[which][..., list(tokens)].clone(),
             heads[name], call.mean_grid, torch.device("cpu"),
         )  # fmt: skip
-    found = call.recording("conditional", 0, heads, 8)
+        side.ran[name, step] += 1
+    side.passes = Counter({0: 1, 1: 1})
+    found = call.recording("conditional", 0, heads, 8, frozenset(keep))
     if "layer" in keep:
         assert [(layer.name, layer.heads) for layer in found.layers] == list(heads.items())
         for layer, array in zip(found.layers, found.arrays, strict=True):

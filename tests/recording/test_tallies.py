@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.recording.tallies import Tally, regrid, unedited
@@ -116,15 +115,6 @@ def test_a_step_of_two_passes_weighs_as_much_as_one_of_one(keep):
     torch.testing.assert_close(tally.mean(0, name, kept).mean(0), steps.mean(0))
     if "step" in keep:
         torch.testing.assert_close(tally.mean(0, name, kept), steps)
-
-
-def test_different_numbers_of_heads():
-    tally = Tally(frozenset({"head"}), [(0,)])
-    for heads in (2, 2):
-        p = torch.rand(heads, 6, 1)
-        tally.add(0, Site("a", 0, 1, (2, 3)), lambda which, _, p=p: p[which], heads, (2, 3), CPU)
-    with pytest.raises(ArgumentError, match=r"take keep=\['layer', 'head'\]"):
-        tally.add(0, Site("b", 0, 1, (2, 3)), lambda *_: torch.rand(3, 6, 1), 3, (2, 3), CPU)
 
 
 def test_plain_probabilities_are_those_of_the_row():

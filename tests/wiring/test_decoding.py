@@ -64,7 +64,7 @@ def test_what_is_decoded_is_the_picture(pipe):
     assert np.array_equal(whole, (paint(pipe, "a house") * 255).round().astype("uint8"))
 
 
-def test_what_is_raised_to_encode_is_afterwards_as_it_was():
+def test_what_is_raised_to_encode_and_decode_is_afterwards_as_it_was():
     vae = random_pipeline().vae.to(torch.float16)
     vae.register_to_config(force_upcast=False)
     assert not overflows(vae)
@@ -73,6 +73,7 @@ def test_what_is_raised_to_encode_is_afterwards_as_it_was():
     before = {name: value.clone() for name, value in vae.state_dict().items()}
     with torch.no_grad():
         codes = latents_of(vae, torch.rand(1, 3, 64, 64))
+        assert bool(pictures_of(vae, codes.half()).isfinite().all())
     assert codes.dtype == torch.float32
     after = vae.state_dict()
     assert vae.dtype == torch.float16

@@ -6,7 +6,7 @@ import pytest
 import torch
 from making import random_pipeline
 
-from heedmap.errors import TraceError
+from heedmap.errors import ModelError, TraceError
 from heedmap.wiring.encodings import watch
 from heedmap.wiring.prompt_tables import prompt_table
 
@@ -37,7 +37,8 @@ def test_each_picture_has_its_table(pipe):
     encoding, (states, negative) = heard(pipe, asked, "cpu", 2, True, ["no", "cat"])
     assert texts(encoding.conditional) == [asked[0], asked[0], asked[1], asked[1]]
     assert texts(encoding.negative) == ["no", "no", "cat", "cat"]
-    assert encoding.conditional.states is states and encoding.negative.states is negative
+    assert torch.equal(encoding.conditional.states, states)
+    assert torch.equal(encoding.negative.states, negative)
     assert not encoding.prompt_first
     alone, _ = heard(pipe, "a house", "cpu", 1, False)
     assert texts(alone.conditional) == ["a house"] and alone.negative is None
@@ -232,7 +233,7 @@ def test_the_older_method(pipe):
 
 
 def test_no_method_that_encodes():
-    with pytest.raises(TraceError, match="object has no encode_prompt"):
+    with pytest.raises(ModelError, match="object has no encode_prompt"):
         watch(object(), None, False, print, print)
 
 

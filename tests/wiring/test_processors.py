@@ -243,7 +243,7 @@ def test_processors_whose_attention_cannot_be_seen(pipe):
             return hidden_states
 
     pipe.unet.set_attn_processor(Hidden())
-    with pytest.raises(TraceError, match=r"Hidden at .* computes its attention where"), trace(pipe):
+    with pytest.raises(TraceError, match="Hidden at"), trace(pipe):
         run(pipe, "a house")
 
 

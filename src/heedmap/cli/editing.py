@@ -12,10 +12,18 @@ from heedmap.cli.console import (
     say,
     warnings_told,
 )
-from heedmap.cli.grids import EditDrawFlags, Source, Targets, check_prompts_of_edit
+from heedmap.cli.grids import Source, Targets, check_prompts_of_edit
 from heedmap.cli.interrupts import kept_told
-from heedmap.cli.options import EditFlags, LoadFlags, OutputFlags, PageFlags, SaveFlags, grouped
-from heedmap.errors import ArgumentError, plural, quoted
+from heedmap.cli.options import (
+    DrawFlags,
+    EditFlags,
+    LoadFlags,
+    OutputFlags,
+    PageFlags,
+    SaveFlags,
+    grouped,
+)
+from heedmap.errors import plural
 
 if TYPE_CHECKING:
     from heedmap.results.pairs import Pair
@@ -27,7 +35,7 @@ def edit(
     targets: Targets = None,
     *,
     loaded: LoadFlags,
-    drawn: EditDrawFlags,
+    drawn: DrawFlags,
     changed: EditFlags,
     saved: SaveFlags,
     shown: PageFlags,
@@ -41,16 +49,14 @@ def edit(
     """
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug
-    from heedmap.text.weights import parse_weights
+    from heedmap.text.weights import parse_weights, unchanged
 
     asked = targets or [source]
-    check_prompts_of_edit(source, targets)
-    if not targets and not parse_weights(source).spans:  # before a picture or a model is loaded
-        raise ArgumentError(
-            f"TARGET is left out, and SOURCE, {quoted(source)}, has no weights, so that both would "
-            "have the same words and the same weights: name as TARGET what it shall become, or "
-            "weight a word as in '(word:1.5)'"
-        )
+    check_prompts_of_edit(source, targets, changed)
+    before = parse_weights(source)
+    for target in asked:
+        if parse_weights(target) == before and (targets or not before.spans):
+            raise unchanged(before.text, target)
     place = Destination(saved.out, kinds.PAIR, force=saved.force, many=len(asked) > 1)
     options = changed.options() | drawn.options()
     pipe = loaded.pipeline(hidden=told.hidden)

@@ -20,9 +20,9 @@ from heedmap.cli.options import (
     by_word,
     grouped,
 )
-from heedmap.cli.parsing import check_words, parse_size, parse_strip, parse_windows
-from heedmap.errors import plural
-from heedmap.options import DrawOptions, EditOptions
+from heedmap.cli.parsing import check_words, parse_strip, parse_windows
+from heedmap.errors import UnknownWordError, plural, quoted
+from heedmap.options import EditOptions
 
 if TYPE_CHECKING:
     from heedmap.results.grids import Grid
@@ -37,12 +37,24 @@ Targets = Annotated[
 ]
 
 
-def check_prompts_of_edit(source: str, targets: Sequence[str] | None) -> None:
-    """Raise an ArgumentError where one of them is a picture's file: --image was forgotten."""
+def check_prompts_of_edit(source: str, targets: Sequence[str] | None, changed: EditFlags) -> None:
+    """Raise a HeedmapError if prompts are none, or have not the words of `--only`."""
+    from heedmap.text.alignment import swap_of
+    from heedmap.text.prompts import places, word_keys
+    from heedmap.text.weights import parse_weights
+
     for what, texts in (("SOURCE", [source]), ("TARGET", targets or ())):
         for text in texts:
             instead = f"to edit a picture of yours pass it as --image {shlex.quote(text)}"
             check_words(what, text, instead)
+    for target in targets or [source]:
+        for swap in () if changed.only is None else swap_of(changed.only):
+            for word, written in zip(swap, (source, target), strict=True):
+                if not places(word_keys(parse_weights(written).text), word_keys(word)):
+                    raise UnknownWordError(
+                        f"{quoted(word)} is not in the prompt {quoted(written)}: expected one of "
+                        "its words in --only"
+                    )
 
 
 @dataclass(frozen=True)
@@ -64,21 +76,6 @@ class GridEditFlags(EditFlags):
             "--self", parser=parse_windows, metavar="A:B", help="The same of self-attention."
         ),
     ] = EditOptions.self_attention
-
-
-@dataclass(frozen=True)
-class EditDrawFlags(DrawFlags):
-    """How edits are drawn: a picture of one's own has proportions."""
-
-    size: Annotated[
-        Any,
-        typer.Option(
-            parser=parse_size,
-            metavar="WxH",
-            help="In pixels, as 512x768. Left out: the model's; with --image as many as it draws, "
-            "in the picture's proportions.",
-        ),
-    ] = DrawOptions.size
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def grid(
     varied: VaryFlags,
     changed: GridEditFlags,
     loaded: LoadFlags,
-    drawn: EditDrawFlags,
+    drawn: DrawFlags,
     saved: SaveFlags,
     shown: PageFlags,
     told: OutputFlags,
@@ -120,7 +117,7 @@ def grid(
     Every combination of them. Saves each as an edit, a contact sheet of all, a page and a table of
     figures.
     """
-    check_prompts_of_edit(source, targets)
+    check_prompts_of_edit(source, targets, changed)
     asked, weights = targets or [source], varied.weights()
     from heedmap.files import kinds
     from heedmap.files.writing import Destination, slug

@@ -18,9 +18,10 @@ from heedmap.cli.options import (
     PageFlags,
     SaveFlags,
     Seed,
+    Size,
     grouped,
 )
-from heedmap.cli.parsing import check_words, parse_path, parse_size
+from heedmap.cli.parsing import check_words, parse_path
 from heedmap.errors import plural
 from heedmap.options import LocateOptions
 
@@ -36,15 +37,7 @@ class LookFlags:
         int,
         typer.Option(min=1, metavar="N", help="How often it looks, each time with other noise."),
     ] = LocateOptions.steps
-    size: Annotated[
-        Any,
-        typer.Option(
-            parser=parse_size,
-            metavar="WxH",
-            help="What the model sees, in pixels. Left out: as many as it draws, in the picture's "
-            "proportions.",
-        ),
-    ] = LocateOptions.size
+    size: Size = LocateOptions.size
     keep: Keep = _KEEP
 
     def options(self) -> dict[str, Any]:

@@ -40,13 +40,16 @@ Model = Annotated[
         "-m",
         parser=parse_model,
         metavar="MODEL",
-        help="A folder or a hub id. Left out: the embedded model, offline.",
+        help="A folder, a .safetensors file or a hub id. Left out: the embedded model, offline.",
     ),
 ]
 Size = Annotated[
     Any,
     typer.Option(
-        parser=parse_size, metavar="WxH", help="In pixels, as 512x768. Left out: the model's."
+        parser=parse_size,
+        metavar="WxH",
+        help="In pixels: 512x768, or 512 for a square. Left out: the model's, or for a picture of "
+        "yours one with its proportions.",
     ),
 ]
 Seed = Annotated[
@@ -57,7 +60,7 @@ Keep = Annotated[
     typer.Option(
         parser=parse_axes,
         metavar="AXES",
-        help="What `inspect` can tell apart later: layer, step, head, with commas.",
+        help="What `inspect` can tell apart later: layer, step, head, with commas; or all.",
     ),
 ]
 DeviceFlag = Annotated[options.Device, typer.Option(help="Where to run.")]

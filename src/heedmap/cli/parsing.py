@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
-from heedmap.checks import any_of, finite, one_of, typed, whole
+from heedmap.checks import any_of, finite, one_of, prompt, typed, whole
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import AXES
 from heedmap.text import option_texts
@@ -20,12 +20,12 @@ _T = TypeVar("_T")
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """Read `WxH`, in pixels."""
+    """Read `WxH`, in pixels, or one number for a square."""
     width, cross, height = text.lower().replace("×", "x").partition("x")
-    sides = width.strip(), height.strip()
-    if not (cross and all(s.isascii() and s.isdecimal() and len(s) <= _DIGITS for s in sides)):
-        raise Refused(text, "WxH in pixels, such as 512x768")
-    return int(width), int(height)
+    sides = width.strip(), height.strip() if cross else width.strip()
+    if not all(s.isascii() and s.isdecimal() and len(s) <= _DIGITS for s in sides):
+        raise Refused(text, "WxH in pixels, such as 512x768, or 512 for a square")
+    return int(sides[0]), int(sides[1])
 
 
 def parse_range(text: str) -> slice:
@@ -137,7 +137,7 @@ def parse_path(text: str) -> Path:
 def parse_model(text: str) -> str:
     """Read the name of a model: an empty one is none, and not the folder one is in."""
     if not text.strip():
-        raise Refused(text, "a folder or a hub id")
+        raise Refused(text, "a folder, a .safetensors file or a hub id")
     _check_length(text)
     return text
 
@@ -149,7 +149,7 @@ def _check_length(text: str | Path) -> None:
 
 def parse_axes(text: str) -> frozenset[str]:
     """Read the axes that a recording keeps."""
-    return frozenset(any_of("--keep", parse_names(text), AXES))
+    return frozenset(any_of("--keep", text if text == "all" else parse_names(text), AXES))
 
 
 def check_option(option: str, given: Any, annotation: Any) -> None:
@@ -174,7 +174,7 @@ class Refused(typer.BadParameter):
 
 
 def check_words(what: str, text: str, instead: str) -> None:
-    """Raise an ArgumentError where a picture's file is named in the place of a prompt.
+    """Raise an ArgumentError where a prompt cannot be read, or is the name of a picture's file.
 
     Args:
         what: the argument, as --help calls it.
@@ -182,7 +182,9 @@ def check_words(what: str, text: str, instead: str) -> None:
         instead: what to do.
     """
     from heedmap.files import reading
+    from heedmap.text.weights import parse_weights
 
+    parse_weights(prompt(text))
     if text.lower().endswith(_ENDINGS) and reading.is_file(Path(text)):
         raise ArgumentError(
             f"{what} is {quoted(text)}, which is the file of a picture: expected the words of a "

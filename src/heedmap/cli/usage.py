@@ -13,6 +13,7 @@ from heedmap.cli.console import failures_told
 from heedmap.cli.interrupts import as_python_has_it, interruptible
 from heedmap.cli.parsing import Refused, check_option
 from heedmap.errors import ArgumentError, listed, quoted
+from heedmap.options import OWN_NAMES
 
 # Typer's own has no public name; that of older ones is click's.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -74,8 +75,8 @@ class Verb(TyperCommand):
             looks = any(one.name == "word" for one in self.params)
             after = ", and a word to look at after --word" if looks else ""
             raise ArgumentError(
-                f"{quoted(rest[0])} is more than `{_path(self)}` takes: write a text of "
-                f"several words in quotation marks{after}"
+                f"{quoted(rest[0])} is more than `{_path(self)}` takes: put the words of one text "
+                f"into one pair of quotation marks, and call it once for each text{after}"
             )
         try:
             return super().parse_args(ctx, args)
@@ -100,6 +101,13 @@ class Verb(TyperCommand):
 
     def _function(self) -> Any:
         return self.callback
+
+
+def own_name(option: str) -> str:
+    """Return heedmap's name of an option that is written as in diffusers, or with underscores."""
+    name = option.replace("-", "_")
+    theirs = ("num_inference_steps", "guidance_scale", "negative_prompt")
+    return OWN_NAMES[name] if name in theirs else name.replace("_", "-")
 
 
 class Verbs(TyperGroup):

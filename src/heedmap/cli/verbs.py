@@ -21,18 +21,18 @@ from heedmap.cli.locating import locate
 from heedmap.cli.repeating import repeat
 from heedmap.cli.segmenting import segment
 from heedmap.cli.serving import serve
-from heedmap.cli.usage import Verb, Verbs
+from heedmap.cli.usage import Verb, Verbs, own_name
 from heedmap.cli.words import words
 
-WIDE = {"max_content_width": 120}
-"""Help is as wide as the terminal, up to this; left alone it would be 80."""
+SETTINGS = {"max_content_width": 120, "token_normalize_func": own_name}
+"""The widest that help may be, and how the names of options are read."""
 
 app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # frames would leave a third of the line for an option's text
-    context_settings={"help_option_names": ["-h", "--help"], **WIDE},
+    context_settings={"help_option_names": ["-h", "--help"], **SETTINGS},
 )
 
 
@@ -69,8 +69,8 @@ for verb in (
     words,
     layers,
 ):
-    app.command(cls=Verb, context_settings=WIDE)(verb)
-app.command("app", cls=Verb, context_settings=WIDE)(serve)
+    app.command(cls=Verb, context_settings=SETTINGS)(verb)
+app.command("app", cls=Verb, context_settings=SETTINGS)(serve)
 
 
 def fill_closed_streams() -> None:

@@ -10,10 +10,10 @@ import torch
 
 from heedmap import checks
 from heedmap.drawing import settings
-from heedmap.drawing.given_pictures import SeenPicture
+from heedmap.drawing.given_pictures import SeenPicture, is_near_usual
 from heedmap.drawing.pipeline_arguments import noted_argument, without_numpy
 from heedmap.drawing.step_watch import StepWatch
-from heedmap.errors import ArgumentError, Either, Is, ModelError, Named, quoted, warn
+from heedmap.errors import ArgumentError, ModelError, quoted, warn, within_lines
 from heedmap.files.settings import Settings
 from heedmap.files.values import MAX_PROMPT, MAX_WHOLE
 from heedmap.maps.heatmaps import HeatMaps
@@ -34,7 +34,7 @@ from heedmap.wiring import arguments as called
 from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.noising import showing
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import family_of
+from heedmap.wiring.registry import family_of, usual_size
 from heedmap.wiring.schedules import Moment
 
 Progress = Callable[[int, int], None]
@@ -125,19 +125,30 @@ def draw(
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))
+    if options.size is not None and not is_near_usual(pipe, options.size):
+        (w, h), (width, height) = options.size, usual_size(pipe)
+        warn(
+            f"the size {w}×{h} has {w * h / (width * height):.2g} times the pixels of the model's "
+            f"own {width}×{height}, so the image may be bad: expected half to twice as many"
+        )
     call = called.for_batch(pipe, prompts, seeds, with_own(pipe, options))
     with recorder, nullcontext() if progress is None else called.without_bar(pipe):
-        images = _images(pipe, call, batch)
+        images, flags = _images(pipe, call, batch)
     _tell_idle(negative, recorder)
+    each = zip(batch.written, seeds, flags, strict=True)
+    if black := dict.fromkeys(f"{quoted(one)} (seed {seed})" for one, seed, flag in each if flag):
+        warn(
+            f"the safety checker replaced these images with black: {within_lines([*black], 400)}; "
+            "use another seed or prompt, or load the pipeline with safety_checker=None"
+        )
     negatives = recorder.negative_recordings if "negative" in sides else [None] * len(seeds)
     beside = recorder.concept_recordings if options.concepts else [None] * len(seeds)
     recordings = recorder.recordings
     steps = len(recordings[0].timesteps)
     pictures = [None] * len(seeds) if seen is None else seen.pictures(images, steps)
     runs: list[Run] = []
-    for prompt, read, image, recording, other, sought, seed, shown in zip(
-        batch.written, prompts, images, recordings, negatives, beside, seeds, pictures, strict=True
-    ):
+    parts = (batch.written, prompts, images, flags, recordings, negatives, beside, seeds, pictures)
+    for prompt, read, image, flag, recording, other, extra, seed, shown in zip(*parts, strict=True):
         used = Settings(
             prompt=prompt,
             text=recording.table.prompt,
@@ -146,22 +157,26 @@ def draw(
             # Sums of a batch round otherwise than those of one picture.
             batch_place=(len(runs), len(prompts)) if len(prompts) > 1 else None,
             untaught=untaught([read, negative or "", *options.concepts], taught),
+            nsfw_content_detected=flag,
             **noted,
         )
-        against, found = (None if one is None else HeatMaps(one, image) for one in (other, sought))
+        against, found = (None if one is None else HeatMaps(one, image) for one in (other, extra))
         runs.append(Run(image, HeatMaps(recording, image), used, against, shown, found))
     return runs, recorder
 
 
-def _images(pipe: Any, call: dict[str, Any], batch: Batch) -> Sequence[Any]:
-    """The pictures that a pipeline draws when it is called so; or what it is shown."""
+def _images(pipe: Any, call: dict[str, Any], batch: Batch) -> tuple[Sequence[Any], list[Any]]:
+    """Draw the images, or show the model the given one; also what the safety checker flagged."""
     if batch.looked is None:
         start = {} if batch.start is None else {"latents": batch.start.to(pipe.dtype)}
-        return family_of(pipe).pictures(pipe(**call, **start))
+        made = pipe(**call, **start)
+        images = family_of(pipe).pictures(made)
+        flags = getattr(made, "nsfw_content_detected", None)
+        return images, [None] * len(images) if flags is None else list(map(bool, flags))
     (noise,), steps = call["generator"], call[called.THEIR_NAMES["steps"]]
     with showing(pipe, batch.looked.latents, noise, steps) as first:
         pipe(**call, latents=first.to(pipe.dtype), output_type="latent")  # nothing is decoded
-    return [batch.looked.image]
+    return [batch.looked.image], [None]
 
 
 def _tell_unread(pipe: Pipeline, options: GenerateOptions, recorded: bool) -> None:
@@ -176,10 +191,8 @@ def _tell_idle(negative: str | None, recorder: Trace) -> None:
     """Warn if a negative prompt was read for nothing."""
     if negative and not recorder.guided:
         warn(
-            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: "
-            "pass ",
-            Named("guidance"),
-            " above 1",
+            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
+            "a guidance above 1"
         )
 
 
@@ -221,12 +234,7 @@ def check_prompts(prompts: Sequence[str], seeds: Sequence[int]) -> tuple[list[st
         raise ArgumentError(
             f"{len(asked)} prompts and {len(numbers)} seeds were given: expected one seed a prompt"
         )
-    for prompt in asked:
-        if not checks.text("the prompt", prompt, "a red house").strip():
-            raise ArgumentError(
-                f"the prompt {quoted(prompt)} has no words: expected a text such as 'a red house'"
-            )
-    return asked, [check_seed(seed) for seed in numbers]
+    return [*map(checks.prompt, asked)], [check_seed(seed) for seed in numbers]
 
 
 def check_seed(seed: object) -> int:
@@ -254,12 +262,8 @@ def _check_taken(pipe: Pipeline, options: DrawOptions) -> None:
         asked = getattr(options, ours, None)
         if name not in taken and asked is not None:
             raise ArgumentError(
-                Is(ours, asked),
-                f", and {type(pipe).__name__} takes ",
-                Either(f"no {name}", "none"),
-                ": leave ",
-                Named(ours),
-                " out",
+                f"{ours} is {quoted(asked)}, and {type(pipe).__name__} takes no {name}: leave "
+                f"{ours} out"
             )
 
 

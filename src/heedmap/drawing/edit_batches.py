@@ -17,10 +17,11 @@ from PIL import Image
 from heedmap.drawing.batch import Batch, Preview, Progress, draw, part_of
 from heedmap.drawing.blending import Blending
 from heedmap.drawing.edit_plans import EditBase, Plan
+from heedmap.drawing.given_pictures import why_unlike
 from heedmap.drawing.picture_source import PictureSource
 from heedmap.errors import quoted, warn
 from heedmap.figures import overlays
-from heedmap.files.reports import ChangedWords, EditReport, returned
+from heedmap.files.reports import ChangedWords, EditReport
 from heedmap.files.settings import EditNoted
 from heedmap.models.batches import fitting, in_batches
 from heedmap.models.pipelines import is_embedded
@@ -47,8 +48,6 @@ Others that go by two or three, of the denoised picture, do as well as those tha
 ENOUGH_STEPS = 30
 """Of these. In 8 to 20 steps the rest of a picture, outside of a blend, was left at 14 to 37 dB, of
 DDIM at 38 or more; in 30 steps at 33 to 38 (embedded model)."""
-LEAST_RETURNED = 20.0
-"""Decibels (PSNR) at which a picture comes back, below which that is told."""
 
 LEAST_KEPT = 20.0
 """Decibels of a picture outside of the words that an edit changed, below which that is told: of one
@@ -243,14 +242,11 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
     In words that name no argument: they are saved, and read on pages as well.
     """
     about = pair.about
-    steps, back = about.steps, about.reconstruction
+    black = any(run.settings.nsfw_content_detected for run in (pair.source, pair.edited))
+    steps, back = about.steps, None if black else about.reconstruction
     troubles = plan.idle(steps, about.self_sites, about.self_cells)
-    if back is not None and back.psnr_db is not None and back.psnr_db < LEAST_RETURNED:
-        troubles.append(
-            f"the picture {returned(back.psnr_db)} from the model's autoencoder, and no edit of it "
-            f"can be truer than that: expected {LEAST_RETURNED:g} dB or more; edit one of the kind "
-            "that the model draws"
-        )
+    if back is not None and (unlike := why_unlike(back.psnr_db)):
+        troubles.append(unlike)
     scheduler = pair.source.settings.scheduler
     if back is not None and scheduler in LOOKING_BACK and steps < ENOUGH_STEPS:
         troubles.append(
@@ -287,6 +283,8 @@ def _troubles(pair: Pair, plan: Plan) -> list[str]:
                 else "their maps are the same everywhere: blend by other words"
             ),
         ]
+    if black:
+        return troubles
     images = [np.asarray(run.image.convert("RGB"), float) for run in (pair.source, pair.edited)]
     if plan.acts and np.abs(np.subtract(*images)).max() <= 1:
         troubles.append(

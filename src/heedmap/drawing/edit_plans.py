@@ -21,7 +21,7 @@ from heedmap.recording.edits import weights_rule
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.purposes import purpose_of
 from heedmap.text.token_mapping import refinement, replacement
-from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
+from heedmap.text.weights import parse_weights, spelled, token_weights, unchanged, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 from heedmap.wiring.prompt_tables import prompt_table
 from heedmap.wiring.registry import family_of
@@ -272,11 +272,7 @@ class Planner:
 
     def refusal(self, written: str) -> ArgumentError:
         """The error of an edit that would change nothing."""
-        return ArgumentError(
-            f"the prompt {quoted(self.base.table.prompt)} and its edit {quoted(written)} have "
-            "the same words and the same weights, so the edit would change nothing: change a word, "
-            "or weight one as in '(word:1.5)'"
-        )
+        return unchanged(self.base.table.prompt, written)
 
 
 def _aligned(base: EditBase, text: str) -> Plan:

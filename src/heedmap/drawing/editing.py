@@ -30,7 +30,7 @@ from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import cross_attention_layers, picture_size
+from heedmap.wiring.registry import check_served, picture_size
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -238,7 +238,7 @@ def _cells(
 
 def _settings(pair: Pair) -> dict[str, Any]:
     """What all cells have in common of a run's settings, as JSON."""
-    own = {"prompt", "text", "seed", "edits", "batch_place"}
+    own = {"prompt", "text", "seed", "edits", "batch_place", "nsfw_content_detected"}
     return {name: value for name, value in to_json(pair.source.settings).items() if name not in own}
 
 
@@ -256,7 +256,7 @@ def edit_base(
         ArgumentError: if a weight or a window is none.
         ModelError: if the model has no text cross-attention.
     """
-    cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    check_served(pipe)
     parsed = parse_weights(source)
     table = prompt_table(pipe, parsed.text, arguments)
     weights = {} if alone else token_weights(parsed.spans, table)

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from heedmap.drawing.batch import Batch, Preview, Progress, check_prompts, draw, drawn_seed
 from heedmap.drawing.keywords import GenerateKeywords, spelled_out
-from heedmap.errors import Written, warn
+from heedmap.errors import warn
 from heedmap.mathematics.rules import Rule
 from heedmap.models import pipelines
 from heedmap.options import GenerateOptions
@@ -25,7 +25,7 @@ from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
 from heedmap.text.words import TokenTable
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import cross_attention_layers, picture_size
+from heedmap.wiring.registry import check_served, picture_size
 
 
 @spelled_out(GenerateOptions)
@@ -52,7 +52,9 @@ def generate(
         progress: called after every step.
         preview: called after every step with a copy of the latents (1, C, h, w); changes nothing.
         options: steps, guidance, size, negative, keep, limit, tokens and branches, as
-            `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline.
+            `heedmap.options.GenerateOptions` tells, and any other argument of the pipeline. The
+            names of diffusers (num_inference_steps, guidance_scale, negative_prompt, height,
+            width, generator) are synonyms; a generator stands for its seed.
 
     Raises:
         ArgumentError: if an argument is out of range, a weight is not a number, or an edit does not
@@ -92,7 +94,7 @@ def generate_batch(
     rest: dict[str, Any] = {**options}
     asked = GenerateOptions.taken(rest)
     prompts, seeds = check_prompts(prompts, seeds)
-    cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    check_served(pipe)
     edits = checked_edits(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
     pictured = (0, 0)  # edits that name places name them in the picture that will be
@@ -119,9 +121,8 @@ def generate_batch(
         drawn = runs[0].image.size
         if drawn != pictured and any(isinstance(edit, Confine) for edit in edits):
             warn(
-                "the words were confined in a picture of {}×{} pixels, but it came out with "
-                "{}×{}: pass ".format(*pictured, *drawn),
-                Written("size", drawn),
+                "the words were confined in a picture of {}×{} pixels, but it came out with {}×{}: "
+                "pass size={}".format(*pictured, *drawn, drawn)
             )
     return runs
 

@@ -5,27 +5,28 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
-from math import ceil, floor, log, sqrt
+from math import ceil, floor, log, log10, prod, sqrt
 from os import PathLike
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from heedmap.errors import ArgumentError, Either, ModelError, Named, quoted
+from heedmap.errors import ArgumentError, ModelError, quoted, warn
 from heedmap.figures.overlays import to_rgb
 from heedmap.files import reading
 from heedmap.files.pictures import digest_of
+from heedmap.files.reports import returned
 from heedmap.files.settings import GivenPicture
 from heedmap.wiring.arguments import THEIR_NAMES
-from heedmap.wiring.decoding import latents_of, rescaled
+from heedmap.wiring.decoding import latents_of, pictures_of, rescaled, unscaled
 from heedmap.wiring.family import Pipeline, parameters
 from heedmap.wiring.parts import device_of
 from heedmap.wiring.registry import family_of, unit, usual_size
 
 _RESAMPLING = Image.Resampling.LANCZOS
-_FEW, _MANY = 0.5, 2.0
-"""As many of the pixels that the model draws may a picture have that keeps its size."""
+LEAST_RETURNED = 20.0
+"""Decibels (PSNR) below which an image that comes back from the autoencoder is warned of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,25 @@ class SeenPicture:
         """As settings note it."""
         return GivenPicture(size=self.size, sha256=digest_of(self.image))
 
+    @torch.no_grad()
+    def warn_if_unlike(self, pipe: Pipeline) -> None:
+        """Warn if the model's autoencoder gives another image back."""
+        vae = family_of(pipe).decoder(pipe)
+        back = pictures_of(vae, unscaled(vae, self.latents).to(device_of(pipe)))[0].clamp(0, 1)
+        mse = float(((back.movedim(0, -1).numpy() - np.array(self.image) / 255) ** 2).mean())
+        if mse and (said := why_unlike(-10 * log10(mse))):
+            warn(said)
+
+
+def why_unlike(psnr_db: float | None) -> str:
+    """Say that an image came back badly from the model's autoencoder; empty if it did not."""
+    if psnr_db is None or psnr_db >= LEAST_RETURNED:
+        return ""
+    return (
+        f"the picture {returned(psnr_db)} from the model's autoencoder, so its maps and edits are "
+        f"unsure: expected {LEAST_RETURNED:g} dB or more; use one like those that the model draws"
+    )
+
 
 def check_pipeline(pipe: Pipeline) -> None:
     """Raise a ModelError if a pipeline cannot be shown a picture in the place of its own."""
@@ -54,8 +74,7 @@ def check_pipeline(pipe: Pipeline) -> None:
     if "latents" not in takes or "strength" in takes or THEIR_NAMES["size"] not in takes:
         raise ModelError(
             f"{name} begins with a picture of its own: expected a pipeline of the same model that "
-            "draws from a text alone",
-            Either(", as diffusers' AutoPipelineForText2Image.from_pipe(pipe)", ""),
+            "draws from a text alone, as diffusers' AutoPipelineForText2Image.from_pipe(pipe)"
         )
     if not hasattr(family_of(pipe).decoder(pipe), "encode"):
         raise ModelError(
@@ -66,7 +85,7 @@ def check_pipeline(pipe: Pipeline) -> None:
 def refuse_set(arguments: Iterable[str], ours: Iterable[str]) -> None:
     """Raise an ArgumentError if a pipeline's argument is given that a picture decides."""
     for name in sorted({*arguments} & {*ours}):
-        raise ArgumentError(f"the pipeline argument {name} is set by the picture: leave it out")
+        raise ArgumentError(f"a picture is given, so {name} cannot be set: leave it out")
 
 
 def upright_rgb(picture: object) -> Image.Image:
@@ -97,7 +116,7 @@ def usual_for(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
     factor, (width, height) = unit(pipe), usual_size(pipe)
     part = width * height / (own[0] * own[1])
     w, h = own
-    if any(side % factor for side in own) or not _FEW <= 1 / part <= _MANY:
+    if any(side % factor for side in own) or not is_near_usual(pipe, own):
         exact = [side * sqrt(part) / factor for side in own]
         across, down = ({max(1, floor(side)), ceil(side)} for side in exact)
 
@@ -111,11 +130,14 @@ def usual_for(pipe: Pipeline, own: tuple[int, int]) -> tuple[int, int]:
         raise ArgumentError(
             f"the picture is {own[0]}×{own[1]} pixels, which is too long to be seen in its "
             f"proportions: expected no side above {reading.MAX_ASPECT} times the other; cut a part "
-            "out of it, or pass ",
-            Named("the size"),
-            ", to which it is stretched",
+            "out of it, or pass the size, to which it is stretched"
         )
     return w, h
+
+
+def is_near_usual(pipe: Pipeline, size: tuple[int, int]) -> bool:
+    """Whether a (width, height) has half to twice as many pixels as the model's own size."""
+    return 0.5 <= prod(size) / prod(usual_size(pipe)) <= 2
 
 
 def at_size(picture: Image.Image, size: tuple[int, int]) -> Image.Image:

@@ -11,23 +11,37 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+import torch
 from typing_extensions import TypedDict
 
-from heedmap.options import Axis, BranchName, EditKind, Tokens, Window
-from heedmap.wiring.arguments import check_names
+from heedmap.errors import ArgumentError
+from heedmap.options import OWN_NAMES, BranchName, EditKind, Keep, Tokens, Window
+from heedmap.wiring.arguments import check_names, seed_of
 from heedmap.wiring.family import Pipeline
+from heedmap.wiring.registry import usual_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class DrawKeywords(TypedDict, total=False, extra_items=Any):
+class DiffusersKeywords(TypedDict, total=False, extra_items=Any):
+    """Names of diffusers for options, which `own_names` translates."""
+
+    num_inference_steps: int | None
+    guidance_scale: float | None
+    negative_prompt: str | None
+    height: int | None
+    width: int | None
+    generator: torch.Generator | Sequence[torch.Generator] | None
+
+
+class DrawKeywords(DiffusersKeywords, total=False, extra_items=Any):
     """Those of `DrawOptions`."""
 
     steps: int | None
     guidance: float | None
     size: tuple[int, int] | None
     negative: str | None
-    keep: Iterable[Axis]
+    keep: Keep
     limit: int
 
 
@@ -39,12 +53,12 @@ class GenerateKeywords(DrawKeywords, total=False, extra_items=Any):
     concepts: Sequence[str]
 
 
-class LocateKeywords(TypedDict, total=False, extra_items=Any):
+class LocateKeywords(DiffusersKeywords, total=False, extra_items=Any):
     """Those of `LocateOptions`."""
 
     steps: int
     size: tuple[int, int] | None
-    keep: Iterable[Axis]
+    keep: Keep
     limit: int
     tokens: Tokens
     concepts: Sequence[str]
@@ -70,6 +84,31 @@ class EditKeywords(GridKeywords, total=False, extra_items=Any):
 
     cross: Window | None
     self_attention: Window | None
+
+
+def own_names(pipe: Pipeline, given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Translate diffusers' names into a function's own; ArgumentError if both are given."""
+    found = dict(given)
+    for name in DiffusersKeywords.__annotations__:
+        value, ours = found.pop(name, None), OWN_NAMES[name]
+        ours = "seeds" if name == "generator" and "seeds" in names else ours
+        if value is None:
+            continue
+        if ours not in names:
+            ours = name
+        elif given.get(ours) is not None:
+            raise ArgumentError(f"{name} and {ours} set the same option: pass only one of them")
+        elif name == "generator":
+            value = seed_of(value)
+        elif ours == "size":
+            usual, sides = usual_size(pipe), (given.get("width"), given.get("height"))
+            if None in sides and ("picture" in names or given.get("image") is not None):
+                raise ArgumentError(
+                    f"{name} is given alone: pass both height and width, or neither"
+                )
+            value = tuple(side or other for side, other in zip(sides, usual, strict=True))
+        found[ours] = value
+    return found
 
 
 def _told(doc: str | None, options: Sequence[type], names: Sequence[str]) -> str | None:
@@ -118,6 +157,7 @@ def spelled_out(*options: type) -> Callable[[F], F]:
         def checked(*args: Any, **given: Any) -> Any:
             pipe = args[0] if args else given.get("pipe")
             if isinstance(pipe, Pipeline):
+                given = own_names(pipe, given, names)
                 check_names(pipe, given, names)
             return function(*args, **given)
 

@@ -28,7 +28,7 @@ from heedmap.drawing.given_pictures import (
     upright_rgb,
     usual_for,
 )
-from heedmap.errors import ArgumentError, Either, ModelError
+from heedmap.errors import ArgumentError, ModelError
 from heedmap.files.pictures import digest_of
 from heedmap.models.pipelines import check_size
 from heedmap.options import DrawOptions, EditOptions
@@ -138,8 +138,7 @@ def picture_of(run: Run, given: Mapping[str, Any]) -> tuple[Image.Image | None, 
     if picture is None:
         raise ArgumentError(
             "the picture that was edited, given.png, is not with this run any more: put it there "
-            "again",
-            Either(", or pass it, as in hm.repeat(pipe, run, image=…)", ""),
+            "again, or pass it, as in hm.repeat(pipe, run, image=…)"
         )
     picture = upright_rgb(picture)
     picture = at_size(picture, run.settings.size)

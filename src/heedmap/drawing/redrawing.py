@@ -7,6 +7,7 @@ otherwise.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -129,15 +130,22 @@ def check_room(pipe: Any, run: Run, size: int) -> None:
 
 @contextmanager
 def refusals_explained() -> Iterator[None]:
-    """Whatever a pipeline finds wrong in settings that were read from a file, in a sentence."""
+    """Turn what a pipeline raises for settings from a file into a RunError; leave bugs alone."""
     try:
         yield
     except (HeedmapError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        if "out of memory" in str(error).lower():
+        if "out of memory" in str(error).lower() or _is_bug(error):
             raise
         raise RunError(
-            f"this run cannot be drawn again with its settings ({reason(error)}): draw with the "
-            "model and the versions that they name"
+            "the pipeline failed when this run was drawn again with its settings "
+            f"({reason(error)}): draw with the model and the versions that they name"
         ) from error
+
+
+def _is_bug(error: Exception) -> bool:
+    """Whether heedmap's own code raised an error, and not a pipeline that it called."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
+    packages = [name.partition(".")[0] for name in modules]
+    return [name for name in packages if name not in ("torch", "numpy", "PIL")][-1] == "heedmap"

@@ -37,7 +37,7 @@ from heedmap.drawing.saved_options import (
     saved_call,
 )
 from heedmap.drawing.schedulers import set_up
-from heedmap.errors import ArgumentError, Either, ModelError, RunError, quoted
+from heedmap.errors import ArgumentError, ModelError, RunError, quoted
 from heedmap.files.settings import Settings
 from heedmap.models import pipelines
 from heedmap.options import Device, Dtype, EditOptions, LoadOptions
@@ -49,8 +49,6 @@ from heedmap.results.pairs import Pair
 from heedmap.results.runs import Run
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.parts import left_early
-
-_ANOTHER = Either("a pipeline", "--model")
 
 
 def repeat(
@@ -138,7 +136,7 @@ def load_for(
     about = _settings(saved)
     name = about.model if model is None else str(model)
     if not isinstance(name, str) or not name:
-        raise RunError(f"the settings name the model {quoted(name)}: pass ", _ANOTHER)
+        raise RunError(f"the settings name the model {quoted(name)}: pass a pipeline (--model)")
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto" and there.get(about.device, about.device == "cpu"):
         device = cast(Device, about.device)
@@ -147,8 +145,8 @@ def load_for(
     try:
         pipe = pipelines.load(name, device=device, dtype=dtype)
     except ModelError as error:
-        other = () if model is not None else ("; pass ", _ANOTHER, " to draw with another")
-        raise ModelError(*error.said, *other) from error
+        other = "" if model is not None else "; pass a pipeline (--model) to draw with another"
+        raise ModelError(*error.said, other) from error
     with refusals_explained():
         return pipelines.of_kind(pipe, about.pipeline)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from heedmap.drawing import generation, settings
 from heedmap.drawing.edit_plans import read_window
 from heedmap.drawing.pipeline_arguments import OBJECT, in_words, is_argument, restorable, restored
-from heedmap.errors import ArgumentError, Either, RunError, quoted
+from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading, schemas
 from heedmap.files.notes import to_json
 from heedmap.files.settings import Confined, Mask, Ruled, Settings, WordEditNoted
@@ -19,11 +19,7 @@ from heedmap.recording.edits import Edit, edit_from, note_of
 from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.wiring.family import parameters
 
-_PASS_EDITS = (
-    "pass all edits",
-    Either("", " in Python"),
-    ", as in hm.repeat(pipe, run, edits=[…])",
-)
+_PASS_EDITS = "pass all edits in Python, as in hm.repeat(pipe, run, edits=[…])"
 _MOST_AT_ONCE = 1024  # pictures in a batch
 _UNNAMED = re.compile(r"<\w+>")  # how older versions noted an argument that was an object
 _OWN = frozenset(inspect.signature(generation.generate_batch).parameters)
@@ -157,7 +153,7 @@ def _edits(asked: Sequence[WordEditNoted], given: dict[str, Any]) -> tuple[Edit,
         if edit is None:
             what = about.name if isinstance(about, Ruled) else f"the mask of {about.word}"
             raise ArgumentError(
-                f"the edit {quoted(what)} of this run is not in its settings: ", *_PASS_EDITS
+                f"the edit {quoted(what)} of this run is not in its settings: {_PASS_EDITS}"
             )
     return tuple(edit for edit in read if edit is not None)
 
@@ -179,8 +175,7 @@ def _check_masks(noted: Sequence[WordEditNoted], size: tuple[int, int] | None) -
     if pixels > reading.MAX_PIXELS:
         raise RunError(
             f"the {len(masks)} masks of this run have {pixels:,} pixels together: expected at most "
-            f"{reading.MAX_PIXELS:,}; ",
-            *_PASS_EDITS,
+            f"{reading.MAX_PIXELS:,}; {_PASS_EDITS}"
         )
 
 
@@ -223,9 +218,8 @@ def _argument(name: str, noted: Any, given: Mapping[str, Any]) -> Any:
         if restorable(noted):
             return restored(noted)
         raise ArgumentError(
-            f"the argument {name} of this run ({in_words(noted)}) is not in its settings: pass it",
-            Either("", " in Python"),
-            f", as in hm.repeat(pipe, run, {name}=…)",
+            f"the argument {name} of this run ({in_words(noted)}) is not in its settings: pass it "
+            f"in Python, as in hm.repeat(pipe, run, {name}=…)"
         )
     if not is_argument(given[name], noted):
         raise ArgumentError(

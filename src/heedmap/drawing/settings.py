@@ -22,7 +22,9 @@ from heedmap.tiny import card
 from heedmap.wiring import parts
 from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.wiring.family import default_of
+from heedmap.wiring.registry import cross_attention_layers, family_of
 from heedmap.wiring.schedules import SCHEDULERS
+from heedmap.wiring.skipping import skipping_tools
 
 
 def asked(
@@ -61,6 +63,9 @@ def describe(pipe: Any) -> dict[str, Any]:
     """
     device, held = parts.device_of(pipe), list(parts.parts_of(pipe))
     found = {name: scheduler_of(pipe, name) for name in SCHEDULERS}
+    options, layers = _noted(parts.told(pipe)), cross_attention_layers(pipe)
+    if skipping := skipping_tools(family_of(pipe).denoiser(pipe), layers):
+        options["skipping"] = list(skipping)
     return {
         "model": pipelines.name_of(pipe),
         "revision": _revision(pipe),
@@ -69,7 +74,7 @@ def describe(pipe: Any) -> dict[str, Any]:
         "schedulers": {name: about for name, about in found.items() if about is not None},
         "parts": {name: _part(pipe, part) for name, part in held},
         "configs": {name: digest for name, part in held if (digest := _config(part))},
-        "options": _noted(parts.told(pipe)),
+        "options": options,
         "attention": parts.unusual_attention(pipe),
         "loras": _loras(pipe),
         "adapters": _adapters(pipe),

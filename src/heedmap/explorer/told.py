@@ -138,9 +138,10 @@ def rows(settings: Settings) -> list[list[str]]:
 
 
 def untaught_said(settings: Settings) -> str:
-    """The sentence for words that the model was not taught."""
-    said = said_of(settings.untaught or ())
-    return as_sentence(said) if said else ""
+    """Give the sentences for words that the model was not taught and for a black image."""
+    black = "the safety checker replaced this image with black"
+    said = [said_of(settings.untaught or ()), black if settings.nsfw_content_detected else ""]
+    return " ".join(map(as_sentence, filter(None, said)))
 
 
 def beneath_prompts(runs: Sequence[RunLike], notes: Iterable[str] = ()) -> set[str]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from heedmap.errors import warn
+
 if TYPE_CHECKING:
     from matplotlib.font_manager import FontEntry, FontProperties
     from matplotlib.ft2font import FT2Font
@@ -35,20 +37,28 @@ def drawable(text: str) -> str:
     text beyond any prompt it is the first thousand signs: each line that is drawn takes its time.
     """
     line = " ".join(text.split())
-    return _spelled(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
+    spelled, scripts = _spelled(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
+    for script in sorted(scripts):
+        warn(
+            f"no installed font has {script} characters, so figures show their numbers: install "
+            "one, such as Noto Sans CJK, and delete matplotlib's cache (matplotlib.get_cachedir())"
+        )
+    return spelled
 
 
 @lru_cache(maxsize=4096)
-def _spelled(line: str) -> str:
+def _spelled(line: str) -> tuple[str, set[str]]:
     line = "".join(filter(_is_seen, unicodedata.normalize("NFC", line))).lstrip(_JOINERS)
-    parts, done = [], 0
-    for found in re.finditer(r"x[xj]*", _lacking(line)):
+    parts, done, lacking = [], 0, _lacking(line)
+    signs = [sign for sign, how in zip(line, lacking, strict=True) if how == "x"]
+    scripts = {unicodedata.name(sign, "?").split()[0] for sign in signs if sign.isalpha()}
+    for found in re.finditer(r"x[xj]*", lacking):
         start, end = found.span()
         said = "·".join(f"{ord(sign):04X}" for sign in line[start:end] if sign not in _JOINERS)
         before, after = line[:start][-1:].strip(), line[end:][:1].strip()
         parts += [line[done:start], f"{'·' if before else ''}U+{said}{'·' if after else ''}"]
         done = end
-    return "".join([*parts, line[done:]])
+    return "".join([*parts, line[done:]]), scripts
 
 
 def _lacking(line: str) -> str:

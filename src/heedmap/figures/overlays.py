@@ -297,6 +297,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
             white = Image.new("RGBA", image.size, (255, 255, 255, 255))
             image = Image.alpha_composite(white, image.convert("RGBA"))
         return image.convert("RGB")
+    except MemoryError:
+        raise
     except Exception as error:  # pixels may be read as late as here: Pillow raises anything then
         raise ArgumentError(
             f"the picture, {given}, cannot be read, since it is broken or closed: expected one "

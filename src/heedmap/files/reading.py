@@ -167,7 +167,7 @@ def read_picture(path: Path, mode: str, *, size: tuple[int, int] | None = None) 
             if said := _too_many(path, image.size):
                 raise RunError(said)
             return image.copy() if image.mode == mode else image.convert(mode)
-    except RunError:
+    except (RunError, MemoryError):
         raise
     except Exception as error:  # a broken picture raises whatever Pillow stumbles over first
         raise RunError(broken) from error
@@ -197,7 +197,7 @@ def read_photograph(path: Path) -> Image.Image:
             if said := _too_many(path, image.size):
                 raise ArgumentError(said)
             return image.copy()
-    except ArgumentError:
+    except (ArgumentError, MemoryError):
         raise
     except Image.DecompressionBombError as error:  # before its size is known here
         raise ArgumentError(f"{path} has too many pixels: {_most()}") from error

@@ -205,6 +205,7 @@ class Settings(Note, frozen=True, kw_only=True):
         given: what was edited, where the source of an edit was not drawn from noise (`image=`).
         untaught: the words of both prompts and of the concepts that the model's card does not list;
             None where there is no such list.
+        nsfw_content_detected: whether a safety checker made the image black; None without one.
     """
 
     prompt: Text
@@ -242,7 +243,8 @@ class Settings(Note, frozen=True, kw_only=True):
     located: GivenPicture | None = None
     given: GivenPicture | None = None
     untaught: Annotated[tuple[Text, ...], WORDS_AT_MOST] | None = None
+    nsfw_content_detected: bool | None = None
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset(
-        {"batch_place", "edit", "located", "given", "untaught"}
+        {"batch_place", "edit", "located", "given", "untaught", "nsfw_content_detected"}
     )

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, SelectionError, plural, quoted
+from heedmap.errors import ArgumentError, HeedmapError, SelectionError, plural, quoted
 from heedmap.figures.formats import png
 from heedmap.figures.layout import Laid
 from heedmap.maps import map_sheets
@@ -94,6 +94,17 @@ class HeatMaps:
         """
         found = self.tokens.find(query)
         return self._map(query.strip(), found)
+
+    def __contains__(self, query: object) -> bool:
+        """Whether there is a map of a word or phrase."""
+        try:
+            return isinstance(query, str) and bool(self.tokens.find(query))
+        except HeedmapError:
+            return False
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the words that have maps, each once, in order."""
+        return tuple(dict.fromkeys(word.text for word in self.words))
 
     def at(self, number: int) -> HeatMap:
         """The map of the word with this number (negative ones count from the end).

@@ -140,8 +140,8 @@ class Recording:
         """
         if self.refined is None:
             raise SelectionError(
-                "there are no refined maps: the run was made by an older heedmap, or no layer of a "
-                "middle grid let its self-attention be seen; make it again"
+                "there are no refined maps: they need self-attention layers on a middle grid that "
+                "attend from each place of the image to each of its places and to nothing else"
             )
         h, w, tokens = self.refined.shape
         array = self.refined.reshape(1, 1, h * w, tokens)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -69,6 +69,10 @@ class HeatMap:
         refined = ", refined" if self.refined else ""
         said = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
         return f"<HeatMap of {quoted(self.label)}: {said}>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the values, for `numpy.asarray`."""
+        return np.array(self.values, dtype=dtype, copy=copy)
 
     def span(self, scale: Scale = "word") -> tuple[float, float]:
         """The values that a picture shows as coldest and hottest.

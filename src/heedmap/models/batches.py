@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psutil
 import torch
 
-from heedmap.errors import ArgumentError, Is
+from heedmap.errors import ArgumentError, quoted
 from heedmap.wiring.decoding import channels_at_once
 from heedmap.wiring.parts import device_of
 from heedmap.wiring.registry import cross_attention_layers, family_of, grids, usual_size
@@ -87,9 +87,8 @@ def fitting(pipe: Any, size: tuple[int, int] | None, batch: int | None = None) -
     if batch is not None:
         if isinstance(batch, bool) or not isinstance(batch, Integral) or not 2 <= batch < 2**31:
             raise ArgumentError(
-                Is("batch", batch),
-                ": expected how many pictures are drawn at once, at least 2 (the source and an "
-                "edit)",
+                f"batch is {quoted(batch)}: expected how many pictures are drawn at once, at least "
+                "2 (the source and an edit)"
             )
         return int(batch)
     device = device_of(pipe)

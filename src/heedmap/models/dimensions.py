@@ -6,7 +6,7 @@ heads, and O is put together and projected to Y.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from heedmap.mathematics.probabilities import Scores
 from heedmap.models import pipelines
 from heedmap.wiring import arguments as called
 from heedmap.wiring import registry
-from heedmap.wiring.processors import install, projections, uncompiled
+from heedmap.wiring.processors import install, own_weights, projections, uncompiled
 
 Shape = tuple[int, int]
 PROMPT = "a cat"
@@ -175,8 +175,8 @@ def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
 class _Measure:
     """What one pass of the model has shown so far."""
 
-    def __init__(self, pipe: Any, layers: Iterable[str]) -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: Any, layers: Mapping[str, Any]) -> None:
+        self._pipe, self._layers = pipe, layers
         self.found: dict[str, LayerShapes] = {}
         self._latent: Shape = (0, 0)
         # By layer and projection: the shape of what went in, and of what came out.
@@ -199,6 +199,9 @@ class _Measure:
     def record(self, name: str, scores: Scores) -> None:
         """A layer has run."""
         heard = self._heard[name]
+        made = {"key and value"} if "key and value" in heard else {"key", "value"}
+        if not {"query", "output", *made} <= heard.keys():
+            raise own_weights(self._layers[name])
         hidden, query = heard["query"]
         if "key" in heard:
             (text, key), (_, value) = heard["key"], heard["value"]

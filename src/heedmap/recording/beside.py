@@ -13,6 +13,7 @@ import torch
 
 from heedmap.errors import Named, TraceError
 from heedmap.mathematics.probabilities import Scores, scored
+from heedmap.options import Axis
 from heedmap.recording.calls import BranchRecord, Wanted
 from heedmap.recording.tallies import Probabilities, Tally
 from heedmap.text.concepts import concept_table
@@ -99,7 +100,7 @@ def _summed(made: Scores, concepts: ConceptStates) -> Probabilities:
 
 
 def concept_side(
-    encoding: Encoding, wanted: Wanted, layers: Mapping[str, Any], pipe: Any
+    encoding: Encoding, wanted: Wanted, layers: Mapping[str, Any], pipe: Any, keep: frozenset[Axis]
 ) -> BranchRecord | None:
     """The side of a call on which its concepts are recorded; None where it has none."""
     concepts = encoding.concepts
@@ -111,6 +112,6 @@ def concept_side(
     numbers = tuple(range(len(wanted.concepts)))
     return BranchRecord(
         (table,) * len(concepts),
-        Tally(wanted.keep, [numbers] * len(concepts), wanted.halves),
+        Tally(keep, [numbers] * len(concepts), wanted.halves),
         beside=Sought(layers, concepts, encoding.conditional.states, partial(family.within, model)),
     )

@@ -1,19 +1,21 @@
 """One call of a pipeline within a trace: what it reads, at which step it is, what it has left."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from heedmap.errors import NothingRecordedError, TraceError
+from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Rule, Site
 from heedmap.options import Axis, BranchName, Tokens
 from heedmap.recording.refining import Refiner
-from heedmap.recording.tallies import Probabilities, Tally
+from heedmap.recording.tallies import Probabilities, Tally, regrid
 from heedmap.text.words import TokenTable
 from heedmap.wiring.encodings import Branch, Encoding
 from heedmap.wiring.family import Family, GridShape
@@ -59,6 +61,8 @@ class BranchRecord:
     Attributes:
         tables: for each image its words.
         beside: gives the probabilities of concepts; None for a branch.
+        passes: by step, how many of the model's passes were recorded.
+        ran: by layer and step, in how many of them the layer computed attention.
     """
 
     tables: tuple[TokenTable, ...]
@@ -68,6 +72,40 @@ class BranchRecord:
     refiner: Refiner | None = None  # None where no layer carries
     timesteps: dict[int, float] = field(default_factory=dict)  # of the steps it was there
     beside: Beside | None = None
+    passes: Counter[int] = field(default_factory=Counter)
+    ran: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def incomplete(self, layers: Collection[str]) -> dict[str, list[int]]:
+        """Return, by layer, the steps at which it did not run once in each pass."""
+        odd = {
+            name: [step for step, passes in self.passes.items() if self.ran[name, step] != passes]
+            for name in layers
+        }
+        return {name: steps for name, steps in odd.items() if steps}
+
+    def check(self, layers: Collection[str], skipping: Sequence[str]) -> None:
+        """Raise a TraceError unless every layer was recorded at every step that ran.
+
+        Args:
+            layers: those of the model.
+            skipping: tools that are known to skip whole layers at some steps; then it is enough
+                that no layer ran in a part of a step's passes alone.
+        """
+        odd = self.incomplete(layers)
+        if skipping:
+            odd = {
+                name: found
+                for name, steps in odd.items()
+                if (found := [step for step in steps if self.ran[name, step]])
+            }
+        if odd:
+            name, steps = next(iter(odd.items()))
+            raise TraceError(
+                f"{plural(len(odd), 'layer')} of {len(layers)} did not run exactly once in each "
+                f"pass of the model: {name} at step {', '.join(map(str, steps))}; the maps would "
+                "be wrong. A cache or a tool that skips or replaces attention is in use: switch it "
+                "off"
+            )
 
 
 @dataclass(eq=False)
@@ -90,6 +128,9 @@ class Call:
         size: bytes that are kept of it.
         blocks: the blocks of the model's batch that read the prompt in this pass.
         edited: for each image, of each edit of the trace, its rules.
+        rows: how many rows the batch of the present pass has.
+        skipping: tools that may skip layers at some steps.
+        frame: of the pipeline's call; None where the denoising loop is not the pipeline's.
     """
 
     read: list[Encoding]
@@ -106,8 +147,9 @@ class Call:
     size: int = 0
     blocks: Sequence[int] = ()
     edited: Sequence[Sequence[Sequence[Rule]]] = ()
-    _states: torch.Tensor | None = None
-    _found: dict[str, list[int]] = field(default_factory=dict)
+    rows: int = 0
+    skipping: tuple[str, ...] = ()
+    frame: FrameType | None = None
 
     @property
     def started(self) -> bool:
@@ -195,11 +237,11 @@ class Call:
             TraceError: if it is not a pass of this call on the picture's own latents.
         """
         assert self.encoding is not None and self.schedule is not None
-        if states is not self._states:
-            self._found = self.encoding.blocks_in(states)
-            self._states = states
-        blocks = len(states) // self.images
-        if "conditional" not in self._found and len(self._found.get("negative", ())) < blocks:
+        # Compared by value in every pass: a callback may change the text states in place.
+        found = self.encoding.blocks_in(states)
+        self.rows = len(states)
+        blocks = self.rows // self.images
+        if "conditional" not in found and len(found.get("negative", ())) < blocks:
             raise _foreign(states)  # none of the prompt, and some that nobody encoded
         if not matches(self.schedule, self.done, timestep):
             raise TraceError(
@@ -209,14 +251,14 @@ class Call:
                 f"does {type(pipe).__name__} draw several views, or change its schedule on the "
                 "way?)"
             )
-        self.blocks = self._found.get("conditional", [])
+        self.blocks = found.get("conditional", [])
         source_first = family.source_first(pipe)
         if source_first:
             self.blocks = self.blocks[-1:]
         now = self.moment.step
         for name, side in self.sides.items():
-            found = self._found.get(name, []) if name == "negative" else self.blocks
-            side.block = found[-1 if source_first else 0] if found else None
+            mine = found.get(name, []) if name == "negative" else self.blocks
+            side.block = mine[-1 if source_first else 0] if mine else None
             if side.block is None:
                 continue
             if side.heard and not family.repeats_passes(pipe):
@@ -231,6 +273,7 @@ class Call:
                 continue
             side.heard = True
             side.timesteps.setdefault(now, timestep)
+            side.passes[now] += 1
 
     def so_far(self, image: int, tokens: Sequence[int]) -> np.ndarray:
         """Where watched tokens act (2, h, w), as `Trace.so_far` has it."""
@@ -242,7 +285,12 @@ class Call:
         return np.stack([np.abs(maps[..., columns]).sum(axis=-1) for maps in both])
 
     def recording(
-        self, name: SideName, image: int, heads: Mapping[str, int], factor: int
+        self,
+        name: SideName,
+        image: int,
+        heads: Mapping[str, int],
+        factor: int,
+        keep: frozenset[Axis],
     ) -> Recording:
         """What one side of one image has left.
 
@@ -251,18 +299,20 @@ class Call:
             image: the number of the image.
             heads: of each layer, by its path, in the order of the model.
             factor: pixels of the picture on the side of a cell of the latent.
+            keep: the axes to keep; the tally may have kept the layers as well.
 
         Raises:
             NothingRecordedError: if the branch did not run.
-            TraceError: if its attention holds NaN or Inf.
+            TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
         side = self.sides[name]
         if not side.timesteps:
             raise NothingRecordedError(
                 "the negative branch did not run: guidance was off throughout"
             )
-        keep = side.tally.keep
-        names = list(heads) if "layer" in keep else [""]
+        side.check(heads, self.skipping)
+        ran = {layer for layer, _ in side.ran}
+        names = [layer for layer in heads if layer in ran] if "layer" in side.tally.keep else [""]
         arrays = []
         steps = tuple(side.timesteps) if "step" in keep else (0,)
         for layer in names:
@@ -272,7 +322,12 @@ class Call:
                     f"the attention of {layer or 'the model'} holds NaN or Inf, so the latents "
                     "did: no map can be made; load the model with dtype 'float32' if it overflows"
                 )
+            if layer and "layer" not in keep:
+                flat = regrid(means.flatten(0, 1), self.grids[layer], self.mean_grid)
+                means = flat.unflatten(0, means.shape[:2])
             arrays.append(means.cpu().numpy())
+        if "layer" not in keep:
+            arrays, names = [np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]], [""]
         layers = tuple(Layer(n, heads[n], self.grids[n]) for n in names if n)
         h, w = self.latent
         return Recording(
@@ -294,17 +349,20 @@ class Call:
             side.heard = False
 
     def end(self) -> None:
-        """The pipeline has finished."""
+        """End the call: the pipeline has finished."""
         self.over = True
-        self._states = None
+        self.frame = None
 
 
-def sides(encoding: Encoding, wanted: Wanted) -> dict[SideName, BranchRecord]:
+def sides(
+    encoding: Encoding, wanted: Wanted, keep: frozenset[Axis]
+) -> dict[SideName, BranchRecord]:
     """The branches that are recorded of what is read, with nothing in them yet.
 
     Args:
         encoding: what the model is given.
         wanted: what is recorded of it; the padding too, where all tokens are.
+        keep: the axes that are kept while it runs.
 
     Raises:
         TraceError: if the negative branch is wanted and there is none.
@@ -325,7 +383,7 @@ def sides(encoding: Encoding, wanted: Wanted) -> dict[SideName, BranchRecord]:
                 "embedded in the model): pass a guidance above 1, or leave it out"
             )
         positions = [table.positions(*kinds) for table in branch.tables]
-        found[name] = BranchRecord(branch.tables, Tally(wanted.keep, positions, wanted.halves))
+        found[name] = BranchRecord(branch.tables, Tally(keep, positions, wanted.halves))
     return found
 
 

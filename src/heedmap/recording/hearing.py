@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
 from heedmap.recording.calls import Call
@@ -14,7 +15,13 @@ from heedmap.wiring.registry import check_places
 
 def hear(call: Call, name: str, scores: Scores, steerer: Steerer | None) -> None:
     """Take in what one cross-attention layer is made of, for all rows of the batch."""
-    _, heads, positions, _ = scores.query.shape
+    rows, heads, positions, _ = scores.query.shape
+    if rows != call.rows:
+        raise TraceError(
+            f"{name} computed attention for {rows} rows where the model was given {call.rows}: "
+            "heedmap cannot tell which image each row belongs to; switch off the tool that leaves "
+            "out a part of the batch"
+        )
     moment, device = call.moment, scores.query.device
     site = Site(name, moment.step, moment.steps, call.grids[name])
     where = (heads, call.mean_grid, device)
@@ -22,6 +29,7 @@ def hear(call: Call, name: str, scores: Scores, steerer: Steerer | None) -> None
     for side in call.sides.values():
         if side.block is None:
             continue
+        side.ran[name, moment.step] += 1
         first = side.block * call.images
         other = None if side.beside is None else side.beside(name, scores, first)
         for image in range(call.images):
@@ -62,9 +70,13 @@ def carry(call: Call, name: str, scores: Scores) -> None:
     """Carry the maps so far along one self-attention layer, where it is time to."""
     h, w = call.carriers.get(name, (0, 0))
     rows, _, places, _ = scores.query.shape
-    # Where tokens are merged nobody can tell which place is which; of models that are served none
-    # hides places from one another.
-    if places != h * w or scores.mask is not None or not carries(call.moment.step, call.steps):
+    if not carries(call.moment.step, call.steps):
+        return
+    # Tokens may be merged, or another image's keys may stand beside the image's own (StyleAligned).
+    # Then nobody can tell which place is which, and the call has no refined maps.
+    if not places == h * w == scores.key.shape[2] or scores.mask is not None:
+        for side in call.sides.values():
+            side.refiner = None
         return
     for side_name, side in call.sides.items():
         watch = call.watch if side_name == "conditional" else None

@@ -10,8 +10,27 @@ from heedmap.errors import TraceError
 from heedmap.mathematics.probabilities import Scores
 from heedmap.recording.steering import Steerer
 from heedmap.wiring import schedules
+from heedmap.wiring.patches import put
 from heedmap.wiring.processors import Record, RecordingProcessor, install, run_uncompiled
 from heedmap.wiring.registry import cross_attention_layers, family_of, guard, self_attention_layers
+from heedmap.wiring.skipping import check_forwards
+
+CHANGES = (
+    ("pipe", "load_ip_adapter"),
+    ("pipe", "unload_ip_adapter"),
+    ("model", "set_default_attn_processor"),
+)
+"""Methods that replace attention processors and do not know those of a trace."""
+
+
+def _refuse(name: str) -> Callable[..., None]:
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise TraceError(
+            f"{name} replaces the attention processors while a trace is open: call it before the "
+            "trace is opened, or after it is closed"
+        )
+
+    return refused
 
 
 class Installation:
@@ -48,6 +67,7 @@ class Installation:
             record: called whenever a cross-attention layer has run.
             before_pass: called with the model and its arguments before it runs.
         """
+        check_forwards(self.layers)
         steerer = self._steerer
         self._installed = install(
             self.layers, record, self._undo.callback, steerer and steerer.cross
@@ -55,6 +75,10 @@ class Installation:
         self.follow()
         model = family_of(self._pipe).part(self._pipe)
         run_uncompiled(model, self._undo.callback)
+        for owner, name in CHANGES:
+            part = self._pipe if owner == "pipe" else family_of(self._pipe).denoiser(self._pipe)
+            if hasattr(part, name):
+                self._undo.callback(put(part, name, _refuse(name)))
         handle = model.register_forward_pre_hook(before_pass, with_kwargs=True)
         self._undo.callback(handle.remove)
         guard(self._pipe, self._undo.callback)

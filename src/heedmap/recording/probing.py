@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedmap.errors import Is, SelectionError, TraceError
+from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.aims import Aim, number_of, worth
 from heedmap.mathematics.probabilities import Scores
 from heedmap.options import BranchName
@@ -159,7 +159,7 @@ class Probe:
             raise Reached
         if self._call is not None:
             raise SelectionError(
-                Is("head", self.aim.head), ", and no layer has it: take a smaller one, or none"
+                f"head is {quoted(self.aim.head)}, and no layer has it: take a smaller one, or none"
             )
 
     def _hearing(self, name: str) -> Callable[[Insides], None]:
@@ -189,7 +189,7 @@ class Probe:
             joined=_numbers(now.joined[row, place]),
             hidden=_numbers(now.hidden[row, place]),
             output=_numbers(now.output[row, place]),
-            ending=insides.ending(self._layers[name]),
+            ending=insides.ending(self._layers[name], now.joined),
             timestep=call.schedule.timesteps[call.done],
             passes=(self.number, self._passes),
             table=side.tables[self.image],

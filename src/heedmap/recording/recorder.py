@@ -14,31 +14,33 @@ from typing import Any
 import numpy as np
 import torch
 
-from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, warn
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, listed, warn
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
+from heedmap.options import Axis
 from heedmap.recording import hearing
 from heedmap.recording.beside import concept_side
 from heedmap.recording.calls import Call, SideName, Wanted, sides
 from heedmap.recording.edits import rules_of, warn_of_idle
 from heedmap.recording.installation import Installation
 from heedmap.recording.interventions import Intervention
-from heedmap.recording.room import check_limit
+from heedmap.recording.room import check_heads, check_limit
 from heedmap.recording.steering import Now, Steerer, Steering
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.family import GridShape
 from heedmap.wiring.processors import uncompiled
-from heedmap.wiring.registry import family_of, grids, served
+from heedmap.wiring.registry import check_served, family_of, grids
+from heedmap.wiring.skipping import skipping_tools
 
 
 class Trace:
     """An open recording; made by `trace`. `maps` has one entry an image, in the order of images."""
 
     def __init__(self, pipe: Any, wanted: Wanted, intervention: Intervention) -> None:
-        served(pipe)
+        check_served(pipe)
         self._pipe = pipe
         self._wanted = wanted
         self._intervention, self._probe = intervention, intervention.probe
@@ -51,6 +53,8 @@ class Trace:
         `after_step` is called; None where that cannot be told, or was not asked for."""
         self._installation = Installation(pipe, self.steerer)
         self._layers = self._installation.layers
+        if "head" in wanted.keep and "layer" not in wanted.keep:
+            check_heads({layer.heads for layer in self._layers.values()}, wanted.keep)
         self._calls: list[Call] = []
         self._unread: list[str] = []  # what was told of prompts that were cut
         self._open = False
@@ -145,7 +149,7 @@ class Trace:
         heads = {path: layer.heads for path, layer in self._layers.items()}
         side = self._family.cell_side(self._pipe)
         return tuple(
-            call.recording(name, image, heads, side)
+            call.recording(name, image, heads, side, self._wanted.keep)
             for call in done
             for image in range(call.images)
         )
@@ -169,10 +173,13 @@ class Trace:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is None and self._calls:
+            self._settle(self._calls[-1])
         self._restore()
         if kind is None and self._intervention.edits:
             for call in self._calls:
                 if call.started and call.over:
+                    call.sides["conditional"].check(self._layers, call.skipping)
                     warn_of_idle(self._intervention.edits, call.edited, call.sites)
 
     @property
@@ -222,11 +229,22 @@ class Trace:
         if last is not None and not last.started and not last.over:
             last.read.append(encoding)
         else:
-            if last is not None and not last.over:
-                self._calls.pop()  # it failed, or was left
-            self._calls.append(Call([encoding]))
+            if last is not None and not self._settle(last):
+                self._calls.pop()  # it failed
+            running = frames.running(self._pipe)
+            self._calls.append(Call([encoding], frame=running[0] if running else None))
         asked = self._intervention.predicts
         self._installation.listen(self._after_call, self._before_call if asked else None)
+
+    def _settle(self, call: Call) -> bool:
+        """End a call that did not say that it ended; return whether it ended well.
+
+        Some pipelines return latents without letting go of their models, and a denoising loop of
+        the user's own says nothing.
+        """
+        if not call.over and call.started and (call.frame is None or frames.returned(call.frame)):
+            self._end()
+        return call.over
 
     @uncompiled
     def _before_pass(
@@ -285,10 +303,20 @@ class Trace:
         return latents
 
     def _end(self) -> None:
-        """The pipeline has finished a call."""
+        """End the present call: the pipeline has finished."""
         self._installation.leave_own()
-        if self._calls:
-            self._calls[-1].end()
+        if not self._calls:
+            return
+        call = self._calls[-1]
+        call.end()
+        side = call.sides.get("conditional")
+        if call.skipping and side is not None and (skipped := side.incomplete(self._layers)):
+            steps = {step for found in skipped.values() for step in found}
+            warn(
+                f"{listed(call.skipping, 'and')} skipped {len(skipped)} of {len(self._layers)} "
+                f"layers at {len(steps)} of {len(side.passes)} steps: the map of each layer is its "
+                "mean over the steps at which it ran"
+            )
 
     def _now(self) -> Now | None:
         """Where the run is, for rules; None where no row reads the prompt."""
@@ -312,8 +340,12 @@ class Trace:
         call.latent = (sample.shape[-2], sample.shape[-1])
         call.grids = grids(self._pipe, self._layers, call.latent)
         assert call.encoding is not None
-        call.sides = sides(call.encoding, self._wanted)
-        concepts = concept_side(call.encoding, self._wanted, self._layers, self._pipe)
+        call.skipping = skipping_tools(self._family.denoiser(self._pipe), self._layers)
+        # Layers that may be skipped are averaged when it is known at which steps each ran.
+        layer: frozenset[Axis] = frozenset(("layer",))
+        keep = self._wanted.keep | layer if call.skipping else self._wanted.keep
+        call.sides = sides(call.encoding, self._wanted, keep)
+        concepts = concept_side(call.encoding, self._wanted, self._layers, self._pipe, keep)
         call.sides |= {} if concepts is None else {"concepts": concepts}
         watch = self._intervention.watch
         call.watched = [tuple(watch.get(image, ())) for image in range(call.images)]
@@ -321,7 +353,7 @@ class Trace:
         self._installation.hear_own(hearing.refine(call, own), self._carry)
         schedule = schedules.announced(self._pipe, timestep)
         heads = {name: layer.heads for name, layer in self._layers.items()}
-        call.size = call.bytes(self._wanted.keep, heads, schedule.count)
+        call.size = call.bytes(keep, heads, schedule.count)
         check_limit(self._calls, self._wanted)
         call.schedule = schedule
         if self._intervention.edits and self.steerer is not None:

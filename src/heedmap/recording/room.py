@@ -1,12 +1,28 @@
 """Whether what a call will keep fits into what may be kept."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from heedmap.errors import ArgumentError, Either, Written, sizes, warn
+from heedmap.options import AXES, Axis
 from heedmap.recording.calls import Call, Wanted
 
 WARN = 256 * 2**20
 """Bytes from which on a trace says beforehand how much it will keep."""
+
+
+def check_heads(heads: Collection[int], keep: Collection[Axis]) -> None:
+    """Raise an ArgumentError if layers with different numbers of heads are to be averaged.
+
+    Args:
+        heads: the numbers of heads of the layers.
+        keep: the axes to keep, among them "head" and not "layer".
+    """
+    if len(set(heads)) > 1:
+        raise ArgumentError(
+            "the layers have different numbers of heads: heads cannot be kept while layers are "
+            "averaged; take ",
+            Written("keep", [one for one in AXES if one in {"layer", *keep}]),
+        )
 
 
 def check_limit(calls: Sequence[Call], wanted: Wanted) -> None:

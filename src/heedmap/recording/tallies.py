@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch.nn.functional import interpolate
 
-from heedmap.errors import ArgumentError, Written
 from heedmap.mathematics.probabilities import Scores
 from heedmap.mathematics.rules import Site
-from heedmap.options import AXES, Axis
+from heedmap.options import Axis
 from heedmap.recording.halves import Halves
 
 Probabilities = Callable[[slice, Sequence[int]], torch.Tensor]
@@ -58,9 +57,6 @@ class Tally:
 
         Returns:
             The probabilities (H, Q, K) of the site on its own grid, or their mean over heads.
-
-        Raises:
-            ArgumentError: if heads are kept and layers, of different numbers of heads, are not.
         """
         tokens = self.positions[image]
         kept = "head" in self.keep
@@ -77,20 +73,24 @@ class Tally:
         if slot not in self._sums:
             self._sums[slot], self._shares[slot] = p, 1 / passes
             return there
-        if self._sums[slot].shape != p.shape:
-            raise ArgumentError(
-                "the layers have different numbers of heads: heads cannot be kept while layers are "
-                "averaged; take ",
-                Written("keep", [one for one in AXES if one in {"layer", *self.keep}]),
-            )
         self._sums[slot] += p
         self._shares[slot] += 1 / passes
         return there
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> torch.Tensor:
-        """The means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps."""
+        """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.
+
+        A step at which the layer was skipped holds the layer's mean over the other steps, so that
+        the mean over all steps is the same whether or not steps are kept.
+        """
         slots = [(image, layer, step) for step in steps]
-        return torch.stack([self._sums[slot] / self._shares[slot] for slot in slots])
+        means = {
+            slot: self._sums[slot] / self._shares[slot] for slot in slots if slot in self._sums
+        }
+        if len(means) < len(slots):
+            mean = torch.stack([*means.values()]).mean(dim=0)
+            means |= {slot: mean for slot in slots if slot not in means}
+        return torch.stack([means[slot] for slot in slots])
 
 
 def averaged(

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from heedmap import checks
 from heedmap.errors import ArgumentError, quoted
 from heedmap.files.values import MAX_WHOLE
-from heedmap.options import AXES, Axis, BranchName, DrawOptions, GenerateOptions, Tokens
+from heedmap.options import AXES, BranchName, DrawOptions, GenerateOptions, Keep, Tokens
 from heedmap.recording.calls import Wanted
 from heedmap.recording.edits import Edit, checked_edits
 from heedmap.recording.interventions import AfterStep, Intervention
@@ -21,7 +21,7 @@ from heedmap.wiring.family import Pipeline
 
 def trace(
     pipe: Pipeline,
-    keep: Iterable[Axis] = DrawOptions.keep,
+    keep: Keep = DrawOptions.keep,
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
@@ -41,8 +41,8 @@ def trace(
 
     Args:
         pipe: a pipeline of Stable Diffusion or PixArt.
-        keep: the axes to keep, of "layer", "step", "head"; the others are averaged while it runs
-            (steps: over the calls of the model).
+        keep: the axes to keep, of "layer", "step", "head", or "all"; the others are averaged
+            while it runs (steps: over the calls of the model).
         tokens: "prompt" for the prompt's own tokens with start and end, "all" for the padding too.
         branches: what to record of a guided run: "conditional", "negative", or both.
         concepts: words and phrases to look for in each picture, whether or not its prompt has them,
@@ -72,7 +72,7 @@ def trace(
 
 def steered(
     pipe: Any,
-    keep: Iterable[Axis] = DrawOptions.keep,
+    keep: Keep = DrawOptions.keep,
     *,
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
@@ -96,11 +96,7 @@ def steered(
 
 
 def _wanted(
-    keep: Iterable[Axis],
-    tokens: Tokens,
-    branches: Iterable[BranchName],
-    concepts: Sequence[str],
-    limit: int,
+    keep: Keep, tokens: Tokens, branches: Iterable[BranchName], concepts: Sequence[str], limit: int
 ) -> Wanted:
     """What is to be recorded; ArgumentError if something of it is not known."""
     axes = frozenset(checks.any_of("keep", keep, AXES))

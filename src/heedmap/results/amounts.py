@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sized
 
-from heedmap.errors import ArgumentError, Either, Written
+from heedmap.errors import ArgumentError
 from heedmap.files.values import MAX_CELLS
 
 __all__ = ["check_amount", "check_axes", "excess"]
@@ -18,14 +18,7 @@ def check_axes(axes: Iterable[Sized]) -> None:
     if all(len(axis) == 1 for axis in axes):
         raise ArgumentError(
             "nothing varies in this grid: give several targets, seeds, weights of a word or "
-            "windows, as in ",
-            Either(
-                "weights={'red': [0, 1, 2]}",
-                (
-                    *(Written("weights", "red=-2:3:6"), ", ", Written("cross", "0,0.5,1")),
-                    *(" or ", Written("seeds", 3)),
-                ),
-            ),
+            "windows, as in weights={'red': [0, 1, 2]} (--weight red=0:2:3)"
         )
 
 

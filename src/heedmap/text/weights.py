@@ -62,6 +62,15 @@ class WeightedPrompt:
     spans: tuple[Span, ...]
 
 
+def unchanged(source: str, target: str) -> ArgumentError:
+    """Return the error of an edit that would change nothing."""
+    return ArgumentError(
+        f"the prompt {quoted(source)} and its edit {quoted(target)} have the same words and the "
+        "same weights, so the edit would change nothing: change a word, or weight one as in "
+        "'(word:1.5)'"
+    )
+
+
 def escape(text: str) -> str:
     """Return the prompt that `parse_weights` reads as this text, without weights."""
 

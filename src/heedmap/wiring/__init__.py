@@ -19,9 +19,11 @@ __all__ = [
     "noise_levels",
     "noising",
     "parts",
+    "patches",
     "predictions",
     "processors",
     "prompt_tables",
     "registry",
     "schedules",
+    "skipping",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from heedmap.errors import ArgumentError, ModelError
+from heedmap.errors import ArgumentError, ModelError, quoted
 from heedmap.options import OWN_NAMES, DrawOptions
 from heedmap.wiring.family import parameters
 from heedmap.wiring.registry import family_of
@@ -50,23 +50,27 @@ def for_batch(
         ArgumentError: if an argument has neither one row nor one for each picture.
     """
     count, own = len(prompts), options.arguments
+
+    def texts(text: str) -> str | list[str]:
+        return text if count == 1 else [text] * count  # some pipelines take one text alone
+
     width, height = options.size or (None, None)
     said = {
         THEIR_NAMES["steps"]: options.steps,
         THEIR_NAMES["guidance"]: options.guidance,
         "width": width,
         "height": height,
-        THEIR_NAMES["negative"]: None if options.negative is None else [options.negative] * count,
+        THEIR_NAMES["negative"]: None if options.negative is None else texts(options.negative),
     }
     second = own.get("prompt_2")  # which diffusers takes for one prompt
     return {
-        "prompt": list(prompts),
+        "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),
         **family_of(pipe).defaults,
         **{name: value for name, value in said.items() if value is not None},
         **own,
         **_rows(pipe, own, count),
-        **({"prompt_2": [second] * count} if isinstance(second, str) else {}),
+        **({"prompt_2": texts(second)} if isinstance(second, str) else {}),
     }
 
 
@@ -149,6 +153,23 @@ def for_one_step(pipe: Any, prompt: str, size: tuple[int, int]) -> dict[str, Any
 def noise(seed: int) -> torch.Generator:
     """What noise is drawn with: on the CPU, so that a seed means the same on every device."""
     return torch.Generator("cpu").manual_seed(seed)
+
+
+def seed_of(generator: Any) -> Any:
+    """Return the seed whose `noise` a generator draws, or of a list each; else ArgumentError."""
+    if isinstance(generator, list | tuple):
+        return [seed_of(one) for one in generator]
+    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
+        raise ArgumentError(
+            f"the generator is {quoted(getattr(generator, 'device', generator))}: expected a "
+            "torch.Generator on the CPU, where heedmap draws its noise, or seed"
+        )
+    if not torch.equal(generator.get_state(), noise(generator.initial_seed()).get_state()):
+        raise ArgumentError(
+            "numbers were drawn from the generator, so no seed repeats its noise: pass a newly "
+            "seeded generator, or seed"
+        )
+    return generator.initial_seed()
 
 
 def size_of_latents(pipe: Any, arguments: Mapping[str, Any]) -> tuple[int, int] | None:

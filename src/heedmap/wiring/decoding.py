@@ -3,6 +3,8 @@
 Axes: B image · C channel · h, w rows and columns of the latent · H, W of the picture.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,26 +40,31 @@ def overflows(vae: Any) -> bool:
 
 def pictures_of(vae: Any, latents: torch.Tensor) -> torch.Tensor:
     """The pictures (B, 3, H, W), 0 to 1, of latents as the decoder takes them."""
-    return vae.decode(latents).sample.float().cpu() / 2 + 0.5
+    with _raised(vae):
+        return vae.decode(latents.to(vae.dtype)).sample.float().cpu() / 2 + 0.5
 
 
 def latents_of(vae: Any, pixels: torch.Tensor, where: torch.device | None = None) -> torch.Tensor:
     """The latents (B, C, h, w), as the decoder takes them, of pictures (B, 3, H, W), 0 to 1.
-
-    An autoencoder that `overflows` is raised to float32 for the time being, and is afterwards as it
-    was, to the bit.
 
     Args:
         vae: the autoencoder.
         pixels: the pictures.
         where: it computes, if that is not where it is kept.
     """
+    with _raised(vae):
+        made = vae.encode((pixels * 2 - 1).to(where or vae.device, vae.dtype))
+        return made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents
+
+
+@contextmanager
+def _raised(vae: Any) -> Iterator[None]:
+    """Raise an autoencoder that `overflows` to float32, and put it back to the bit afterwards."""
     raised, dtype = overflows(vae), vae.dtype
     try:
         if raised:
             vae.to(torch.float32)
-        made = vae.encode((pixels * 2 - 1).to(where or vae.device, vae.dtype))
-        return made.latent_dist.mode() if hasattr(made, "latent_dist") else made.latents
+        yield
     finally:
         if raised:
             vae.to(dtype)

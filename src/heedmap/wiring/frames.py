@@ -1,5 +1,6 @@
 """The calls of a pipeline that run now, by the frames of Python that this code runs within."""
 
+import dis
 import inspect
 from types import FrameType
 from typing import Any
@@ -14,6 +15,11 @@ def running(pipe: Any) -> list[FrameType]:
             found.append(frame)
         frame = frame.f_back
     return found
+
+
+def returned(frame: FrameType) -> bool:
+    """Return whether a call that is over ended with a result, and not with an exception."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
 
 
 def says_end(pipe: Any) -> bool:

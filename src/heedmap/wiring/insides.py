@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from heedmap.wiring.processors import projections, uncompiled
+from heedmap.wiring.processors import own_weights, projections, uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,8 @@ def overhear(
     def whole(
         module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor
     ) -> None:
+        if not {"value", "joined"} <= found.keys():
+            raise own_weights(layer)
         hidden = args[0] if args else kwargs["hidden_states"]
         now = Insides(hidden, found["value"], found["joined"], output)
         found.clear()
@@ -91,8 +93,8 @@ def overhear(
     undo(layer.register_forward_hook(whole, with_kwargs=True).remove)
 
 
-def ending(layer: Any) -> Ending:
-    """How a layer puts its heads together; asked while it runs, when its weights are there."""
+def ending(layer: Any, joined: torch.Tensor) -> Ending:
+    """Read how a layer has just put its heads together, which are joined (B, Q, H·d)."""
     module = projections(layer)["output"]
     weight = getattr(module, "weight", None)
     with torch.no_grad():
@@ -100,7 +102,7 @@ def ending(layer: Any) -> Ending:
             bias = None if module.bias is None else module.bias.detach().float()
             made = weight.detach().float()
         else:
-            made, bias = _measured(module, layer)
+            made, bias = _measured(module, joined)
     own = getattr(layer.processor, "original", layer.processor)
     return Ending(
         made,
@@ -111,15 +113,12 @@ def ending(layer: Any) -> Ending:
     )
 
 
-def _measured(module: Any, layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _measured(module: Any, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The matrix and bias of a linear map that is adapted, quantised or elsewhere, by using it.
 
     Unit vectors go through it as the picture does. `forward` is called, so that nobody who listens
     to the module hears of it.
     """
-    like = layer.to_q.weight
-    width = module.in_features
-    kind = like.dtype if like.dtype.is_floating_point else torch.float32
-    ones = torch.eye(width, dtype=kind, device=None if like.is_meta else like.device)
+    ones = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
     none = module.forward(torch.zeros_like(ones[:1])).float()
     return (module.forward(ones).float() - none).T, none[0]

@@ -14,7 +14,7 @@ from diffusers.models.attention_processor import Attention
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
 from heedmap import checks
-from heedmap.errors import ArgumentError, Either, TraceError, quoted
+from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.tokens import Rewritten, tokenize
 from heedmap.text.words import TokenTable
 from heedmap.wiring.family import Family, GridShape, Guard, default_of
@@ -119,8 +119,8 @@ def _check_clean(pipe: Any, prompt: str, lowered: str) -> None:
     if cleaned != lowered:
         raise TraceError(
             f"{type(pipe).__name__} makes {quoted(cleaned)} of the prompt {quoted(prompt)} before "
-            "it reads it, so that heedmap cannot label its words: write the prompt like that",
-            Either(", or pass clean_caption=False", ""),
+            "it reads it, so that heedmap cannot label its words: write the prompt like that, or "
+            "pass clean_caption=False"
         )
 
 
@@ -147,7 +147,5 @@ def _check_size(asked: tuple[int, int], drawn: tuple[int, int]) -> None:
         raise ArgumentError(
             f"the picture of {asked[1]}×{asked[0]} pixels would be drawn at {drawn[1]}×{drawn[0]} "
             "and then scaled and cut, so that its maps would not lie where the picture is: ask "
-            "for ",
-            Either("use_resolution_binning=False, or ", ""),
-            "the size that is drawn",
+            "for use_resolution_binning=False, or the size that is drawn"
         )

@@ -15,7 +15,8 @@ from typing import Any, TypeVar, cast
 import torch
 from diffusers.models.attention_processor import Attention
 from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from heedmap.errors import TraceError
 from heedmap.mathematics import probabilities
@@ -94,9 +95,10 @@ class RecordingProcessor:
             return output
         if scores is None:
             raise TraceError(
-                f"{type(self.original).__name__} at {self.name} computes its attention where "
-                "heedmap cannot see it (xformers?): call set_default_attn_processor() of the model "
-                "(pipe.unet, pipe.transformer) before the trace"
+                f"{type(self.original).__name__} at {self.name} computed no attention that heedmap "
+                "can see: it returned a cached output, or it uses a kernel of its own (xformers "
+                "does); call set_default_attn_processor() of the model (pipe.unet, "
+                "pipe.transformer) before the trace"
             )
         with torch.no_grad():
             self.record(self.name, scores)
@@ -111,11 +113,15 @@ class _Tap(TorchFunctionMode):
         self.attn = attn
         self.rows = rows
         self.changes = changes
+        self.hidden = False
         self.fused: Scores | None = None
         # What the classic computation was given, by slices of the B·H rows where it is sliced.
         self.classic: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = []
 
     def __enter__(self) -> "_Tap":
+        # Another mode around this one may replace the attention (LayerSkip of diffusers does).
+        modes = _get_current_function_mode_stack()
+        self.hidden = not all(isinstance(mode, _Tap | DeviceContext) for mode in modes)
         self._original = self.attn.get_attention_scores
         vars(self.attn)["get_attention_scores"] = self._weigh
         return super().__enter__()
@@ -132,7 +138,8 @@ class _Tap(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not scaled_dot_product_attention or self.fused or self.classic:
+        done = self.fused or self.classic or self.hidden
+        if func is not scaled_dot_product_attention or done:
             return func(*args, **kwargs)
         given = _SIGNATURE.bind(*args, **kwargs).arguments
         if self.changes is not None:
@@ -238,6 +245,15 @@ def projections(layer: Any) -> dict[str, torch.nn.Module]:
     names = {"to_q": "query", "to_k": "key", "to_v": "value", "to_kv": "key and value"}
     found = {ours: getattr(layer, name) for name, ours in names.items() if hasattr(layer, name)}
     return {**found, "output": layer.to_out[0]}
+
+
+def own_weights(layer: Any) -> TraceError:
+    """Make the error for a processor that does not use its layer's linear maps."""
+    own = getattr(layer.processor, "original", layer.processor)
+    return TraceError(
+        f"{type(own).__name__} has linear maps of its own, so its numbers cannot be read: expected "
+        "a processor that uses its layer's to_q, to_k, to_v and to_out; load the model without it"
+    )
 
 
 def keys_of(layer: Any, states: torch.Tensor) -> torch.Tensor:
