@@ -16,7 +16,6 @@ from PIL import Image, ImageDraw
 
 from heedmap.errors import ArgumentError
 from heedmap.figures import overlays
-from heedmap.figures import overlays
 from heedmap.figures.overlays import (
     COLORMAPS,
     colour,

@@ -58,8 +58,8 @@ class ScaleBar:
     alone: bool = False
 
     @property
-    def signed(self) -> bool:
-        """Whether values below 0 are shown."""
+    def negative(self) -> bool:
+        """Whether the scale begins below 0."""
         return self.low.startswith("−") if isinstance(self.low, str) else self.low < 0
 
     def ends(self) -> tuple[str, str]:
@@ -76,10 +76,8 @@ class ScaleBar:
         cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in self.ends())
         bar = Block.of(self.drawn((width // 5, size)))
         left = cold.width + bar.width + hot.width + 3 * size
-        name = self.name
-        if self.signed:
-            name = f"{name.removesuffix(' probability')} · signed attention"
-        name = fit_text(f"scale: {name}", width - left, size=size)
+        name = f"{self.name.removesuffix(' probability')} · signed weight"
+        name = fit_text(f"scale: {name if self.negative else self.name}", width - left, size=size)
         cold, hot, name = (Block.text(one, one.width, SOFT) for one in (cold, hot, name))
         bar = beside([Block(0, size // 6), bar], across=False)
         between, before = Block(size // 2, 0), Block(2 * size, 0)
@@ -87,7 +85,7 @@ class ScaleBar:
 
     def drawn(self, size: tuple[int, int]) -> Image.Image:
         """The bar without its texts, at a size (W, H)."""
-        low = -1 if self.signed else 0
+        low = -1 if self.negative else 0
         ramp = np.linspace(low, 1, 256)[None]
         if self.alone:
             return heat(ramp, size, low=low, high=1)

@@ -21,7 +21,6 @@ from heedmap.files.reading import MAX_SIDE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
     from matplotlib.image import AxesImage
 
 __all__ = [
@@ -46,8 +45,7 @@ __all__ = [
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
-SIGNED = "signed"
-_BOTH_SIGNS = ("#b4f0ff", "#2f8fff", "#101018", "#ff7a1a", "#ffe08a")  # dark at 0, its middle
+SIGNED = "managua_r"  # of scales with values below 0: blue below, dark at 0, orange above
 
 # How bright and how grey the picture is under the heat. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
@@ -119,8 +117,8 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
         An RGB picture of size (W, H).
     """
     base = _dimmed(image, GREY)
-    colours, hot = _heated(values, image.size, low, high)
-    mixed = base + (colours - base) * (OPACITY * hot)[..., None]
+    place, hot = _scaled(values, image.size, low, high)
+    mixed = base + (colour(place, _colormap(low)) - base) * (OPACITY * hot)[..., None]
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
@@ -144,7 +142,7 @@ def overlay_several(
         given = f"{len(maps)} maps, {len(spans)} spans, {len(HUES)} hues"
         raise ArgumentError(f"{given} were given: expected a span and a hue for each map")
     base = _dimmed(image, GREY_SEVERAL)
-    hot = [_heated(one, image.size, *span)[1] for one, span in zip(maps, spans, strict=True)]
+    hot = [_scaled(one, image.size, *span)[1] for one, span in zip(maps, spans, strict=True)]
     cover = OPACITY * np.stack(hot, axis=-1)  # (H, W, N)
     clear = np.prod(1 - cover, axis=-1, keepdims=True)
     total = cover.sum(axis=-1, keepdims=True)
@@ -202,17 +200,18 @@ def plot(
         raise ArgumentError(
             f"ax is {quoted(ax)}: expected axes of matplotlib, as in Figure().add_subplot()"
         )
-    shares, cover = _scaled(values, size, low, high), None
+    place, hot = _scaled(values, size, low, high)
     low, high = centred(low, high) if low < 0 else (low, high)
+    cover = None
     if image is not None:
-        cover = OPACITY * _heated(values, size, low, high)[1]
+        cover = OPACITY * hot
         ax.imshow(
             np.rint(_dimmed(image, GREY)).astype(np.uint8), origin="upper", interpolation="auto"
         )
     ax.set_axis_off()
     return ax.imshow(
-        low + shares * (high - low),
-        _palette(SIGNED if low < 0 else COLORMAP),
+        low + place * (high - low),
+        _colormap(low),
         vmin=low,
         vmax=high,
         alpha=cover,
@@ -233,7 +232,7 @@ def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -
 
     The arguments are those of `overlay`, with the `size` (W, H) in place of the picture.
     """
-    return Image.fromarray(_heated(values, size, low, high)[0])
+    return Image.fromarray(colour(_scaled(values, size, low, high)[0], _colormap(low)))
 
 
 def centred(low: float, high: float) -> tuple[float, float]:
@@ -242,26 +241,30 @@ def centred(low: float, high: float) -> tuple[float, float]:
     return (low, high) if alike(low, high) else (-most, most)
 
 
-def _heated(
-    values: ArrayLike, size: tuple[int, int], low: float, high: float
-) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """Return the colours (H, W, 3) of a map, and how hot each pixel is (H, W), 0 to 1."""
-    shares = _scaled(values, size, low, high)
-    return (colour(shares, SIGNED), abs(2 * shares - 1)) if low < 0 else (colour(shares), shares)
+def _colormap(low: float) -> str:
+    """Name the colour map of a scale that begins at `low`."""
+    return SIGNED if low < 0 else COLORMAP
 
 
 def _scaled(
     values: ArrayLike, size: tuple[int, int], low: float, high: float
-) -> NDArray[np.float64]:
-    """A map as heat from 0 at `low` to 1 at `high`, at a picture's size: (H, W)."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Resize a map to a picture and scale it from `low` to `high`.
+
+    Returns:
+        The place of each pixel on the scale, (H, W) from 0 to 1, and its heat, (H, W) from 0 to 1.
+        The two are the same, but on a scale that begins below 0 the heat is the distance from 0.
+    """
     low, high = finite("low", low), finite("high", high)
     if low > high:
         raise ArgumentError(f"low is {low:g} and high {high:g}: expected low not above high")
     low, high = centred(low, high) if low < 0 else (low, high)
     spread = resize_map(values, size).astype(np.float64)
     if alike(low, high):
-        return spread * 0 + (0.5 if low < 0 else 0)
-    return np.clip((spread - low) / (high - low), 0, 1)
+        place = np.full_like(spread, 0.5 if low < 0 else 0)
+    else:
+        place = np.clip((spread - low) / (high - low), 0, 1)
+    return place, abs(2 * place - 1) if low < 0 else place
 
 
 def _box(size: object) -> tuple[int, int]:
@@ -337,13 +340,6 @@ def _map(values: ArrayLike) -> NDArray[np.float32]:
 @cache
 def _table(colormap: str) -> NDArray[np.uint8]:
     """The 256 colours of a colour map, (256, 3)."""
-    return _palette(colormap)(np.arange(256), bytes=True)[:, :3]
-
-
-def _palette(colormap: str) -> "Colormap":
     from matplotlib import colormaps
-    from matplotlib.colors import LinearSegmentedColormap
 
-    if colormap == SIGNED:
-        return LinearSegmentedColormap.from_list(SIGNED, _BOTH_SIGNS)
-    return colormaps[colormap]
+    return colormaps[colormap](np.arange(256), bytes=True)[:, :3]

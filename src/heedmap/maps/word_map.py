@@ -81,19 +81,19 @@ class HeatMap:
             scale: "word" (from this map's least to its greatest value; of one that is the same
                 everywhere, but for rounding, both are its least), "shared" (that of all the
                 prompt's words, and of a phrase that draws more than any of them) or "raw" (0 to 1).
-                Where a word has values below 0, by a negative weight, 0 is the middle of each.
+                If a word of the prompt has values below 0, each scale is widened to have 0 in its
+                middle ("raw" is -1 to 1).
 
         Raises:
             ArgumentError: if there is no such scale.
         """
         check_scale(scale)
         low, high = float(self.values.min()), float(self.values.max())
-        least = min(low, self.shared[0])
         if scale == "word" and is_even(self.values):
             return low, low
-        if scale != "word":
-            low, high = (0.0, 1.0) if scale == "raw" else (least, max(high, self.shared[1]))
-        return overlays.centred(low, high) if least < 0 else (low, high)
+        shared = min(low, self.shared[0]), max(high, self.shared[1])
+        own = {"word": (low, high), "shared": shared, "raw": (0.0, 1.0)}[scale]
+        return overlays.centred(*own) if shared[0] < 0 else own
 
     def overlay(
         self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256

@@ -93,7 +93,7 @@ function renderLegend() {
   const grids = heats[0].grids.length > 4 ? "" : ` on ${heats[0].grids.join(", ")}`;
   const cells = state.native ? ` · native cells${grids}` : "";
   const negative = heats.some((heat) => heat.low < 0);
-  const below = negative ? ` (signed attention: below 0 by a negative weight${heats.length === 1 ? ", blue" : ""})` : "";
+  const below = negative ? ` (signed weight${heats.length === 1 ? ": blue is below 0" : ""})` : "";
   const scale = `${negative ? SCALES[state.scale].replace(" probability", "") : SCALES[state.scale]}${overStepsSaid()}${same ? `: ${range(heats[0])}` : ""}${below}`;
   const line = state.outline ? ` · ${outlined()}` : "";
   text.textContent = `${scale} · ${chosen}${cells}${line}.${beneath}`;

@@ -88,9 +88,9 @@ function renderPoint() {
 }
 
 /** What the number beside a share is. */
-const valueSaid = () => (refined() ? "refined" : signed(0) ? "signed attention" : "probability");
+const valueSaid = () => (refined() ? "refined" : anySigned() ? "signed weight" : "probability");
 const VALUES = {
-  "signed attention": "Signed attention: probability times the word's weight, below 0 where that is negative.",
+  "signed weight": "Signed weight: the probability times the word's weight, below 0 where that weight is negative.",
   probability: "Probability: of all that the place attends to; the rest goes to tokens that are no words, such as the padding.",
   refined: "Refined: the mean of what the places have that this place attends to in the picture.",
 };

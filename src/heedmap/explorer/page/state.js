@@ -177,8 +177,9 @@ function entriesIn(term, run) {
   return real.length ? real : null;
 }
 
-/** Whether a word in sight has values below 0, by a negative weight. */
+/** Whether a word of a view has values below 0, from a negative weight. */
 const signed = (view) => runsNow().some((run) => data.runs[run].views[view] && mapsOf(run, view)?.low < 0);
+const anySigned = () => runsNow().flatMap(viewsShown).some(signed);
 
 /** The heat of a term in a run's picture, on one scale with the terms that are shown; null while it
     is read or where it has none. */
