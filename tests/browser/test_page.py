@@ -120,7 +120,7 @@ def test_a_negative_weight_is_no_probability(show: Any):
     assert "probability" not in opened.page.locator("#reading").inner_text().split("\n")[0]
     for scale in ("shared", "word", "raw"):
         opened.choose("Scale", scale)
-        for word in ("house", "tree"):
+        for word in ("house", "red"):
             opened.word(word).hover()
             same(canvas(opened), run.maps[word].overlay(scale=scale))
             low, high = run.maps[word].span(scale)
