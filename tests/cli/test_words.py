@@ -31,8 +31,8 @@ def test_words_says_what_is_not_read(model):
     assert lines[76].split() == ["75", "tree", "-", "-", "no"]
     assert lines[-1].startswith("2 words of 'house house ")
     assert lines[-1].endswith(
-        "are not read, since the model takes 77 tokens: 'red' (in part) and 'tree', from word 74 "
-        "on; shorten the prompt, or move the word towards its start."
+        "are not read, since the model reads 75 tokens of a prompt: 'red' (in part) and 'tree', "
+        "from word 74 on; shorten the prompt, or move the word towards its start."
     )
 
 

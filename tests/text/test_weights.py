@@ -308,7 +308,7 @@ def test_words_past_the_limit():
     assert weights("(house dog:2)", 4) == {"1house": 2, "2d": 2}
     with pytest.raises(
         TruncatedWordError,
-        match=r"^the weight 2 of 'd e' has no effect: the model reads 5 tokens, and none of this; ",
+        match=r"^the weight 2 of 'd e' has no effect: the model reads 3 tokens of a ",
     ):
         weights("a b c (d e:2)", 5)
 

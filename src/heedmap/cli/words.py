@@ -66,7 +66,7 @@ def print_tokens(table: "TokenTable", weights: Sequence[float]) -> None:
         columns = (*columns, "weight")
         rows = [(*row, f"{weight:g}") for row, weight in zip(rows, weights, strict=True)]
     print_table(columns, rows, right=("#", "weight"))
-    count, room = len(table.positions("text")), len(table.positions("text", "pad"))
-    say(f"{plural(count, 'token')} of the {room} that the model can read.")
+    count = len(table.positions("text"))
+    say(f"{plural(count, 'token')} of the {table.room} that the model can read.")
     if table.unread:
         say(printable(as_sentence(table.unread)))

@@ -226,7 +226,7 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
         if not found:
             raise TruncatedWordError(
                 f"the weight {weight:g} of {covered} has no effect: the model reads "
-                f"{table.limit} tokens, and none of this; {MOVE_IT}"
+                f"{table.room} tokens of a prompt, and none of this; {MOVE_IT}"
             )
         for word in found:
             for position in word.tokens:
