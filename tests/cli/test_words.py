@@ -79,16 +79,17 @@ def test_words_json_is_the_table(model):
     ],
 )
 def test_words_of_hostile_prompts(model, prompt: str):
-    said = good("words", prompt)
+    said = call("words", prompt).stdout
     assert set(said) - {"\n"} <= {c for c in said if c.isprintable()}
-    assert json.loads(good("words", prompt, "--json"))["prompt"] == prompt
+    assert json.loads(call("words", prompt, "--json").stdout)["prompt"] == prompt
 
 
 def test_markup_in_a_prompt_is_text(model):
-    said = good("generate", "[red] house [/]", "--steps", 1, "--seed", 1, "--out", "[red]")
+    asked = ("generate", "[red] house [/]", "--steps", 1, "--seed", 1, "--out", "[red]")
+    said = call(*asked).stdout
     assert said.startswith("[red]\n")
     assert "where “red” acted" in said
-    assert "\x1b" not in good("words", "[bold]house[/bold] \x1b[31m")
+    assert "\x1b" not in call("words", "[bold]house[/bold] \x1b[31m").output
 
 
 def test_words_of_the_embedded_model(embedded):
