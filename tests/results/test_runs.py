@@ -13,6 +13,7 @@ from making import letter_tokenizer, made_run, noise, noting, recording, same_pi
 from PIL import Image
 from safetensors import SafetensorError
 
+from heedmap.drawing.generation import generate
 from heedmap.errors import ArgumentError, HeedmapWarning, RunError
 from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import kinds
@@ -519,3 +520,11 @@ def test_titles_have_an_end():
     run = made_run()
     usual = run.sheet().height
     assert run.maps.sheet(title="a sea " * 20_000).height < 2 * usual
+
+
+def test_in_a_notebook_a_run_is_its_sheet_and_small(embedded):
+    pictured = generate(embedded, "a red house, a blue tree", seed=7, steps=2, keep="all")
+    many = replace(pictured, maps=HeatMaps(recording("at house, " * 18), noise(1)))
+    for run in (pictured, many):
+        shown = run._repr_html_()
+        assert shown.startswith("<img") and len(shown) <= 200_000

@@ -108,7 +108,7 @@ class Pair:
         return explorer.pair_page(self)
 
     def _repr_html_(self) -> str:
-        return explorer.frame(self.explorer())
+        return explorer.pictures.preview(self, self.sheet())
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the pair's folder, whole or not at all.
