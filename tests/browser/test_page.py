@@ -103,14 +103,33 @@ def test_share_among_the_content_words(show: Any, run: Any, run_page: str, word:
     assert "share among the content words: 0 to 1" in opened.legend()
 
 
-def test_shares_where_a_weight_is_negative(show: Any):
-    """They are those of Python, 0 to 1; a place's list ranks by how much acted, of either sign."""
+def turned(weight: float) -> Any:
+    """A run whose "house" has this weight."""
     run = small()
     made = run.maps.recording
     signs = np.ones(len(made.positions), np.float32)
-    signs[made.positions.index(run.maps.tokens.find("house")[0])] = -3
-    turned = replace(made, arrays=tuple(array * signs for array in made.arrays))
-    run = replace(run, maps=replace(run.maps, recording=turned))
+    signs[made.positions.index(run.maps.tokens.find("house")[0])] = weight
+    changed = replace(made, arrays=tuple(array * signs for array in made.arrays))
+    return replace(run, maps=replace(run.maps, recording=changed))
+
+
+def test_a_negative_weight_is_no_probability(show: Any):
+    """The page draws what Python draws: both signs around 0, for every word."""
+    run = turned(-3)
+    opened = show(explorer.page(run))
+    assert "probability" not in opened.page.locator("#reading").inner_text().split("\n")[0]
+    for scale in ("shared", "word", "raw"):
+        opened.choose("Scale", scale)
+        for word in ("house", "red"):
+            opened.word(word).hover()
+            same(canvas(opened), run.maps[word].overlay(scale=scale))
+            low, high = run.maps[word].span(scale)
+            assert low == -high and "probability" not in opened.legend()
+
+
+def test_shares_where_a_weight_is_negative(show: Any):
+    """They are those of Python, 0 to 1; a place's list ranks by how much acted, of either sign."""
+    run = turned(-3)
     opened = show(explorer.page(run))
     opened.choose("Scale", "content")
     opened.word("house").hover()

@@ -91,8 +91,8 @@ def test_without_a_browser_the_run_stays_saved(model, desk: Path, monkeypatch):
 def test_a_prompt_that_is_cut_is_a_warning(model, desk: Path):
     asked = ("generate", "house " * 74 + "red tree", "--seed", 1, "--steps", 1)
     said = (
-        "are not read, since the model takes 77 tokens: 'red' (in part) and 'tree', from word 74 "
-        "on; shorten the prompt, or move the word towards its start"
+        "are not read, since the model reads 75 tokens of a prompt: 'red' (in part) and 'tree', "
+        "from word 74 on; shorten the prompt, or move the word towards its start"
     )
     result = call(*asked, "--count", 2, "--json")
     assert result.exit_code == 0

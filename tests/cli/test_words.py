@@ -31,8 +31,8 @@ def test_words_says_what_is_not_read(model):
     assert lines[76].split() == ["75", "tree", "-", "-", "no"]
     assert lines[-1].startswith("2 words of 'house house ")
     assert lines[-1].endswith(
-        "are not read, since the model takes 77 tokens: 'red' (in part) and 'tree', from word 74 "
-        "on; shorten the prompt, or move the word towards its start."
+        "are not read, since the model reads 75 tokens of a prompt: 'red' (in part) and 'tree', "
+        "from word 74 on; shorten the prompt, or move the word towards its start."
     )
 
 
@@ -79,16 +79,17 @@ def test_words_json_is_the_table(model):
     ],
 )
 def test_words_of_hostile_prompts(model, prompt: str):
-    said = good("words", prompt)
+    said = call("words", prompt).stdout
     assert set(said) - {"\n"} <= {c for c in said if c.isprintable()}
-    assert json.loads(good("words", prompt, "--json"))["prompt"] == prompt
+    assert json.loads(call("words", prompt, "--json").stdout)["prompt"] == prompt
 
 
 def test_markup_in_a_prompt_is_text(model):
-    said = good("generate", "[red] house [/]", "--steps", 1, "--seed", 1, "--out", "[red]")
+    asked = ("generate", "[red] house [/]", "--steps", 1, "--seed", 1, "--out", "[red]")
+    said = call(*asked).stdout
     assert said.startswith("[red]\n")
     assert "where “red” acted" in said
-    assert "\x1b" not in good("words", "[bold]house[/bold] \x1b[31m")
+    assert "\x1b" not in call("words", "[bold]house[/bold] \x1b[31m").output
 
 
 def test_words_of_the_embedded_model(embedded):

@@ -145,7 +145,7 @@ def test_what_an_edit_is_about(source, target, named, kind, acts, changed):
 
 
 def test_words_past_the_limit():
-    with pytest.raises(TruncatedWordError, match="'sea' is changed, but stands past the 6 tokens"):
+    with pytest.raises(TruncatedWordError, match="'sea' is changed, but stands past the 4 tokens"):
         plan("a b c d sea", "a b c d cat", limit=6)
     # A changed weight of a word that is cut: it has no tokens to differ in.
     cut = plan("a b c d e", "a (b:2) c d e", limit=6)

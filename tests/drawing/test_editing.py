@@ -213,7 +213,7 @@ BAD = [
     ({"target": "a (red:1,5) sea"}, ArgumentError, "is not a number"),
     ({"target": "a (red:nan) sea"}, ArgumentError, "is not a number"),
     ({"target": "a red sea (:2)"}, ArgumentError, "covers no word"),
-    ({"source": LONG + "red", "target": LONG + "blue"}, TruncatedWordError, "past the 77 tokens"),
+    ({"source": LONG + "red", "target": LONG + "blue"}, TruncatedWordError, "past the 75 tokens"),
     ({"source": LONG + "(red:2)", "target": None}, TruncatedWordError, "has no effect"),
     ({"target": []}, ArgumentError, "no target was given"),
     ({"target": ""}, ArgumentError, "the prompt '' has no words"),

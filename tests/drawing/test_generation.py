@@ -13,7 +13,7 @@ from making import random_pipeline
 from PIL import Image
 
 from heedmap.drawing.generation import generate, generate_batch
-from heedmap.errors import ArgumentError, ModelError, TruncatedWordError
+from heedmap.errors import ArgumentError, HeedmapWarning, ModelError, TruncatedWordError
 from heedmap.recording import room
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
@@ -327,6 +327,32 @@ def test_a_warning_points_at_the_line_of_whoever_drew(pipe, draw, monkeypatch):
     said = [str(warning.message).split(",")[0] for warning in told]
     assert len(said) == (3 if draw == "generate" else 2) and any("will take" in one for one in said)
     assert {warning.filename for warning in told} == {__file__}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "negative", "warned"),
+    [
+        ("a ((red)) house", None, True),
+        ("a [red] house", None, True),
+        ("a (red:1.3) house", None, False),
+        (r"a \(red:1.3\) \[house\]", None, False),
+        ("a house", "(red:1.3) house", True),
+    ],
+)
+def test_brackets_that_are_no_weights_are_warned_of(pipe, prompt, negative, warned):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HeedmapWarning)
+        generate(pipe, prompt, seed=1, steps=1, guidance=2, negative=negative)
+    assert len(caught) == warned
+
+
+def test_a_trace_warns_once_that_it_reads_no_weights(pipe):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", HeedmapWarning)
+        with trace(pipe):
+            for _ in range(2):
+                pipe(["a (red:1.3) house", "a house"], num_inference_steps=1)
+    assert [str(one.message).count("(red:1.3)") for one in caught] == [1]
 
 
 def test_what_is_looked_for_changes_nothing_that_is_drawn(pipe):

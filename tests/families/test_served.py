@@ -220,7 +220,7 @@ def test_a_text_that_is_cleaned_to_another_is_told(load, monkeypatch):
 def test_how_much_is_read_is_what_the_call_says(load, length):
     pipe = load("sigma")
     prompt = "a red house at"
-    with pytest.warns(HeedmapWarning, match=f"the model takes {length} tokens"):
+    with pytest.warns(HeedmapWarning, match=f"the model reads {length - 1} tokens"):
         recorder = check(pipe, lambda: paint(pipe, prompt, max_sequence_length=length), [prompt])
     table = recorder.recordings[0].table
     assert table.limit == length == len(table.tokens)

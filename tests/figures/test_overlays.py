@@ -349,3 +349,19 @@ def test_a_bar_of_the_heat_on_axes():
 def test_what_is_no_axes():
     with pytest.raises(ArgumentError, match=r"ax is 3: expected axes of matplotlib, as in Figure"):
         overlays.plot(3, None, [[1]], (4, 4), low=0, high=1)
+
+
+def test_values_of_both_signs_are_centred_on_zero():
+    """What is 0 stays uncovered, whatever the ends; both signs are told apart."""
+    image = scene()
+    plain = overlay(image, np.zeros((2, 2)), low=0, high=1).tobytes()
+    for low, high in ((-0.3, 0.1), (-0.1, 0.3), (-0.3, -0.1)):
+        assert overlay(image, np.zeros((2, 2)), low=low, high=high).tobytes() == plain
+    colours = [
+        np.asarray(overlays.heat(np.full((1, 1), value), (1, 1), low=-0.3, high=0.1), int)[0, 0]
+        for value in (-0.3, -0.1, 0.0, 0.1, 0.3)
+    ]
+    blue = [int(b - r) for r, _, b in colours]
+    assert blue[0] > 50 and blue[1] > 50 and abs(blue[2]) < 20 and blue[3] < -50 and blue[4] < -50
+    light = [int(one.sum()) for one in colours]
+    assert light[0] > light[1] > light[2] < light[3] < light[4]

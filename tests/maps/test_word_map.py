@@ -116,3 +116,12 @@ def test_large_pictures_keep_their_size_under_an_overlay():
     picture = Image.new("RGB", (600, 300))
     assert made.overlay(picture).size == (600, 300)
     assert made.overlay(picture, short_side=450).size == (1200, 600)  # enlarged by whole numbers
+
+
+def test_the_scales_of_a_word_beside_one_below_zero():
+    """All words of a prompt with a negative weight have scales whose middle is 0."""
+    below = HeatMap("red", np.array([[-0.3, -0.1]]), (2, 1), shared=(-0.3, 0.2))
+    above = HeatMap("house", np.array([[0.05, 0.2]]), (2, 1), shared=(-0.3, 0.2))
+    for scale, most in (("shared", 0.3), ("raw", 1.0)):
+        assert below.span(scale) == above.span(scale) == (-most, most)
+    assert below.span("word") == (-0.3, 0.3) and above.span("word") == (-0.2, 0.2)

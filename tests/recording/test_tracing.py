@@ -209,7 +209,7 @@ def test_words_past_the_limit(pipe):
         run(pipe, prompt, steps=1)
     maps = recorder.maps[0]
     assert maps["house"].values.shape == (64, 64)
-    with pytest.raises(Exception, match="77"):
+    with pytest.raises(Exception, match="75"):
         _ = maps["end"]
     with pytest.raises(SelectionError, match="steps cannot be selected"):
         maps.select(steps=0)

@@ -9,7 +9,8 @@ from making import letter_tokenizer, made_run, noting, recording, same_pixels, s
 from msgspec import structs
 from PIL import Image
 
-from heedmap.errors import ArgumentError, RunError
+from heedmap.drawing.generation import generate
+from heedmap.errors import ArgumentError, HeedmapWarning, RunError
 from heedmap.files.writing import TakenError
 from heedmap.maps import heatmaps
 from heedmap.maps.heatmaps import HeatMaps
@@ -207,3 +208,11 @@ def test_titles_have_an_end():
     run = made_run()
     usual = run.sheet().height
     assert run.maps.sheet(title="a sea " * 20_000).height < 2 * usual
+
+
+def test_in_a_notebook_a_run_is_its_sheet_and_small(embedded):
+    pictured = generate(embedded, "a red house, a blue tree", seed=7, steps=2, keep="all")
+    many = replace(pictured, maps=HeatMaps(recording("at house, " * 18), noise(1)))
+    for run in (pictured, many):
+        shown = run._repr_html_()
+        assert shown.startswith("<img") and len(shown) <= 200_000

@@ -103,7 +103,7 @@ def test_a_concept_past_the_encoders_length_is_refused():
     with pytest.raises(ArgumentError) as refused:
         concept_places(concepts, read(concepts, "", limit=short))
     assert str(refused.value) == (
-        f"the concept 'sea' is past the {short} tokens that the model reads of all concepts "
+        f"the concept 'sea' is past the {short - 2} tokens that the model reads of all concepts "
         "together: expected fewer or shorter ones"
     )
     # What is behind them may be cut.

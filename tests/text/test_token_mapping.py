@@ -180,8 +180,8 @@ def test_replace_past_the_limit():
 
 def test_a_swap_that_is_not_read():
     message = (
-        r"^'cat' became 'dog' past the end of what the model reads: it takes 4 tokens, and 'cat' "
-        r"is not among them; shorten the prompt, or move the word towards its start$"
+        r"^'cat' became 'dog' past the end of what the model reads: 2 tokens of a prompt, and "
+        r"'cat' is not among them; shorten the prompt, or move the word towards its start$"
     )
     source, target = table("a b cat", 4), table("a b dog", 4)
     alignment = pair_words(source, target)

@@ -9,7 +9,7 @@ from making import letter_tokenizer, table, weigh
 from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.models.pipelines import tokenizer
 from heedmap.text.tokens import tokenize
-from heedmap.text.weights import escape, parse_weights, token_weights
+from heedmap.text.weights import bracket_warning, escape, parse_weights, token_weights
 
 LETTERS = letter_tokenizer()
 
@@ -97,6 +97,27 @@ def test_other_brackets_are_text(prompt):
     assert shown(prompt) == (prompt, [])
 
 
+@pytest.mark.parametrize(
+    ("prompt", "bracket"),
+    [
+        ("a ((red)) [house]", "((red))"),
+        ("a [[old] house]", "[[old] house]"),
+        ("a (cat (cute):1.5)", "(cute)"),
+        ("(red:1.3) house], [", ""),
+        ("house :) and a dog :( [", ""),
+        (r"\(red\) \[house\] \(\(a\)\)", ""),
+    ],
+)
+def test_brackets_that_other_programs_read_as_weights(prompt, bracket):
+    found = parse_weights(prompt)
+    assert found.bracket == bracket and bool(bracket_warning(found)) == bool(bracket)
+    assert not parse_weights(escape(found.text)).bracket
+
+
+def test_an_escaped_square_bracket_is_text_without_its_backslash():
+    assert shown(r"a \[cat\]") == ("a [cat]", [])
+
+
 def test_empty_brackets_are_read_and_refused_later():
     found = parse_weights("a (:2) b (,:3)")
     assert found.text == "a  b ," and found.spans == ((2, 2, 2), (5, 6, 3))
@@ -176,7 +197,7 @@ TEXTS = st.text(max_size=40) | st.text(r"()\:1.5a ", max_size=40)
 def test_escaped_text_is_read_as_it_was(text):
     found = parse_weights(escape(text))
     assert found.text == text and found.spans == ()
-    if not set(text) & set("()\\"):
+    if not set(text) & set("()[]\\"):
         assert escape(text) == text
 
 
@@ -308,7 +329,7 @@ def test_words_past_the_limit():
     assert weights("(house dog:2)", 4) == {"1house": 2, "2d": 2}
     with pytest.raises(
         TruncatedWordError,
-        match=r"^the weight 2 of 'd e' has no effect: the model reads 5 tokens, and none of this; ",
+        match=r"^the weight 2 of 'd e' has no effect: the model reads 3 tokens of a ",
     ):
         weights("a b c (d e:2)", 5)
 

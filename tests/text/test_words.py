@@ -175,8 +175,8 @@ def test_words_past_the_limit():
     assert all(not word.truncated for word in table.words[:read_to])
     assert table.find("red") == (2,)  # the second one was not read; the first was
     expected = (
-        rf"^'zebra' was not read by the model: it takes 8 tokens, and the prompt was cut at "
-        rf"'{table.cut.text}' \(word {read_to}\); shorten"
+        rf"^'zebra' was not read by the model: it reads 6 tokens of a prompt, and this one was "
+        rf"cut at '{table.cut.text}' \(word {read_to}\); shorten"
     )
     with pytest.raises(TruncatedWordError, match=expected):
         table.find("zebra")

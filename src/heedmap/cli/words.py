@@ -25,7 +25,7 @@ def words(
     And which words are past what the model reads, and the weights of words, as in "a (red:1.5)
     house".
     """
-    from heedmap.text.weights import parse_weights, token_weights
+    from heedmap.text.weights import bracket_warning, parse_weights, token_weights
 
     asked = parse_weights(prompt)
     hidden = json or model is None or not sys.stderr.isatty()
@@ -39,6 +39,8 @@ def words(
     with warnings_told() as warned:
         if strange := untaught([asked.text], cards.taught_words(model)):
             warn(said_of(strange))
+        if said := bracket_warning(asked):
+            warn(said)
     if json:
         about = asdict(table)
         for word, weight in zip(about["words"], weights, strict=True):
@@ -66,7 +68,7 @@ def print_tokens(table: "TokenTable", weights: Sequence[float]) -> None:
         columns = (*columns, "weight")
         rows = [(*row, f"{weight:g}") for row, weight in zip(rows, weights, strict=True)]
     print_table(columns, rows, right=("#", "weight"))
-    count, room = len(table.positions("text")), len(table.positions("text", "pad"))
-    say(f"{plural(count, 'token')} of the {room} that the model can read.")
+    count = len(table.positions("text"))
+    say(f"{plural(count, 'token')} of the {table.room} that the model can read.")
     if table.unread:
         say(printable(as_sentence(table.unread)))

@@ -28,6 +28,7 @@ from heedmap.recording.tracing import steered
 from heedmap.results.runs import Run
 from heedmap.text.concepts import checked_concepts
 from heedmap.text.vocabulary import said_of, untaught
+from heedmap.text.weights import bracket_warning, parse_weights, unread_weights
 from heedmap.text.words import TokenTable
 from heedmap.tiny import card
 from heedmap.wiring import arguments as called
@@ -125,6 +126,9 @@ def draw(
     _tell_unread(pipe, options, "negative" in sides)
     if strange := untaught([*prompts, negative or "", *options.concepts], taught):
         warn(said_of(strange))
+    written = [] if batch.looked else map(parse_weights, batch.written)
+    for said in filter(None, [*map(bracket_warning, written), unread_weights(negative or "")]):
+        warn(said)
     if options.size is not None and not is_near_usual(pipe, options.size):
         (w, h), (width, height) = options.size, usual_size(pipe)
         warn(

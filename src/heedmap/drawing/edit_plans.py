@@ -283,7 +283,7 @@ def _aligned(base: EditBase, text: str) -> Plan:
     alignment = pair_words(source, target, base.options.kind)
     if alignment.unread:
         raise TruncatedWordError(
-            f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.limit} "
+            f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.room} "
             f"tokens that the model reads: {MOVE_IT}"
         )
     words = () if base.options.only is None else swap_of(base.options.only)

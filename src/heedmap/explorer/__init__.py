@@ -34,7 +34,7 @@ LIMIT, SMALL_LIMIT = 8_000_000, 3_000_000
 SMALL = 256 * 256
 SANDBOX = "allow-scripts allow-downloads"
 """What a page may do in a frame: its own work, and nothing of what it is in."""
-_OWN = 155_000  # bytes of a page beside its pictures and tables: script, style, settings
+_OWN = 162_000  # bytes of a page beside its pictures and tables: script, style, settings
 # In this order: what is computed, what is chosen, what is seen of it, and what begins it all.
 _SCRIPTS = (
     *("resizing.js", "maps.js", "drawing.js", "outlines.js"),
@@ -200,6 +200,7 @@ def _written(
         "look": {
             "colours": {name: _colours(name) for name in overlays.COLORMAPS},
             "colour": overlays.COLORMAP,
+            "signed": _colours(overlays.SIGNED),
             "opacity": overlays.OPACITY,
             "threshold": MASK_THRESHOLD,
             "light": overlays.LIGHT,

@@ -1,5 +1,6 @@
 """Pictures as a page holds them: data URLs, within a budget."""
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,17 @@ def links(images: Sequence[Image.Image], budget: int) -> list[tuple[str, bool]]:
     for image in opaque:
         image.thumbnail((_WEBP, _WEBP))
     return [(link(image, "webp", quality=90, method=4), False) for image in opaque]
+
+
+def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
+    """Return HTML of a result's sheet for a notebook, in at most about `limit` characters."""
+    side = 1600
+    while len(shown := link(overlays.shrunk(sheet, side), "webp", quality=80)) > limit:
+        side = side * 3 // 4
+    return (
+        f'<img alt="{html.escape(repr(result))}" src="{shown}" style="max-width:100%"><br>'
+        'Interactive page: <code>.save("folder")</code> writes <code>folder/index.html</code>.'
+    )
 
 
 def blend_told(mask: np.ndarray) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from heedmap.checks import finite
 from heedmap.errors import ArgumentError, signed
 from heedmap.figures.blocks import INK, SOFT, Block, beside
 from heedmap.figures.lettering import fit_text
-from heedmap.figures.overlays import heat, overlay, to_rgb
+from heedmap.figures.overlays import centred, heat, overlay, to_rgb
 
 if TYPE_CHECKING:
     from heedmap.figures.sheet import Sheet
@@ -57,11 +57,17 @@ class ScaleBar:
     high: float | str
     alone: bool = False
 
+    @property
+    def negative(self) -> bool:
+        """Whether the scale begins below 0."""
+        return self.low.startswith("−") if isinstance(self.low, str) else self.low < 0
+
     def ends(self) -> tuple[str, str]:
         """What stands at the cold and at the hot end."""
         if isinstance(self.low, str) or isinstance(self.high, str):
             return f"{self.low}", f"{self.high}"
         low, high = finite("low", self.low), finite("high", self.high)
+        low, high = centred(low, high) if low < 0 else (low, high)
         # "0" is as near as can be seen.
         return "0" if abs(low) < high / 1000 else signed(low, ".3g"), signed(high, ".3g")
 
@@ -70,7 +76,8 @@ class ScaleBar:
         cold, hot = (fit_text(end, width // 4, size=size, lines=1) for end in self.ends())
         bar = Block.of(self.drawn((width // 5, size)))
         left = cold.width + bar.width + hot.width + 3 * size
-        name = fit_text(f"scale: {self.name}", width - left, size=size)
+        name = f"{self.name.removesuffix(' probability')} · signed weight"
+        name = fit_text(f"scale: {name if self.negative else self.name}", width - left, size=size)
         cold, hot, name = (Block.text(one, one.width, SOFT) for one in (cold, hot, name))
         bar = beside([Block(0, size // 6), bar], across=False)
         between, before = Block(size // 2, 0), Block(2 * size, 0)
@@ -78,11 +85,12 @@ class ScaleBar:
 
     def drawn(self, size: tuple[int, int]) -> Image.Image:
         """The bar without its texts, at a size (W, H)."""
-        ramp = np.linspace(0, 1, 256)[None]
+        low = -1 if self.negative else 0
+        ramp = np.linspace(low, 1, 256)[None]
         if self.alone:
-            return heat(ramp, size, low=0, high=1)
+            return heat(ramp, size, low=low, high=1)
         grey = Image.new("RGB", size, (176, 176, 176))
-        return overlay(grey, ramp, low=0, high=1)
+        return overlay(grey, ramp, low=low, high=1)
 
 
 @dataclass(frozen=True)

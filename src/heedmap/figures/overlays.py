@@ -28,6 +28,8 @@ __all__ = [
     "COLORMAPS",
     "HUES",
     "OPACITY",
+    "SIGNED",
+    "centred",
     "colour",
     "enlarge",
     "heat",
@@ -43,6 +45,7 @@ __all__ = [
 
 COLORMAPS = ("inferno", "magma", "plasma", "viridis", "cividis")  # perceptually even, dark is less
 COLORMAP, OPACITY = "inferno", 0.85
+SIGNED = "managua_r"  # of scales with values below 0: blue below, dark at 0, orange above
 
 # How bright and how grey the picture is under the heat. Chosen by eye on bright,
 # dark and white pictures: cold places stay clear, hot ones glow on all of them.
@@ -99,8 +102,10 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
 
     Values from `low` to `high` become heat from 0 to 1; what lies outside is clipped. The picture
     is dimmed and greyed a little, everywhere alike, so that heat reads on bright and on dark; then
-    colour covers it as heat goes, from nothing at 0 to `OPACITY` at 1. Where `low` and `high` are
-    the same, but for rounding (of constant maps), there is no contrast to show, and all is cold.
+    colour covers it as heat goes, from nothing at 0 to `OPACITY` at 1. A scale that begins below 0
+    is centred on 0, where nothing is covered, and has the colours of `SIGNED`. Where `low` and
+    `high` are the same, but for rounding (of constant maps), there is no contrast to show, and all
+    is cold.
 
     Args:
         image: a picture of any mode, of size (W, H).
@@ -112,8 +117,8 @@ def overlay(image: Image.Image, values: ArrayLike, *, low: float, high: float) -
         An RGB picture of size (W, H).
     """
     base = _dimmed(image, GREY)
-    hot = _scaled(values, image.size, low, high)
-    mixed = base + (colour(hot) - base) * (OPACITY * hot)[..., None]
+    place, hot = _scaled(values, image.size, low, high)
+    mixed = base + (colour(place, _colormap(low)) - base) * (OPACITY * hot)[..., None]
     return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
@@ -137,7 +142,7 @@ def overlay_several(
         given = f"{len(maps)} maps, {len(spans)} spans, {len(HUES)} hues"
         raise ArgumentError(f"{given} were given: expected a span and a hue for each map")
     base = _dimmed(image, GREY_SEVERAL)
-    hot = [_scaled(one, image.size, *span) for one, span in zip(maps, spans, strict=True)]
+    hot = [_scaled(one, image.size, *span)[1] for one, span in zip(maps, spans, strict=True)]
     cover = OPACITY * np.stack(hot, axis=-1)  # (H, W, N)
     clear = np.prod(1 - cover, axis=-1, keepdims=True)
     total = cover.sum(axis=-1, keepdims=True)
@@ -195,7 +200,9 @@ def plot(
         raise ArgumentError(
             f"ax is {quoted(ax)}: expected axes of matplotlib, as in Figure().add_subplot()"
         )
-    hot, cover = _scaled(values, size, low, high), None
+    place, hot = _scaled(values, size, low, high)
+    low, high = centred(low, high) if low < 0 else (low, high)
+    cover = None
     if image is not None:
         cover = OPACITY * hot
         ax.imshow(
@@ -203,8 +210,8 @@ def plot(
         )
     ax.set_axis_off()
     return ax.imshow(
-        low + hot * (high - low),
-        COLORMAP,
+        low + place * (high - low),
+        _colormap(low),
         vmin=low,
         vmax=high,
         alpha=cover,
@@ -225,20 +232,39 @@ def heat(values: ArrayLike, size: tuple[int, int], *, low: float, high: float) -
 
     The arguments are those of `overlay`, with the `size` (W, H) in place of the picture.
     """
-    return Image.fromarray(colour(_scaled(values, size, low, high)))
+    return Image.fromarray(colour(_scaled(values, size, low, high)[0], _colormap(low)))
+
+
+def centred(low: float, high: float) -> tuple[float, float]:
+    """Widen a scale until 0 is its middle, unless it has no contrast."""
+    most = max(-low, high)
+    return (low, high) if alike(low, high) else (-most, most)
+
+
+def _colormap(low: float) -> str:
+    """Name the colour map of a scale that begins at `low`."""
+    return SIGNED if low < 0 else COLORMAP
 
 
 def _scaled(
     values: ArrayLike, size: tuple[int, int], low: float, high: float
-) -> NDArray[np.float64]:
-    """A map as heat from 0 at `low` to 1 at `high`, at a picture's size: (H, W)."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Resize a map to a picture and scale it from `low` to `high`.
+
+    Returns:
+        The place of each pixel on the scale, (H, W) from 0 to 1, and its heat, (H, W) from 0 to 1.
+        The two are the same, but on a scale that begins below 0 the heat is the distance from 0.
+    """
     low, high = finite("low", low), finite("high", high)
     if low > high:
         raise ArgumentError(f"low is {low:g} and high {high:g}: expected low not above high")
+    low, high = centred(low, high) if low < 0 else (low, high)
     spread = resize_map(values, size).astype(np.float64)
     if alike(low, high):
-        return spread * 0
-    return np.clip((spread - low) / (high - low), 0, 1)
+        place = np.full_like(spread, 0.5 if low < 0 else 0)
+    else:
+        place = np.clip((spread - low) / (high - low), 0, 1)
+    return place, abs(2 * place - 1) if low < 0 else place
 
 
 def _box(size: object) -> tuple[int, int]:

@@ -65,7 +65,7 @@ def sheet_of(
         only = ", refined" if heat.refined and not all(refined) else ""
         held = "" if heat.stability is None else f" · {stability_said(heat.stability)}"
         panels.append(Panel(heat.label, drawn, f"{way} to {signed(heat.most, '.2g')}{only}{held}"))
-    ends = ("least", "most") if one is None else one
+    ends = ("−most" if min(spans)[0] < 0 else "least", "most") if one is None else one
     said = SCALES[scale] + (f" · {REFINED_BY}" if all(refined) else "")
     bar = layout.ScaleBar(said, *ends, alone=image is None)
     each = (

@@ -65,7 +65,7 @@ class HeatMap:
     stability: float | None = None
 
     def __repr__(self) -> str:
-        (height, width), (low, high) = self.values.shape, self.span()
+        (height, width), low, high = self.values.shape, self.values.min(), self.values.max()
         refined = ", refined" if self.refined else ""
         said = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
         return f"<HeatMap of {quoted(self.label)}: {said}>"
@@ -81,17 +81,19 @@ class HeatMap:
             scale: "word" (from this map's least to its greatest value; of one that is the same
                 everywhere, but for rounding, both are its least), "shared" (that of all the
                 prompt's words, and of a phrase that draws more than any of them) or "raw" (0 to 1).
+                If a word of the prompt has values below 0, each scale is widened to have 0 in its
+                middle ("raw" is -1 to 1).
 
         Raises:
             ArgumentError: if there is no such scale.
         """
         check_scale(scale)
-        if scale == "raw":
-            return 0.0, 1.0
         low, high = float(self.values.min()), float(self.values.max())
-        if scale == "word":
-            return low, low if is_even(self.values) else high
-        return min(low, self.shared[0]), max(high, self.shared[1])
+        if scale == "word" and is_even(self.values):
+            return low, low
+        shared = min(low, self.shared[0]), max(high, self.shared[1])
+        own = {"word": (low, high), "shared": shared, "raw": (0.0, 1.0)}[scale]
+        return overlays.centred(*own) if shared[0] < 0 else own
 
     def overlay(
         self, image: Image.Image | None = None, *, scale: Scale = "word", short_side: int = 256

@@ -35,6 +35,7 @@ class Wanted:
         halves: whether what both halves of the steps drew is told apart.
         prompts: the texts of `prompt_embeds`, where a pipeline is given these.
         tables: words and tokens of prompts that were read before, by prompt.
+        weights_read: whether weights were already read from the prompts.
     """
 
     keep: frozenset[Axis]
@@ -45,6 +46,7 @@ class Wanted:
     halves: bool = False
     prompts: tuple[str, ...] | None = None
     tables: Mapping[str, TokenTable] = field(default_factory=dict)
+    weights_read: bool = False
 
 
 SideName = BranchName | Literal["concepts"]

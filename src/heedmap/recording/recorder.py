@@ -28,6 +28,7 @@ from heedmap.recording.installation import Installation
 from heedmap.recording.interventions import Intervention
 from heedmap.recording.room import check_heads, check_limit
 from heedmap.recording.steering import Now, Steerer, Steering
+from heedmap.text.weights import unread_weights
 from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.family import GridShape
@@ -56,7 +57,7 @@ class Trace:
         if "head" in wanted.keep and "layer" not in wanted.keep:
             check_heads({layer.heads for layer in self._layers.values()}, wanted.keep)
         self._calls: list[Call] = []
-        self._unread: list[str] = []  # what was told of prompts that were cut
+        self._warnings: set[str] = set()
         self._open = False
 
     def __repr__(self) -> str:
@@ -222,9 +223,11 @@ class Trace:
             )
         for branch in filter(None, (encoding.conditional, encoding.negative)):
             for table in branch.tables:
-                if table.unread and table.unread not in self._unread:
-                    self._unread.append(table.unread)
-                    warn(table.unread)
+                weights = "" if self._wanted.weights_read else unread_weights(table.prompt)
+                for said in filter(None, (table.unread, weights)):
+                    if said not in self._warnings:
+                        self._warnings.add(said)
+                        warn(said)
         last = self._calls[-1] if self._calls else None
         if last is not None and not last.started and not last.over:
             last.read.append(encoding)

@@ -91,7 +91,8 @@ def steered(
     that were read before, and are not read again.
     """
     wanted = _wanted(keep, tokens, branches, concepts, limit)
-    wanted = replace(wanted, tables={table.prompt: table for table in tables})
+    known = {table.prompt: table for table in tables}
+    wanted = replace(wanted, tables=known, weights_read=True)
     return Trace(pipe, wanted, Intervention(steering, (), watch or {}, after_step, probe, predicts))
 
 

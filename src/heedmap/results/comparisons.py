@@ -10,6 +10,7 @@ from heedmap import checks
 from heedmap.errors import ArgumentError, TruncatedWordError, WordError, plural, quoted
 from heedmap.figures import layout
 from heedmap.figures.blocks import Block, beside
+from heedmap.figures.overlays import centred
 from heedmap.files.settings import Settings
 from heedmap.maps.heatmaps import HeatMap, HeatMaps, Scale
 from heedmap.maps.word_map import check_scale, span_of
@@ -96,6 +97,9 @@ def laid(
     own = "raw" if scale == "raw" else "word"  # "shared" is by what is shown, not by all the words
     low, high = span_of([one for there in heats for one in there], own)
     spans = [span_of(there, own) if scale == "word" else (low, high) for there in heats]
+    signed = min(spans)[0] < 0
+    spans = [centred(*span) for span in spans] if signed else spans
+    ends = ("−most" if signed else "least", "most") if scale == "word" else (low, high)
     names: list[str] = labels(runs)
     tables: list[Block] = []
     side = min(SIDE, max(112, 1200 // min(_WORDS + 1, len(texts) + 1) - 12))
@@ -112,9 +116,7 @@ def laid(
         beside(tables, across=False, gap=32),
         title=prompts.pop() if len(prompts) == 1 else f"{len(runs)} runs compared",
         note=_in_common(runs),
-        bar=layout.ScaleBar(
-            _SCALES[scale], *(("least", "most") if scale == "word" else (low, high))
-        ),
+        bar=layout.ScaleBar(_SCALES[scale], *ends),
     )
 
 

@@ -145,7 +145,7 @@ class Grid:
         return explorer.pairs_page(zip(said, pairs, strict=True), grid=shown)
 
     def _repr_html_(self) -> str:
-        return explorer.frame(self.explorer())
+        return explorer.pictures.preview(self, self.sheet())
 
     def save(self, folder: str | Path) -> Path:
         """Write the grid's folder, whole or not at all.

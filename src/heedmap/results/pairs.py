@@ -106,7 +106,7 @@ class Pair:
         return explorer.pair_page(self)
 
     def _repr_html_(self) -> str:
-        return explorer.frame(self.explorer())
+        return explorer.pictures.preview(self, self.sheet())
 
     def save(self, folder: str | Path) -> Path:
         """Write the pair's folder, whole or not at all.

@@ -136,7 +136,7 @@ class Run:
         return explorer.page(self)
 
     def _repr_html_(self) -> str:
-        return explorer.frame(self.explorer())
+        return explorer.pictures.preview(self, self.sheet())
 
     def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run's folder, whole or not at all.

@@ -104,7 +104,7 @@ def concept_places(concepts: Sequence[str], read: TokenTable) -> tuple[tuple[int
         own = {t.position for t in read.tokens if t.kind == "text" and start <= t.start < end}
         if not own or any(word.missing for word in read.words if start <= word.start < end):
             raise ArgumentError(
-                f"the concept {quoted(concept)} is past the {plural(read.limit, 'token')} that the "
+                f"the concept {quoted(concept)} is past the {plural(read.room, 'token')} that the "
                 "model reads of all concepts together: expected fewer or shorter ones"
             )
         for place in read.matches(concept):

@@ -128,7 +128,7 @@ def _check_fits(source: TokenTable, target: TokenTable, alignment: WordAlignment
             if not word.tokens:
                 raise TruncatedWordError(
                     f"{quoted(pair[0].text)} became {quoted(pair[1].text)} past the end of what "
-                    f"the model reads: it takes {table.limit} tokens, and {quoted(word.text)} is "
+                    f"the model reads: {table.room} tokens of a prompt, and {quoted(word.text)} is "
                     f"not among them; {MOVE_IT}"
                 )
     if source.tokens and not target.tokens:

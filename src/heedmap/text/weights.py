@@ -5,8 +5,9 @@ Pure text, standard library only. What is read:
 - A bracket whose last colon is followed by a number is a weight; the model reads what stands before
   the colon, without the bracket. Brackets may be nested: their weights multiply.
 - All other brackets are text, as in "a cat (cute)" or "(a:b)". So are "[cat]" and "((cat))", which
-  other programs take for weights.
-- `\(`, `\)` and `\:` are text without the backslash: "(16\:9)" is "(16:9)", not 16 times nine.
+  AUTOMATIC1111 reads as weights; `bracket_warning` says so.
+- `\(`, `\)`, `\[`, `\]` and `\:` are text without the backslash, and no warning is given for
+  them: "(16\:9)" is "(16:9)", not 16 times nine.
   Before one of these signs two backslashes stand for one: `\\(` is a backslash and a bracket. Any
   other backslash is text.
 - What only looks like a weight is refused, not read as text: "(cat:1,5)", "(cat:2x)", "(cat:nan)",
@@ -17,7 +18,7 @@ Pure text, standard library only. What is read:
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from math import isfinite
 
@@ -29,10 +30,12 @@ __all__ = [
     "MOST_WEIGHT",
     "Span",
     "WeightedPrompt",
+    "bracket_warning",
     "escape",
     "parse_weights",
     "spelled",
     "token_weights",
+    "unread_weights",
     "weighed",
 ]
 
@@ -41,7 +44,7 @@ MOST_WEIGHT = 1e6
 """The largest weight of a word, of either sign: larger ones would leave no finite picture."""
 
 # Possessive: a prompt of 100,000 backslashes or digits must stay linear.
-_SIGNS = re.compile(r"\\++[():]?|[():]")
+_SIGNS = re.compile(r"\\++[():\[\]]?|[():\[\]]")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _STARTS_AS_NUMBER = re.compile(r"[-+−]?[.,]?\d")
 _LOOKS_LIKE_NUMBER = re.compile(r"[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE)
@@ -56,10 +59,12 @@ class WeightedPrompt:
         spans: `(start, end, weight)` of each bracket with a weight, in characters of `text`, in the
             order in which the brackets open. Spans may be nested, but do not overlap otherwise; a
             weight is that of its bracket alone.
+        bracket: the first pair of brackets that is text without a backslash, and what it encloses.
     """
 
     text: str
     spans: tuple[Span, ...]
+    bracket: str = field(default="", compare=False)
 
 
 def unchanged(source: str, target: str) -> ArgumentError:
@@ -71,12 +76,35 @@ def unchanged(source: str, target: str) -> ArgumentError:
     )
 
 
+def bracket_warning(prompt: WeightedPrompt) -> str:
+    """Return a warning for brackets that AUTOMATIC1111 reads as weights; "" if there are none."""
+    if not prompt.bracket:
+        return ""
+    return (
+        f"{quoted(prompt.bracket)} is read as text, not as a weight: write a weight as in "
+        f"'(word:1.3)', or '\\{prompt.bracket[0]}' and '\\{prompt.bracket[-1]}' for text"
+    )
+
+
+def unread_weights(text: str) -> str:
+    """Return a warning for a text with weights that nothing reads; "" if it has none."""
+    try:
+        if not parse_weights(text).spans:
+            return ""
+    except ArgumentError:  # it only looks like a weight
+        return ""
+    return (
+        f"the weights in {quoted(text)} are read as plain text: only the prompt of hm.generate and "
+        "hm.edit takes weights; in hm.trace pass edits, as in edits=[hm.Reweight('word', 1.3)]"
+    )
+
+
 def escape(text: str) -> str:
     """Return the prompt that `parse_weights` reads as this text, without weights."""
 
     def escaped(sign: re.Match[str]) -> str:
-        slashes, mark = sign[0].rstrip("():"), sign[0].lstrip("\\")
-        return slashes * (2 if mark else 1) + "\\" * (mark in ("(", ")")) + mark
+        slashes, mark = sign[0].rstrip("():[]"), sign[0].lstrip("\\")
+        return slashes * (2 if mark else 1) + "\\" * (mark in tuple("()[]")) + mark
 
     return _SIGNS.sub(escaped, text)
 
@@ -105,6 +133,8 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     spans: list[Span] = []
     outside = _Open(-1)
     opened = [outside]
+    squares: list[int] = []
+    plain = (len(prompt), 0)  # the first pair of brackets that is text
     stray = -1
     for sign in _SIGNS.finditer(prompt):
         mark, place = sign[0][-1], sign.end() - 1
@@ -116,7 +146,12 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         if slashes % 2:
             continue
         here = opened[-1]
-        if mark == ":":
+        if mark == "[":
+            squares.append(place)
+        elif mark == "]":
+            if squares:
+                plain = min(plain, (squares.pop(), place + 1))
+        elif mark == ":":
             here.colon = place
             if here.number < 0 and _STARTS_AS_NUMBER.match(prompt, place + 1):
                 here.number = place
@@ -134,12 +169,15 @@ def parse_weights(prompt: str) -> WeightedPrompt:
             if weight is not None:
                 cuts += [(here.place, here.place + 1), (here.colon, place + 1)]
                 spans.append((here.place + 1, here.colon, weight))
+            else:
+                plain = min(plain, (here.place, place + 1))
     for bracket in opened[1:]:
         if spans or bracket.number >= 0:
             raise _unbalanced(prompt, bracket.place)
     if spans and stray >= 0:
         raise _unbalanced(prompt, stray)
-    return _without(prompt, sorted(cuts), sorted(spans))
+    read = _without(prompt, sorted(cuts), sorted(spans))
+    return replace(read, bracket=prompt[slice(*plain)])
 
 
 def _weight(prompt: str, colon: int, close: int) -> float | None:
@@ -226,7 +264,7 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
         if not found:
             raise TruncatedWordError(
                 f"the weight {weight:g} of {covered} has no effect: the model reads "
-                f"{table.limit} tokens, and none of this; {MOVE_IT}"
+                f"{table.room} tokens of a prompt, and none of this; {MOVE_IT}"
             )
         for word in found:
             for position in word.tokens:

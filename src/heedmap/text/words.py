@@ -122,6 +122,11 @@ class TokenTable:
         return next((word for word in self.words if word.truncated), None)
 
     @property
+    def room(self) -> int:
+        """How many tokens of a prompt the model can read, without specials (75 for CLIP)."""
+        return len(self.positions("text", "pad"))
+
+    @property
     def unread(self) -> str:
         """In a sentence what the model did not read of the prompt; empty if it read all."""
         lost = [word for word in self.words if word.missing]
@@ -131,9 +136,9 @@ class TokenTable:
         names = [quoted(word.text) + " (in part)" * bool(word.tokens) for word in lost[:5]]
         more = [f"{len(lost) - 5} more"] if len(lost) > 5 else []
         return (
-            f"{words} {'is' if len(lost) == 1 else 'are'} not read, since the model takes "
-            f"{self.limit} tokens: {listed([*names, *more], 'and')}, from word {lost[0].number} "
-            f"on; {MOVE_IT}"
+            f"{words} {'is' if len(lost) == 1 else 'are'} not read, since the model reads "
+            f"{self.room} tokens of a prompt: {listed([*names, *more], 'and')}, from word "
+            f"{lost[0].number} on; {MOVE_IT}"
         )
 
     def positions(self, *kinds: TokenKind) -> tuple[int, ...]:
@@ -305,8 +310,8 @@ class TokenTable:
         cut = self.cut
         where = f" at {quoted(cut.text)} (word {cut.number})" if cut else ""
         return TruncatedWordError(
-            f"{what} was not read by the model: it takes {self.limit} tokens, and the prompt was "
-            f"cut{where}; {MOVE_IT}"
+            f"{what} was not read by the model: it reads {self.room} tokens of a prompt, and this "
+            f"one was cut{where}; {MOVE_IT}"
         )
 
     def _nearest(self, wanted: Sequence[str], keys: Sequence[str]) -> str:

@@ -116,7 +116,8 @@ def tables_read(
     for tokenizer, read in heard:
         for label, ids in zip(labels, read, strict=True):
             mine = table(tokenizer, label.prompt, ids)
-            if _ids(mine) != ids or _places(mine) != _places(label):
+            _check_positions(label, mine)
+            if _ids(mine) != ids:
                 raise TraceError(
                     "the text encoder read other tokens than the prompt "
                     f"{quoted(label.prompt)} has: heedmap cannot label its maps; pass the prompt "
@@ -197,8 +198,18 @@ def _ids(table: TokenTable) -> list[int]:
     return [token.id for token in table.tokens]
 
 
-def _places(table: TokenTable) -> list[tuple[int, int, str]]:
-    return [(token.start, token.end, token.kind) for token in table.tokens]
+def _check_positions(first: TokenTable, second: TokenTable) -> None:
+    """Raise a TraceError unless two encoders read each word at the same positions."""
+    others = {word.start: word.tokens for word in second.words}
+    for word in first.words:
+        if (other := others.get(word.start, ())) != word.tokens:
+            one, two = (", ".join(map(str, found)) or "none" for found in (word.tokens, other))
+            raise TraceError(
+                f"the two text encoders read {quoted(word.text)} at different positions ({one} and "
+                f"{two}), so a position mixes two words and its attention cannot be divided "
+                "between them: load an embedding with the same number of vectors for each "
+                "encoder, or pass prompt_embeds (the maps are then by position)"
+            )
 
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:

@@ -114,11 +114,9 @@ class UNet(Family):
         convert = getattr(pipe, "maybe_convert_prompt", None)
         if convert is None:
             return tokenize(prompt, tokenizer)
-        # Of several tokenizers the first says what a placeholder becomes, whichever reads.
-        first = pipe.tokenizer if getattr(pipe, "tokenizer", None) is not None else tokenizer
 
         def rewrite(text: str) -> Rewritten | None:
-            return expanded(text, tokenizer, lambda piece: convert(piece, first))
+            return expanded(text, tokenizer, lambda piece: convert(piece, tokenizer))
 
         return tokenize(prompt, tokenizer, rewrite=rewrite)
 

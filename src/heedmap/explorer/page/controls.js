@@ -48,6 +48,7 @@ function showControls() {
   $("maps").value = refined() ? "refined" : "read";
   showWhole();
   $("scale").value = state.scale;
+  $("scale").querySelector("[value=raw]").textContent = anySigned() ? "raw, −1 to 1" : "raw probability, 0 to 1";
   renderSteps();
   for (const id of ["outline", "native", "specials", "negative", "together", "underlay", "captioned"]) $(id).checked = state[id];
   $("colours").value = state.colours;

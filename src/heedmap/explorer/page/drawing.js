@@ -73,12 +73,20 @@ const ROUNDING = 1e-5;
 const contrast = (low, high) =>
   high - low > ROUNDING * Math.max(Math.abs(low), Math.abs(high)) ? 1 / (high - low) : 0;
 
+/** A scale widened until 0 is its middle, unless it has no contrast. */
+const centred = (low, high) => {
+  const most = Math.max(-low, high);
+  return contrast(low, high) ? [-most, most] : [low, high];
+};
+/** How hot a place from 0 to 1 of a scale is: of one that begins below 0, by how far it is from the middle. */
+const warmth = (place, low) => (low < 0 ? Math.abs(2 * place - 1) : place);
+
 /** A function (y, line) that writes row y of a heat, 0 to 1, as it lies over a picture of (H, W).
     A heat is {plane, w, h, low, high, native, hue}. Scaled before it is resized, since there are
     fewer cells than pixels; clipped after it, as in Python. */
 function heatRows({ plane, w, h, low, high, native }, W, H) {
   const unit = contrast(low, high);
-  const scaled = plane.map((value) => (value - low) * unit);
+  const scaled = plane.map((value) => (unit || low >= 0 ? (value - low) * unit : 0.5));
   const rows = native ? spreadCells(scaled, w, h, W, h) : widened(scaled, w, h, W);
   const down = native ? null : resizeWeights(h, H, "bilinear");
   const [least, most] = span(scaled); // between cells it is neither colder nor hotter
@@ -110,15 +118,16 @@ function overlay(picture, heats, opacity, look, table, out) {
   else laySeveral(pixels, picture, heats, opacity, look);
 }
 
-function layOne(pixels, picture, heat, opacity, look, table) {
+function layOne(pixels, picture, heat, opacity, look, unsigned) {
   const { w: W, h: H } = picture;
+  const table = heat.low < 0 ? SIGNED : unsigned;
   const base = picture.under(opacity, look, look.grey);
   const row = heatRows(heat, W, H);
   const line = new Float32Array(W);
   for (let y = 0, i = 0, j = 0; y < H; y++) {
     row(y, line);
     for (let x = 0; x < W; x++, i++, j += 3) {
-      const cover = opacity * line[x];
+      const cover = opacity * warmth(line[x], heat.low);
       const from = 3 * ((line[x] * 255 + 0.5) | 0);
       const r = base[j] + (table[from] - base[j]) * cover;
       const g = base[j + 1] + (table[from + 1] - base[j + 1]) * cover;
@@ -145,7 +154,7 @@ function laySeveral(pixels, picture, heats, opacity, look) {
       let g = 0;
       let b = 0;
       for (let n = 0; n < lines.length; n++) {
-        const cover = opacity * lines[n][x];
+        const cover = opacity * warmth(lines[n][x], heats[n].low);
         const hue = hues[n];
         clear *= 1 - cover;
         sum += cover;

@@ -89,11 +89,12 @@ function renderLegend() {
     text.textContent = `${outlined()} · ${chosen}`;
     return;
   }
-  if (heats.length === 1) drawBar(bar);
+  if (heats.length === 1) drawBar(bar, heats[0].low);
   const grids = heats[0].grids.length > 4 ? "" : ` on ${heats[0].grids.join(", ")}`;
   const cells = state.native ? ` · native cells${grids}` : "";
-  const below = heats.some((heat) => heat.low < 0) ? " (below 0 by a negative weight)" : "";
-  const scale = `${SCALES[state.scale]}${overStepsSaid()}${same ? `: ${range(heats[0])}` : ""}${below}`;
+  const negative = heats.some((heat) => heat.low < 0);
+  const below = negative ? ` (signed weight${heats.length === 1 ? ": blue is below 0" : ""})` : "";
+  const scale = `${negative ? SCALES[state.scale].replace(" probability", "") : SCALES[state.scale]}${overStepsSaid()}${same ? `: ${range(heats[0])}` : ""}${below}`;
   const line = state.outline ? ` · ${outlined()}` : "";
   text.textContent = `${scale} · ${chosen}${cells}${line}.${beneath}`;
 }
@@ -135,19 +136,19 @@ function labelsOf(term) {
   return labels.length > 1 && bare(labels[0]) !== bare(labels[1]) ? labels.join(" → ") : term.label;
 }
 
-function drawBar(canvas) {
-  const key = `${state.colours} ${state.opacity}`;
+function drawBar(canvas, low) {
+  const key = `${low < 0 ? "signed" : state.colours} ${state.opacity}`;
   if (canvas.dataset.shows === key) return;
   canvas.dataset.shows = key;
   const pen = canvas.getContext("2d");
   const image = new ImageData(canvas.width, canvas.height);
-  const table = tables[state.colours];
+  const table = low < 0 ? SIGNED : tables[state.colours];
   const { light } = data.look;
   const grey = 176 + (176 * light - 176) * Math.min(1, state.opacity / data.look.opacity);
   for (let x = 0; x < canvas.width; x++) {
-    const heat = x / (canvas.width - 1);
-    const from = 3 * Math.round(heat * 255);
-    const colour = [0, 1, 2].map((c) => grey + (table[from + c] - grey) * state.opacity * heat);
+    const place = x / (canvas.width - 1);
+    const from = 3 * Math.round(place * 255);
+    const colour = [0, 1, 2].map((c) => grey + (table[from + c] - grey) * state.opacity * warmth(place, low));
     for (let y = 0; y < canvas.height; y++) {
       image.data.set([...colour, 255], 4 * (y * canvas.width + x));
     }

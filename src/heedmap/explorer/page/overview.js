@@ -196,8 +196,8 @@ function renderMatrix() {
   const view = data.runs[term.run].views[term.view];
   const cells = cellsOf(term);
   const spans = cells.map(({ plane }) => span(plane));
-  const low = Math.min(...spans.map((s) => s[0]));
-  const high = Math.max(...spans.map((s) => s[1]));
+  let [low, high] = around(spans);
+  if (low < 0) [low, high] = centred(low, high);
   const heads = [...new Set(cells.map(({ head }) => head))];
   const name = (head) => (head < 0 ? "mean" : String(head));
   const head = make("tr", {}, make("td"), ...heads.map((one) => make("th", { scope: "col", textContent: name(one) })));
@@ -218,7 +218,7 @@ function renderMatrix() {
 function matrixCell({ row, head, plane, w, h }, low, high, short) {
   const canvas = make("canvas", { width: w, height: h });
   const image = new ImageData(w, h);
-  const table = tables[state.colours];
+  const table = low < 0 ? SIGNED : tables[state.colours];
   plane.forEach((value, i) => {
     const part = (value - low) * contrast(low, high);
     const from = 3 * Math.round(Math.min(1, Math.max(0, part)) * 255);

@@ -88,8 +88,9 @@ function renderPoint() {
 }
 
 /** What the number beside a share is. */
-const valueSaid = () => (refined() ? "refined" : "probability");
+const valueSaid = () => (refined() ? "refined" : anySigned() ? "signed weight" : "probability");
 const VALUES = {
+  "signed weight": "Signed weight: the probability times the word's weight, below 0 where that weight is negative.",
   probability: "Probability: of all that the place attends to; the rest goes to tokens that are no words, such as the padding.",
   refined: "Refined: the mean of what the places have that this place attends to in the picture.",
 };

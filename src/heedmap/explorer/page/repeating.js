@@ -53,7 +53,7 @@ function pythonShown() {
   const beneath = runsNow().some((run) => stepBeneath(run) !== null);
   const asDrawn = opacity === data.look.opacity && colours === data.look.colour && !native && !steady() && !beneath;
   const named = { content: "raw", shared: pair ? "" : "shared" }[scale] ?? scale;
-  const one = terms.length === 1 && asDrawn && named;
+  const one = terms.length === 1 && asDrawn && named && !(pair && anySigned());
   const lines = runsNow().flatMap((run, n) => {
     const name = pair ? `pair.${Object.keys(SIDES)[n]}` : "run";
     return terms.flatMap((term) => {

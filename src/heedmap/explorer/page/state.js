@@ -14,6 +14,7 @@ const rgb = (hue) => [1, 3, 5].map((i) => parseInt(hue.slice(i, i + 2), 16));
 const tables = Object.fromEntries(
   Object.entries(data.look.colours).map(([name, text]) => [name, bytesOf(text)]),
 );
+const SIGNED = bytesOf(data.look.signed);
 for (const run of data.runs) run.views = run.views.map((view) => new View(view));
 
 const state = {
@@ -176,6 +177,10 @@ function entriesIn(term, run) {
   return real.length ? real : null;
 }
 
+/** Whether a word of a view has values below 0, from a negative weight. */
+const signed = (view) => runsNow().some((run) => data.runs[run].views[view] && mapsOf(run, view)?.low < 0);
+const anySigned = () => runsNow().flatMap(viewsShown).some(signed);
+
 /** The heat of a term in a run's picture, on one scale with the terms that are shown; null while it
     is read or where it has none. */
 function heatOf(term, run, terms = termsNow()) {
@@ -187,6 +192,7 @@ function heatOf(term, run, terms = termsNow()) {
   let [low, high] = [0, 1];
   if (state.scale === "word") [low, high] = ownSpan(run, term.view, entries, plane);
   if (state.scale === "shared") [low, high] = sharedSpan(term.view, terms);
+  if (low < 0 || (state.scale !== "content" && signed(term.view))) [low, high] = centred(low, high);
   const hue = rgb(term.hue || HUES[0]);
   const of = { run, v: term.view, entries };
   return { plane, w: maps.w, h: maps.h, low, high, hue, native: state.native, grids: maps.grids, of };
