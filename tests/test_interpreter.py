@@ -199,12 +199,3 @@ def test_what_has_room_is_shown_whole_and_what_has_none_is_counted():
     assert fields_shown(about.versions, ["heedmap"]) == "Versions(heedmap='0.1.0')"
     assert within_lines(["abc", "de", "f"], 9) == "abc, de, … 1 more"
     assert within_lines(["abc", "de", "f"], 12) == "abc, de, f"
-
-
-def test_notes_that_are_frozen_show_what_has_room():
-    about = settings_of(
-        arguments={"a": 1, "b": [1, "two"]}, options={f"o{n}": n for n in range(99)}
-    )
-    assert repr(about.arguments) == "{'a': 1, 'b': [1, 'two']}"
-    assert repr(about.options).endswith(f"… {99 - repr(about.options).count(':')} more}}")
-    assert len(dict(about.options)) == 99

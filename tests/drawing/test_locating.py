@@ -286,7 +286,7 @@ def test_runs_that_drew_and_looked_are_told_apart(pipe, tmp_path: Path):
     for number, said in enumerate(({"batch_place": (0, 2)}, {"edits": edited.settings.edits})):
         folder = tmp_path / str(number)
         replace(looked, settings=structs.replace(looked.settings, **said)).save(folder)
-        with pytest.raises(RunError, match="does not hold together"):
+        with pytest.raises(RunError):
             Run.load(folder)
 
 

@@ -307,46 +307,7 @@ def test_a_mask_too_large_for_the_file_must_be_given(pipe, tmp_path, monkeypatch
     assert_same(repeat(pipe, folder, edits=edits))
 
 
-# --- older and hostile folders ------------------------------------------------------------------
-
-NEW = (
-    *("defaults", "tokens", "branches", "revision", "schedulers", "parts", "attention", "loras"),
-    *("adapters", "hardware", "threads", "batch_place"),
-)
-
-
-def older(folder: Path) -> None:
-    """Make a run's folder one that the first version wrote."""
-    path = folder / "run.json"
-    about = json.loads(path.read_text("utf-8"))
-    about["settings"] = {k: v for k, v in about["settings"].items() if k not in NEW}
-    about["settings"].get("edit", {}).pop("kind_asked", None)
-    path.write_text(json.dumps(about), "utf-8")
-
-
-def test_folders_of_an_older_version_load_and_repeat(pipe, tmp_path):
-    run = generate(pipe, PROMPT, seed=1, steps=2, eta=0.5)
-    older(folder := run.save(tmp_path / "run"))
-    found = repeat(pipe, folder)
-    assert_same(found)
-    assert "schedulers" in found.unknown and "threads" in found.unknown
-    pair = edit(pipe, PROMPT, "a blue house", seed=1, steps=2)
-    folder = pair.save(tmp_path / "pair")
-    older(folder / "source")
-    older(folder / "edited")
-    found = repeat(pipe, folder / "edited")
-    assert_same(found)
-    assert Pair.load(folder).edited.explorer()
-
-
-def test_pictures_that_an_older_version_noted_by_type_must_be_given(pipe, tmp_path):
-    latents = torch.zeros(1, 4, 16, 16)
-    run = generate(pipe, PROMPT, seed=1, steps=1, latents=latents)
-    noted = structs.replace(run.settings, arguments={"latents": "<Tensor>"})
-    older(folder := replace(run, settings=noted).save(tmp_path / "run"))
-    with pytest.raises(ArgumentError, match=r"latents of this run \(Tensor\) is not in its"):
-        repeat(pipe, folder)
-    assert_same(repeat(pipe, folder, latents=latents))
+# --- hostile folders ------------------------------------------------------------------------
 
 
 HOSTILE = [

@@ -64,7 +64,7 @@ def test_a_page_keeps_to_its_limit_where_much_was_kept():
     assert all(len(table["data"]) for table in tables)
 
 
-@pytest.mark.parametrize("limit", [264_000, 290_000, 400_000])
+@pytest.mark.parametrize("limit", [262_000, 290_000, 400_000])
 def test_a_page_with_refined_maps_and_masks_keeps_to_its_limit(limit: int):
     page = explorer.page(with_refined(small("a red house next to a blue tree")), limit=limit)
     (view,) = data_of(page)["runs"][0]["views"]

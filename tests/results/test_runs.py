@@ -10,7 +10,7 @@ from msgspec import structs
 from PIL import Image
 
 from heedmap.drawing.generation import generate
-from heedmap.errors import ArgumentError, HeedmapWarning, RunError
+from heedmap.errors import ArgumentError, RunError
 from heedmap.files.writing import TakenError
 from heedmap.maps import heatmaps
 from heedmap.maps.heatmaps import HeatMaps

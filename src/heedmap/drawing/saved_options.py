@@ -5,14 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
-
 from heedmap.drawing import generation, settings
 from heedmap.drawing.edit_plans import read_window
 from heedmap.drawing.pipeline_arguments import in_words, is_argument, restorable, restored
 from heedmap.errors import ArgumentError, RunError, quoted
 from heedmap.files import reading
-from heedmap.files.notes import to_json
+from heedmap.files.notes import checked, to_json
 from heedmap.files.settings import Confined, Mask, Ruled, Settings, WordEditNoted
 from heedmap.files.values import MAX_STEPS
 from heedmap.options import EditOptions, GenerateOptions
@@ -113,15 +111,8 @@ def read_edit(about: Settings) -> SavedEdit:
 
 
 def checked_settings(about: Settings) -> Settings:
-    """Check the types and limits of settings, which are only checked where they are decoded.
-
-    Raises:
-        RunError: if they are not such as heedmap writes.
-    """
-    try:
-        return msgspec.json.decode(msgspec.json.encode(about), type=Settings)
-    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
-        raise RunError(f"the settings of this run cannot be used: {error}") from error
+    """Check the types and limits of settings; RunError if they do not fit."""
+    return checked(about, "what the settings of this run say")
 
 
 def _own(told: Settings, name: Literal["steps", "guidance"], pipe: Any) -> Any:

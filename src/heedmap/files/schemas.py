@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from heedmap.errors import RunError
 from heedmap.files.ablations import Trust
-from heedmap.files.notes import Note
+from heedmap.files.notes import Note, encoded
 from heedmap.files.reading import FORMAT
 from heedmap.files.reports import EditReport, GridReport
 from heedmap.files.settings import Settings
@@ -105,13 +103,3 @@ def write_file(path: Path, content: Struct) -> None:
         RunError: if something in it cannot be written, or could not be read back.
     """
     path.write_bytes(encoded(content, path.name))
-
-
-def encoded(content: Struct, name: str) -> bytes:
-    """Encode the content of a JSON file; errors as of `write_file`."""
-    try:
-        data = msgspec.json.encode(content)
-        msgspec.json.decode(data, type=type(content))
-    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
-        raise RunError(f"{name} cannot be written: {error}") from error
-    return msgspec.json.format(data, indent=2) + b"\n"

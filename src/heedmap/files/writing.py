@@ -49,12 +49,7 @@ class WriteError(RunError):
 
 
 def check_place(folder: str | Path) -> None:
-    """Check that files can be written to a folder, which need not exist yet.
-
-    Raises:
-        ArgumentError: if it is not a path.
-        RunError: if nothing can be written there.
-    """
+    """Check that files can be written to a folder, which need not exist yet; RunError if not."""
     path = _resolved(folder)
     try:
         with suppress(FileNotFoundError):
@@ -70,13 +65,7 @@ def check_place(folder: str | Path) -> None:
 
 
 def check_new(folder: str | Path) -> None:
-    """Check that a result can be saved in a folder: it is new, or empty.
-
-    Raises:
-        ArgumentError: if it is not a path.
-        TakenError: if something is there.
-        RunError: if nothing can be written there.
-    """
+    """Check that a result can be saved in a folder: it is new or empty, and can be written."""
     target = _resolved(folder)
     try:
         with suppress(FileNotFoundError):
@@ -97,13 +86,7 @@ def check_new(folder: str | Path) -> None:
 
 @contextmanager
 def whole_folder(folder: str | Path) -> Iterator[Path]:
-    """Let the block fill a temporary folder, then rename it to the target.
-
-    Args:
-        folder: the target, which must be new or empty.
-
-    Yields:
-        The temporary folder, which is empty.
+    """Let the block fill a temporary folder, then rename it to `folder`, which is new or empty.
 
     Raises:
         ArgumentError: if `folder` is not a path.
@@ -128,15 +111,7 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
 
 
 def put_file(path: str | Path, data: bytes) -> Path:
-    """Write a file whole, in the place of an older one.
-
-    Returns:
-        The path.
-
-    Raises:
-        ArgumentError: if `path` is not a path.
-        WriteError: if the system refuses to write.
-    """
+    """Write a file whole, in the place of an older one; WriteError if the system refuses."""
     target = _resolved(path)
     partial = _beside(target)
     try:
@@ -155,14 +130,11 @@ def put_file(path: str | Path, data: bytes) -> Path:
 
 
 def put_counting(first: Path, save: Callable[[Path], Any]) -> Path:
-    """Save to the first free path of x, x-2, x-3 and so on.
+    """Save to the first free path of x, x-2, x-3 and so on, and return it.
 
     Args:
         first: the path x.
         save: writes to a path, or raises a TakenError.
-
-    Returns:
-        The path that was written.
     """
     for number in itertools.count(1):
         path = first if number == 1 else first.with_name(f"{first.stem}-{number}{first.suffix}")
@@ -185,11 +157,6 @@ class Destination:
 
     Attributes:
         saved: the folders that were written.
-
-    Raises:
-        ArgumentError: if `out` is not a path.
-        TakenError: if something is there.
-        RunError: if nothing can be written there.
     """
 
     def __init__(
@@ -204,15 +171,7 @@ class Destination:
             check_new(self.fixed)
 
     def put(self, save: Callable[[Path], Any], name: str) -> Path:
-        """Save a result.
-
-        Args:
-            save: writes it to a folder.
-            name: of the folder within the root; `-2` and so on follow if it is taken.
-
-        Returns:
-            The folder.
-        """
+        """Save a result, and return its folder: `name` within the root, where none was named."""
         if self.fixed is None:
             self.saved.append(put_counting(self.root / name, save))
         else:
