@@ -290,7 +290,7 @@ def test_mistakes_are_one_sentence(visit: Any):
     page.get_by_label(re.compile("^Model")).fill("no/such/model/anywhere")
     page.keyboard.press("Tab")
     panel.get_by_role("button", name="Generate", exact=True).click()
-    expect(panel.get_by_role("alert")).to_contain_text("There is no model folder no/such/model")
+    expect(panel.get_by_role("alert")).to_contain_text("There is no model no/such/model")
     page.get_by_label(re.compile("^Model")).fill("heedmap-tiny")
     page.keyboard.press("Tab")
     panel.get_by_role("button", name="Generate", exact=True).click()

@@ -178,7 +178,7 @@ def test_a_full_disk_or_memory_is_told_as_everywhere(model, saved, monkeypatch, 
 
 def test_no_folder_and_no_model(saved):
     assert "there is no folder nothing: expected" in bad("repeat", "nothing")
-    assert "there is no model folder nonsense" in bad("repeat", saved, "--model", "nonsense")
+    assert "there is no model nonsense" in bad("repeat", saved, "--model", "nonsense")
     spoil(saved, model="no-such")
     assert "(--model) to draw with another" in bad("repeat", saved)
 

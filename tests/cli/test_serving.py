@@ -85,7 +85,7 @@ def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: 
     assert "expected a host's name" in bad("app", "--name", blank)
     for verb in (("app",), ("generate", "a cat"), ("words", "a cat")):
         result = call(*verb, "--model", blank)
-        assert result.exit_code == 2 and "expected a folder or a hub id" in result.stderr
+        assert result.exit_code == 2 and "expected a folder" in result.stderr
     monkeypatch.setenv("HEEDMAP_AUTH", blank)
     assert bad("app") == "Error: HEEDMAP_AUTH is empty: write USER:PASSWORD, or unset it\n"
     assert files(desk) == set()
@@ -95,7 +95,7 @@ def test_an_empty_text_is_no_word_for_none(blank: str, desk: Path, monkeypatch: 
 def test_a_model_that_is_not_there_is_refused_at_once(model: str, desk: Path):
     Path("empty").mkdir()
     said = bad("app", "--port", "0", "--model", EMBEDDED, "--model", model)
-    assert ("there is no model folder" in said) == (model != "empty")
+    assert ("there is no model" in said) == (model != "empty")
     assert model in said and said.count("\n") == 1
     assert files(desk) == set()
 

@@ -1,23 +1,29 @@
 """Models without text cross-attention that could be read: named, and refused beforehand."""
 
+import numpy as np
 import pytest
 import torch
 from diffusers import (
     DDPMPipeline,
     DDPMScheduler,
+    DreamLiteUNetModel,
     FlowMatchEulerDiscreteScheduler,
     FluxPipeline,
     FluxTransformer2DModel,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
     StableDiffusionPipeline,
+    StableDiffusionXLAutoBlocks,
+    UNet2DConditionModel,
     UNet2DModel,
+    UNetMotionModel,
 )
+from diffusers.pipelines.onnx_utils import OnnxRuntimeModel
 
 from families import models
 from heedmap.drawing.editing import edit
 from heedmap.drawing.generation import generate
-from heedmap.errors import HeedmapError, ModelError
+from heedmap.errors import HeedmapError, ModelError, TraceError
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
 from heedmap.wiring.registry import cross_attention_layers
@@ -96,7 +102,7 @@ def test_named_and_refused(make):
     said = {
         stable_diffusion_3: "it has a SD3Transformer2DModel",
         flux: "it has a FluxTransformer2DModel",
-        unconditional: "its UNet2DModel is built otherwise",
+        unconditional: "its unet is of class UNet2DModel",
         without_cross_attention: "its layers attend to no text",
     }
     assert said[make] in str(raised.value)
@@ -124,3 +130,147 @@ def test_a_pipeline_without_its_unet():
         trace(pipe)
     assert isinstance(pipe, StableDiffusionPipeline)
     assert torch.is_tensor(next(pipe.text_encoder.parameters()))
+
+
+# --- a denoiser of a served class, in another form -------------------------------------------
+
+
+class Timed(UNet2DConditionModel):
+    """A subclass that neither builds its layers nor orders its inputs in its own way."""
+
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs)
+
+
+class Swapped(UNet2DConditionModel):
+    def forward(self, encoder_hidden_states, sample, timestep, **kwargs):
+        return super().forward(sample, timestep, encoder_hidden_states, **kwargs)
+
+
+def test_a_subclass_is_served_only_if_it_is_built_and_called_like_its_class():
+    plain, pipe = models.sd1(), models.sd1()
+    pipe.unet.__class__ = Timed
+    runs = [generate(one, "a red house", seed=1, steps=2) for one in (plain, pipe)]
+    assert np.array_equal(*(run.maps["house"].values for run in runs))
+    pipe.unet.__class__ = Swapped
+    with pytest.raises(ModelError):
+        trace(pipe)
+    # Of the same layers: two latents stand side by side in it, and its blocks are its own.
+    pipe.unet.__class__ = DreamLiteUNetModel
+    with pytest.raises(ModelError):
+        trace(pipe)
+
+
+class Templated(StableDiffusionPipeline):
+    """Encodes as DreamLite does."""
+
+    def encode_prompt(self, mode, prompts, device, dtype, image=None):
+        raise AssertionError("never called")
+
+
+class LongPrompts(StableDiffusionPipeline):
+    """Encodes as `lpw_stable_diffusion` does."""
+
+    def encode_prompt(
+        self, prompt, device, num_images_per_prompt, do_classifier_free_guidance,
+        negative_prompt=None, max_embeddings_multiples=3,
+    ):  # fmt: skip
+        raise AssertionError("never called")
+
+
+class Packed(StableDiffusionPipeline):
+    def encode_prompt(self, *args, **kwargs):
+        return {"embeds": super().encode_prompt(*args, **kwargs)}
+
+
+class Pooled(StableDiffusionPipeline):
+    def encode_prompt(self, *args, **kwargs):
+        states, negative = super().encode_prompt(*args, **kwargs)
+        return states, states[:, 0], negative
+
+
+class Inherited(StableDiffusionPipeline):
+    """A user's own class, with diffusers' way to encode."""
+
+
+@pytest.mark.parametrize("kind", [Templated, LongPrompts, Packed, Pooled, Inherited])
+@pytest.mark.parametrize("labels", [None, "a red house"])
+def test_the_form_in_which_a_prompt_is_encoded(kind, labels):
+    pipe = models.sd1()
+    embeds, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
+    given = {"prompt": "a red house"} if labels is None else {"prompt_embeds": embeds}
+    pipe.__class__ = kind
+    ran = []
+    pipe.unet.register_forward_pre_hook(lambda *_: ran.append(1))
+    call = dict(given, num_inference_steps=2, guidance_scale=1)
+    if kind is Inherited:
+        with trace(pipe, prompts=labels) as open_trace:
+            pipe(**call)
+        assert "house" in [word.text for word in open_trace.maps[0].words]
+        return
+    with pytest.raises(HeedmapError), trace(pipe, prompts=labels):
+        pipe(**call)
+    with pytest.raises(HeedmapError):
+        generate(pipe, "a red house", seed=1, steps=2)
+    assert not ran
+
+
+def test_the_way_out_of_long_prompts_works():
+    pipe = models.sd1()
+    embeds, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
+    long = torch.cat([embeds, embeds], dim=1)
+    with trace(pipe) as open_trace:
+        pipe(prompt_embeds=long, num_inference_steps=2, guidance_scale=1)
+    assert len(open_trace.maps[0].words) == long.shape[1]
+
+
+# --- what is given in place of a pipeline or of its denoiser ---------------------------------
+
+
+class NoModule:
+    """A network that runs elsewhere, as ONNX's do."""
+
+
+@pytest.mark.filterwarnings("ignore:`OnnxRuntimeModel` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("put", "named"),
+    [
+        (lambda unet: torch.nn.DataParallel(unet), "pipe.unet.module"),
+        (lambda unet: OnnxRuntimeModel(model=None), "OnnxRuntimeModel"),
+        (lambda unet: UNetMotionModel.from_unet2d(unet), "UNetMotionModel"),
+    ],
+)
+def test_the_cause_names_what_stands_in_the_place_of_the_unet(put, named):
+    pipe = models.sd1()
+    pipe.unet = put(pipe.unet)
+    with pytest.raises(ModelError) as raised:
+        trace(pipe)
+    assert named in str(raised.value)
+
+
+def test_a_denoiser_alone_and_a_pipeline_of_blocks():
+    with pytest.raises(ModelError) as raised:
+        trace(models.sd1().unet)
+    assert "UNet2DConditionModel" in str(raised.value)
+    pipe = StableDiffusionXLAutoBlocks().init_pipeline()
+    pipe.update_components(unet=models.FAMILIES["sdxl"]().unet)
+    for ask in (trace, lambda pipe: generate(pipe, "a red house", seed=1)):
+        with pytest.raises(ModelError) as raised:
+            ask(pipe)
+        assert "ModularPipeline" in str(raised.value)
+
+
+def test_a_block_that_rescales_its_input():
+    """Both numbers are named: that of the positions and that of the grid."""
+    pipe = models.sd1()
+    block, scale = pipe.unet.down_blocks[0], torch.nn.functional.interpolate
+    run = block.forward
+
+    def halved(hidden_states, *args, **kwargs):
+        out, skips = run(scale(hidden_states, scale_factor=0.5), *args, **kwargs)
+        return scale(out, scale_factor=2.0), tuple(scale(one, scale_factor=2.0) for one in skips)
+
+    block.forward = halved
+    with pytest.raises(TraceError) as raised:
+        generate(pipe, "a red house", seed=1, steps=2)
+    assert " 64 " in str(raised.value) and " 256" in str(raised.value)

@@ -16,17 +16,17 @@ from heedmap.models.batches import fitting, free_bytes, image_bytes, in_batches,
 from heedmap.results.pairs import Pair
 
 
-class Empty(UNet2DConditionModel):
+def empty(dtype):
     """A UNet of one weight."""
-
-    def __init__(self, dtype):
-        torch.nn.Module.__init__(self)
-        self.weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+    unet = UNet2DConditionModel.__new__(UNet2DConditionModel)
+    torch.nn.Module.__init__(unet)
+    unet.weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+    return unet
 
 
 def model(channels=(16, 32), widths=(8, 24, 64), dtype=torch.float32, factor=8, **vae):
     """As much of a pipeline as the estimate looks at."""
-    unet = Empty(dtype)
+    unet = empty(dtype)
     unet.register_to_config(block_out_channels=channels, sample_size=4)
     decoder = torch.nn.Linear(1, 1, dtype=dtype)
     decoder.config = SimpleNamespace(**({} if widths is None else {"block_out_channels": widths}))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from making import random_pipeline
 
-from heedmap.errors import TraceError
+from heedmap.errors import ModelError, TraceError
 from heedmap.wiring.encodings import watch
 from heedmap.wiring.prompt_tables import prompt_table
 
@@ -233,7 +233,7 @@ def test_the_older_method(pipe):
 
 
 def test_no_method_that_encodes():
-    with pytest.raises(TraceError, match="object has no encode_prompt"):
+    with pytest.raises(ModelError, match="object has no encode_prompt"):
         watch(object(), None, False, print, print)
 
 

@@ -116,18 +116,18 @@ def plain_unet(**added):
 @pytest.mark.parametrize(
     ("pipe", "why"),
     [
-        (pipe_of(), "it has none;"),
+        (pipe_of(), "it has no unet and no transformer;"),
         (
             pipe_of(components={"text": None, "decoder": plain_unet()}),
             "its UNet2DConditionModel is its decoder, in a pipeline of several models",
         ),
-        (pipe_of(unet=None), "it has none;"),
+        (pipe_of(unet=None), "it has no unet and no transformer;"),
         (pipe_of(transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
         (pipe_of(unet=None, transformer=torch.nn.Linear(2, 2)), "it has a Linear (SD 3 and Flux"),
-        (pipe_of(unet=torch.nn.Linear(2, 2)), "its Linear is built otherwise"),
+        (pipe_of(unet=torch.nn.Linear(2, 2)), "its unet is of class Linear;"),
         (
             pipe_of(unet=torch.nn.Linear(2, 2), transformer=torch.nn.ReLU()),
-            "its Linear is built otherwise",
+            "its unet is of class Linear;",
         ),
         (pipe_of(unet=plain_unet()), "its layers attend to no text;"),
         (

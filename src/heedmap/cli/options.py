@@ -40,7 +40,7 @@ Model = Annotated[
         "-m",
         parser=parse_model,
         metavar="MODEL",
-        help="A folder or a hub id. Left out: the embedded model, offline.",
+        help="A folder, a .safetensors file or a hub id. Left out: the embedded model, offline.",
     ),
 ]
 Size = Annotated[

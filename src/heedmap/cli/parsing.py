@@ -137,7 +137,7 @@ def parse_path(text: str) -> Path:
 def parse_model(text: str) -> str:
     """Read the name of a model: an empty one is none, and not the folder one is in."""
     if not text.strip():
-        raise Refused(text, "a folder or a hub id")
+        raise Refused(text, "a folder, a .safetensors file or a hub id")
     _check_length(text)
     return text
 

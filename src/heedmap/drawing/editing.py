@@ -30,7 +30,7 @@ from heedmap.results.pairs import Pair
 from heedmap.text.weights import escape, parse_weights, token_weights
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import cross_attention_layers, picture_size
+from heedmap.wiring.registry import check_served, picture_size
 
 Windows = Window | Sequence[Window]
 """A window, or several in a list."""
@@ -256,7 +256,7 @@ def edit_base(
         ArgumentError: if a weight or a window is none.
         ModelError: if the model has no text cross-attention.
     """
-    cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    check_served(pipe)
     parsed = parse_weights(source)
     table = prompt_table(pipe, parsed.text, arguments)
     weights = {} if alone else token_weights(parsed.spans, table)

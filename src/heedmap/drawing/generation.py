@@ -25,7 +25,7 @@ from heedmap.text.weights import WeightedPrompt, parse_weights, token_weights
 from heedmap.text.words import TokenTable
 from heedmap.wiring.family import Pipeline
 from heedmap.wiring.prompt_tables import prompt_table
-from heedmap.wiring.registry import cross_attention_layers, picture_size
+from heedmap.wiring.registry import check_served, picture_size
 
 
 @spelled_out(GenerateOptions)
@@ -94,7 +94,7 @@ def generate_batch(
     rest: dict[str, Any] = {**options}
     asked = GenerateOptions.taken(rest)
     prompts, seeds = check_prompts(prompts, seeds)
-    cross_attention_layers(pipe)  # a model without them has no prompt to read either
+    check_served(pipe)
     edits = checked_edits(edits)
     parsed = [parse_weights(prompt) for prompt in prompts]
     pictured = (0, 0)  # edits that name places name them in the picture that will be

@@ -29,7 +29,7 @@ from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 from heedmap.wiring.arguments import STEP_LISTS, THEIR_NAMES
 from heedmap.wiring.family import Pipeline, parameters
-from heedmap.wiring.registry import cross_attention_layers
+from heedmap.wiring.registry import check_served
 
 _OURS = {"latents", "num_images_per_prompt", "guidance_scale", "negative_prompt", *STEP_LISTS}
 """Arguments of pipelines that are set by what is looked at."""
@@ -73,7 +73,7 @@ def locate(
     """
     rest: dict[str, Any] = {**options}
     asked = LocateOptions.taken(rest)
-    cross_attention_layers(pipe)
+    check_served(pipe)
     check_pipeline(pipe)
     (prompt,), (seed,) = check_prompts([prompt], [drawn_seed() if seed is None else seed])
     _check_asked(prompt, rest)

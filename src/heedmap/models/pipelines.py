@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 
 DEVICES, DTYPES = get_args(Device), get_args(Dtype)
+_PICKLES = (".ckpt", ".bin", ".pt", ".pth", ".pkl")
+_UNREACHABLE = {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError", "ConnectTimeout"}
 
 
 def is_embedded(pipe: Any) -> bool:
@@ -52,7 +56,8 @@ def load(
 
     Args:
         model: None for the embedded model (needs no network), a folder that `save_pretrained`
-            wrote, or the id of a model on the hub. Only safetensors weights are read.
+            wrote, the id of a model on the hub, or a .safetensors checkpoint file, whose
+            configuration comes from the hub. Only safetensors weights are read.
         device: "cpu", "cuda", "mps", or "auto" for the best one there is.
         dtype: "float32", "float16", "bfloat16", or "auto": float32 on the CPU, else float16.
 
@@ -67,22 +72,30 @@ def load(
     """
     torch_device, torch_dtype = _place(device, dtype)
     where = _where(model)
-    arguments: dict[str, Any] = {"dtype": torch_dtype, "use_safetensors": True}
-    if isinstance(where, Path):
-        arguments["local_files_only"] = True
     from heedmap.wiring.advice import hushed  # without a model nothing of diffusers is imported
 
     with hushed():
         with uncollected():  # takes 2 s: only when a model is really loaded
-            from diffusers import DiffusionPipeline
+            import diffusers
 
-            from heedmap.wiring.registry import cross_attention_layers
-        try:
-            pipe: Any = DiffusionPipeline.from_pretrained(str(where), **arguments)
-        except Exception as error:
-            raise ModelError(_why_not(where, error)) from error
+            from heedmap.wiring.registry import check_served, family_named
+        index = _index(where)
+        family_named(index)  # before any weights are read
+        with _explained(where):
+            if isinstance(where, Path) and where.is_file():
+                kind = getattr(diffusers, index["_class_name"])
+                pipe = kind.from_single_file(str(where), dtype=torch_dtype)
+                for part in (pipe, *pipe.components.values()):  # else named for its configuration
+                    if hasattr(part, "register_to_config"):
+                        part.register_to_config(_name_or_path=str(where))
+                    elif part is not None:
+                        getattr(part, "config", part).name_or_path = str(where)
+            else:
+                own = {"use_safetensors": True, "local_files_only": isinstance(where, Path)}
+                load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
+                pipe = load_parts(str(where), dtype=torch_dtype, **own)
 
-    cross_attention_layers(pipe)
+    check_served(pipe)
     return pipe.to(torch_device)
 
 
@@ -102,10 +115,12 @@ def tokenizer(model: str | Path | None = None) -> Any:
         ModelError: if there is none.
     """
     where = _where(model)
+    _index(where)  # transformers does not say that the hub cannot be reached
+    where = _repository(where)
     with uncollected():
         from transformers import CLIPTokenizer
 
-    try:
+    with _explained(where):
         if isinstance(where, Path):
             found = CLIPTokenizer.from_pretrained(where / "tokenizer", local_files_only=True)
         else:
@@ -114,8 +129,6 @@ def tokenizer(model: str | Path | None = None) -> Any:
         # least a piece for each byte, within a word and at its end.
         if len(found) < 512:
             raise FileNotFoundError("no vocabulary")
-    except Exception as error:
-        raise ModelError(_why_not(where, error)) from error
     return found
 
 
@@ -146,24 +159,34 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         family = family_named(index)
         large = {n: None for n, part in index.items() if isinstance(part, list)}
         large.pop("tokenizer", None)
-        try:
+        with _explained(where):
             pipe: Any = DiffusionPipeline.from_pretrained(str(where), **large)
-        except Exception as error:
-            raise ModelError(_why_not(where, error)) from error
     return family.table(pipe, pipe.tokenizer, prompt, {})
 
 
 def _index(where: Path | str) -> dict[str, Any]:
-    """What a model says of its parts."""
+    """Read the model_index.json of a folder or of a hub id; for a file, that of its repository."""
     from transformers.utils import cached_file
 
-    try:
-        name = "model_index.json"
-        path = where / name if isinstance(where, Path) else Path(str(cached_file(where, name)))
+    name, source = "model_index.json", _repository(where)
+    with _explained(where):
+        path = source / name if isinstance(source, Path) else Path(str(cached_file(source, name)))
         found = json.loads(path.read_text(encoding="utf-8"))
-    except Exception as error:
-        raise ModelError(_why_not(where, error)) from error
     return found if isinstance(found, dict) else {}
+
+
+def _repository(where: Path | str) -> Path | str:
+    """Return the hub id with the configuration of a checkpoint file; else what was given."""
+    if not isinstance(where, Path) or where.is_dir():
+        return where
+    with _explained(where):
+        with uncollected():
+            from diffusers.loaders import single_file_utils as single
+
+        checkpoint = single.load_single_file_checkpoint(str(where))
+        if single.CHECKPOINT_KEY_NAMES["inpainting"] not in checkpoint:
+            raise ValueError("it has no UNet in the original format of Stable Diffusion")
+        return single.fetch_diffusers_config(checkpoint)["pretrained_model_name_or_path"]
 
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
@@ -213,10 +236,22 @@ def _where(model: str | Path | None) -> Path | str:
                 "save_pretrained wrote"
             )
         return path
-    text = str(model)
-    if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
+    text, suffix = str(model), path.suffix.lower()
+    if suffix in _PICKLES:
         raise ModelError(
-            f"there is no model folder {text}: expected a folder, a hub id such as "
+            f"the model {text} is a pickle file, which can run code when it is read: expected "
+            "safetensors weights; look for a .safetensors version of the model, or convert it"
+        )
+    if path.suffix == ".safetensors" and os.path.isfile(path):
+        return path
+    if (
+        os.path.exists(path)
+        or suffix == ".safetensors"
+        or text.count("/") != 1
+        or text.startswith((".", "/", "~"))
+    ):
+        raise ModelError(
+            f"there is no model {text}: expected a folder, a .safetensors file, a hub id such as "
             "'org/model', or nothing for the embedded model"
         )
     return text
@@ -247,35 +282,31 @@ def _place(device: str, dtype: str) -> tuple[Any, Any]:
     return torch.device(device), getattr(torch, dtype)
 
 
-def _why_not(where: Path | str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
-    name = EMBEDDED if where == FOLDER else str(where)
-    from heedmap.wiring.lacking import lacking
+@contextmanager
+def _explained(where: Path | str) -> Generator[None]:
+    """Raise a ModelError for what fails in the block, with its cause unless that adds nothing."""
+    try:
+        yield
+    except Exception as error:
+        from heedmap.wiring.lacking import lacking
 
-    if lacks := lacking(error):
-        return f"the model {name} needs {lacks}"
-    if isinstance(where, Path):
-        return (
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else ""
+        name = EMBEDDED if where == FOLDER else str(where)
+        if lacks := lacking(error):
+            raise ModelError(f"the model {name} needs {lacks}") from None
+        chain: list[BaseException] = [error]
+        while (cause := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 10:
+            chain.append(cause)
+        file = isinstance(where, Path) and where.is_file()
+        if (file or where == name) and {type(link).__name__ for link in chain} & _UNREACHABLE:
+            needs = f"the file {name} needs the configuration of its kind of model, which"
+            raise ModelError(
+                f"{needs if file else f'the model {name}'} is not on this machine and the hub "
+                "cannot be reached: load it once where there is a network, pass a folder that "
+                "save_pretrained wrote, or use the embedded model"
+            ) from None
+        form = "whole checkpoint of Stable Diffusion 1, 2 or XL" if file else "diffusers pipeline"
+        raise ModelError(
             f"the model {name} cannot be loaded ({type(error).__name__}: {reason}): expected a "
-            "diffusers pipeline folder with safetensors weights"
-        )
-    chain: list[BaseException] = [error]
-    while (cause := chain[-1].__cause__ or chain[-1].__context__) and len(chain) < 10:
-        chain.append(cause)
-    kinds = {type(link).__name__ for link in chain}
-    if os.environ.get("HF_HUB_OFFLINE") or kinds & {
-        "LocalEntryNotFoundError",
-        "OfflineModeIsEnabled",
-        "ConnectionError",
-        "ConnectError",
-        "ConnectTimeout",
-        "gaierror",
-    }:
-        return (
-            f"the model {name} is not on this machine and the hub cannot be reached: download it "
-            "where there is a network, pass a folder, or use the embedded model"
-        )
-    return (
-        f"the hub's model {name} cannot be loaded ({type(error).__name__}: {reason}): expected a "
-        "diffusers pipeline with safetensors weights"
-    )
+            f"{form} with safetensors weights"
+        ) from error

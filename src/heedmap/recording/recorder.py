@@ -32,7 +32,7 @@ from heedmap.wiring import advice, encodings, frames, predictions, schedules
 from heedmap.wiring.encodings import Encoding
 from heedmap.wiring.family import GridShape
 from heedmap.wiring.processors import uncompiled
-from heedmap.wiring.registry import family_of, grids, served
+from heedmap.wiring.registry import check_served, family_of, grids
 from heedmap.wiring.skipping import skipping_tools
 
 
@@ -40,7 +40,7 @@ class Trace:
     """An open recording; made by `trace`. `maps` has one entry an image, in the order of images."""
 
     def __init__(self, pipe: Any, wanted: Wanted, intervention: Intervention) -> None:
-        served(pipe)
+        check_served(pipe)
         self._pipe = pipe
         self._wanted = wanted
         self._intervention, self._probe = intervention, intervention.probe

@@ -14,6 +14,8 @@ _NEEDLESS = {
     "transformers.utils.import_utils": "requires torchvision",
     # heedmap says which words are not read.
     "transformers.tokenization_utils_base": "Token indices sequence length is longer",
+    # A list that is empty.
+    "diffusers.models.modeling_utils": "should be kept in float32: []",
     # heedmap says what to install, if that is why a model cannot be loaded.
     "transformers.tokenization_utils_tokenizers": "Could not extract SentencePiece model",
 }

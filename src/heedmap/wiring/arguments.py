@@ -50,23 +50,27 @@ def for_batch(
         ArgumentError: if an argument has neither one row nor one for each picture.
     """
     count, own = len(prompts), options.arguments
+
+    def texts(text: str) -> str | list[str]:
+        return text if count == 1 else [text] * count  # some pipelines take one text alone
+
     width, height = options.size or (None, None)
     said = {
         THEIR_NAMES["steps"]: options.steps,
         THEIR_NAMES["guidance"]: options.guidance,
         "width": width,
         "height": height,
-        THEIR_NAMES["negative"]: None if options.negative is None else [options.negative] * count,
+        THEIR_NAMES["negative"]: None if options.negative is None else texts(options.negative),
     }
     second = own.get("prompt_2")  # which diffusers takes for one prompt
     return {
-        "prompt": list(prompts),
+        "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),
         **family_of(pipe).defaults,
         **{name: value for name, value in said.items() if value is not None},
         **own,
         **_rows(pipe, own, count),
-        **({"prompt_2": [second] * count} if isinstance(second, str) else {}),
+        **({"prompt_2": texts(second)} if isinstance(second, str) else {}),
     }
 
 

@@ -22,7 +22,7 @@ from heedmap.text.words import TokenTable
 from heedmap.wiring.concept_states import ConceptStates, read_concepts
 from heedmap.wiring.patches import put
 from heedmap.wiring.prompt_tables import Reader, check_labels, encoders, prompt_table, tables_read
-from heedmap.wiring.registry import family_of
+from heedmap.wiring.registry import encoding_method, family_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,9 +102,9 @@ def watch(
         A function that puts the method back.
 
     Raises:
-        TraceError: if the pipeline has no method that encodes prompts.
+        ModelError: if the pipeline has no method that encodes prompts.
     """
-    name = _encoding_method(pipe)
+    name = encoding_method(pipe)
     encode = getattr(pipe, name)
     signature = inspect.signature(encode)
 
@@ -115,6 +115,7 @@ def watch(
         with ExitStack() as stack:
             readers = [Reader(*pair, stack) for pair in encoders(pipe).values()]
             result = encode(*args, **kwargs)
+        _check_form(pipe, name, result)
         given = bound.arguments
         if prompts is not None:
             check_labels(pipe, encode, given, result, prompts)
@@ -144,15 +145,19 @@ def watch(
     return undo
 
 
-def _encoding_method(pipe: Any) -> str:
-    # InstructPix2Pix has the older method only; of both, the older one calls the newer.
-    for name in ("encode_prompt", "_encode_prompt"):
-        if hasattr(pipe, name):
-            return name
-    raise TraceError(
-        f"{type(pipe).__name__} has no encode_prompt: heedmap cannot tell what its model reads; "
-        "expected a text-to-image pipeline of diffusers"
-    )
+def _check_form(pipe: Any, name: str, result: Any) -> None:
+    """Raise unless a method that encodes prompts returned text states (B, K, C)."""
+    try:
+        one = isinstance(result, torch.Tensor)
+        states, negative = (result, None) if one else family_of(pipe).states(result)
+        read = states.ndim == 3 and (negative is None or negative.ndim == 3)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        read = False
+    if not read:
+        raise TraceError(
+            f"{type(pipe).__name__}.{name} does not return its text states as diffusers' pipelines "
+            "do, so heedmap cannot tell what its model reads: use a pipeline with the usual form"
+        )
 
 
 def _encoding(

@@ -141,6 +141,19 @@ class Family(ABC):
 
     # --- what all have in common ---
 
+    def serves(self, model: Any) -> bool:
+        """Tell whether a model is built and called as the family's class is.
+
+        A subclass may add to the class, but not build its layers or order its inputs in its own
+        way.
+        """
+        own = type(model)
+        if own is self.kind or not isinstance(model, self.kind):
+            return own is self.kind
+        taken = list(inspect.signature(own.forward).parameters.values())[1:4]
+        names = tuple(one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD)
+        return own.__init__ is self.kind.__init__ and names == self.inputs[: len(names)]
+
     def part(self, pipe: Any) -> Any:
         """The denoiser as the pipeline calls it, in what torch.compile or peft made of it."""
         return getattr(pipe, self.component, None)

@@ -3,6 +3,7 @@
 A new one is a file beside this one and a row of the table.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from diffusers.models.attention_processor import Attention
 from PIL import Image
 
 from heedmap.errors import ModelError, TraceError, quoted
-from heedmap.wiring.family import Family, GridShape, made_from
+from heedmap.wiring.family import Family, GridShape
 from heedmap.wiring.patches import put
 from heedmap.wiring.pixart import PixArt
 from heedmap.wiring.unet import UNet
@@ -26,37 +27,78 @@ def family_of(pipe: Any) -> Family:
         ModelError: if it is of none that is served.
     """
     for family in FAMILIES:
-        if isinstance(family.denoiser(pipe), family.kind):
+        if family.serves(family.denoiser(pipe)):
             return family
+    if isinstance(pipe, torch.nn.Module):
+        raise ModelError(
+            f"heedmap was given a {type(pipe).__name__} alone: expected the pipeline that runs it"
+        )
     if isinstance(pipe, str):  # the prompt first, as nobody else's pipeline is called
         raise ModelError(
             f"the pipeline is the text {quoted(pipe)}: expected one that is loaded, before all else"
         )
-    raise _none(type(pipe).__name__, _why_none(pipe))
+    raise _none(type(pipe).__name__, *_why_none(pipe))
 
 
 def family_named(index: Mapping[str, Any]) -> Family:
     """The family of a pipeline that is not loaded, by what its model_index.json says.
 
     Raises:
-        ModelError: if it is of none that is served.
+        ModelError: if its denoiser or its class is not served.
     """
+    name = str(index.get("_class_name"))
+    _check_class([name])
+    why = "it has no unet and no transformer"
     for family in FAMILIES:
         part = index.get(family.component)
-        if isinstance(part, list) and part[-1] in (family.kind.__name__, *family.older_names):
-            return family
-    raise _none(str(index.get("_class_name")), "its denoiser is of another kind")
+        if isinstance(part, list) and part and isinstance(part[-1], str):
+            if part[-1] in (family.kind.__name__, *family.older_names):
+                return family
+            why = f"its {family.component} is of class {part[-1]}"
+    raise _none(name, why)
 
 
-def served(pipe: Any) -> None:
-    """Raise a ModelError if a pipeline uses its denoiser in a way that cannot be recorded."""
+def check_served(pipe: Any) -> None:
+    """Raise a ModelError unless words can be recorded in what a pipeline does with its denoiser."""
+    _check_class(kind.__name__ for kind in type(pipe).__mro__)
+    cross_attention_layers(pipe)
+    encoding_method(pipe)
+
+
+def _check_class(names: Iterable[str]) -> None:
     unserved = {name: why for family in FAMILIES for name, why in family.unserved.items()}
-    name = made_from(pipe, unserved)
-    if name is not None:
+    for name in names:
+        if name in unserved:
+            raise ModelError(
+                f"{name} {unserved[name]}: no map of a word can be made of it; use another "
+                "pipeline of the same model"
+            )
+
+
+def encoding_method(pipe: Any) -> str:
+    """Name the method that encodes a pipeline's prompts; ModelError if it has none that is known.
+
+    InstructPix2Pix has the older method only; of both, the older one calls the newer.
+    """
+    name = next((n for n in ("encode_prompt", "_encode_prompt") if hasattr(pipe, n)), None)
+    kind = type(pipe).__name__
+    if name is None:
         raise ModelError(
-            f"{name} {unserved[name]}: no map of a word can be made of it; use another pipeline of "
-            "the same model"
+            f"{kind} has no encode_prompt, so heedmap cannot tell what its model reads: expected a "
+            "text-to-image pipeline of diffusers"
         )
+    taken = inspect.signature(getattr(pipe, name)).parameters
+    if "max_embeddings_multiples" in taken:
+        raise ModelError(
+            f"{kind} encodes long or weighted prompts in its own way, which heedmap cannot match "
+            f"to words: encode the prompt with it, and pass the prompt_embeds to the plain pipeline"
+        )
+    if "prompt" not in taken:
+        raise ModelError(
+            f"{kind}.{name} takes no argument prompt, so heedmap cannot tell what its model reads: "
+            "expected a text-to-image pipeline with diffusers' usual encode_prompt"
+        )
+    return name
 
 
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
@@ -87,12 +129,12 @@ def grids(pipe: Any, names: Iterable[str], latent: GridShape) -> dict[str, GridS
 
 
 def check_places(name: str, positions: int, grid: GridShape) -> None:
-    """Raise a TraceError if a layer attends from other places than those of its grid (h, w)."""
-    if positions != grid[0] * grid[1]:
+    """Raise a TraceError if a layer has another number of positions than its grid (h, w)."""
+    h, w = grid
+    if positions != h * w:
         raise TraceError(
-            f"{name} attends from {positions} places, where the model has {grid[0]}×{grid[1]} by "
-            "the way it is built: heedmap cannot tell which place is which (are tokens merged? "
-            "take the patch off)"
+            f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}, so heedmap "
+            "cannot place them: remove what merges tokens or rescales the layer's input"
         )
 
 
@@ -146,25 +188,35 @@ def unit(pipe: Any) -> int:
     return family.cell_side(pipe) * family.unit(family.denoiser(pipe))
 
 
-def _none(name: str, why: str) -> ModelError:
-    known = " or ".join(family.told for family in FAMILIES)
-    return ModelError(
-        f"{name} has no text cross-attention that heedmap reads: {why}; expected {known}"
-    )
+def _none(name: str, why: str, advice: str = "") -> ModelError:
+    advice = advice or "expected " + " or ".join(family.told for family in FAMILIES)
+    return ModelError(f"{name} has no text cross-attention that heedmap reads: {why}; {advice}")
 
 
-def _why_none(pipe: Any) -> str:
-    """What a pipeline has in the place of a denoiser that is served."""
-    there = [part for family in FAMILIES if (part := family.denoiser(pipe)) is not None]
-    if there and there[0] is getattr(pipe, "transformer", None):
-        return (
-            f"it has a {type(there[0]).__name__} (SD 3 and Flux have text and picture in one "
-            "softmax; Sana and HunyuanDiT attend to text as a UNet does, and are not served yet)"
-        )
-    if there:
-        return f"its {type(there[0]).__name__} is built otherwise, or for frames of a video"
+def _why_none(pipe: Any) -> tuple[str, str]:
+    """Say what a pipeline has in place of a served denoiser, and what to do where that is known."""
+    for family in FAMILIES:
+        part, name = family.denoiser(pipe), family.component
+        if part is None:
+            continue
+        kind, inner = type(part).__name__, getattr(part, "module", None)
+        if family.serves(inner):
+            return f"its {name} is wrapped in {kind}", f"set pipe.{name} = pipe.{name}.module"
+        if not isinstance(part, torch.nn.Module):
+            return (
+                f"its {name} is of class {kind}, which does not run in torch",
+                "load it with torch",
+            )
+        if isinstance(part, family.kind):
+            return f"its {kind} is built or called in another way than {family.kind.__name__}", ""
+        if name == "transformer":
+            return (
+                f"it has a {kind} (SD 3 and Flux have text and picture in one softmax; Sana and "
+                "HunyuanDiT attend to text as a UNet does, and are not served yet)"
+            ), ""
+        return f"its {name} is of class {kind}", ""
     for name, part in getattr(pipe, "components", {}).items():
         if any(isinstance(part, family.kind) for family in FAMILIES):
             kind = type(part).__name__
-            return f"its {kind} is its {name}, in a pipeline of several models: not served yet"
-    return "it has none"
+            return f"its {kind} is its {name}, in a pipeline of several models: not served yet", ""
+    return "it has no unet and no transformer", ""

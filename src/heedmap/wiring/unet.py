@@ -32,6 +32,7 @@ class UNet(Family):
     inputs = ("sample", "timestep", "encoder_hidden_states")
     sample = "sample"
     unserved: ClassVar[Mapping[str, str]] = {
+        "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
         "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole picture",
         "StableDiffusionAttendAndExcitePipeline": OWN_WAY,
         "TextToVideoZeroPipeline": OWN_WAY,

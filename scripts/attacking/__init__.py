@@ -1,1 +1,0 @@
-"""What `attack.py` does, a file for each question; whatever is found is a `findings.Finding`."""

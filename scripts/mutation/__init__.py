@@ -1,1 +1,0 @@
-"""A mutation run: what can be broken (`mutants`), and which tests notice (`trials`)."""
