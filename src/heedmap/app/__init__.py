@@ -40,25 +40,18 @@ MAX_UPLOAD = 32 * 2**20
 """Bytes of an uploaded file."""
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ANY = ("0.0.0.0", "::")
-_COLOURS = {  # by day and in the dark, as on the pages of results
-    "body_background_fill": ("#fbfaf8", "#141416"),
-    "body_text_color": ("#1c1c1f", "#ececee"),
-    "body_text_color_subdued": ("#5c5c63", "#a6a6ad"),
-    "block_background_fill": ("#ffffff", "#1c1c1f"),
-    "block_info_text_color": ("#5c5c63", "#a6a6ad"),
-    "block_label_text_color": ("#1c1c1f", "#ececee"),
-    "block_title_text_color": ("#1c1c1f", "#ececee"),
-    "border_color_primary": ("#dedcd6", "#35353a"),
-    "button_primary_background_fill": ("#1f5fbf", "#8ab4f8"),
-    "button_primary_text_color": ("#ffffff", "#141416"),
-    "input_background_fill": ("#ffffff", "#141416"),
-    "input_placeholder_color": ("#6b6b72", "#a6a6ad"),
-}
+_THEME = gr.themes.Default(
+    primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"]
+).set(
+    block_info_text_color="*neutral_600",
+    button_primary_background_fill="*primary_600",
+)
 _CSS = """
 .main.app { padding: 16px clamp(12px, 2vw, 32px) 40px !important; }
 .dark { color-scheme: dark; }
 #top { align-items: end; }
 #top h1 { font-size: 22px; font-weight: 600; margin: 0; }
+button[role=tab][aria-selected=true] { color: var(--body-text-color) !important; }
 .status p { margin: 0 0 6px; overflow-wrap: anywhere; }
 .status progress { width: min(420px, 100%); accent-color: #1f5fbf; }
 .status img { display: block; margin-top: 8px; max-width: 100%; border-radius: 4px; }
@@ -127,7 +120,7 @@ def launch(
             inbrowser=open_browser,
             max_file_size=MAX_UPLOAD,
             app_kwargs={"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]},
-            theme=_theme(),
+            theme=_THEME,
             css=_CSS,
             footer_links=[],
             prevent_thread_lock=True,
@@ -145,16 +138,3 @@ def launch(
     finally:
         page.close(verbose=False)
         app.close()
-
-
-def _theme() -> gr.themes.Base:
-    """Make Gradio's theme with the colours of the results' pages, and no fonts of the web."""
-    theme = gr.themes.Base(
-        primary_hue="blue",
-        neutral_hue="zinc",
-        font=["-apple-system", "Segoe UI", "Roboto", "Noto Sans", "system-ui", "sans-serif"],
-        font_mono=["ui-monospace", "SF Mono", "Menlo", "Consolas", "monospace"],
-    )
-    light = {name: day for name, (day, _) in _COLOURS.items()}
-    dark = {f"{name}_dark": night for name, (_, night) in _COLOURS.items()}
-    return theme.set(color_accent="#1f5fbf", loader_color="#1f5fbf", **light, **dark)

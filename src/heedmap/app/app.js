@@ -7,7 +7,7 @@ const tell = (frame) => {
   const dark = document.body.classList.contains("dark");
   frame.contentWindow?.postMessage({ heedmap: "look", dark, room: window.innerHeight, explains: true }, "*");
 };
-const number = (text) => (/^\d+$/.test(text) ? Number(text) : null);
+const number = (text) => (/^\d+$/.test(text) ? String(text) : "");
 window.addEventListener("message", ({ source, data }) => {
   const frame = frames().find((one) => one.contentWindow === source);
   if (frame && data?.heedmap === "height" && Number.isFinite(data.height)) {

@@ -22,16 +22,16 @@ from heedmap.tiny.card import EMBEDDED
 from heedmap.wiring.registry import usual_size
 
 PROMPTS = [
-    ["a red house next to a blue tree", 7],
-    ["a small orange cat in the snow", 7],
-    ["a pink balloon above a green car, at sunset", 6],
-    ["a (yellow:2) boat on the beach", 1],
+    ["a red house next to a blue tree", "7"],
+    ["a small orange cat in the snow", "7"],
+    ["a pink balloon above a green car, at sunset", "6"],
+    ["a (yellow:2) boat on the beach", "1"],
 ]
 """Examples of the embedded model: a prompt and a seed."""
 EDITS = [
-    ["a red house in a meadow", "a blue house in a meadow", "", 7],
-    ["an orange cat in the snow", "an orange dog in the snow", "cat->dog", 4],
-    ["a (red:3) house", "", "", 7],
+    ["a red house in a meadow", "a blue house in a meadow", "", "7"],
+    ["an orange cat in the snow", "an orange dog in the snow", "cat->dog", "4"],
+    ["a (red:3) house", "", "", "7"],
 ]
 """Source, target, the words whose places may change, seed."""
 GRIDS = [
@@ -110,7 +110,7 @@ class App:
 
     def _generate(self, _: Any) -> None:
         with _columns() as (left, right), left:
-            prompt = gr.Textbox(label="Prompt", lines=2, autofocus=True)
+            prompt = _text("Prompt", lines=2, autofocus=True)
             button, cancel = _buttons("Generate")
             seed, steps = _seed_and_steps()
             with gr.Accordion("More", open=False):
@@ -120,27 +120,27 @@ class App:
             _vocabulary(prompt)
 
         def work(
-            job: Job, _: Any, model: str, text: str, seed: Any, steps: Any, *rest: Any
+            job: Job, _: Any, model: str, text: str, seed: str, steps: str, *rest: Any
         ) -> hm.Run:
             pipe, watch = self._load(job, model)
             options = _draw_options(steps, *rest[: len(shared)])
             size = options["size"] or usual_size(pipe)
             named = zip(rest[len(shared) :: 2], rest[len(shared) + 1 :: 2], strict=True)
             edits = [hm.Confine(word, _box(where, size)) for word, where in named if word]
-            return hm.generate(pipe, text, seed=seed, edits=edits, **options, **watch)
+            return hm.generate(pipe, text, seed=_read(_int, seed), edits=edits, **options, **watch)
 
         fields = [prompt, seed, steps, *shared, *places]
         self._job("generate", work, fields, [button.click, prompt.submit], cancel, right)
 
     def _edit(self, _: Any) -> None:
         with _columns() as (left, right), left:
-            source = gr.Textbox(label="Prompt", lines=2)
-            target = gr.Textbox(
+            source = _text("Prompt", lines=2)
+            target = _text(
                 label="What it becomes", lines=2, info="Empty: only weights, as in (red:3)."
             )
             button, cancel = _buttons("Edit")
             seed, steps = _seed_and_steps()
-            only = gr.Textbox(
+            only = _text(
                 label="Only where", placeholder="cat->dog", info="Only these places change."
             )
             with gr.Accordion("An image of your own", open=False):
@@ -154,9 +154,19 @@ class App:
             _vocabulary(target)
 
         def work(
-            job: Job, _: Any, model: str, text: str, becomes: str, seed: Any, steps: Any,
-            image: Any, only: str, cross: str, own: str, *rest: Any,
-        ) -> hm.Pair:  # fmt: skip
+            job: Job,
+            _: Any,
+            model: str,
+            text: str,
+            becomes: str,
+            seed: str,
+            steps: str,
+            image: Any,
+            only: str,
+            cross: str,
+            own: str,
+            *rest: Any,
+        ) -> hm.Pair:
             pipe, watch = self._load(job, model)
             options = {
                 "cross": _read(option_texts.window_in, cross),
@@ -164,7 +174,9 @@ class App:
                 **_blend_options(only, *rest[: len(blend)]),
                 **_draw_options(steps, *rest[len(blend) :]),
             }
-            return hm.edit(pipe, text, becomes or None, seed=seed, image=image, **options, **watch)
+            return hm.edit(
+                pipe, text, becomes or None, seed=_read(_int, seed), image=image, **options, **watch
+            )
 
         fields = [source, target, seed, steps, image, only, cross, own, *blend, *shared]
         triggers = [button.click, source.submit, target.submit]
@@ -172,35 +184,46 @@ class App:
 
     def _grid(self, _: Any) -> None:
         with _columns() as (left, right), left:
-            source = gr.Textbox(label="Prompt", lines=2)
-            targets = gr.Textbox(label="What it becomes", lines=2, info="One on each line.")
-            weights = gr.Textbox(
-                label="Weights of words", lines=2, placeholder="red=-2:3:6",
+            source = _text("Prompt", lines=2)
+            targets = _text("What it becomes", lines=2, info="One on each line.")
+            weights = _text(
+                label="Weights of words",
+                lines=2,
+                placeholder="red=-2:3:6",
                 info="From, to and how many; or a list, as red=0,1,3. One word on each line.",
-            )  # fmt: skip
+            )
             button, cancel = _buttons("Draw the grid")
             with gr.Row():
-                seeds = gr.Textbox(label="Seeds", placeholder="7, 8", min_width=120)
-                steps = _number("Steps", "the model's")
+                seeds = _text("Seeds", placeholder="7, 8", min_width=120)
+                steps = _text("Steps", placeholder="model default", min_width=100)
             with gr.Accordion("More", open=False):
                 with gr.Row():
                     cross, own = _window("Cross-attention"), _window("Self-attention")
-                only = gr.Textbox(label="Only where", placeholder="cat->dog")
+                only = _text("Only where", placeholder="cat->dog")
                 blend = _blend_fields()
                 shared = self._draw_fields()
             gr.Examples(GRIDS, [source, targets, weights, seeds], label="Examples")
 
         def work(
-            job: Job, _: Any, model: str, text: str, becomes: str, weights: str, seeds: str,
-            steps: Any, cross: str, own: str, *rest: Any,
-        ) -> hm.Grid:  # fmt: skip
+            job: Job,
+            _: Any,
+            model: str,
+            text: str,
+            becomes: str,
+            weights: str,
+            seeds: str,
+            steps: str,
+            cross: str,
+            own: str,
+            *rest: Any,
+        ) -> hm.Grid:
             pipe, watch = self._load(job, model)
             return hm.grid(
                 pipe,
                 text,
                 _lines(becomes) or None,
                 weights=dict(_read(option_texts.strip_in, line) for line in _lines(weights)),
-                seeds=_read(lambda text: [int(one) for one in text.split(",")], seeds),
+                seeds=_read(lambda text: [_int(one) for one in text.split(",")], seeds),
                 cross=_read(option_texts.windows_in, cross),
                 self_attention=_read(option_texts.windows_in, own),
                 **_blend_options(*rest[: len(blend) + 1]),
@@ -214,20 +237,25 @@ class App:
     def _locate(self, _: Any) -> None:
         with _columns() as (left, right), left:
             image = gr.Image(label="Image", type="pil", sources=["upload", "clipboard"], height=280)
-            prompt = gr.Textbox(label="Prompt", info="What to find in it.", lines=2)
+            prompt = _text("Prompt", info="What to find in it.", lines=2)
             button, cancel = _buttons("Locate")
             with gr.Row():
-                seed = _number("Seed", "random")
+                seed = _text("Seed", placeholder="random", min_width=100)
                 looks = gr.Number(
-                    LocateOptions.steps, label="Looks", precision=0, min_width=120,
+                    LocateOptions.steps,
+                    label="Looks",
+                    precision=0,
+                    min_width=120,
                     info="Each with other noise.",
-                )  # fmt: skip
+                )
 
         def work(
-            job: Job, _: Any, model: str, image: Any, text: str, seed: Any, steps: Any
+            job: Job, _: Any, model: str, image: Any, text: str, seed: str, steps: str
         ) -> hm.Run:
             pipe, _ = self._load(job, model)
-            return hm.locate(pipe, image, text, seed=seed, steps=steps, progress=job.progress)
+            return hm.locate(
+                pipe, image, text, seed=_read(_int, seed), steps=steps, progress=job.progress
+            )
 
         triggers = [button.click, prompt.submit]
         self._job("locate", work, [image, prompt, seed, looks], triggers, cancel, right)
@@ -241,35 +269,49 @@ class App:
                 picture = gr.Image(label="Click a place", interactive=False, height=260, buttons=[])
                 with gr.Row():
                     word = gr.Dropdown([], label="Word", allow_custom_value=True, min_width=160)
-                    at = gr.Textbox(label="Pixel", placeholder="40,72", min_width=120)
+                    at = _text("Pixel", placeholder="40,72", min_width=120)
                 button, cancel = _buttons("Take it apart")
                 with gr.Accordion("Layer, head and step", open=False):
                     gr.Markdown("Empty: where the word acts most.")
-                    layer = gr.Textbox(label="Layer", placeholder="up 1.0")
+                    layer = _text("Layer", placeholder="up 1.0")
                     with gr.Row():
-                        head, step = _number("Head", ""), _number("Step", "")
-                        cell = _number("Cell of a grid", "1")
+                        head, step = _text("Head", min_width=100), _text("Step", min_width=100)
+                        cell = _text("Cell of a grid", placeholder="1", min_width=100)
         self.explained = [name, word, at, layer, head, step, cell]
 
         def work(
-            job: Job, folder: Path, model: str, name: str, word: str, at: str, layer: str,
-            head: Any, step: Any, cell: Any,
-        ) -> hm.Explanation:  # fmt: skip
-            run = hm.Run.load(results.run_path(results.path_of(folder, name), cell))
+            job: Job,
+            folder: Path,
+            model: str,
+            name: str,
+            word: str,
+            at: str,
+            layer: str,
+            head: str,
+            step: str,
+            cell: str,
+        ) -> hm.Explanation:
+            run = hm.Run.load(results.run_path(results.path_of(folder, name), _read(_int, cell)))
             if run.settings.model not in (*self.models.names, model):
                 raise ArgumentError(
                     f"this result was drawn with {quoted(run.settings.model)}: choose that model"
                 )
             pipe, _ = self._load(job, run.settings.model)
             place = _read(option_texts.pixel_in, at) or ()
-            given: Any = {"layer": layer or None, "head": head, "step": step}
+            given: Any = {
+                "layer": layer or None,
+                "head": _read(_int, head),
+                "step": _read(_int, step),
+            }
             return hm.explain(pipe, run, word, place, progress=job.progress, **given)
 
-        def choose(folder: str | None, name: str | None, cell: Any) -> tuple[Any, Any]:
+        def choose(folder: str | None, name: str | None, cell: str) -> tuple[Any, Any]:
             if not name:
                 return gr.skip(), gr.skip()
             run = _sentence(
-                lambda: hm.Run.load(results.run_path(results.path_of(_path(folder), name), cell))
+                lambda: hm.Run.load(
+                    results.run_path(results.path_of(_path(folder), name), _read(_int, cell))
+                )
             )
             words = [one.text for one in run.maps.words]
             return run.image, gr.Dropdown(choices=words)
@@ -290,13 +332,14 @@ class App:
         with _columns() as (left, right):
             with left:
                 names = gr.Dropdown([], label="Results", multiselect=True, info="Two or more.")
-                words = gr.Textbox(
+                words = _text(
                     label="Words", placeholder="house, tree", info="Empty: all in common."
                 )
                 scale = gr.Radio(
                     [("shared", "shared"), ("by word", "word"), ("0 to 1", "raw")],
-                    value="shared", label="Colour scale",
-                )  # fmt: skip
+                    value="shared",
+                    label="Colour scale",
+                )
                 button = gr.Button("Compare", variant="primary")
             with right:
                 sheet = gr.Image(label="Comparison", interactive=False, visible=False)
@@ -331,12 +374,19 @@ class App:
             with left:
                 empty = gr.Markdown(_NO_RESULTS)
                 gallery = gr.Gallery(
-                    columns=3, height=680, allow_preview=False, show_label=False, object_fit="contain",
-                    interactive=False, buttons=[],
-                )  # fmt: skip
+                    columns=3,
+                    height=680,
+                    allow_preview=False,
+                    show_label=False,
+                    object_fit="contain",
+                    interactive=False,
+                    buttons=[],
+                )
             with right:
-                page, chosen, row, question = self._output(delete=True)
-        delete, really, keep = question
+                page, chosen, row = self._output()
+                with row:
+                    delete = gr.Button("Delete", size="sm", scale=0, min_width=150)
+                sure = gr.Checkbox(visible="hidden")
 
         def look(folder: str | None) -> tuple[Any, Any]:
             found = results.thumbnails(_path(folder))
@@ -348,21 +398,18 @@ class App:
             text = _sentence(lambda: results.page(results.path_of(_path(folder), name)))
             return text, name, gr.Row(visible=True)
 
-        def deleted(folder: str | None, name: str) -> tuple[Any, ...]:
+        def remove(folder: str | None, name: str, sure: bool) -> tuple[Any, ...]:
+            if not sure:
+                return (gr.skip(),) * 3
             shutil.rmtree(_sentence(lambda: results.path_of(_path(folder), name)))
             return "", None, gr.Row(visible=False)
 
-        def ask(sure: bool) -> tuple[Any, ...]:
-            return gr.Button(visible=not sure), gr.Button(visible=sure), gr.Button(visible=sure)
-
+        ask = "(folder, name, sure) => [folder, name, confirm('Delete this result?')]"
         tab.select(look, self.folder, [empty, gallery], **_QUIET)
         gallery.select(opened, self.folder, [page, chosen, row], **_QUIET)
-        gallery.select(lambda: ask(False), None, question, **_QUIET)
-        delete.click(lambda: ask(True), None, question, **_QUIET)
-        keep.click(lambda: ask(False), None, question, **_QUIET)
-        really.click(deleted, [self.folder, chosen], [page, chosen, row], **_QUIET).then(
-            look, self.folder, [empty, gallery], **_QUIET
-        ).then(lambda: ask(False), None, question, **_QUIET)
+        delete.click(
+            remove, [self.folder, chosen, sure], [page, chosen, row], js=ask, **_QUIET
+        ).then(look, self.folder, [empty, gallery], **_QUIET)
 
     # --- jobs ---------------------------------------------------------------------------------
 
@@ -378,7 +425,7 @@ class App:
         """Connect the fields of a tab with a job, whose result appears at the right."""
         with right:
             status = gr.HTML("", elem_classes="status")
-            page, chosen, zip_row, _ = self._output()
+            page, chosen, zip_row = self._output()
 
         def run(folder: str | None, model: str, *values: Any) -> Iterator[Any]:
             place = Path(folder or tempfile.mkdtemp(dir=self.temporary, prefix="session-"))
@@ -422,19 +469,11 @@ class App:
         pipe = self.models.load(model)
         return pipe, {"progress": job.progress, "preview": job.preview_of(pipe)}
 
-    def _output(self, *, delete: bool = False) -> tuple[gr.HTML, gr.State, gr.Row, list[Any]]:
-        """Add a result's page and its buttons; those to delete it are returned last."""
+    def _output(self) -> tuple[gr.HTML, gr.State, gr.Row]:
+        """Add the page of a result, its name and the row of its button."""
         chosen = gr.State(None)
         with gr.Row(visible=False) as row:
             take = gr.Button("Download as zip", size="sm", scale=0, min_width=150)
-            asked = [
-                gr.Button(text, size="sm", scale=0, min_width=100, variant=kind, visible=kind == "")
-                for text, kind in (
-                    ("Delete", "secondary"),
-                    ("Delete for good", "stop"),
-                    ("Keep", ""),
-                )
-            ]
         page = gr.HTML("")
         file = gr.DownloadButton(visible="hidden", elem_id=f"zip-{page._id}")
 
@@ -445,7 +484,7 @@ class App:
 
         press = f"() => document.getElementById('zip-{page._id}').click()"
         take.click(pack, [self.folder, chosen], file, **_QUIET).then(None, js=press)
-        return page, chosen, row, asked
+        return page, chosen, row
 
     def _forget(self, folder: str | None) -> None:
         """Delete the results of a session that is over."""
@@ -457,9 +496,11 @@ class App:
     def _draw_fields(self) -> list[Any]:
         """Add guidance, width, height, negative prompt and the axes to keep."""
         with gr.Row():
-            numbers = [_number(name, "the model's") for name in ("Guidance", "Width", "Height")]
-        numbers[0].precision = None
-        negative = gr.Textbox(label="Negative prompt")
+            numbers = [
+                _text(name, placeholder="model default", min_width=100)
+                for name in ("Guidance", "Width", "Height")
+            ]
+        negative = _text("Negative prompt")
         axes = [("layers", "layer"), ("steps", "step"), ("heads", "head")]
         small = self.models.names == [EMBEDDED]  # its maps take little memory
         keep = gr.CheckboxGroup(
@@ -480,71 +521,99 @@ def _buttons(name: str) -> tuple[gr.Button, gr.Button]:
         return gr.Button(name, variant="primary"), gr.Button("Cancel", min_width=100)
 
 
-def _number(label: str, empty: str, **options: Any) -> gr.Number:
-    """Add a field for a number that may be left empty."""
-    options = {"precision": 0, "min_width": 100, **options}
-    return gr.Number(label=label, placeholder=empty, **options)
+def _text(label: str, **options: Any) -> gr.Textbox:
+    """Add a field for a text, empty at first."""
+    return gr.Textbox("", label=label, **options)
 
 
-def _seed_and_steps() -> list[gr.Number]:
+def _seed_and_steps() -> list[gr.Textbox]:
     with gr.Row():
-        return [_number("Seed", "random"), _number("Steps", "the model's")]
+        return [
+            _text("Seed", placeholder="random", min_width=100),
+            _text("Steps", placeholder="model default", min_width=100),
+        ]
 
 
 def _window(label: str) -> gr.Textbox:
-    return gr.Textbox(
-        label=label, placeholder="by the edit", min_width=140, info="From the source up to: 0.8"
-    )
+    return _text(label, placeholder="by the edit", min_width=140, info="From the source up to: 0.8")
 
 
 def _place(label: str) -> list[Any]:
     """Add a word and the place in which it is kept."""
     with gr.Row():
-        word = gr.Textbox(label=label, placeholder="cat", min_width=120)
+        word = _text(label, placeholder="cat", min_width=120)
         where = gr.Dropdown(
-            [*PLACES], label="in", allow_custom_value=True, min_width=160,
+            [*PLACES],
+            label="in",
+            allow_custom_value=True,
+            min_width=160,
             info="Or: left, top, right, bottom, in pixels.",
-        )  # fmt: skip
+        )
     return [word, where]
 
 
 def _blend_fields() -> list[Any]:
     """Add what is protected, the mask's threshold, and whether weights sum to 1 again."""
     with gr.Row():
-        protect = gr.Textbox(label="Protect", placeholder="snow, tree", min_width=140)
-        threshold = _number("Threshold", "", value=EditOptions.threshold, precision=None)
+        protect = _text("Protect", placeholder="snow, tree", min_width=140)
+        threshold = _text("Threshold", placeholder=str(EditOptions.threshold), min_width=100)
     again = gr.Checkbox(EditOptions.renormalize, label="Let weighted attention sum to 1 again")
     return [protect, threshold, again]
 
 
 def _vocabulary(prompt: gr.Textbox) -> None:
     """Add the words that the embedded model was taught; a click appends one to the prompt."""
-    add = "(word, text) => [text, word[0]].filter(Boolean).join(' ')"
+
+    def add(row: list[str], text: str) -> str:
+        return f"{text} {row[0]}".strip()
+
     with gr.Accordion("Words that the embedded model was taught", open=False):
         gr.Markdown(cards.limits())
         for name, words in cards.phrases().items():
             rows = gr.Dataset(
-                label=name.capitalize(), components=["textbox"], samples_per_page=100,
-                samples=[[word] for word in words], type="values",
-            )  # fmt: skip
-            rows.click(None, [rows, prompt], prompt, js=add, **_QUIET)
+                label=name.capitalize(),
+                components=["textbox"],
+                samples_per_page=100,
+                samples=[[word] for word in words],
+                type="values",
+            )
+            rows.click(add, [rows, prompt], prompt, **_QUIET)
 
 
 # --- values -----------------------------------------------------------------------------------
 
 
 def _draw_options(
-    steps: Any, guidance: Any, width: Any, height: Any, negative: str, keep: Any
+    steps: str, guidance: str, width: str, height: str, negative: str, keep: Any
 ) -> dict[str, Any]:
-    size = None if width is None and height is None else (width, height)
-    options = {"steps": steps, "guidance": guidance, "size": size}
-    return {**options, "negative": negative or None, "keep": keep}
+    sides = _read(_int, width), _read(_int, height)
+    return {
+        "steps": _read(_int, steps),
+        "guidance": _read(_float, guidance),
+        "size": sides if any(sides) else None,
+        "negative": negative or None,
+        "keep": keep,
+    }
 
 
-def _blend_options(only: str, protect: str, threshold: Any, again: bool) -> dict[str, Any]:
+def _blend_options(only: str, protect: str, threshold: str, again: bool) -> dict[str, Any]:
     words = [word.strip() for word in protect.split(",") if word.strip()]
     options = {"only": only or None, "protect": words, "renormalize": again}
-    return options if threshold is None else {**options, "threshold": threshold}
+    return {**options, "threshold": _read(_float, threshold)} if threshold else options
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentError(f"{quoted(text)} is not a whole number") from None
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentError(f"{quoted(text)} is not a number") from None
 
 
 def _box(where: str, size: tuple[int, int]) -> tuple[float, ...]:
