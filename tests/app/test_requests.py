@@ -137,4 +137,4 @@ def test_a_job_passes_on_warnings_and_errors():
         pass
     assert job.result == 3 and job.notes == ["one"]
     with pytest.raises(ZeroDivisionError):
-        [*Job(lambda _: 1 // 0)]
+        list(Job(lambda _: 1 // 0))

@@ -505,9 +505,7 @@ def test_the_model_that_the_settings_name(pipe, run, tmp_path):
     for odd in (None, 3, "", []):
         with pytest.raises(RunError, match=r"pass a pipeline"):
             repeat(None, replace(run, settings=structs.replace(run.settings, model=odd)))
-    with pytest.raises(
-        ModelError, match=r"there is no model.*pass a pipeline"
-    ):
+    with pytest.raises(ModelError, match=r"there is no model.*pass a pipeline"):
         repeat(None, run)
 
 

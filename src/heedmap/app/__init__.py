@@ -42,10 +42,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _ANY = ("0.0.0.0", "::")
 _THEME = gr.themes.Default(
     primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"]
-).set(
-    block_info_text_color="*neutral_600",
-    button_primary_background_fill="*primary_600",
-)
+).set(block_info_text_color="*neutral_600", button_primary_background_fill="*primary_600")
 _CSS = """
 .main.app { padding: 16px clamp(12px, 2vw, 32px) 40px !important; }
 .dark { color-scheme: dark; }
@@ -130,7 +127,7 @@ def launch(
             enable_monitoring=False,
             mcp_server=False,
         )
-        ready(page.share_url or page.local_url.rstrip("/").replace("localhost", "127.0.0.1"))
+        ready(page.share_url or str(page.local_url).rstrip("/").replace("localhost", "127.0.0.1"))
         while True:
             time.sleep(3600)
     except OSError as error:

@@ -41,7 +41,7 @@ class Models:
     ) -> None:
         given = [] if model is None else [model] if isinstance(model, str) else model
         self.others, self._held = others, ("", None)
-        self._options = {"device": device, "dtype": dtype}
+        self._options: dict[str, Any] = {"device": device, "dtype": dtype}
         if isinstance(given, Sequence):
             self.names = [*dict.fromkeys([*map(str, given), EMBEDDED])]
         else:

@@ -250,7 +250,7 @@ class App:
                 )
 
         def work(
-            job: Job, _: Any, model: str, image: Any, text: str, seed: str, steps: str
+            job: Job, _: Any, model: str, image: Any, text: str, seed: str, steps: int
         ) -> hm.Run:
             pipe, _ = self._load(job, model)
             return hm.locate(
@@ -355,7 +355,7 @@ class App:
             figure = hm.compare([hm.Run.load(path) for path in paths], wanted, scale=scale)
             made = Path(tempfile.mkdtemp(dir=self.temporary))
             saved = [figure.save(made / f"comparison.{kind}") for kind in ("png", "svg", "pdf")]
-            return gr.Image(saved[0], visible=True), gr.File([*map(str, saved)], visible=True)
+            return gr.Image(str(saved[0]), visible=True), gr.File([*map(str, saved)], visible=True)
 
         tab.select(
             lambda folder: gr.Dropdown(choices=results.names(_path(folder))),
