@@ -266,7 +266,7 @@ INSPECT_NEEDS_NO = {
 GENERATE_NEEDS_NO = {
     *("matplotlib.pyplot", "matplotlib.figure", "matplotlib.axes", "mpl_toolkits", "rich"),
     *("skimage", "pandas", "torchvision", "gradio", "IPython", "onnxruntime", "tensorboard"),
-    *("torch._inductor.compile_fx", "heedmap.app.application", "heedmap.results.pairs"),
+    *("torch._inductor.compile_fx", "heedmap.app", "heedmap.results.pairs"),
     *("heedmap.results.grids", "heedmap.drawing.editing", "heedmap.figures.sheet"),
 }
 

@@ -1,39 +1,140 @@
-"""What is asked for: places in pictures of any size, and how many edits a grid has."""
+"""The app's answers to requests that no browser sends, and to many at once."""
 
-import math
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
 
+import httpx
 import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
 
-from heedmap.app.requests import PLACES, EditRequest, GridRequest, Placed
-
-
-@pytest.mark.parametrize(
-    ("place", "size", "box"),
-    [
-        ("the left half", (128, 128), (0, 0, 64, 128)),
-        ("the right half", (128, 96), (64, 0, 128, 96)),
-        ("the upper half", (128, 96), (0, 0, 128, 48)),
-        ("the lower half", (512, 768), (0, 384, 512, 768)),
-        ((1.0, 2.0, 30.0, 40.0), (128, 128), (1, 2, 30, 40)),
-    ],
-)
-def test_a_place_is_a_box_of_the_picture(place, size, box):
-    assert Placed("cat", place).box(size) == box
+from app.serving import serve
+from heedmap.app import MAX_UPLOAD, launch
+from heedmap.app.jobs import Job, Models
+from heedmap.errors import ArgumentError, HeedmapWarning
 
 
-def test_two_halves_are_the_picture():
-    for one, other in (("the left half", "the right half"), ("the upper half", "the lower half")):
-        areas = [
-            (right - left) * (bottom - top)
-            for left, top, right, bottom in (PLACES[one], PLACES[other])
-        ]
-        assert sum(areas) == 1
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("app")
 
 
-def test_prompts_and_edits_are_counted():
-    assert EditRequest(source="a (red:2) house").prompts == ("a (red:2) house",) * 2
-    assert EditRequest(source="a", target="").prompts == ("a", "")
-    asked = GridRequest(source="a", targets=("b", "c"), weights={"red": [0, 1, 2]}, count=2)
-    assert asked.prompts == ("a", "b", "c")
-    assert math.prod(map(len, asked.axes)) == 12
-    assert math.prod(map(len, GridRequest(source="a").axes)) == 1
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with serve(folder) as url:
+        yield url
+
+
+def test_a_foreign_host_is_refused(url: str):
+    assert httpx.get(url).status_code == 200
+    assert httpx.get(url, headers={"Host": "rebound.example"}).status_code == 400
+
+
+def test_a_large_upload_is_refused(url: str):
+    files = {"files": ("large.png", bytes(MAX_UPLOAD + 1))}
+    assert httpx.post(f"{url}/gradio_api/upload", files=files, timeout=60).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "secret.txt", "outputs/app/%2e%2e/secret.txt"])
+def test_other_files_are_not_served(url: str, folder: Path, path: str):
+    (folder / "secret.txt").write_text("secret")
+    assert httpx.get(f"{url}/gradio_api/file={path}").status_code == 403
+
+
+def test_a_path_in_a_message_is_not_read(url: str, folder: Path):
+    secret = folder / "secret.png"
+    secret.write_bytes(b"secret")
+    image = {"path": str(secret), "meta": {"_type": "gradio.FileData"}}
+    data = ["heedmap-tiny", image, "a cat", "", 1]
+    event = httpx.post(f"{url}/gradio_api/call/locate", json={"data": data}).json()
+    answer = httpx.get(f"{url}/gradio_api/call/locate/{event.get('event_id')}", timeout=60).text
+    assert "event: error" in answer and "complete" not in answer
+    assert [*folder.rglob("secret.png")] == [secret]
+
+
+@pytest.mark.parametrize("name", ["../../..", "/etc", "..", ""])
+def test_a_result_is_named_and_no_path(url: str, name: str):
+    client = Client(url, verbose=False)
+    with pytest.raises(AppError):
+        client.predict("", [name], "", "shared", api_name="/compare")
+
+
+def test_many_clients_at_once(url: str, folder: Path):
+    """Each is served, or is told that the queue is full; the app answers afterwards."""
+
+    def draw(seed: int) -> str:
+        try:
+            Client(url, verbose=False).predict(*generated(str(seed)), api_name="/generate")
+        except AppError as error:
+            return str(error)
+        return "served"
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = [*pool.map(draw, range(20))]
+    served = [one for one in answers if one == "served"]
+    assert served and all("queue" in one.lower() for one in answers if one != "served"), answers
+    assert len([*(folder / "outputs/app").glob("a-cat-*/run.json")]) == len(served)
+    assert httpx.get(url).status_code == 200
+
+
+def generated(seed: str) -> list[object]:
+    """The fields of the first tab."""
+    return ["heedmap-tiny", "a cat", seed, "1", "", "", "", "", [], "", "", "", ""]
+
+
+def test_a_password_keeps_others_out_and_sessions_apart(tmp_path: Path):
+    with serve(tmp_path, auth=[("ann", "right")]) as url:
+        assert httpx.get(f"{url}/config").status_code == 401
+        wrong = {"username": "ann", "password": "wrong"}
+        assert httpx.post(f"{url}/login", data=wrong).status_code == 400
+        client = Client(url, auth=("ann", "right"), verbose=False)
+        client.predict(*generated("3"), api_name="/generate")
+        assert not (tmp_path / "outputs").exists()
+        other = Client(url, auth=("ann", "right"), verbose=False)
+        with pytest.raises(AppError, match="a-cat-3"):
+            other.predict(["a-cat-3", "a-cat-3"], "", "shared", api_name="/compare")
+
+
+def test_no_folder_is_served_to_others(tmp_path: Path):
+    with pytest.raises(ArgumentError):
+        launch(out=tmp_path, host="0.0.0.0")
+
+
+def test_models_are_those_on_offer(tmp_path: Path):
+    models = Models([str(tmp_path)], others=False)
+    assert models.load("heedmap-tiny") is models.load("heedmap-tiny")
+    with pytest.raises(ArgumentError):
+        models.load("org/other")
+
+
+def test_a_job_that_nobody_follows_ends():
+    seen: list[int] = []
+
+    def work(job: Job) -> None:
+        for step in range(1000):
+            seen.append(step)
+            job.progress(step, 1000)
+            stop.wait(0.05)
+
+    stop, job = Event(), Job(work)
+    for _ in job:
+        break
+    stop.wait(0.5)
+    assert 0 < len(seen) < 100
+
+
+def test_a_job_passes_on_warnings_and_errors():
+    def work(_: Job) -> int:
+        warnings.warn("one", HeedmapWarning, stacklevel=1)
+        warnings.warn("two", UserWarning, stacklevel=1)
+        return 3
+
+    job = Job(work)
+    for _ in job:
+        pass
+    assert job.result == 3 and job.notes == ["one"]
+    with pytest.raises(ZeroDivisionError):
+        list(Job(lambda _: 1 // 0))

@@ -1,7 +1,137 @@
-"""The web app: generate, edit and inspect in the browser, on the machine that runs it.
+"""The web app: heedmap's functions in the browser, on Gradio.
 
-One implementation: the jobs call what the command line calls, and give the same bytes. Nothing
-heavy is imported until an application is made.
+    from heedmap.app import launch
+
+    launch()
+
+`build` makes the page alone, as a `gradio.Blocks`.
 """
 
-__all__ = ["application", "options"]
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when Gradio is imported
+try:
+    import gradio as gr
+except ImportError as error:
+    from heedmap.errors import HeedmapError
+
+    raise HeedmapError(
+        "the app needs Gradio, which is not installed: pip install 'heedmap[app]'"
+    ) from error
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from heedmap.app.jobs import Models
+from heedmap.app.tabs import App
+from heedmap.errors import ArgumentError, quoted
+
+if TYPE_CHECKING:
+    from heedmap.wiring.family import Pipeline
+
+__all__ = ["build", "launch"]
+
+OUT = Path("outputs/app")
+"""Where results are saved unless another folder is named."""
+MAX_UPLOAD = 32 * 2**20
+"""Bytes of an uploaded file."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_ANY = ("0.0.0.0", "::")
+_THEME = gr.themes.Default(
+    primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"]
+).set(block_info_text_color="*neutral_600", button_primary_background_fill="*primary_600")
+_CSS = """
+.main.app { padding: 16px clamp(12px, 2vw, 32px) 40px !important; }
+.dark { color-scheme: dark; }
+#top { align-items: end; }
+#top h1 { font-size: 22px; font-weight: 600; margin: 0; }
+button[role=tab][aria-selected=true] { color: var(--body-text-color) !important; }
+.status p { margin: 0 0 6px; overflow-wrap: anywhere; }
+.status progress { width: min(420px, 100%); accent-color: #1f5fbf; }
+.status img { display: block; margin-top: 8px; max-width: 100%; border-radius: 4px; }
+.page iframe { display: block; border-radius: 4px; }
+"""
+
+
+def build(model: "Pipeline | str | Sequence[str] | None" = None, out: Path | None = None) -> Any:
+    """Build the page, as a `gradio.Blocks`.
+
+    Args:
+        model: a pipeline to draw with; or the name of a model, or several, to choose from besides
+            the embedded one.
+        out: a folder of results, which everybody who opens the page sees and may delete from. If
+            None, each session keeps its results in a temporary folder of its own.
+    """
+    return App(Models(model, others=False), out).build()
+
+
+def launch(
+    model: "Pipeline | str | Sequence[str] | None" = None,
+    out: Path | None = None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    auth: Sequence[tuple[str, str]] = (),
+    share: bool = False,
+    open_browser: bool = False,
+    ready: Callable[[str], Any] = print,
+    **options: Any,
+) -> None:
+    """Serve the app until it is interrupted.
+
+    Args:
+        model: as of `build`. On this machine alone, any other model may be named in the page.
+        out: a folder for the results; `outputs/app` if None. It is for this machine alone: with
+            another `host`, with `auth` or with `share` each session has its own results.
+        host: the address to listen at; this machine alone if None.
+        port: the port; the first free one from 7860 on if None.
+        auth: names and passwords; everybody is let in without.
+        share: whether Gradio opens a public address for the app.
+        open_browser: whether the page is opened in this machine's browser.
+        ready: called with the app's address when it answers.
+        options: `device` and `dtype`, as of `heedmap.load`.
+
+    Raises:
+        ArgumentError: if the port is in use, or `out` is given where sessions have their own.
+    """
+    host = host or os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")
+    alone = host in _LOOPBACK and not auth and not share
+    if out is not None and not alone:
+        raise ArgumentError(
+            f"out is {quoted(str(out))}, but results are kept for the session alone where others "
+            "can use the app: leave out, or serve this machine without a password"
+        )
+    hosts = ["*"] if host in _ANY else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
+    app = App(Models(model, others=alone, **options), (out or OUT) if alone else None)
+    os.environ["GRADIO_TEMP_DIR"] = str(app.temporary / "gradio")  # no other app reads or fills it
+    page = app.build()
+    try:
+        page.launch(
+            server_name=f"[{host}]" if ":" in host else host,
+            server_port=port,
+            auth=[*auth] or None,
+            share=share,
+            inbrowser=open_browser,
+            max_file_size=MAX_UPLOAD,
+            app_kwargs={"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)]},
+            theme=_THEME,
+            css=_CSS,
+            footer_links=[],
+            prevent_thread_lock=True,
+            quiet=True,
+            ssr_mode=False,
+            run_history=False,
+            enable_monitoring=False,
+            mcp_server=False,
+        )
+        ready(page.share_url or str(page.local_url).rstrip("/").replace("localhost", "127.0.0.1"))
+        while True:
+            time.sleep(3600)
+    except OSError as error:
+        raise ArgumentError(f"port {port} of {host} cannot be used: choose another one") from error
+    finally:
+        page.close(verbose=False)
+        app.close()

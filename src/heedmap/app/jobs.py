@@ -1,252 +1,175 @@
-"""One job at a time on a device, the others in line: where a job stands, and ending it early.
+"""The app's work: pipelines by name, and a call of heedmap that runs in a thread."""
 
-    queue = JobQueue(most=16)
-    job = queue.enter(work)         # work(job) runs in the queue's own thread, when its turn comes
-    for state in job.states():      # waiting, then what the work tells, then its end
-        ...
-    queue.close()
-
-Nobody waits for a job whose page is closed: a job that nobody listens to any more is ended.
-"""
-
-import logging
+import base64
+import gc
+import io
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from heedmap.app.labels import sentence_for
-from heedmap.app.quotas import greediest, network
-from heedmap.errors import HeedmapError
+import torch
+from PIL import Image
 
-_LOG = logging.getLogger(__name__)
-PATIENCE = 30.0
-"""Seconds after which a job that nobody listens to is ended."""
-GENERAL = (
-    "something went wrong in heedmap itself, and nothing was saved: the log of the server says what"
-)
-_GAVE_WAY = "others are waiting, too, and you have other jobs in line: ask for this one again later"
+from heedmap.errors import ArgumentError, HeedmapWarning, quoted
+from heedmap.models import pipelines
+from heedmap.options import Device, Dtype
+from heedmap.tiny.card import EMBEDDED
+from heedmap.wiring.colours import fit_colours
+from heedmap.wiring.decoding import overflows, pictures_of, unscaled
+from heedmap.wiring.registry import family_of
+
+_LOOK = 0.2  # seconds between two looks at a job
+_PAUSE = 0.5  # seconds between two previews, at least
+_DECODED = 32 * 32  # cells of a latent up to which the decoder is fast enough for previews
+_SIDE = 256  # pixels of a preview's height
+
+
+class Models:
+    """The pipelines that may be used, by name; one at a time is in memory.
+
+    Args:
+        model: a pipeline; or a name, or several, to choose from besides the embedded model.
+        others: whether any other name may be loaded, too.
+        device: as of `heedmap.load`.
+        dtype: as of `heedmap.load`.
+    """
+
+    def __init__(
+        self, model: Any, *, others: bool, device: Device = "auto", dtype: Dtype = "auto"
+    ) -> None:
+        given = [] if model is None else [model] if isinstance(model, str) else model
+        self.others, self._held = others, ("", None)
+        self._options: dict[str, Any] = {"device": device, "dtype": dtype}
+        if isinstance(given, Sequence):
+            self.names = [*dict.fromkeys([*map(str, given), EMBEDDED])]
+        else:
+            self.names, self.others = [pipelines.name_of(given)], False
+            self._held = (self.names[0], given)
+
+    def load(self, name: str) -> Any:
+        """Load a pipeline, and drop the one before it.
+
+        Raises:
+            ArgumentError: if the name is not one to choose from.
+        """
+        if name not in self.names and not self.others:
+            known = ", ".join(self.names)
+            raise ArgumentError(f"the model {quoted(name)} is not offered here: choose of {known}")
+        if self._held[0] != name:
+            self._held = ("", None)
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            model = None if name == EMBEDDED else name
+            self._held = (name, pipelines.load(model, **self._options))
+        return self._held[1]
 
 
 class Cancelled(Exception):
-    """A job that is not to go on; this is no error, and never shown as one."""
+    """The end of a job that nobody follows any more."""
 
 
-@dataclass(frozen=True)
-class State:
-    """Where a job stands.
+class Job:
+    """A call of heedmap in a thread, followed by iterating over the job.
+
+        job = Job(lambda job: heedmap.generate(pipe, prompt, progress=job.progress))
+        for _ in job:
+            print(job.text, job.step, job.steps)
+        job.result
+
+    Whoever stops iterating cancels the job: it ends at its next step. One job works at a time.
 
     Attributes:
-        phase: "waiting", "working", "done", "cancelled" or "failed".
-        before: how many jobs are before it, while it waits.
-        doing: what it does, while it works.
-        step: how many steps are done.
-        steps: of how many; 0 where that is not known.
-        preview: a small picture of what it draws, as a data URL.
-        result: what it gave, when it is done.
-        sentence: why it failed.
+        text: what it is doing.
+        step: the steps that are done.
+        steps: the number of all steps; 0 while it is unknown.
+        image: a preview, as a data URL; "" without.
+        notes: heedmap's warnings.
+        result: what the call returned.
     """
 
-    phase: str
-    before: int = 0
-    doing: str = ""
-    step: int = 0
-    steps: int = 0
-    preview: str = ""
-    result: Any = None
-    sentence: str = ""
+    _AT_WORK = threading.Lock()
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more comes."""
-        return self.phase in ("done", "cancelled", "failed")
+    def __init__(self, work: Callable[["Job"], Any]) -> None:
+        self.text, self.step, self.steps, self.image = "Starting", 0, 0, ""
+        self.notes: list[str] = []
+        self.result: Any = None
+        self._work = work
+        self._error: Exception | None = None
+        self._stop, self._ended = threading.Event(), threading.Event()
+        self._next = 0.0  # when the next preview may be drawn
 
+    def __iter__(self) -> Iterator[None]:
+        threading.Thread(target=self._run, name="heedmap-job", daemon=True).start()
+        try:
+            while not self._ended.wait(_LOOK):
+                yield
+        finally:
+            self._stop.set()
+        if self._error is not None:
+            raise self._error
 
-@dataclass(eq=False)
-class Job:
-    """One piece of work in the line; made by `JobQueue.enter`."""
-
-    work: "Callable[[Job], Any]"
-    queue: "JobQueue"
-    whose: str = ""
-    _state: State = State("waiting")
-    _stop: bool = False
-    _heard: float = field(default_factory=time.monotonic)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def tell(self, doing: str, step: int = 0, steps: int = 0, preview: str = "") -> None:
-        """Called by the work, to say what it is doing. A preview stays until there is another.
-
-        Raises:
-            Cancelled: if the job is not to go on.
-        """
+    def progress(self, step: int, steps: int) -> None:
+        """Note a step; a cancelled job ends here."""
+        self.text, self.step, self.steps = "Drawing", step, steps
         self.check()
-        shown = preview or self._state.preview
-        self._set(State("working", doing=doing, step=step, steps=steps, preview=shown))
 
     def check(self) -> None:
-        """Raise `Cancelled` if the job is not to go on; the work calls it as often as it can."""
-        if not self.wanted:
+        """Raise `Cancelled` if nobody follows any more."""
+        if self._stop.is_set():
             raise Cancelled
 
-    @property
-    def wanted(self) -> bool:
-        """Whether it was not cancelled and somebody listens."""
-        return not self._stop and time.monotonic() - self._heard <= PATIENCE
+    def preview_of(self, pipe: Any) -> Callable[[torch.Tensor], None]:
+        """Make the callback that turns the latents of a pipeline into the job's preview."""
+        draw = previewer(pipe)
 
-    def cancel(self) -> None:
-        """End it before its turn, or at the next step; nothing is saved."""
-        self._stop = True
-        with self._changed:
-            self._changed.notify_all()
+        def preview(latents: torch.Tensor) -> None:
+            start = time.monotonic()
+            if start >= self._next:
+                self.image = draw(latents)
+                now = time.monotonic()
+                self._next = now + max(_PAUSE, 4 * (now - start))  # a fifth of the time at most
 
-    def give_way(self) -> None:
-        """End it before its turn, to make room for another visitor's."""
-        self._stop = True
-        self._set(State("failed", sentence=_GAVE_WAY))
-
-    @property
-    def state(self) -> State:
-        """Where it stands now."""
-        state = self._state
-        if state.phase == "waiting":
-            return State("cancelled") if self._stop else State("waiting", self.queue.before(self))
-        return state
-
-    def states(
-        self, *, pause: float = 0.25, heard: Callable[[], bool] = lambda: True
-    ) -> Iterator[State]:
-        """Where it stands, again and again until it has ended; only what is new.
-
-        Args:
-            pause: seconds after which it is looked at anew, at most.
-            heard: whether somebody reads what is yielded; while nobody does, only the end is
-                yielded, and after some time the job is ended.
-        """
-        told = None
-        while True:
-            if is_heard := heard():
-                self._heard = time.monotonic()
-            elif not self.wanted:
-                self.cancel()
-            state = self.state
-            if state != told and (is_heard or state.ended):
-                yield state
-                told = state
-            if state.ended:
-                return
-            with self._changed:
-                if self.state == state:
-                    self._changed.wait(pause)
-
-    def run(self) -> None:
-        """Do the work; whatever happens, the job ends in a state. Called by the queue alone."""
-        try:
-            self.check()
-            self._set(State("working"))
-            end = State("done", result=self.work(self))
-        except Cancelled:
-            end = State("cancelled")
-        except HeedmapError as error:
-            end = State("failed", sentence=sentence_for(error))
-        except Exception as error:
-            # Visitors are told what they can act on, and nothing about the machine.
-            short = isinstance(error, MemoryError) or "out of memory" in str(error).lower()
-            said = "there is not enough memory for this: try a smaller size" if short else GENERAL
-            _LOG.exception("a job of the app failed")
-            end = State("failed", sentence=said)
-        self._set(end)
-
-    def _set(self, state: State) -> None:
-        with self._changed:
-            self._state = state
-            self._changed.notify_all()
-
-
-class JobQueue:
-    """The jobs for one device, in the order in which they came.
-
-    Where too many wait, the last one of whoever has most of them gives way.
-
-    Args:
-        most: jobs that may wait.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._waiting: deque[Job] = deque()
-        self._current: Job | None = None
-        self._closed = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="heedmap-jobs", daemon=True)
-        self._thread.start()
-
-    def enter(self, work: Callable[[Job], Any], client: str = "") -> Job:
-        """Put work at the end of the line.
-
-        Args:
-            work: what is to be done.
-            client: the address of whoever asks.
-
-        Raises:
-            HeedmapError: if the line is full and nobody else has more jobs in it, or if it is
-                closed.
-        """
-        job = Job(work, self, network(client))
-        with self._changed:
-            if self._closed:
-                raise HeedmapError("the server is about to stop: nothing is drawn any more")
-            self._waiting = deque(other for other in self._waiting if other.wanted)
-            gone = self._make_room(job.whose) if len(self._waiting) >= self.most else None
-            self._waiting.append(job)
-            self._changed.notify_all()
-        if gone is not None:
-            gone.give_way()
-        return job
-
-    def _make_room(self, whose: str) -> Job:
-        """Take a job out of the line for another of this visitor's."""
-        owners = [other.whose for other in self._waiting]
-        most = greediest(owners) if owners else whose
-        if owners.count(most) <= owners.count(whose) + 1:
-            raise HeedmapError(f"{len(owners)} jobs are waiting already: try again in a while")
-        gone = next(other for other in reversed(self._waiting) if other.whose == most)
-        self._waiting.remove(gone)
-        return gone
-
-    def before(self, job: Job) -> int:
-        """How many jobs come before one that waits."""
-        with self._changed:
-            waiting = [other for other in self._waiting if other.wanted]
-            place = waiting.index(job) if job in waiting else 0
-            return place + (self._current is not None and self._current is not job)
-
-    def close(self, timeout: float = 1.5) -> None:
-        """End the job at work and those that wait.
-
-        Args:
-            timeout: seconds that the job at work has to end. A model that is being loaded
-                takes longer; its thread ends with the process.
-        """
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            jobs = [*self._waiting, *([self._current] if self._current else [])]
-            self._waiting.clear()
-            self._changed.notify_all()
-        for job in jobs:
-            job.cancel()
-        self._thread.join(timeout)
+        return preview
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._current = None
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if self._closed:
-                    return
-                self._current = self._waiting.popleft()
-            self._current.run()
+        try:
+            with self._AT_WORK, warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", HeedmapWarning)
+                self.check()
+                self.result = self._work(self)
+            self.notes = [*dict.fromkeys(str(one.message) for one in heard)]
+        except Exception as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+
+def previewer(pipe: Any) -> Callable[[torch.Tensor], str]:
+    """Make the function from latents (B, C, h, w) to a small picture, as a data URL.
+
+    The pipeline's decoder draws small latents. For larger ones each cell's colour is a linear
+    function of its channels, fitted to the autoencoder.
+    """
+    vae = family_of(pipe).decoder(pipe)
+    fitted: list[Any] = []
+
+    @torch.no_grad()
+    def draw(latents: torch.Tensor) -> str:
+        latents = unscaled(vae, latents)
+        if latents.shape[-2] * latents.shape[-1] <= _DECODED and not overflows(vae):
+            colours = pictures_of(vae, latents)
+        else:
+            fitted[:] = fitted or [fit_colours(vae)]
+            colours = fitted[0](latents)
+        row = torch.cat([*torch.nan_to_num(colours).clamp(0, 1)], dim=-1)  # side by side
+        image = Image.fromarray((row * 255).round().byte().movedim(0, -1).cpu().numpy())
+        width = max(1, round(image.width * _SIDE / image.height))
+        file = io.BytesIO()
+        image.resize((width, _SIDE), Image.Resampling.BILINEAR).save(file, "WEBP", quality=80)
+        return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+    return draw

@@ -1,0 +1,25 @@
+/* The pages of results in their frames: as tall as what is in them, and as dark as the app.
+
+Run once, by the app's heading (`element`), which passes on which place of a result is to be explained.
+*/
+const frames = () => [...document.querySelectorAll(".page iframe")];
+const tell = (frame) => {
+  const dark = document.body.classList.contains("dark");
+  frame.contentWindow?.postMessage({ heedmap: "look", dark, room: window.innerHeight, explains: true }, "*");
+};
+const number = (text) => (/^\d+$/.test(text) ? String(text) : "");
+window.addEventListener("message", ({ source, data }) => {
+  const frame = frames().find((one) => one.contentWindow === source);
+  if (frame && data?.heedmap === "height" && Number.isFinite(data.height)) {
+    const height = `${Math.min(Math.max(Math.ceil(data.height), 100), 30000)}px`;
+    if (frame.style.height !== height) frame.style.height = height;
+    tell(frame);
+  }
+  if (frame && data?.heedmap === "explain") {
+    const { word, at, layer } = data;
+    const [cell, head, step] = [data.cell, data.head, data.step].map(number);
+    trigger("explain", { name: frame.parentElement.dataset.result, word, at, layer, cell, head, step });
+  }
+});
+window.addEventListener("resize", () => frames().forEach(tell));
+new MutationObserver(() => frames().forEach(tell)).observe(document.body, { attributeFilter: ["class"] });
