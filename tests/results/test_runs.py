@@ -5,7 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import letter_tokenizer, made_run, noting, recording, same_pixels, settings_of, stepped
+from making import (
+    letter_tokenizer,
+    made_run,
+    noise,
+    noting,
+    recording,
+    same_pixels,
+    settings_of,
+    stepped,
+)
 from msgspec import structs
 from PIL import Image
 
