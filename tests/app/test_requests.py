@@ -29,7 +29,7 @@ def url(folder: Path) -> Iterator[str]:
 
 
 def test_a_foreign_host_is_refused(url: str):
-    assert httpx.get(url).status_code == 200
+    assert httpx.get(url, timeout=60).status_code == 200
     assert httpx.get(url, headers={"Host": "rebound.example"}).status_code == 400
 
 
@@ -57,7 +57,7 @@ def test_a_path_in_a_message_is_not_read(url: str, folder: Path):
 
 @pytest.mark.parametrize("name", ["../../..", "/etc", "..", ""])
 def test_a_result_is_named_and_no_path(url: str, name: str):
-    client = Client(url, verbose=False)
+    client = Client(url, verbose=False, httpx_kwargs={"timeout": 60})
     with pytest.raises(AppError):
         client.predict("", [name], "", "shared", api_name="/compare")
 
@@ -67,7 +67,9 @@ def test_many_clients_at_once(url: str, folder: Path):
 
     def draw(seed: int) -> str:
         try:
-            Client(url, verbose=False).predict(*generated(str(seed)), api_name="/generate")
+            Client(url, verbose=False, httpx_kwargs={"timeout": 60}).predict(
+                *generated(str(seed)), api_name="/generate"
+            )
         except AppError as error:
             return str(error)
         return "served"
@@ -77,7 +79,7 @@ def test_many_clients_at_once(url: str, folder: Path):
     served = [one for one in answers if one == "served"]
     assert served and all("queue" in one.lower() for one in answers if one != "served"), answers
     assert len([*(folder / "outputs/app").glob("a-cat-*/run.json")]) == len(served)
-    assert httpx.get(url).status_code == 200
+    assert httpx.get(url, timeout=60).status_code == 200
 
 
 def generated(seed: str) -> list[object]:
@@ -90,10 +92,10 @@ def test_a_password_keeps_others_out_and_sessions_apart(tmp_path: Path):
         assert httpx.get(f"{url}/config").status_code == 401
         wrong = {"username": "ann", "password": "wrong"}
         assert httpx.post(f"{url}/login", data=wrong).status_code == 400
-        client = Client(url, auth=("ann", "right"), verbose=False)
+        client = Client(url, auth=("ann", "right"), verbose=False, httpx_kwargs={"timeout": 60})
         client.predict(*generated("3"), api_name="/generate")
         assert not (tmp_path / "outputs").exists()
-        other = Client(url, auth=("ann", "right"), verbose=False)
+        other = Client(url, auth=("ann", "right"), verbose=False, httpx_kwargs={"timeout": 60})
         with pytest.raises(AppError, match="a-cat-3"):
             other.predict(["a-cat-3", "a-cat-3"], "", "shared", api_name="/compare")
 
