@@ -162,7 +162,7 @@ def test_what_is_there_stays(tmp_path):
 
 def test_settings_that_no_file_can_hold_are_refused_before_anything_is_drawn(tmp_path):
     run = made_run()
-    for odd in ({"seed": -1}, {"arguments": {"a": object()}}):
+    for odd in ({"seed": -1}, {"prompt": "\ud800"}, {"arguments": {"a": object()}}):
         with pytest.raises(RunError):
             replace(run, settings=structs.replace(run.settings, **odd)).save(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
