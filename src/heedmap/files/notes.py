@@ -39,7 +39,7 @@ def checked(note: _Note, name: str) -> _Note:
     try:
         plain = msgspec.to_builtins(note, str_keys=True, enc_hook=_builtin)
         return msgspec.convert(plain, type(note), str_keys=True)
-    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, TypeError, RecursionError) as error:
         raise RunError(f"{name} cannot be used: {error}") from error
 
 

@@ -21,7 +21,7 @@ from heedmap.figures.layout import Laid
 from heedmap.figures.step_pictures import StepPictures
 from heedmap.files import reading, schemas
 from heedmap.files.ablations import MARK, Trust
-from heedmap.files.notes import checked
+from heedmap.files.notes import encoded
 from heedmap.files.settings import Settings
 from heedmap.files.writing import files_in, slug, whole_folder
 from heedmap.maps import layer_heads, timelines
@@ -168,7 +168,7 @@ class Run:
 
     def write(self, folder: Path, *, overlays: bool = True) -> None:
         """Write the files of `save` to an empty folder, one by one."""
-        checked(self.settings, "run.json")  # fails before anything is drawn
+        encoded(self.settings, "run.json")  # fails before anything is drawn
         folder.mkdir(parents=True, exist_ok=True)
         text = PngInfo()
         if not (self.settings.located or self.settings.given):  # no settings make those
